@@ -1,0 +1,43 @@
+VENV ?= .venv
+PYTHON ?= python3
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed
+# What an editable install depends on: the recipe, the kernel, and which modules exist.
+RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint types check bench soak clean
+
+help:            ## This list
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+install: $(STAMP)  ## Make the venv and install; again by itself after a module was added
+	@ls protocol segments broker client cli > $(VENV)/.modules.now; \
+	cmp -s $(VENV)/.modules.now $(VENV)/.modules || $(MAKE) --no-print-directory -B $(STAMP)
+
+$(STAMP): $(RECIPE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,arrow]'
+	@ls protocol segments broker client cli > $(VENV)/.modules
+	@touch $(STAMP)
+
+demo: install    ## The main job on real input: 336,776 flights in and out again
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[demo]'
+	$(BIN)/python demo/flights.py
+
+test: install    ## The tests
+	$(BIN)/python -m pytest -q
+
+lint: install    ## Format and lint
+	$(BIN)/ruff format --check . && $(BIN)/ruff check .
+
+types: install   ## mypy --strict, the rooms, the tests, the tools
+	$(BIN)/mypy && $(BIN)/mypy tests bench demo
+
+check: lint types test  ## What CI runs
+
+bench: install   ## Ratios against peers in one run; prints a table for docs/benchmarks.md
+	$(BIN)/python -m bench
+
+clean:           ## Caches and wheels; not build/__editable__*, the editable install lives there
+	rm -rf dist build/lib* build/bdist* build/temp* .mypy_cache .pytest_cache .ruff_cache .hypothesis

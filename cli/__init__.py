@@ -1,0 +1,1 @@
+"""The `segbroker` command: the only room that prints."""

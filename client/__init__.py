@@ -1,0 +1,1 @@
+"""Producer, Consumer and Admin: one sans-IO core, an async shell and a blocking one."""

@@ -1,0 +1,21 @@
+"""The bytes and what they mean: frames, messages, record batches.
+
+Sans-IO.  Nothing here opens a socket or a file, reads a clock or knows an event loop; bytes
+come in, values go out, and the other way round.  A module imports only what stands above it:
+
+    limits         every limit of the wire, in one place
+    errors         the error table: code, name, retryable, meaning
+    primitives     integers, strings, varints, classic and compact
+    schema         a message is a typed dataclass; its codecs are compiled from the fields
+    frames         size-prefixed frames out of a byte stream
+    api_keys       what each api key is, which versions are served, which are advertised
+    headers        request and response headers
+    messages_*     the Kafka messages, one module per area
+    vendor         segbroker's own api keys, msgpack bodies
+    checksums      CRC-32C, XXH3-64
+    compression    gzip, snappy, lz4, zstd, bounded
+    batch_pure     the record batch in plain Python: the specification of the kernel
+    kernel         picks the C kernel or its pure twin
+    record_batch   RecordBatch v2: header, check, patch, encode, decode, gaps
+    partitioner    murmur2, as Java clients hash keys
+"""

@@ -1,0 +1,106 @@
+"""The rooms import downwards only, and always under the segbroker name.
+
+Think hard about the layering before changing the tables below: docs/architecture.md says why
+each room may know what it knows.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "protocol": set(),
+    "segments": {"protocol"},
+    "client": {"protocol"},
+    "broker": {"protocol", "segments"},
+    "cli": {"protocol", "segments", "broker", "client"},
+}
+
+THIRD_PARTY: dict[str, set[str]] = {
+    "protocol": {"msgpack", "xxhash", "cramjam", "google_crc32c"},
+    "segments": {"xxhash", "structlog"},
+    "client": {"anyio", "pyarrow"},
+    "broker": {"trio", "structlog", "msgpack"},
+    "cli": {"click", "rich", "trio", "anyio", "structlog"},
+}
+
+NEVER: dict[str, set[str]] = {
+    "protocol": {"socket", "os", "time", "pathlib", "threading", "selectors", "random"},
+    "segments": {"socket", "time", "selectors", "random", "datetime"},
+    "broker": {"struct", "pathlib", "io", "mmap", "tempfile", "shutil"},
+    "client": set(),
+    "cli": set(),
+}
+
+# The one module through which segments/ touches the operating system.
+ONLY_IN: dict[str, set[str]] = {"os": {"posix.py"}, "mmap": {"posix.py"}, "fcntl": {"posix.py"}}
+
+
+def modules(room: str) -> list[Path]:
+    # native/ holds build recipes: run by setup.py, never imported.
+    return sorted(p for p in (ROOT / room).rglob("*.py") if "native" not in p.parts)
+
+
+def absolute_imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module
+
+
+def tops(path: Path) -> set[str]:
+    return {name.partition(".")[0] for name in absolute_imports(path)}
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_imports_only_the_rooms_below_it(room: str) -> None:
+    for path in modules(room):
+        for name in absolute_imports(path):
+            top, _, rest = name.partition(".")
+            # Within a room imports are relative: an absolute one is a door to another room.
+            if top == "segbroker":
+                assert rest.partition(".")[0] in MAY_IMPORT[room], f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_no_relative_import_leaves_its_room(room: str) -> None:
+    for path in modules(room):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level <= 1, f"{path}:{node.lineno} leaves the room"
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_no_room_is_imported_by_its_bare_name(room: str) -> None:
+    # The repository root is often on sys.path; `import broker` would load it a second time.
+    for path in modules(room):
+        assert not tops(path) & MAY_IMPORT.keys(), path
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_uses_only_its_own_third_parties(room: str) -> None:
+    for path in modules(room):
+        foreign = tops(path) - sys.stdlib_module_names - {"segbroker"}
+        assert foreign <= THIRD_PARTY[room], f"{path} imports {foreign - THIRD_PARTY[room]}"
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_keeps_away_from_what_is_not_its_business(room: str) -> None:
+    for path in modules(room):
+        assert not tops(path) & NEVER[room], path
+
+
+def test_only_the_posix_storage_touches_the_operating_system() -> None:
+    for path in modules("segments"):
+        for module, homes in ONLY_IN.items():
+            assert module not in tops(path) or path.name in homes, f"{path} imports {module}"
+
+
+def test_there_is_no_folder_that_would_shadow_the_installed_package() -> None:
+    assert not (ROOT / "segbroker").exists()
