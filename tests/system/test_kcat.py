@@ -1,6 +1,5 @@
 """kcat, as Debian ships it (an old librdkafka), against a real daemon."""
 
-import shutil
 import subprocess
 from collections.abc import Callable
 
@@ -9,15 +8,17 @@ import pytest
 from segbroker.client import Admin, Producer
 
 from ..support.daemon import Daemon
+from ..support.tools import require
 
-KCAT = shutil.which("kcat")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def kcat(daemon: Daemon, *words: str, stdin: bytes = b"") -> bytes:
-    assert KCAT, "kcat is missing: apt-get install kcat (.ci/run does it)"
     run = subprocess.run(
-        [KCAT, "-b", daemon.address, *words], input=stdin, capture_output=True, timeout=60
+        [require("kcat"), "-b", daemon.address, *words],
+        input=stdin,
+        capture_output=True,
+        timeout=60,
     )
     assert run.returncode == 0, run.stderr.decode()
     return run.stdout
