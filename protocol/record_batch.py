@@ -67,9 +67,31 @@ from .compression import (
     compress,
     decompress,
 )
+from .limits import RECORDS_SIZE_MAX
 
-RECORDS_SIZE_MAX = 100 * 1024 * 1024
-"""Records of one batch after decompression, in bytes."""
+__all__ = [
+    "HEADER_SIZE",
+    "BatchFault",
+    "BatchHeader",
+    "Codec",
+    "GapReason",
+    "InvalidBatch",
+    "Record",
+    "RecordBatch",
+    "RecordColumns",
+    "check_batch",
+    "decode_batch",
+    "encode_batch",
+    "filter_batch",
+    "first_at_or_after",
+    "gap_batches",
+    "gap_reason",
+    "iter_batches",
+    "patch_batch",
+    "read_header",
+    "scan_headers",
+    "set_log_append_time",
+]
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
@@ -80,7 +102,7 @@ _MAX_TIMESTAMP_POSITION = 35
 _CRC = struct.Struct(">I")
 
 
-class InvalidBatch(Exception):
+class InvalidBatch(Exception):  # noqa: N818 - named for what happened
     """A batch breaks a rule; `fault` says which."""
 
     def __init__(self, fault: BatchFault, message: str) -> None:
