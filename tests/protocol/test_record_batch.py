@@ -21,6 +21,7 @@ from segbroker.protocol.record_batch import (
     InvalidBatch,
     Record,
     check_batch,
+    columns_of,
     decode_batch,
     encode_batch,
     filter_batch,
@@ -331,6 +332,23 @@ def test_columns_hold_what_the_lists_hold(case: Columns) -> None:
     assert [end - start for start, end in pairwise(starts)] == [
         len(headers) for headers in case["headers"]
     ]
+
+
+def test_the_columns_of_several_batches_are_one() -> None:
+    first = encode_batch([b"a", None], headers=[[("h", b"x")], None], timestamps_ms=5)
+    second = encode_batch([b"bc"], keys=[b"k"], timestamps_ms=6)
+    third = encode_batch([b""], headers=[[("i", None), ("j", b"")]], timestamps_ms=7)
+    (gap,) = gap_batches(3, 9, GapReason.CAP, 0, 0)
+    columns = columns_of([decode_batch(batch) for batch in (first, second, gap, third)])
+    assert columns.records_count == 4
+    assert columns.offsets.tolist() == [0, 1, 0, 0]
+    assert columns.timestamps.tolist() == [5, 5, 6, 7]
+    assert column(columns.values) == [b"a", None, b"bc", b""]
+    assert column(columns.keys) == [None, None, b"k", None]
+    assert columns.header_starts.tolist() == [0, 1, 1, 1, 3]
+    assert column(columns.header_keys) == [b"h", b"i", b"j"]
+    assert column(columns.header_values) == [b"x", None, b""]
+    assert columns_of([]).records_count == 0
 
 
 def test_a_header_name_that_is_not_utf8_does_not_stop_the_reader() -> None:
