@@ -178,7 +178,8 @@ def _check() -> None:
     for api, (first, last) in SERVED.items():
         known_first, known_last = _REQUESTS[api].message_versions
         assert known_first <= first <= last <= known_last, f"{api.name} is served, but not known"
-        assert ADVERTISED[api].min <= first and ADVERTISED[api].max == last, api.name
+        assert ADVERTISED[api].min <= first, api.name
+        assert ADVERTISED[api].max == last, api.name
 
 
 _check()

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from segbroker.protocol import limits
 from segbroker.protocol.api_keys import (
     ADVERTISED,
     SERVED,
@@ -101,3 +102,20 @@ def test_the_document_lists_what_is_served() -> None:
 def test_the_document_lists_the_vendor_keys() -> None:
     rows = re.findall(r"^\| (\d{5}) \| `(\w+)` \|", DOCUMENT.read_text(), re.MULTILINE)
     assert {int(key): name for key, name in rows} == {int(key): key.name for key in VendorKey}
+
+
+def test_the_document_says_which_versions_are_flexible() -> None:
+    text = DOCUMENT.read_text().replace("\n", " ")
+    for key in SERVED:
+        cls = request_class(key)
+        name = cls.__name__.removesuffix("Request")
+        assert re.search(rf"\b{name} {cls.flexible_from}\b", text), name
+
+
+def test_the_document_states_the_limits_as_they_are() -> None:
+    for name in re.findall(r"`([A-Z_]+_MAX)`", DOCUMENT.read_text()):
+        assert hasattr(limits, name), name
+    stated = dict(re.findall(r"`([A-Z_]+_MAX)` \| ([\d,]+(?: MiB)?)", DOCUMENT.read_text()))
+    for name, value in stated.items():
+        number = int(value.removesuffix(" MiB").replace(",", ""))
+        assert getattr(limits, name) == (number << 20 if value.endswith("MiB") else number), name

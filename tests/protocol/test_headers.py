@@ -26,6 +26,7 @@ from segbroker.protocol.messages_core import (
     ProduceRequestTopic,
 )
 from segbroker.protocol.messages_groups import HeartbeatRequest, HeartbeatResponse
+from segbroker.protocol.schema import Part
 
 
 def test_a_classic_request_frame_written_out() -> None:
@@ -77,6 +78,16 @@ def test_the_response_to_api_versions_never_has_a_tag_section_in_its_header() ->
         "00000013 00000007  0000  02    0012 0000 0004 00  00000000 00"
     )
     assert decode_response(frame[4:], 18, 3)[0] == 7
+
+
+def test_a_refused_version_of_api_versions_is_read_in_version_0() -> None:
+    #                      correlation error count     key  min  max
+    frame = bytes.fromhex("00000007    0023  00000001  0012 0000 0003")
+    _, response = decode_response(frame, 18, 4)
+    assert response == ApiVersionsResponse(
+        error_code=35,
+        api_keys=[ApiVersionsResponseKey(api_key=18, min_version=0, max_version=3)],
+    )
 
 
 def test_bytes_behind_a_request_are_tolerated() -> None:
@@ -160,7 +171,7 @@ def test_records_are_received_as_a_writable_view_of_the_frame(version: int) -> N
 
 @pytest.mark.parametrize("version", [4, 11, 12])
 def test_records_in_several_buffers_are_one_field(version: int) -> None:
-    pieces = [memoryview(b"abc"), b"", memoryview(b"defg")]
+    pieces: list[Part] = [memoryview(b"abc"), b"", memoryview(b"defg")]
     partition = FetchResponsePartition(
         partition_index=0, high_watermark=9, aborted_transactions=None, records=pieces
     )
