@@ -9,7 +9,7 @@ States of a segment and what may be done to its files:
 
 | state | log file | index file |
 |---|---|---|
-| creating | made ahead under its final name, directory synced | – |
+| creating | made ahead under its final name, directory synced | - |
 | active | pwrite at the end, pread, fdatasync | in memory |
 | rotating | no more writes; fdatasync until one succeeded | in memory |
 | sealed | pread only | written once, read; made anew if missing or wrong |

@@ -18,6 +18,7 @@ Why one pread and a verify instead of mmap: docs/decisions/.
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import xxhash
@@ -64,7 +65,8 @@ class Extent(NamedTuple):
         return found
 
 
-class Source(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Source:
     """A segment that a plan may need."""
 
     path: str

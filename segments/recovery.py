@@ -5,7 +5,7 @@ are scanned: the active one, and what rolled after the last row was written.
 
 | bytes behind the last good batch | a later good batch in this file | a later segment | decision |
 |---|---|---|---|
-| none | – | – | KEEP |
+| none | - | - | KEEP |
 | any | none | none | CUT: a torn tail is not an error, nothing behind it was acked |
 | any | yes | any | REPAIR: what follows is real, so what is missing was lost |
 | any | none | yes | REPAIR up to the base offset of the later segment |
@@ -20,8 +20,8 @@ then CRC-32C, which random bytes pass once in four billion.
 from enum import Enum
 from typing import NamedTuple
 
+from segbroker.protocol.batch_pure import HEADER_SIZE
 from segbroker.protocol.record_batch import (
-    HEADER_SIZE,
     BatchHeader,
     InvalidBatch,
     check_batch,

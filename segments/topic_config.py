@@ -99,7 +99,7 @@ SETTINGS: tuple[Setting, ...] = (
         "string",
         Durability.FSYNC,
         _durability,
-        "What an acknowledgement means: fsync (synced to disk), disk (written, synced every second).",
+        "What an acknowledgement means: fsync (synced), disk (written; synced every second).",
     ),
     Setting(
         "segment.bytes",
@@ -264,5 +264,5 @@ class TopicConfig:
         ]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return str(value.value) if isinstance(value, Enum) else str(value)
