@@ -17,19 +17,23 @@ from segbroker.segments.storage import Storage
 ROOT = "/data"
 
 
+def manager(storage: Storage | None = None) -> DiskManager:
+    """A manager on a disk in memory, for a broker in this loop."""
+    return DiskManager(
+        ROOT,
+        storage=storage or MemoryStorage(),
+        call_soon=trio.lowlevel.current_trio_token().run_sync_soon,
+        now_ms=1_700_000_000_000,
+    )
+
+
 @asynccontextmanager
 async def serving(
     *, storage: Storage | None = None, drain: bool = True, **keys: str | int | bool
 ) -> AsyncIterator[Broker]:
     """A running broker; drained at the end, so that every test also tests that."""
     config = BrokerConfig(**{"listen": "127.0.0.1:0", **keys})  # type: ignore[arg-type]
-    manager = DiskManager(
-        ROOT,
-        storage=storage or MemoryStorage(),
-        call_soon=trio.lowlevel.current_trio_token().run_sync_soon,
-        now_ms=1_700_000_000_000,
-    )
-    broker = Broker(config, manager=manager)
+    broker = Broker(config, manager=manager(storage))
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
         yield broker
