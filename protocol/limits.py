@@ -12,15 +12,18 @@ from typing import Final
 
 MIB: Final = 1 << 20
 
-# Frames.  A frame outside [HEADER_SIZE_MIN, limit] closes the connection before its payload is read.
+# A frame outside [header, limit] closes the connection before its payload is read.
 REQUEST_FRAME_SIZE_MAX: Final = 100 * MIB  # socket.request.max.bytes of Apache Kafka
 FRAME_SIZE_MAX: Final = 100 * MIB  # replies, as our client accepts them
 REQUEST_HEADER_SIZE_MIN: Final = 8  # api key, version, correlation id
 RESPONSE_HEADER_SIZE_MIN: Final = 4  # correlation id
 
-# The reader's buffer: what one receive may bring, and how far it grows ahead of arrived bytes.
+# The reader's buffer: how it begins, what one receive may at least bring, how far it grows ahead of
+# the bytes that have arrived, and what a connection keeps once a large frame is done.
 RECEIVE_SIZE: Final = 64 << 10
+RECEIVE_SIZE_MIN: Final = 16 << 10
 RECEIVE_GROWTH_MAX: Final = MIB
+RECEIVE_KEEP_MAX: Final = 4 * MIB
 
 # Inside a message; the peer's frame is refused (RemoteProtocolError).
 STRING_SIZE_MAX: Final = (

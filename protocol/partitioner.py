@@ -26,8 +26,8 @@ def murmur2(data: bytes) -> int:
     h = _SEED ^ size
     whole = size & ~3
     for (k,) in _WORD.iter_unpack(data[:whole]):
-        k = k * _M & _MASK  # noqa: PLW2901 - the reference's own shape
-        k ^= k >> 24  # noqa: PLW2901
+        k = k * _M & _MASK
+        k ^= k >> 24
         h = (h * _M & _MASK) ^ (k * _M & _MASK)
     if size & 3:
         h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK

@@ -21,7 +21,7 @@ the bytes that are there, and its depth limit is 1024.
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final, TypedDict, cast
+from typing import Any, TypedDict, cast
 
 import msgpack
 
@@ -136,7 +136,7 @@ def _check_shape(body: dict[str, Any]) -> None:
             if isinstance(container, dict):
                 if not all(type(key) is str for key in container):
                     raise RemoteProtocolError("msgpack map with a key that is not a string")
-                container = container.values()  # noqa: PLW2901 - only its values from here
+                container = container.values()
             below += [item for item in container if isinstance(item, (dict, list))]
         if not below:
             return
