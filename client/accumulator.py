@@ -289,6 +289,7 @@ class Accumulator:
         self.failed_bytes = 0
         self.error: SegbrokerError | None = None
         self.unfinished_count = 0
+        self.sealed_count = 0
         self.flushing = False
         self._open_sticky: dict[str, ProducerBatch] = {}
         self._random = random
@@ -538,6 +539,7 @@ class Accumulator:
             batch.sequence = queue.next_sequence
             queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
         queue.sealed.append(batch)
+        self.sealed_count += 1
         if queue.producer_id >= 0 or not self.settings.idempotent:
             self.encode(batch)
 

@@ -65,6 +65,8 @@ from .network import FETCH, Node
 from .records import TopicPartition
 from .settings import ConsumerSettings
 
+WakeBy = Callable[[int], object]
+
 Start = str | int | datetime
 """Where to begin: "start", "end", an offset, -n for "n before the end", or a time."""
 
@@ -148,7 +150,7 @@ class Fetching:
         settings: ConsumerSettings,
         random: Random,
         *,
-        wake_by: Callable[[int], object],
+        wake_by: WakeBy,
         stop_at_end: bool = False,
     ) -> None:
         self.engine = engine
