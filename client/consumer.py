@@ -118,9 +118,7 @@ class Consumer:
         with self._lock:
             self._reading.subscribe(topics, start)
 
-    def assign(
-        self, partitions: Iterable[tuple[str, int]], *, start: Start | None = None
-    ) -> None:
+    def assign(self, partitions: Iterable[tuple[str, int]], *, start: Start | None = None) -> None:
         """Read exactly these (topic, partition); those read already go on where they are."""
         with self._lock:
             self._reading.assign(partitions, start)
@@ -247,9 +245,7 @@ class Consumer:
         """Of all partitions that are read."""
         return {tp: self.position(*tp) for tp in self.assignment}
 
-    def beginning_offsets(
-        self, *partitions: tuple[str, int]
-    ) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, *partitions: tuple[str, int]) -> dict[TopicPartition, int]:
         """The first offset that can be read; of all that are read when none are given."""
         return self._driver.call(self._reading.beginning_offsets(partitions or None))
 
