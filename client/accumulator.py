@@ -34,7 +34,7 @@ from random import Random
 
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 from segbroker.protocol.partitioner import partition_for_key
-from segbroker.protocol.record_batch import HEADER_SIZE, HeaderValue, encode_batch
+from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
 
 from .completion import Completion, Waker
 from .errors import ClosedError, DeliveryFailed, SegbrokerError, Undelivered
