@@ -191,7 +191,9 @@ def is_served(key: int, version: int) -> bool:
     return versions is not None and versions.min <= version <= versions.max
 
 
-_SERVED_BY_NUMBER: Final[dict[int, ApiVersionRange]] = {**SERVED, **SERVED_VENDOR}
+_SERVED_BY_NUMBER: Final[dict[int, ApiVersionRange]] = {
+    int(key): versions for served in (SERVED, SERVED_VENDOR) for key, versions in served.items()
+}
 
 
 def request_class(key: int) -> type[Message]:
@@ -234,14 +236,14 @@ def api_versions_response(version: int, *, vendor: bool) -> tuple[ApiVersionsRes
     software name begins with VENDOR_SOFTWARE_NAME).
     """
     served = version in SERVED[ApiKey.API_VERSIONS]
-    ranges: dict[int, ApiVersionRange] = {**ADVERTISED}
+    ranges: list[tuple[int, ApiVersionRange]] = [*ADVERTISED.items()]
     if vendor:
-        ranges.update(SERVED_VENDOR)
+        ranges += SERVED_VENDOR.items()
     response = ApiVersionsResponse(
         error_code=ErrorCode.NONE if served else ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[
             ApiVersionsResponseKey(api_key=int(key), min_version=low, max_version=high)
-            for key, (low, high) in sorted(ranges.items())
+            for key, (low, high) in sorted(ranges)
         ],
     )
     return response, version if served else 0

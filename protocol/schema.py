@@ -197,9 +197,6 @@ class _MessageType(type):
     _encoders: dict[int, _Encoder]
     _decoders: dict[int, _Decoder]
     _fields_parsed: tuple[_Field, ...] | None
-    message_key: int
-    message_versions: tuple[int, int]
-    flexible_from: int
 
     def __new__(
         mcs,
@@ -210,7 +207,7 @@ class _MessageType(type):
         key: int = -1,
         versions: tuple[int, int] = (0, _LAST),
         flexible: int = _LAST,
-    ) -> Self:
+    ) -> "_MessageType":
         annotations = {
             field: kind
             for field, kind in _annotations(namespace).items()
@@ -218,6 +215,9 @@ class _MessageType(type):
         }
         defaults = {field: namespace.pop(field) for field in annotations if field in namespace}
         namespace["__slots__"] = tuple(annotations)
+        namespace["message_key"] = key
+        namespace["message_versions"] = versions
+        namespace["flexible_from"] = flexible
         if annotations:
             namespace["__init__"] = _first_init
         cls = super().__new__(mcs, name, bases, namespace)
@@ -226,9 +226,6 @@ class _MessageType(type):
         cls._encoders = {}
         cls._decoders = {}
         cls._fields_parsed = None
-        cls.message_key = key
-        cls.message_versions = versions
-        cls.flexible_from = flexible
         return cls
 
     def fields(cls) -> tuple[_Field, ...]:
@@ -324,6 +321,11 @@ class Message(metaclass=_MessageType):
     Class attributes of a message (not of a nested struct): `message_key` (the api key),
     `message_versions` (first and last known here) and `flexible_from` (the first flexible one).
     """
+
+    __slots__: ClassVar[tuple[str, ...]]
+    message_key: ClassVar[int]
+    message_versions: ClassVar[tuple[int, int]]
+    flexible_from: ClassVar[int]
 
     def encode(self, version: int, head: bytearray | None = None) -> list[Part]:
         """The body in `version` as parts; the first continues `head` if one is given.
