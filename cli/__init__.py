@@ -11,6 +11,7 @@ Each module imports only what stands above it:
     lines            standard input -> lines, binary safe, as they arrive
     line_ranges      which lines were not delivered, in few words
     closed_pipe      the reader of our output went away
+    stop_signal      Ctrl-C for produce: first what was read is delivered
     progress         a counter on standard error, on a terminal only
     durability       what each durability class can lose, in words
     file_dump        a file of a data directory -> readable facts

@@ -1,8 +1,8 @@
 """Notices that the reader of our output went away, also while there is nothing to write.
 
-`segbroker consume topic | head -1` prints one line; the next write would fail with EPIPE, but when no
-record comes there is no next write, and the pipeline would hang.  A thread waits for the pipe's
-other end to close and then interrupts the main thread with BrokenPipeError, wherever it waits.
+`segbroker consume topic | head -1` prints one line; the next write would fail with EPIPE, but when
+no record comes there is no next write, and the pipeline would hang.  A thread waits for the other
+end of the pipe to close and then raises BrokenPipeError in the main thread, wherever that waits.
 
 The thread only polls; it ends with the `with` block.  A file or a terminal is not watched.
 """

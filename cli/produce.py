@@ -13,6 +13,7 @@ it would meet the same.  Either way the undelivered lines are named and the exit
 """
 
 import os
+import select
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -22,13 +23,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from .command import Command, bootstrap_option, interruptible, note
+from .command import Command, bootstrap_option, note
 from .escapes import unescape
 from .exit_codes import ExitCode
 from .failures import Failure
 from .line_ranges import LineRanges
 from .lines import read_lines
 from .progress import Update, counter
+from .stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from segbroker.client import Deliveries
@@ -222,11 +224,11 @@ def produce(
     from segbroker.client import Producer
     from segbroker.client.errors import DeliveryFailed
 
-    interruptible()
     if sys.stdin.isatty() and sys.stderr.isatty():
         note("one record per line; Ctrl-D ends")
     settlement = Settlement()
     with (
+        StopSignal() as stop,
         Producer(
             bootstrap,
             acks="all" if acks == "all" else int(acks),
@@ -240,7 +242,8 @@ def produce(
         split = partial(parse_line, delimiter=delimiter, null_when_empty=null_when_empty)
         plain = not delimiter and not null_when_empty
         send = partial(producer.send_many, topic, headers=headers or None, partition=partition)
-        interrupted = send_lines(send, None if plain else split, settlement, update)
+        read = partial(read_until, stop)
+        send_lines(read, send, None if plain else split, settlement, update)
         with suppress(DeliveryFailed):  # each line's failure is looked at below
             producer.flush()
         settlement.settle_all()
@@ -253,46 +256,48 @@ def produce(
         if settlement.stopped:
             note("reading stopped there; what followed was not sent")
         ctx.exit(ExitCode.UNDELIVERED)
-    ctx.exit(ExitCode.INTERRUPTED if interrupted else ExitCode.OK)
+    ctx.exit(stop.exit_code)
+
+
+def read_until(stop: StopSignal, size: int) -> bytes:
+    """What standard input has; b"" at its end, and after a signal."""
+    select.select([STDIN, stop.descriptor], [], [])
+    return b"" if stop.received is not None else os.read(STDIN, size)
 
 
 def send_lines(
+    read: Callable[[int], bytes],
     send: "Callable[..., Deliveries]",
     split: Callable[[bytes], Parsed] | None,
     settlement: Settlement,
     update: Update,
-) -> bool:
-    """Send standard input to its end; True when Ctrl-C came first.
-
-    What was read before Ctrl-C is delivered all the same: it has left the writer's pipe.
+) -> None:
+    """Send every line, until the input ends or the broker takes no more.
 
     Args:
+        read: at most so many bytes of the input; b"" at its end.
         send: send_many of the producer, with all but the records.
         split: a line to its key and value; None: the whole line is the value.
     """
     from segbroker.client.errors import SegbrokerError
 
     count = size = 0
-    try:
-        for lines in read_lines(partial(os.read, STDIN)):
-            try:
-                if split is None:
-                    deliveries = send(lines)
-                else:
-                    keys, values = zip(*map(split, lines), strict=True)
-                    deliveries = send(values, keys=keys)
-            except SegbrokerError as exc:
-                # Which of these lines had left already nobody can say.
-                settlement.fail(count + 1, len(lines), exc)
-                return False
-            except ValueError as exc:  # a partition that is not there, a name that cannot be
-                raise Failure(str(exc), ExitCode.NOT_FOUND) from exc
-            settlement.add(count + 1, deliveries)
-            count += len(lines)
-            size += sum(map(len, lines))
-            update(count, size)
-            if settlement.stopped:
-                return False
-    except KeyboardInterrupt:
-        return True
-    return False
+    for lines in read_lines(read):
+        try:
+            if split is None:
+                deliveries = send(lines)
+            else:
+                keys, values = zip(*map(split, lines), strict=True)
+                deliveries = send(values, keys=keys)
+        except SegbrokerError as exc:
+            # Which of these lines had left already nobody can say.
+            settlement.fail(count + 1, len(lines), exc)
+            return
+        except ValueError as exc:  # a partition that is not there, a name that cannot be
+            raise Failure(str(exc), ExitCode.NOT_FOUND) from exc
+        settlement.add(count + 1, deliveries)
+        count += len(lines)
+        size += sum(map(len, lines))
+        update(count, size)
+        if settlement.stopped:
+            return
