@@ -32,7 +32,7 @@ _PORT_MAX: Final = 65_535
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
-class InvalidConfig(ValueError):
+class InvalidConfig(ValueError):  # noqa: N818 - says what is wrong
     """A key that does not exist, or a value that its key does not allow; the message names both."""
 
 
@@ -160,9 +160,7 @@ class BrokerConfig:
         8, "Threads for cold reads, opening of partitions and administration.", least=1, most=256
     )
     flushers: int = _key(2, "Threads that sync; 2 to 4 is right for most disks.", least=1, most=64)
-    open_files_max: int = _key(
-        1_000, "Segment files kept open at once.", least=16, most=1_000_000
-    )
+    open_files_max: int = _key(1_000, "Segment files kept open at once.", least=16, most=1_000_000)
     housekeeping_interval_ms: int = _key(
         1_000, "Pause between two rounds of rolling by age and closing.", least=10, most=_DAY_MS
     )

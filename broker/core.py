@@ -10,6 +10,7 @@ from .ingest import Ingest
 from .lanes import Lanes
 from .peer import Peer
 from .pool import BufferPool
+from .producer_ids import ProducerIds
 from .topics import Topics
 from .turn import Turn
 
@@ -35,6 +36,7 @@ class Core:
 
     config: BrokerConfig
     topics: Topics
+    producer_ids: ProducerIds
     lanes: Lanes
     pool: BufferPool
     ingest: Ingest

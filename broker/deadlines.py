@@ -12,6 +12,7 @@ Invariant: the task's scope expires at or before the nearest live deadline.
 
 import heapq
 import math
+from collections.abc import Callable
 from itertools import count
 from typing import Final, Protocol
 
@@ -27,15 +28,17 @@ class Timed(Protocol):
     done: bool
 
     def expire(self) -> None:
-        """The deadline has passed and nothing completed this before. Must not raise."""
+        """The deadline has passed first: become done and call `forget`. Must not raise."""
 
 
 class Deadlines:
     """The deadlines of all requests of one broker."""
 
-    __slots__ = ("_dead", "_heap", "_ordinal", "_scope")
+    __slots__ = ("_dead", "_heap", "_on_expired", "_ordinal", "_scope")
 
-    def __init__(self) -> None:
+    def __init__(self, on_expired: Callable[[], None]) -> None:
+        """`on_expired` is called after a round of expiries: the end of a turn."""
+        self._on_expired = on_expired
         self._heap: list[tuple[float, int, Timed]] = []
         self._ordinal = count()
         self._dead = 0
@@ -70,7 +73,8 @@ class Deadlines:
     def _expire(self, now: float) -> None:
         while self._heap and self._heap[0][0] <= now:
             timed = heapq.heappop(self._heap)[2]
-            if timed.done:
-                self._dead -= 1
-            else:
+            # Dead, or about to be counted as dead by its own `forget`: gone from the heap.
+            self._dead -= 1
+            if not timed.done:
                 timed.expire()
+        self._on_expired()

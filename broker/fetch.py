@@ -317,6 +317,10 @@ class FetchSlot:
                     self._read_failed(read, exc)
                     count = 0
                 read.row.records = buffer[:count]
+            self._parts = self._encode(response)
+        except Exception:
+            log.exception("lane_read_failed")
+            self._peer.outbox.break_off()
         finally:
             for read in unread:
                 read.plan.release()
@@ -324,7 +328,6 @@ class FetchSlot:
             if self._abandoned:
                 self._release()
         if not self._abandoned:
-            self._parts = self._encode(response)
             self._peer.outbox.flush()
 
     def _read_failed(self, read: _Read, exc: StorageError) -> None:
@@ -336,15 +339,11 @@ class FetchSlot:
         self, partition: Partition, row: FetchResponsePartition, exc: StorageError
     ) -> None:
         row.error_code, _ = wire_error(exc)
-        log.error(
-            "read_failed", topic=partition.topic, partition=partition.index, error=str(exc)
-        )
+        log.error("read_failed", topic=partition.topic, partition=partition.index, error=str(exc))
 
     def _encode(self, response: FetchResponse) -> list[Buffer]:
         header = self._header
-        parts = encode_response(
-            response, header.api_key, header.api_version, header.correlation_id
-        )
+        parts = encode_response(response, header.api_key, header.api_version, header.correlation_id)
         return parts
 
     def _buffer_free(self) -> None:

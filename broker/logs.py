@@ -23,9 +23,7 @@ _LEVELS: Final = {
 def configure(config: BrokerConfig, stream: TextIO | None = None) -> None:
     """Send the log to `stream` (standard error) in the format and from the level of `config`."""
     stream = stream or sys.stderr
-    as_json = config.log_format == "json" or (
-        config.log_format == "auto" and not stream.isatty()
-    )
+    as_json = config.log_format == "json" or (config.log_format == "auto" and not stream.isatty())
     processors: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,

@@ -120,9 +120,7 @@ class Partition:
         self._turn.end()
 
     def _failed(self, handler: DiskHandler, error: StorageError) -> None:
-        log.error(
-            "partition_failed", topic=self.topic, partition=self.index, error=str(error)
-        )
+        log.error("partition_failed", topic=self.topic, partition=self.index, error=str(error))
         try:
             self._settle_durable()
             code, message = wire_error(error)

@@ -42,7 +42,7 @@ _ACKS = (0, 1, -1)
 _ZSTD_SINCE = 7
 
 
-class AcksZeroRefused(Exception):
+class AcksZeroRefused(Exception):  # noqa: N818 - says what happened
     """A produce without reply failed; closing is the only way to say so."""
 
 
@@ -208,14 +208,14 @@ def _append_all(core: Core, peer: Peer, header: RequestHeader, request: ProduceR
             slot.add_row(rows, row)
             if row.error_code and not request.acks:
                 raise AcksZeroRefused(
-                    f"{topic.name}-{asked.index}: {ErrorCode(row.error_code).name}: "
+                    f"{topic.name}-{asked.index}: {ErrorCode.of(row.error_code).name}: "
                     f"{row.error_message}"
                 )
     if request.acks:
         slot.begin(request.timeout_ms)
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818 - says what happened
     """A batch that cannot be appended, for a reason that only produce knows."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:

@@ -127,6 +127,12 @@ class Outbox:
             self._room = trio.Event()
             await self._room.wait()
 
+    async def wait_empty(self) -> None:
+        """Wait until every request is answered and every reply is in the socket."""
+        while not self.broken and (self._unsent or len(self)):
+            self._room = trio.Event()
+            await self._room.wait()
+
     async def drain(self) -> None:
         """Send the unsent bytes as the peer takes them; ends when there are none."""
         try:

@@ -20,7 +20,7 @@ import structlog
 import trio
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.errors import InvalidTopicName, TopicExists, UnknownTopic
+from segbroker.segments.errors import TopicExists, UnknownTopic
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager, TopicMeta
 from segbroker.segments.topic_config import TopicConfig
@@ -80,6 +80,11 @@ class Topics:
         meta = self.get(name)
         return meta is not None and 0 <= index < meta.partitions
 
+    def leader_epoch(self, meta: TopicMeta, index: int) -> int:
+        """The epoch that Metadata tells: the partition's if it is served, else the topic's."""
+        partition = self._partitions.get((meta.name, index))
+        return meta.epoch if partition is None else partition.handler.leader_epoch
+
     async def open(self, name: str, index: int) -> Partition | None:
         """The partition, opened in a lane if need be; None when there is none.
 
@@ -96,9 +101,7 @@ class Topics:
                 return await self._open(key)
             await opening.wait()
 
-    async def create(
-        self, name: str, partitions: int, overrides: Mapping[str, str]
-    ) -> TopicMeta:
+    async def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> TopicMeta:
         """Create a topic.
 
         Raises:
@@ -116,13 +119,15 @@ class Topics:
         return meta
 
     async def auto_create(self, name: str) -> TopicMeta | None:
-        """The topic, created with defaults when there is none; None for an illegal name."""
+        """The topic, created with defaults when there is none; None: it is being deleted.
+
+        Raises:
+            InvalidTopicName, StorageError.
+        """
         try:
             return self.get(name) or await self.create(name, self._config.partitions, {})
-        except TopicExists:
+        except TopicExists:  # another client was first
             return self.get(name)
-        except InvalidTopicName:
-            return None
 
     async def delete(self, name: str) -> None:
         """Delete a topic and everything in it. Raises UnknownTopic, StorageError."""
