@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ BATCHES = 12
 
 
 @pytest.fixture(scope="module")
-def partition(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of partition 0 of topic `t`: three segments, batches of ten records."""
     data = tmp_path_factory.mktemp("dump") / "data"
     daemon = start(data)
@@ -29,7 +28,7 @@ def partition(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             values = [b"%02d-%d " % (n, i) + b"x" * 300 for i in range(RECORDS)]
             producer.send_many("t", values, partition=0).result()
     daemon.stop()
-    yield data / "topics" / "t" / "partition_0"
+    return data / "topics" / "t" / "partition_0"
 
 
 @pytest.fixture
