@@ -45,7 +45,7 @@ class DecompressionError(Exception):
     """The bytes are not what their codec says."""
 
 
-class DecompressedTooLarge(DecompressionError):  # noqa: N818 - named for what happened
+class DecompressedTooLarge(DecompressionError):
     """More comes out than the caller allows."""
 
 

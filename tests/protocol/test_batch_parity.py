@@ -20,6 +20,7 @@ from segbroker.protocol.batch_pure import (
     CheckMode,
     IndexFlag,
     RecordIndex,
+    Strings,
     encode_headers,
 )
 from segbroker.protocol.record_batch import Record, encode_batch
@@ -114,9 +115,12 @@ def test_both_index_and_read_damaged_batches_alike(batch: bytes) -> None:
         assert batch_native.slices(batch, native.ints, first, n) == batch_pure.slices(
             batch, native.ints, first, n
         )
-        assert batch_native.gather(batch, native.ints, first, n, size) == batch_pure.gather(
-            batch, native.ints, first, n, size
-        )
+        strings = Strings(batch, native.ints, first, n)
+        for parts, copies in (([strings], 1), ([strings] * 3, 3), ([], 0)):
+            assert batch_native.gather(parts, copies * size) == batch_pure.gather(
+                parts, copies * size
+            )
+    assert batch_native.header_starts([native] * 2) == batch_pure.header_starts([native] * 2)
     tuples = batch_native.header_tuples(batch, native, headers)
     assert tuples == batch_pure.header_tuples(batch, native, headers)
     for given_headers in (tuples, None):

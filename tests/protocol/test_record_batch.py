@@ -21,6 +21,7 @@ from segbroker.protocol.record_batch import (
     InvalidBatch,
     Record,
     check_batch,
+    columns_of,
     decode_batch,
     encode_batch,
     filter_batch,
@@ -85,6 +86,9 @@ def changed(position: int, data: str, batch: bytes = TWO_RECORDS) -> bytes:
     replacement = bytes.fromhex(data)
     out[position : position + len(replacement)] = replacement
     return with_crc(out)
+
+
+EMPTIED = changed(57, "00000000", changed(8, "00000031")[:HEADER_SIZE])
 
 
 def test_a_batch_is_encoded_to_these_bytes() -> None:
@@ -171,6 +175,25 @@ def test_a_broker_refuses_from_a_producer(fault: BatchFault, batch: bytes) -> No
     assert fault_of(batch) == fault
 
 
+def test_every_fault_has_the_code_that_kafka_answers() -> None:
+    codes = {fault.name: int(fault.error_code) for fault in BatchFault}
+    assert codes == {
+        "NONE": 0,
+        "TRUNCATED": 2,
+        "CORRUPT": 2,
+        "UNSUPPORTED_MAGIC": 43,
+        "MORE_THAN_ONE_BATCH": 87,
+        "UNSUPPORTED_CODEC": 76,
+        "CONTROL_BATCH": 87,
+        "INVALID_COUNT": 87,
+        "INVALID_PRODUCER": 87,
+        "INVALID_RECORD": 87,
+        "WRONG_MAX_TIMESTAMP": 87,
+        "INVALID_COMPRESSION": 87,
+        "TOO_LARGE": 10,
+    }
+
+
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
@@ -214,9 +237,10 @@ def test_a_wrong_max_timestamp_is_put_right_in_writable_bytes() -> None:
         changed(64, "02", changed(72, "06", changed(23, "00000003"))),  # 1 and 3
         changed(21, "0030"),  # control
         changed(35, "0000000000009999"),  # max timestamp of a record since filtered out
-        changed(57, "00000000", TWO_RECORDS[:8] + bytes.fromhex("00000031") + TWO_RECORDS[12:61]),
+        EMPTIED,
+        changed(21, "0004", EMPTIED),  # emptied, compressed as it was before
     ],
-    ids=["plain", "hole", "hole_first", "control", "old_max_timestamp", "emptied"],
+    ids=["plain", "hole", "hole_first", "control", "old_max_timestamp", "emptied", "emptied_zstd"],
 )
 def test_a_log_may_hold_holes_control_batches_and_emptied_ones(batch: bytes) -> None:
     assert check_batch(batch, stored=True).size == len(batch)
@@ -331,6 +355,23 @@ def test_columns_hold_what_the_lists_hold(case: Columns) -> None:
     assert [end - start for start, end in pairwise(starts)] == [
         len(headers) for headers in case["headers"]
     ]
+
+
+def test_the_columns_of_several_batches_are_one() -> None:
+    first = encode_batch([b"a", None], headers=[[("h", b"x")], None], timestamps_ms=5)
+    second = encode_batch([b"bc"], keys=[b"k"], timestamps_ms=6)
+    third = encode_batch([b""], headers=[[("i", None), ("j", b"")]], timestamps_ms=7)
+    (gap,) = gap_batches(3, 9, GapReason.CAP, 0, 0)
+    columns = columns_of([decode_batch(batch) for batch in (first, second, gap, third)])
+    assert columns.records_count == 4
+    assert columns.offsets.tolist() == [0, 1, 0, 0]
+    assert columns.timestamps.tolist() == [5, 5, 6, 7]
+    assert column(columns.values) == [b"a", None, b"bc", b""]
+    assert column(columns.keys) == [None, None, b"k", None]
+    assert columns.header_starts.tolist() == [0, 1, 1, 1, 3]
+    assert column(columns.header_keys) == [b"h", b"i", b"j"]
+    assert column(columns.header_values) == [b"x", None, b""]
+    assert columns_of([]).records_count == 0
 
 
 def test_a_header_name_that_is_not_utf8_does_not_stop_the_reader() -> None:
