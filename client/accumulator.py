@@ -34,7 +34,7 @@ from random import Random
 
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 from segbroker.protocol.partitioner import partition_for_key
-from segbroker.protocol.record_batch import HEADER_SIZE, HeaderValue, encode_batch
+from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
 
 from .completion import Completion, Waker
 from .errors import ClosedError, DeliveryFailed, SegbrokerError, Undelivered
@@ -289,6 +289,7 @@ class Accumulator:
         self.failed_bytes = 0
         self.error: SegbrokerError | None = None
         self.unfinished_count = 0
+        self.sealed_count = 0
         self.flushing = False
         self._open_sticky: dict[str, ProducerBatch] = {}
         self._random = random
@@ -538,6 +539,7 @@ class Accumulator:
             batch.sequence = queue.next_sequence
             queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
         queue.sealed.append(batch)
+        self.sealed_count += 1
         if queue.producer_id >= 0 or not self.settings.idempotent:
             self.encode(batch)
 

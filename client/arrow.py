@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow
 
-from segbroker.protocol.record_batch import Gathered, RecordColumns
+from segbroker.protocol.record_batch import RecordColumns
 
 HEADER_TYPE = pyarrow.struct([("key", pyarrow.binary()), ("value", pyarrow.binary())])
 
@@ -30,7 +30,7 @@ SCHEMA = pyarrow.schema(
 
 def batch_to_arrow(topic: str, partition: int, columns: RecordColumns) -> pyarrow.RecordBatch:
     """One RecordBatch; topic and partition stand in the schema's metadata."""
-    count = columns.count
+    count = columns.records_count
     header_keys = _binary(columns.header_keys)
     header_values = _binary(columns.header_values)
     headers = pyarrow.ListArray.from_arrays(
@@ -57,7 +57,7 @@ def _fixed(kind: Any, count: int, data: Any) -> Any:
     return pyarrow.Array.from_buffers(kind, count, [None, pyarrow.py_buffer(data)])
 
 
-def _binary(column: Gathered) -> Any:
+def _binary(column: Any) -> Any:
     validity = None if column.validity is None else pyarrow.py_buffer(column.validity)
     return pyarrow.Array.from_buffers(
         pyarrow.binary(),

@@ -115,17 +115,8 @@ class AsyncDriver:
             generator, now_ms(), timeout_ms=timeout_ms, on_timeout=on_timeout
         )
         self.pump()
-        await self.wait(completion)
+        await wait_done(completion)
         return completion.result()
-
-    async def wait(self, what: Waitable) -> None:
-        """Wait until done; always a checkpoint."""
-        if what.done:
-            await anyio.lowlevel.checkpoint()
-            return
-        event = anyio.Event()
-        what.on_done(event.set)
-        await event.wait()
 
     def pump(self) -> None:
         """Do what is due, and send what is to be sent."""
@@ -260,3 +251,13 @@ class AsyncDriver:
             # Whoever waits for the socket is woken with ClosedResourceError first.
             anyio.notify_closing(transport.socket)
             transport.close()
+
+
+async def wait_done(what: Waitable) -> None:
+    """Wait until done; always a checkpoint."""
+    if what.done:
+        await anyio.lowlevel.checkpoint()
+        return
+    event = anyio.Event()
+    what.on_done(event.set)
+    await event.wait()

@@ -192,7 +192,9 @@ class Connection:
         version = min(ours.max, theirs.max)
         return version if version >= max(ours.min, theirs.min) else None
 
-    def request(self, message: Message, on_reply: OnReply, *, now_ms: int, deadline_ms: int) -> None:
+    def request(
+        self, message: Message, on_reply: OnReply, *, now_ms: int, deadline_ms: int
+    ) -> None:
         """Queue a request; `on_reply(reply or error, now_ms)` is called once.
 
         Raises UnsupportedByBroker when there is no version in common; nothing is queued then.
@@ -278,8 +280,7 @@ class Connection:
         if reply.error_code != ErrorCode.NONE:
             raise RemoteProtocolError(f"ApiVersions answered error code {reply.error_code}")
         self._versions = {
-            row.api_key: ApiVersionRange(row.min_version, row.max_version)
-            for row in reply.api_keys
+            row.api_key: ApiVersionRange(row.min_version, row.max_version) for row in reply.api_keys
         }
         self.state = State.READY
         self.was_ready = True

@@ -17,9 +17,9 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from segbroker.protocol.record_batch import HeaderValue, RecordBatch
+from segbroker.protocol.record_batch import RecordBatch
 
-from .records import Record
+from .records import Record, RecordHeaders
 
 if TYPE_CHECKING:
     import pyarrow
@@ -81,7 +81,7 @@ class ConsumedBatch:
         timestamps = self._batch.timestamps()
         return timestamps if self._is_whole else timestamps[self._start : self._stop]
 
-    def headers(self) -> list[tuple[HeaderValue, ...]]:
+    def headers(self) -> list[RecordHeaders]:
         headers = self._batch.headers()
         return headers if self._is_whole else headers[self._start : self._stop]
 

@@ -292,9 +292,7 @@ class Engine:
             error = TimedOut(f"not done before its deadline{why}")
         self._finish(running, error)
 
-    def _finish(
-        self, running: _Running, error: BaseException | None, value: object = None
-    ) -> None:
+    def _finish(self, running: _Running, error: BaseException | None, value: object = None) -> None:
         running.over = True
         self._running.pop(running, None)
         running.generator.close()

@@ -65,6 +65,8 @@ from .network import FETCH, Node
 from .records import TopicPartition
 from .settings import ConsumerSettings
 
+WakeBy = Callable[[int], object]
+
 Start = str | int | datetime
 """Where to begin: "start", "end", an offset, -n for "n before the end", or a time."""
 
@@ -148,7 +150,7 @@ class Fetching:
         settings: ConsumerSettings,
         random: Random,
         *,
-        wake_by: Callable[[int], object],
+        wake_by: WakeBy,
         stop_at_end: bool = False,
     ) -> None:
         self.engine = engine
@@ -398,10 +400,7 @@ class Fetching:
                 for state in self.states.values()
                 if not state.resolving
                 and not state.paused
-                and (
-                    state.position is None
-                    or (self.stop_at_end and state.stop_offset is None)
-                )
+                and (state.position is None or (self.stop_at_end and state.stop_offset is None))
                 and now_ms >= state.backoff_until_ms
                 and isinstance(state.start, datetime) is kind
             ]
@@ -443,16 +442,12 @@ class Fetching:
                     offset = max(offset, found_starts[state.tp].offset)
                 state.position = state.fetch_offset = offset
 
-    def _look_up(
-        self, times: dict[TopicPartition, int]
-    ) -> Call[dict[TopicPartition, FoundOffset]]:
+    def _look_up(self, times: dict[TopicPartition, int]) -> Call[dict[TopicPartition, FoundOffset]]:
         if not times:
             return {}
         return (yield from look_up(self.engine, times, isolation_level=self.isolation_level))
 
-    def _starts_found(
-        self, call: Completion[None], generations: dict[PartitionState, int]
-    ) -> None:
+    def _starts_found(self, call: Completion[None], generations: dict[PartitionState, int]) -> None:
         for state, generation in generations.items():
             if state.generation == generation:
                 state.resolving = False
@@ -756,7 +751,7 @@ def to_ms(moment: datetime) -> int:
 
 
 def needs_end(start: Start) -> bool:
-    """"end" and -n are counted from the end; a time later than every record is the end."""
+    """ "end" and -n are counted from the end; a time later than every record is the end."""
     return start == "end" or isinstance(start, datetime) or is_from_end(start)
 
 
@@ -764,9 +759,7 @@ def is_from_end(start: Start) -> bool:
     return isinstance(start, int) and start < 0
 
 
-def _offset_of(
-    state: PartitionState, found: dict[TopicPartition, FoundOffset], end: int
-) -> int:
+def _offset_of(state: PartitionState, found: dict[TopicPartition, FoundOffset], end: int) -> int:
     match state.start:
         case "end":
             return end

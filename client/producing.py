@@ -368,9 +368,7 @@ class Producing:
                 problem = error or broker_error(code, f"no answer for {_where(queue)}")
             else:
                 code = ErrorCode.of(row_or_none.error_code)
-                problem = broker_error(
-                    row_or_none.error_code, _where(queue), _said(row_or_none)
-                )
+                problem = broker_error(row_or_none.error_code, _where(queue), _said(row_or_none))
             self._failed(batch, code, problem, now_ms)
         for queue in {batch.queue: None for batch in batches}:
             if queue.restart and not queue.in_flight:

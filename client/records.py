@@ -3,6 +3,10 @@
 from typing import NamedTuple
 
 
+RecordHeaders = tuple[tuple[str, bytes | None], ...]
+"""Names and values, in order; a name may come more than once."""
+
+
 class TopicPartition(NamedTuple):
     topic: str
     partition: int
@@ -26,7 +30,7 @@ class Record(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: RecordHeaders
 
 
 class OffsetAndTimestamp(NamedTuple):
