@@ -126,7 +126,7 @@ def encode_single_produce_response(
     log_start_offset: int = -1,
     throttle_time_ms: int = 0,
 ) -> bytes:
-    """The whole frame of a ProduceResponse for one partition, without message; version 3 or later."""
+    """The whole frame of a ProduceResponse for one partition; version 3 or later."""
     assert api_version >= PRODUCE_TRANSACTIONAL, "no hand-made path for older responses"
     name = topic.encode()
     if api_version >= PRODUCE_FLEXIBLE:
