@@ -46,8 +46,9 @@ class Core:
     spawn: Callable[[Callable[[], Awaitable[None]]], None]
     bound: tuple[str, int]
     started_ms: int
+    now_ms: Callable[[], int]
+    open_connections: Callable[[], int]
     counters: Counters = field(default_factory=Counters)
-    connections: int = 0
 
     def advertised(self, peer: Peer) -> tuple[str, int]:
         """host and port that this peer is told to connect to."""
@@ -60,6 +61,6 @@ class Core:
         return host, port
 
 
-def now_ms() -> int:
+def wall_ms() -> int:
     """The wall clock in ms since 1970: timestamps of records, never a deadline."""
     return time.time_ns() // 1_000_000

@@ -12,8 +12,7 @@ Deleting first ends the service (waiters are answered, the name is closed to ope
 removes: nothing is appended to files that are being unlinked.
 """
 
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 import structlog
@@ -38,13 +37,20 @@ class Topics:
     """The topics of one broker."""
 
     def __init__(
-        self, manager: DiskManager, config: BrokerConfig, lanes: Lanes, ingest: Ingest, turn: Turn
+        self,
+        manager: DiskManager,
+        config: BrokerConfig,
+        lanes: Lanes,
+        ingest: Ingest,
+        turn: Turn,
+        now_ms: Callable[[], int],
     ) -> None:
         self.manager = manager
         self._config = config
         self._lanes = lanes
         self._ingest = ingest
         self._turn = turn
+        self._now_ms = now_ms
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._opening: dict[tuple[str, int], trio.Event] = {}
         self._deleting: set[str] = set()
@@ -101,13 +107,8 @@ class Topics:
                 return await self._open(key)
             await opening.wait()
 
-    async def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> TopicMeta:
-        """Create a topic.
-
-        Raises:
-            TopicExists, InvalidTopicName, ValueError (a configuration), StorageError.
-        """
-        config = self.topic_config(overrides)
+    async def create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
+        """Create a topic. Raises TopicExists, InvalidTopicName, StorageError."""
         async with self._administration:
             meta = await self._lanes.run(self._create, name, partitions, config)
         log.info(
@@ -125,7 +126,9 @@ class Topics:
             InvalidTopicName, StorageError.
         """
         try:
-            return self.get(name) or await self.create(name, self._config.partitions, {})
+            return self.get(name) or await self.create(
+                name, self._config.partitions, self.topic_config({})
+            )
         except TopicExists:  # another client was first
             return self.get(name)
 
@@ -150,11 +153,31 @@ class Topics:
             await self._lanes.run(self.manager.create_partitions, name, count)
         log.info("partitions_created", topic=name, partitions=count)
 
-    async def alter(self, name: str, overrides: Mapping[str, str]) -> None:
-        """Replace the configuration of a topic. Raises UnknownTopic, ValueError, StorageError."""
+    async def alter(
+        self,
+        name: str,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Replace what is set on a topic by `change(what is set)`.
+
+        Raises:
+            UnknownTopic, InvalidConfig, StorageError, and whatever `change` raises.
+        """
         async with self._administration:
-            await self._lanes.run(self.manager.alter_topic, name, dict(overrides))
-        log.info("topic_altered", topic=name, overrides=dict(overrides))
+            meta = self.get(name)
+            if meta is None:
+                raise UnknownTopic(name)
+            overrides = TopicConfig.parse(change(meta.config.overrides)).overrides
+            if validate_only:
+                return
+            await self._lanes.run(self.manager.alter_topic, name, overrides)
+        log.info("topic_altered", topic=name, overrides=overrides)
+
+    def check_new(self, name: str, partitions: int) -> None:
+        """Raise what creating would raise: InvalidTopicName, InvalidPartitions, TopicExists."""
+        self.manager.check_new_topic(name, partitions)
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
         """The configuration of a new topic: `overrides` over the broker's own default."""
@@ -164,9 +187,7 @@ class Topics:
         return TopicConfig.parse(merged)
 
     def _create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
-        return self.manager.create_topic(
-            name, partitions, config, now_ms=time.time_ns() // 1_000_000
-        )
+        return self.manager.create_topic(name, partitions, config, now_ms=self._now_ms())
 
     async def _open(self, key: tuple[str, int]) -> Partition:
         done = self._opening[key] = trio.Event()
