@@ -54,7 +54,7 @@ def test_send_gives_way_when_the_buffer_is_full(run: Run, daemon: Daemon, topic:
             for delivery in deliveries:
                 await delivery
             assert [(await d).offset for d in deliveries[:3_000]][:5] == [0, 1, 2, 3, 4]
-            with pytest.raises(BusyError):
+            with pytest.raises(BusyError):  # noqa: PT012
                 for _ in range(10_000):
                     producer.send_nowait(topic, b"x" * 5_000)
 
@@ -121,11 +121,9 @@ async def _timed(run: Run, main: Callable[..., object]) -> float:
     return anyio.current_time() - began
 
 
-def test_an_exception_in_the_block_comes_out_as_it_is(
-    run: Run, daemon: Daemon, topic: str
-) -> None:
+def test_an_exception_in_the_block_comes_out_as_it_is(run: Run, daemon: Daemon, topic: str) -> None:
     async def main() -> None:
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012
             async with AsyncProducer(daemon.address) as producer:
                 await producer.send(topic, b"x")
                 _ = 1 / 0
@@ -220,7 +218,7 @@ def test_two_tasks_reading_at_once_is_busy(run: Run, daemon: Daemon, topic: str)
     async def main() -> None:
         async with AsyncAdmin(daemon.address) as admin:
             await admin.create_topic(topic)
-        async with AsyncConsumer(daemon.address, topic) as consumer:
+        async with AsyncConsumer(daemon.address, topic) as consumer:  # noqa: SIM117
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(consumer.poll, 1, 5_000)
                 await anyio.wait_all_tasks_blocked()

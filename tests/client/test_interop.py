@@ -66,15 +66,14 @@ def test_a_key_goes_to_the_partition_that_librdkafkas_murmur2_says(
     assert [places[key, b"ours"] for key in keys] == [places[key, b"theirs"] for key in keys]
 
 
-def read_with_confluent(
-    address: str, topic: str, count: int
-) -> Iterator[confluent_kafka.Message]:
+def read_with_confluent(address: str, topic: str, count: int) -> Iterator[confluent_kafka.Message]:
     consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "unused"})
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     try:
         for _ in range(count):
             message = consumer.poll(30)
-            assert message is not None and message.error() is None, message
+            assert message is not None, "nothing came within 30 s"
+            assert message.error() is None, message.error()
             yield message
     finally:
         consumer.close()

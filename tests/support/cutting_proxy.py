@@ -2,8 +2,9 @@
 
     client <--> proxy <--> broker
 
-`cut_replies(n)`: of the next connections, the nth piece of bytes from the broker is swallowed and the
-connection reset: the request was done, the answer never came.  `cut_all()` resets what is open now.
+`cut_replies(n)`: the next connection passes n pieces of bytes from the broker on; the one
+after is swallowed and the connection reset: the request was done, the answer never came.
+`cut_all()` resets what is open now.
 Threads, blocking sockets: slow and simple.
 """
 
@@ -26,7 +27,7 @@ class CuttingProxy:
         self._replies_left: list[int] = []
         self._lock = threading.Lock()
         self.cuts = 0
-        self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
         self._start(self._accept)
