@@ -1,0 +1,135 @@
+""".manifest: what a log knows about its sealed segments without touching them.
+
+    header    byte 0       4         6       8            16           24            32
+                   +-------+---------+-------+------------+------------+-------------+
+                   | magic | version | 0     | created_ms | 0          | xxh3-64 of  |
+                   | SBMF  | u16 =1  | u16   | i64        | u64        | the 24, u64 |
+                   +-------+---------+-------+------------+------------+-------------+
+    rows      byte 0      1      2      4                8         16            24           32
+                   +------+------+------+----------------+---------+-------------+------------+
+                   | kind | tier | 0    | block_size_max | number  | base_offset | end_offset |
+                   | u8   | u8   | u16  | u32            | u64     | i64         | i64        |
+                   +------+------+------+----------------+---------+-------------+------------+
+              byte 32     40        44             48             56           64
+                   +------+---------+--------------+--------------+------------+
+                   | size | records | leader_epoch | max_timestamp| xxh3-64 of |
+                   | u64  | u32     | u32          | i64          | the 56, u64|
+                   +------+---------+--------------+--------------+------------+
+
+| kind | says | fields in use |
+|---|---|---|
+| 1 SEGMENT | segment `number` is sealed and synced, and so is its index | all |
+| 2 START | offsets below `base_offset` were deleted; `number` is the first segment left | both |
+| 3 CHECKPOINT | `size` bytes of segment `number`, up to `end_offset`, were valid and synced | these |
+| 4 EPOCH | `leader_epoch` begins at `base_offset` | these |
+
+Append-only, one write per row, big-endian; the first row whose checksum is wrong ends the file.  A
+row is written after what it speaks of was synced, so it may be lost (the segment is probed and
+scanned again) but never lies.  START is synced before anybody hears of the deletion.  Rewritten by
+temp + rename when more than half of it is history.
+
+Why not one msgpack file: 100,000 segments are read in 0.1 s this way, and sealing costs one write.
+"""
+
+import struct
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from segbroker.protocol.checksums import xxh3_64
+
+from .storage import Buffer
+
+MAGIC: Final = b"SBMF"
+VERSION: Final = 1
+HEADER: Final = struct.Struct(">4sHHqQQ")
+ROW: Final = struct.Struct(">BBHIQqqQIIqQ")
+ROW_SUMMED: Final = struct.Struct(">BBHIQqqQIIq")
+HEADER_SIZE: Final = HEADER.size
+ROW_SIZE: Final = ROW.size
+assert (HEADER_SIZE, ROW_SIZE, ROW_SUMMED.size) == (32, 64, 56), "fixed stride"
+
+
+class RowKind(IntEnum):
+    """What a row says."""
+
+    SEGMENT = 1
+    START = 2
+    CHECKPOINT = 3
+    EPOCH = 4
+
+
+class Tier(IntEnum):
+    """Where a sealed segment lies."""
+
+    HOT = 0
+    COLD = 1
+
+
+class Row(NamedTuple):
+    """One row."""
+
+    kind: int
+    number: int = 0
+    base_offset: int = 0
+    end_offset: int = 0
+    size: int = 0
+    records: int = 0
+    max_timestamp: int = -1
+    block_size_max: int = 0
+    leader_epoch: int = 0
+    tier: int = Tier.HOT
+
+    def encode(self) -> bytes:
+        summed = ROW_SUMMED.pack(
+            self.kind,
+            self.tier,
+            0,
+            self.block_size_max,
+            self.number,
+            self.base_offset,
+            self.end_offset,
+            self.size,
+            self.records,
+            self.leader_epoch,
+            self.max_timestamp,
+        )
+        return summed + xxh3_64(summed).to_bytes(8, "big")
+
+
+def encode_manifest(created_ms: int, rows: Iterable[Row]) -> bytes:
+    """A whole file."""
+    head = HEADER.pack(MAGIC, VERSION, 0, created_ms, 0, 0)[:24]
+    return b"".join([head, xxh3_64(head).to_bytes(8, "big"), *(row.encode() for row in rows)])
+
+
+class Manifest(NamedTuple):
+    """What was read: the rows in order and the bytes that are valid."""
+
+    rows: list[Row]
+    size: int
+
+
+def decode_manifest(data: Buffer) -> Manifest | None:
+    """The valid rows in front; None when the header is not that of a manifest.
+
+    Everything behind the first wrong row is ignored: rows are hints that save a scan.
+    """
+    if len(data) < HEADER_SIZE:
+        return None
+    magic, version, _, _, _, checksum = HEADER.unpack_from(data)
+    if magic != MAGIC or version != VERSION or checksum != xxh3_64(bytes(data[:24])):
+        return None
+    whole = bytes(data)
+    end = HEADER_SIZE + (len(whole) - HEADER_SIZE) // ROW_SIZE * ROW_SIZE
+    rows: list[Row] = []
+    position = HEADER_SIZE
+    for fields in ROW.iter_unpack(whole[HEADER_SIZE:end]):
+        if fields[11] != xxh3_64(whole[position : position + 56]):
+            break
+        kind, tier, _, block_size_max, number, base, last, size, records, epoch, stamp, _ = fields
+        rows.append(
+            Row(kind, number, base, last, size, records, stamp, block_size_max, epoch, tier)
+        )
+        position += ROW_SIZE
+    return Manifest(rows, position)

@@ -1,0 +1,73 @@
+"""Names on disk: which a topic may have, and what its files are called.
+
+    topics/<topic>/partition_<N>/<topic>_partition_<N>_segment_<k>.log
+                                 <topic>_partition_<N>_segment_<k>.index
+                                 <topic>_partition_<N>.manifest
+                                 <topic>_partition_<N>.producers
+                                 quarantine/
+
+N and k are decimal without leading zeros and are ordered as numbers.  A topic name is 1 to 200 of
+[A-Za-z0-9._-], not `.` or `..`: it cannot leave its directory, and the longest file name stays
+under the 255 bytes of a directory entry.  Names that begin with `~` are the manager's own (topics
+on their way out), so no topic can be called so.
+"""
+
+import re
+from typing import NamedTuple
+
+from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
+
+from .errors import InvalidTopicName
+
+_ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
+_SEGMENT = re.compile(r"_segment_(0|[1-9][0-9]{0,18})\.log")
+
+
+def check_topic_name(name: str) -> None:
+    """Raises InvalidTopicName for a name that could not be a directory of its own."""
+    if not name:
+        raise InvalidTopicName(name, "is empty")
+    if name in (".", ".."):
+        raise InvalidTopicName(name, "is a directory of the file system")
+    if not _ALLOWED.fullmatch(name):
+        raise InvalidTopicName(name, "has characters other than A-Z a-z 0-9 . _ -")
+    if len(name) > TOPIC_NAME_SIZE_MAX:
+        raise InvalidTopicName(name, f"has {len(name)} characters, limit {TOPIC_NAME_SIZE_MAX}")
+
+
+class LogPaths(NamedTuple):
+    """The paths of one log: `folder` and the part that all its file names begin with."""
+
+    folder: str
+    prefix: str
+
+    def log(self, number: int) -> str:
+        return f"{self.folder}/{self.prefix}_segment_{number}.log"
+
+    def index(self, number: int) -> str:
+        return f"{self.folder}/{self.prefix}_segment_{number}.index"
+
+    @property
+    def manifest(self) -> str:
+        return f"{self.folder}/{self.prefix}.manifest"
+
+    @property
+    def producers(self) -> str:
+        return f"{self.folder}/{self.prefix}.producers"
+
+    @property
+    def quarantine(self) -> str:
+        return f"{self.folder}/quarantine"
+
+    def segment_number(self, name: str) -> int | None:
+        """The k of a segment's log file; None for any other name."""
+        if not name.startswith(self.prefix):
+            return None
+        match = _SEGMENT.fullmatch(name, len(self.prefix))
+        return int(match[1]) if match else None
+
+
+def partition_paths(root: str, topic: str, partition: int) -> LogPaths:
+    """Where a topic's partition lies under the data directory `root`."""
+    folder = f"{root}/topics/{topic}/partition_{partition}"
+    return LogPaths(folder, f"{topic}_partition_{partition}")

@@ -1,0 +1,157 @@
+"""The disk port: everything a log asks of a disk, and nothing else.
+
+`PosixStorage` answers with system calls, `MemoryStorage` with dictionaries; a recording or a
+failing implementation stands in front of either.  Nothing else in this room touches the
+operating system, so what the port does not offer cannot happen to a log.
+
+What an implementation promises:
+
+| call | promise |
+|---|---|
+| pwrite | takes some of the bytes, at least one, and says how many; or raises OSError, after which the state of those bytes is unknown |
+| pread | fills the buffer; fewer bytes than asked for only at the end of the file |
+| pread_nowait | the same from memory alone; None when the disk would have to be waited for |
+| fdatasync | bytes and size of this file survive a power cut |
+| fsync_dir | the names in this directory survive: created, renamed, unlinked, removed |
+| rename | replaces atomically what has the target's name |
+
+Nothing but fdatasync and fsync_dir promises anything about a power cut.  Errors are OSError with
+an errno; translating them is the caller's business.  Calls may come from several threads; two
+writes to one range at once do not.  Paths are strings joined with `/`.
+
+A short write is the port's to report and `write_all`'s to continue: a full disk shows itself as a
+short write first, and a simulated disk must be able to do the same.
+"""
+
+import errno
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class StorageFile(Protocol):
+    """One open file.  Positions and sizes are bytes."""
+
+    @property
+    def path(self) -> str: ...
+
+    def pwrite(self, data: Buffer, position: int) -> int: ...
+
+    def pread(self, buffer: memoryview, position: int) -> int: ...
+
+    def pread_nowait(self, buffer: memoryview, position: int) -> int | None: ...
+
+    def fdatasync(self) -> None: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None:
+        """Close; a second time does nothing."""
+        ...
+
+
+class StorageLock(Protocol):
+    """A held lock; gone when released or when the process ends."""
+
+    def release(self) -> None: ...
+
+
+class Storage(Protocol):
+    """One disk."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> StorageFile:
+        """Open a file; with `create` make it, or empty it if it is there."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in the directory, sorted; FileNotFoundError without one."""
+        ...
+
+    def mkdir(self, path: str) -> None: ...
+
+    def rmdir(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def fsync_dir(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> StorageLock:
+        """Take the lock file `path`, made if missing; BlockingIOError when somebody has it."""
+        ...
+
+    def random_bytes(self, count: int) -> bytes:
+        """Bytes for identifiers: chance enters here, so that a simulated disk can repeat it."""
+        ...
+
+
+def write_all(file: StorageFile, data: Buffer, position: int) -> None:
+    """Write every byte of `data` at `position`, however many writes that takes."""
+    done = file.pwrite(data, position)
+    if done == len(data):
+        return
+    view = memoryview(data)
+    while done < len(view):
+        count = file.pwrite(view[done:], position + done)
+        if count <= 0:
+            raise OSError(errno.EIO, "a write took no bytes", file.path)
+        done += count
+
+
+def read_file(storage: Storage, path: str) -> bytearray:
+    """The whole of a file that is small enough for it."""
+    file = storage.open(path, read_only=True)
+    try:
+        content = bytearray(file.size())
+        count = file.pread(memoryview(content), 0)
+        return content[:count]
+    finally:
+        file.close()
+
+
+def write_temporary(storage: Storage, path: str, content: Buffer) -> None:
+    """Make the file `path` with this content, synced.  Its name is not: that is the caller's."""
+    file = storage.open(path, create=True)
+    try:
+        if len(content):
+            write_all(file, content, 0)
+        file.fdatasync()
+    finally:
+        file.close()
+
+
+def replace_file(storage: Storage, path: str, content: Buffer) -> None:
+    """Put `content` under `path` so that a crash leaves the old whole or the new whole.
+
+    Temporary file, sync, rename, directory sync.  What a crash may leave behind is `path`.tmp,
+    which the next replacement empties and nobody reads.
+    """
+    write_temporary(storage, path + ".tmp", content)
+    storage.rename(path + ".tmp", path)
+    storage.fsync_dir(path.rpartition("/")[0])
+
+
+def make_dirs(storage: Storage, path: str) -> None:
+    """Make a directory and what is missing above it, each name durable before the next."""
+    if not path or storage.exists(path):
+        return
+    parent = path.rpartition("/")[0]
+    make_dirs(storage, parent)
+    storage.mkdir(path)
+    storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))
+
+
+def remove_tree(storage: Storage, path: str) -> None:
+    """Remove a directory and everything in it; only for names that are out of use already."""
+    for name in storage.listdir(path):
+        child = f"{path}/{name}"
+        try:
+            storage.unlink(child)
+        except (IsADirectoryError, PermissionError):
+            remove_tree(storage, child)
+    storage.rmdir(path)

@@ -1,0 +1,234 @@
+"""What can be configured per topic, in Kafka's names where Kafka has one.
+
+`KEYS` is the whole list: name, default, meaning, and how text becomes a value.  A key whose effect
+does not exist yet says so in its meaning; a value that would make a user rely on something that
+does not exist (cleanup.policy=compact, durability=memory) is refused instead.
+
+Invariant: `max.message.bytes` never exceeds `segment.bytes`, for a batch lies in one segment.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from .errors import InvalidConfig
+
+_INT32_MAX: Final = 0x7FFF_FFFF
+_INT64_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
+
+
+class Durability(Enum):
+    """What an acknowledgement means."""
+
+    EPHEMERAL = "ephemeral"
+    """In memory only.  Not offered yet."""
+    MEMORY = "memory"
+    """Written, never synced.  Not offered yet."""
+    DISK = "disk"
+    """Written to the operating system; synced on a tick.  A power cut may take the last tick."""
+    FSYNC = "fsync"
+    """Synced: survives a power cut."""
+
+
+class TimestampType(Enum):
+    """Whose clock a record's timestamp comes from."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+class _Key(NamedTuple):
+    name: str
+    field: str
+    default: str
+    parse: Callable[[str, str], object]
+    doc: str
+
+
+class Setting(NamedTuple):
+    """One key as an administrator sees it."""
+
+    name: str
+    value: str
+    is_default: bool
+    doc: str
+
+
+def _integer(low: int, high: int) -> Callable[[str, str], int]:
+    def parse(key: str, text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise InvalidConfig(key, text, "is not a whole number") from None
+        if not low <= value <= high:
+            raise InvalidConfig(key, text, f"is outside [{low}, {high}]")
+        return value
+
+    return parse
+
+
+def _durability(key: str, text: str) -> Durability:
+    choices = ", ".join(d.value for d in (Durability.FSYNC, Durability.DISK))
+    try:
+        value = Durability(text)
+    except ValueError:
+        raise InvalidConfig(key, text, f"is none of {choices}") from None
+    if value in (Durability.EPHEMERAL, Durability.MEMORY):
+        raise InvalidConfig(key, text, f"is not offered by this version, which has {choices}")
+    return value
+
+
+def _timestamp_type(key: str, text: str) -> TimestampType:
+    try:
+        return TimestampType(text)
+    except ValueError:
+        choices = ", ".join(t.value for t in TimestampType)
+        raise InvalidConfig(key, text, f"is none of {choices}") from None
+
+
+def _only(allowed: str, reason: str) -> Callable[[str, str], str]:
+    def parse(key: str, text: str) -> str:
+        if text != allowed:
+            raise InvalidConfig(key, text, reason)
+        return text
+
+    return parse
+
+
+_LATER = "Accepted and kept; nothing is deleted by it in this version."
+
+KEYS: Final[tuple[_Key, ...]] = (
+    _Key(
+        "segment.bytes", "segment_bytes", "1048576", _integer(512, _INT32_MAX),
+        "A segment file is never larger; a batch that would pass it begins the next one.",
+    ),
+    _Key(
+        "segment.ms", "segment_ms", "604800000", _integer(1, _INT64_MAX),
+        "A segment whose first batch is older than this (ms) is sealed, also when nobody writes.",
+    ),
+    _Key(
+        "segment.records", "segment_records", str(_INT32_MAX), _integer(1, _INT32_MAX),
+        "A segment has at most so many records, unless one batch alone has more.",
+    ),
+    _Key(
+        "segment.index.bytes", "segment_index_bytes", "10485760", _integer(96, _INT32_MAX),
+        "A segment whose index would pass this size is sealed.",
+    ),
+    _Key(
+        "index.interval.bytes", "index_interval_bytes", "16384", _integer(4096, 1 << 24),
+        "Bytes of log per index block: the unit that is located, read and verified as a whole.",
+    ),
+    _Key(
+        "max.message.bytes", "max_message_bytes", "", _integer(61, _INT32_MAX),
+        "Largest batch (after compression); segment.bytes by default, and never more than that.",
+    ),
+    _Key(
+        "message.timestamp.type", "message_timestamp_type", "CreateTime", _timestamp_type,
+        "CreateTime keeps the producer's timestamps; LogAppendTime writes the time of arrival.",
+    ),
+    _Key(
+        "durability", "durability", "fsync", _durability,
+        "fsync: acknowledged after the sync, nothing is lost by a power cut. disk: acknowledged "
+        "after the write, synced every second; a power cut may lose what came after the last sync.",
+    ),
+    _Key(
+        "retention.ms", "retention_ms", "604800000", _integer(-1, _INT64_MAX),
+        f"How long records are kept (ms); -1 for ever. {_LATER}",
+    ),
+    _Key(
+        "retention.bytes", "retention_bytes", "-1", _integer(-1, _INT64_MAX),
+        f"How much of a partition is kept (bytes); -1 for all. {_LATER}",
+    ),
+    _Key(
+        "cleanup.policy", "cleanup_policy", "delete",
+        _only("delete", "is not offered by this version, which has delete"),
+        "delete: whole old segments go, by retention.ms and retention.bytes.",
+    ),
+    _Key(
+        "compression.type", "compression_type", "producer",
+        _only("producer", "is not offered: batches stay as the producer compressed them"),
+        "producer: batches are stored as they were sent.",
+    ),
+)  # fmt: skip
+
+_BY_NAME: Final = {key.name: key for key in KEYS}
+
+
+class TopicConfig:
+    """The settings of one topic; immutable.  `overrides` is what was set, as text."""
+
+    __slots__ = (
+        "cleanup_policy",
+        "compression_type",
+        "durability",
+        "index_interval_bytes",
+        "max_message_bytes",
+        "message_timestamp_type",
+        "overrides",
+        "retention_bytes",
+        "retention_ms",
+        "segment_bytes",
+        "segment_index_bytes",
+        "segment_ms",
+        "segment_records",
+    )
+
+    cleanup_policy: str
+    compression_type: str
+    durability: Durability
+    index_interval_bytes: int
+    max_message_bytes: int
+    message_timestamp_type: TimestampType
+    overrides: dict[str, str]
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_ms: int
+    segment_records: int
+
+    def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
+        """Raises InvalidConfig, which names key and value."""
+        chosen = dict(overrides or {})
+        for name, value in chosen.items():
+            if name not in _BY_NAME:
+                raise InvalidConfig(name, value, "there is no such topic setting")
+        put = object.__setattr__
+        put(self, "overrides", chosen)
+        for key in KEYS:
+            text = chosen.get(key.name, key.default)
+            if key.name == "max.message.bytes" and key.name not in chosen:
+                text = str(self.segment_bytes)
+            put(self, key.field, key.parse(key.name, text))
+        if self.max_message_bytes > self.segment_bytes:
+            raise InvalidConfig(
+                "max.message.bytes",
+                self.max_message_bytes,
+                f"exceeds segment.bytes={self.segment_bytes}; a batch lies in one segment",
+            )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name}: a TopicConfig does not change; make another")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TopicConfig) and self.overrides == other.overrides
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self.overrides.items())))
+
+    def __repr__(self) -> str:
+        return f"TopicConfig({self.overrides!r})"
+
+    @classmethod
+    def parse(cls, overrides: Mapping[str, str]) -> "TopicConfig":
+        """The configuration with these settings over the defaults.  Raises InvalidConfig."""
+        return cls(overrides)
+
+    def describe(self) -> list[Setting]:
+        """Every key with its value in force."""
+        settings = []
+        for key in KEYS:
+            value = getattr(self, key.field)
+            text = str(value.value) if isinstance(value, Enum) else str(value)
+            settings.append(Setting(key.name, text, key.name not in self.overrides, key.doc))
+        return settings
