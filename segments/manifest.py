@@ -19,8 +19,8 @@
 | kind | says | fields in use |
 |---|---|---|
 | 1 SEGMENT | segment `number` is sealed and synced, and so is its index | all |
-| 2 START | offsets below `base_offset` were deleted; `number` is the first segment left | both |
-| 3 CHECKPOINT | `size` bytes of segment `number`, up to `end_offset`, were valid and synced | these |
+| 2 START | offsets below `base_offset` are deleted; `number` is the first segment | both |
+| 3 CHECKPOINT | `size` bytes of segment `number`, up to `end_offset`, were synced | these |
 | 4 EPOCH | `leader_epoch` begins at `base_offset` | these |
 
 Append-only, one write per row, big-endian; the first row whose checksum is wrong ends the file.  A

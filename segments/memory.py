@@ -18,6 +18,7 @@ from segbroker.protocol.checksums import xxh3_64
 
 from .storage import Buffer
 
+
 class _Inode:
     __slots__ = ("content", "synced")
 
@@ -113,10 +114,8 @@ class MemoryStorage:
             node = directory.names.get(name)
             if isinstance(node, _Directory):
                 raise IsADirectoryError(errno.EISDIR, "is a directory", path)
-            if create:
-                if node is None:
-                    node = directory.names[name] = _Inode()
-                node.content.clear()
+            if create and node is None:
+                node = directory.names[name] = _Inode()
             if node is None:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             return MemoryFile(path, node, self)

@@ -13,7 +13,7 @@ on their way out), so no topic can be called so.
 """
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 
@@ -35,7 +35,8 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicName(name, f"has {len(name)} characters, limit {TOPIC_NAME_SIZE_MAX}")
 
 
-class LogPaths(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LogPaths:
     """The paths of one log: `folder` and the part that all its file names begin with."""
 
     folder: str

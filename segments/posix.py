@@ -82,7 +82,7 @@ class PosixStorage:
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> PosixFile:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
         if create:
-            flags |= os.O_CREAT | os.O_TRUNC
+            flags |= os.O_CREAT
         return PosixFile(path, os.open(path, flags, 0o644))
 
     def exists(self, path: str) -> bool:

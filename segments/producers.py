@@ -104,10 +104,7 @@ class ProducerTable:
                 raise OutOfOrderSequence(header.producer_id, sequence, 0)
             return None
         for batch in reversed(known.batches):
-            if (
-                batch.first_sequence == sequence
-                and batch.last_delta == header.last_offset_delta
-            ):
+            if batch.first_sequence == sequence and batch.last_delta == header.last_offset_delta:
                 return batch
         expected = (known.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
         if sequence != expected:

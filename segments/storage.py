@@ -8,9 +8,9 @@ What an implementation promises:
 
 | call | promise |
 |---|---|
-| pwrite | takes some of the bytes, at least one, and says how many; or raises OSError, after which the state of those bytes is unknown |
-| pread | fills the buffer; fewer bytes than asked for only at the end of the file |
-| pread_nowait | the same from memory alone; None when the disk would have to be waited for |
+| pwrite | takes at least one of the bytes and says how many; after OSError all is unknown |
+| pread | fills the buffer; fewer bytes only at the end of the file |
+| pread_nowait | the same from memory alone; None when it would wait for the disk |
 | fdatasync | bytes and size of this file survive a power cut |
 | fsync_dir | the names in this directory survive: created, renamed, unlinked, removed |
 | rename | replaces atomically what has the target's name |
@@ -62,7 +62,7 @@ class Storage(Protocol):
     """One disk."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> StorageFile:
-        """Open a file; with `create` make it, or empty it if it is there."""
+        """Open a file; with `create` make it if it is not there.  Never empties one."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -118,6 +118,7 @@ def write_temporary(storage: Storage, path: str, content: Buffer) -> None:
     """Make the file `path` with this content, synced.  Its name is not: that is the caller's."""
     file = storage.open(path, create=True)
     try:
+        file.truncate(0)  # left over from a crash
         if len(content):
             write_all(file, content, 0)
         file.fdatasync()

@@ -1,0 +1,140 @@
+"""The storage engine's own threads: flushers, and one that keeps house.
+
+    append -> request(handler) -> queue -> flusher: sync -> call_soon(high watermark moves)
+
+Group commit without a timer: a partition is in the queue or being flushed at most once; what is
+appended during its flush rides the next one, which begins when this one ends.  Alone, a write
+waits for nothing but its own sync; under load the groups grow by themselves.
+
+| flush state | request() | a flusher takes it | the flush ends |
+|---|---|---|---|
+| IDLE | QUEUED | - | - |
+| QUEUED | - | FLUSHING | - |
+| FLUSHING | AGAIN | - | IDLE |
+| AGAIN | - | - | QUEUED |
+
+The house is kept by one thread: next segments made ahead, full ones sealed, deleted topics
+unlinked.  With `flushers=0` there are no threads at all and everything happens in the caller: for
+tests and tools.
+
+Invariant: a handler's `flush_state` changes under the lock here; no lock is held during a sync.
+"""
+
+import threading
+from collections.abc import Callable
+from enum import Enum
+from queue import SimpleQueue
+from typing import Protocol, TypeAlias
+
+import structlog
+
+log = structlog.get_logger()
+
+Task: TypeAlias = Callable[[], None]
+
+
+class FlushState(Enum):
+    """Where a partition stands with the flushers."""
+
+    IDLE = 0
+    QUEUED = 1
+    FLUSHING = 2
+    AGAIN = 3
+
+
+class Flushable(Protocol):
+    """What the flushers flush.  `flush` reports its own failures and does not raise."""
+
+    flush_state: FlushState
+
+    def flush(self) -> None: ...
+
+
+class Flushers:
+    """A few threads that sync."""
+
+    def __init__(self, count: int) -> None:
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[Flushable | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"flusher-{i}", daemon=True)
+            for i in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def request(self, handler: Flushable) -> None:
+        """Have `handler` flushed soon; at once, in this thread, when there are no flushers."""
+        if not self._threads:
+            handler.flush()
+            return
+        with self._lock:
+            match handler.flush_state:
+                case FlushState.IDLE:
+                    handler.flush_state = FlushState.QUEUED
+                case FlushState.FLUSHING:
+                    handler.flush_state = FlushState.AGAIN
+                    return
+                case _:
+                    return
+        self._queue.put(handler)
+
+    def close(self) -> None:
+        """Flush what is queued, then end the threads."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        # What asked again while the last ones ended.
+        while not self._queue.empty():
+            handler = self._queue.get()
+            if handler is not None:
+                handler.flush()
+                handler.flush_state = FlushState.IDLE
+        self._threads = []
+
+    def _run(self) -> None:
+        while (handler := self._queue.get()) is not None:
+            with self._lock:
+                handler.flush_state = FlushState.FLUSHING
+            try:
+                handler.flush()
+            except Exception:
+                log.exception("flush_crashed")
+            with self._lock:
+                again = handler.flush_state is FlushState.AGAIN
+                handler.flush_state = FlushState.QUEUED if again else FlushState.IDLE
+            if again:
+                self._queue.put(handler)
+
+
+class Housekeeper:
+    """One thread for what must not happen on the loop and nobody waits for."""
+
+    def __init__(self, *, threaded: bool) -> None:
+        self._queue: SimpleQueue[Task | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
+            self._thread.start()
+
+    def submit(self, task: Task) -> None:
+        """Have `task` done soon; at once, in this thread, when there is no other."""
+        if self._thread is None:
+            task()
+        else:
+            self._queue.put(task)
+
+    def close(self) -> None:
+        """Do what is queued, then end the thread."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (task := self._queue.get()) is not None:
+            try:
+                task()
+            except Exception:
+                log.exception("housekeeping_crashed")

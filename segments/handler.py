@@ -1,0 +1,331 @@
+"""DiskHandler: one topic-partition, with what an acknowledgement means.
+
+    append    check sequence -> assign offset -> pwrite     (the caller's thread)
+    visible   disk: at once    fsync: when a flusher has synced it   -> high_watermark
+    failure   first failed write or sync: read-only, every waiter told, nothing retried
+
+| attribute | changed by | read by |
+|---|---|---|
+| high_watermark, read_only | appender, or `call_soon` | anybody, no lock |
+| the log | see partition_log | |
+| flush_state | flushers, under their lock | flushers |
+
+A duplicate of the idempotent producer is answered with the offsets of the original; when that is
+not durable yet its last_offset lies at or above the high watermark and the caller waits for it as
+for any other append.
+
+ENOSPC on a write is the one failure that passes: `try_recover` opens the log again, through
+recovery, and goes on.  A failed sync does not pass: the kernel may have dropped the dirty pages,
+so what a read returns proves nothing (a restart through recovery is the operator's decision).
+"""
+
+import errno
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import structlog
+
+from segbroker.protocol.record_batch import BatchHeader
+
+from .background import Flushers, FlushState, Housekeeper
+from .errors import DiskFull, PartitionReadOnly, StorageError
+from .partition_log import PartitionLog
+from .reading import ReadPlan
+from .topic_config import Durability, TimestampType, TopicConfig
+
+__all__ = ["AppendResult", "DiskHandler", "ReadPlan"]
+
+log = structlog.get_logger()
+
+CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
+PRODUCER_EXPIRATION_MS = 86_400_000
+RECOVER_INTERVAL_MS = 1_000
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class AppendResult(NamedTuple):
+    """Where a batch went.  `log_append_time_ms` is -1 unless the topic stamps its records."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class DiskHandler:
+    """One topic-partition.  Made by DiskManager."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        opened: PartitionLog,
+        *,
+        reopen: Callable[[int], PartitionLog],
+        flushers: Flushers,
+        housekeeper: Housekeeper,
+        call_soon: CallSoon,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.high_watermark = opened.log_end_offset
+        self.read_only: PartitionReadOnly | None = None
+        self.on_high_watermark: Callable[[DiskHandler], None] | None = None
+        self.on_failure: Callable[[DiskHandler, StorageError], None] | None = None
+        self.flush_state = FlushState.IDLE
+        self.last_append_ms = 0
+        self._log = opened
+        self._reopen = reopen
+        self._flushers = flushers
+        self._housekeeper = housekeeper
+        self._call_soon = call_soon
+        self._tidying = False
+        self._recovered_ms = 0
+        self._sync_failed = False
+
+    # What it is
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._log.config
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._log.leader_epoch
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Below it everything is synced."""
+        return self._log.recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes
+
+    @property
+    def segments_count(self) -> int:
+        return self._log.segments_count
+
+    @property
+    def has_unsynced(self) -> bool:
+        return self._log.has_unsynced
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        """Use other settings from the next batch on."""
+        self._log.reconfigure(config)
+
+    # Writing
+
+    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> AppendResult:
+        """Append one whole, writable, checked batch; one thread at a time.
+
+        Returns when it is written; it is durable in the topic's class when `high_watermark`
+        passes `last_offset`.  Raises BatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch
+        before an offset is assigned; PartitionReadOnly (DiskFull) when it could not be written.
+        """
+        if self.read_only is not None:
+            raise self.read_only
+        opened = self._log
+        opened.check_size(header.size)
+        tracked = header.producer_id >= 0
+        number = opened.active.number
+        with opened.append_lock:
+            if tracked:
+                known = opened.producers.check(header)
+                if known is not None:
+                    return AppendResult(
+                        known.base_offset,
+                        known.last_offset,
+                        -1,
+                        opened.log_start_offset,
+                        True,
+                    )
+            try:
+                base_offset = opened.write(batch, header, now_ms)
+            except OSError as exc:
+                raise self._poison(exc) from exc
+            if tracked:
+                opened.producers.apply(header, base_offset)
+        self.last_append_ms = now_ms
+        config = opened.config
+        if config.durability is Durability.DISK:
+            self.high_watermark = opened.log_end_offset
+        else:
+            self._flushers.request(self)
+        if opened.active.number != number or opened.wants_prepare:
+            self.tidy_soon()
+        stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        return AppendResult(
+            base_offset,
+            base_offset + header.last_offset_delta,
+            now_ms if stamped else -1,
+            opened.log_start_offset,
+            False,
+        )
+
+    def sync(self) -> None:
+        """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly."""
+        if self.read_only is not None:
+            raise self.read_only
+        try:
+            end_offset = self._log.sync()
+        except OSError as exc:
+            self._sync_failed = True
+            raise self._poison(exc) from exc
+        self._call_soon(lambda: self._advance(end_offset))
+
+    def flush(self) -> None:
+        """`sync` for a flusher: who waits hears of a failure through `on_failure`."""
+        if self.read_only is not None:
+            return  # nothing is synced after a failure
+        try:
+            self.sync()
+        except PartitionReadOnly as exc:
+            log.debug("flush_failed", topic=self.topic, partition=self.partition, error=str(exc))
+
+    def _advance(self, end_offset: int) -> None:
+        if end_offset > self.high_watermark:
+            self.high_watermark = end_offset
+            if self.on_high_watermark is not None:
+                self.on_high_watermark(self)
+
+    def _poison(self, cause: OSError) -> PartitionReadOnly:
+        """Read-only from now on; the first error is kept and told to everybody once."""
+        if self.read_only is None:
+            full = cause.errno in _NO_SPACE and not self._sync_failed
+            error = (DiskFull if full else PartitionReadOnly)(self.topic, self.partition, cause)
+            self.read_only = error
+            log.error(
+                "partition_read_only",
+                topic=self.topic,
+                partition=self.partition,
+                error=str(cause),
+            )
+            self._call_soon(lambda: self._tell_failure(error))
+        return self.read_only
+
+    def _tell_failure(self, error: StorageError) -> None:
+        if self.on_failure is not None:
+            self.on_failure(self, error)
+
+    # Reading
+
+    def plan_read(
+        self, offset: int, max_bytes: int, *, up_to: int | None = None
+    ) -> ReadPlan | None:
+        """What to read from `offset` on, below `up_to` (default: the high watermark).
+
+        For the loop: no I/O.  None: nothing there yet.  Raises OffsetOutOfRange.
+        """
+        return self._log.plan_read(
+            offset, max_bytes, self.high_watermark if up_to is None else up_to
+        )
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record not older; None without one.  Blocking."""
+        return self._log.offset_for_timestamp(timestamp_ms)
+
+    def greatest_timestamp(self) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record with the greatest timestamp.  Blocking."""
+        return self._log.greatest_timestamp()
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, offset where it ends) for the largest known epoch not above; (-1, -1)."""
+        return self._log.end_offset_for_epoch(epoch)
+
+    # Keeping house
+
+    def delete_records_before(self, offset: int) -> int:
+        """Let the log begin at `offset`; durable when this returns.  Blocking.
+
+        -1 means the high watermark, as in Kafka.  Raises OffsetOutOfRange, PartitionReadOnly.
+        """
+        if self.read_only is not None:
+            raise self.read_only
+        try:
+            return self._log.delete_records_before(self.high_watermark if offset == -1 else offset)
+        except OSError as exc:
+            raise self._poison(exc) from exc
+
+    def tidy_soon(self) -> None:
+        """Have the next segment made and full ones sealed, off this thread."""
+        if not self._tidying:
+            self._tidying = True
+            self._housekeeper.submit(self._tidy)
+
+    def _tidy(self) -> None:
+        self._tidying = False
+        opened = self._log
+        if self.read_only is not None or opened.is_closed:
+            return
+        try:
+            opened.seal()
+        except OSError as exc:
+            self._sync_failed = True
+            self._poison(exc)
+            return
+        self._call_soon(lambda: self._advance(opened.recovery_point))
+        if opened.wants_prepare:
+            try:
+                opened.prepare()
+            except OSError as exc:
+                # Not a failed write: the roll makes the file itself, and reports.
+                log.warning("segment_not_prepared", path=opened.paths.folder, error=str(exc))
+
+    def keep_house(self, now_ms: int) -> None:
+        """What is due by time: age rolls, forgotten producers, recovery of a full disk."""
+        if self.read_only is not None:
+            self.try_recover(now_ms)
+            return
+        try:
+            if self._log.maybe_roll_by_age(now_ms):
+                self.tidy_soon()
+        except OSError as exc:
+            self._poison(exc)
+            return
+        with self._log.append_lock:
+            self._log.producers.expire(now_ms - PRODUCER_EXPIRATION_MS)
+
+    def try_recover(self, now_ms: int) -> bool:
+        """Open the log again after a full disk, at most once a second; whether it is writable."""
+        if not isinstance(self.read_only, DiskFull) or self._sync_failed:
+            return False
+        if now_ms - self._recovered_ms < RECOVER_INTERVAL_MS:
+            return False
+        self._recovered_ms = now_ms
+        old = self._log
+        try:
+            opened = self._reopen(now_ms)
+        except (OSError, StorageError) as exc:
+            log.warning("still_read_only", path=old.paths.folder, error=str(exc))
+            return False
+        # Reads go on throughout: plans made before the swap keep the old files pinned.
+        self._log = opened
+        old.close(checkpoint=False)
+        log.info("partition_writable_again", topic=self.topic, partition=self.partition)
+
+        def writable() -> None:
+            self.read_only = None
+            self._advance(opened.log_end_offset)
+
+        self._call_soon(writable)
+        return True
+
+    def close(self, *, checkpoint: bool = True) -> None:
+        """Sync, save and close; without a checkpoint when the files are going away.
+
+        Raises PartitionReadOnly when the last sync failed.
+        """
+        try:
+            self._log.close(checkpoint=checkpoint and self.read_only is None)
+        except OSError as exc:
+            raise self._poison(exc) from exc
