@@ -103,7 +103,8 @@ def open_log(
     if not unsealed:
         unsealed = [_new_segment(storage, paths, config, known.sealed, leader_epoch, now_ms)]
     epochs = _epochs(known, unsealed, leader_epoch)
-    manifest_size = known.size
+    # An epoch that begins here is durable before a batch carries it.
+    manifest_size = known.size if epochs == known.epochs else 0
     if not manifest_size:
         start = Row(RowKind.START, number=known.sealed.first_number, base_offset=log_start_offset)
         rows = [
@@ -126,7 +127,7 @@ def open_log(
         storage,
         paths,
         config,
-        SealedFiles(storage, paths, files, indexes, config.index_interval_bytes),
+        SealedFiles(storage, paths, files, indexes, config.index_interval_bytes, epochs),
         sealed=known.sealed,
         unsealed=unsealed,
         log_start_offset=log_start_offset,
@@ -234,7 +235,7 @@ def _scan_all(storage: Storage, paths: LogPaths, known: _Known, numbers: list[in
             data = memoryview(b"")
         if len(data):
             offset = first_offset_of(data, offset, is_confirmed=not whole)
-        result = scan(data, offset or 0)
+        result = scan(data, offset or 0, epochs=known.epochs)
         found.append(_File(number, data, offset or 0, result))
         whole = result.tail is Tail.WHOLE
         if len(data) or offset is not None:
@@ -288,8 +289,17 @@ def _act(
             case Decision.REPAIR:
                 if len(file.data):
                     _quarantine(storage, paths, file)
-                epoch = max([leader_epoch, *(epoch for epoch, _ in known.epochs)])
-                rebuilt = rebuild(file.data, offset, end_offset, now_ms=now_ms, leader_epoch=epoch)
+                epoch = max(
+                    (f.header.leader_epoch for f in file.scan.batches), default=leader_epoch
+                )
+                rebuilt = rebuild(
+                    file.data,
+                    offset,
+                    end_offset,
+                    now_ms=now_ms,
+                    epochs=known.epochs,
+                    leader_epoch=epoch,
+                )
                 content = b"".join(rebuilt.parts)
                 replace_file(storage, path, content)
                 for begin, end in rebuilt.gaps:

@@ -23,12 +23,14 @@ never a silent cut.  Truncating at the first bad byte would throw away half of t
 
 What counts as valid: magic 2, CRC-32C, and the offset: batches follow each other without a hole,
 so base offset and length, of which the first lies outside the CRC, are checked by their
-neighbours.  Behind damage a batch is accepted when its offset is higher, and the next batch
+neighbours.  The leader epoch, outside the CRC too, is what the manifest says for that offset.
+Behind damage a batch is accepted when its offset is higher, and the next batch
 continues it or the file ends with it.
 """
 
+from collections.abc import Sequence
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from segbroker.protocol.batch_pure import HEADER_SIZE, LENGTH_END
 from segbroker.protocol.record_batch import (
@@ -96,16 +98,33 @@ def decide(tail: Tail, *, is_last: bool, is_short: bool) -> Decision:
     return Decision.CUT if is_last else Decision.REPAIR
 
 
-def scan(data: memoryview, offset: int | None, position: int = 0) -> Scan:
+Epochs: TypeAlias = Sequence[tuple[int, int]]
+"""(leader epoch, offset where it begins), rising; empty when nobody knows."""
+
+
+def epoch_at(epochs: Epochs, offset: int) -> int:
+    """The leader epoch that a batch at `offset` carries."""
+    found = 0
+    for epoch, start in epochs:
+        if start > offset:
+            break
+        found = epoch
+    return found
+
+
+def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epochs = ()) -> Scan:
     """Walk the batches of a segment from `position`, where `offset` is due.
 
-    offset None: the first batch says (a log without a manifest).
+    offset None: the first batch says (a log without a manifest).  epochs: what the batches' leader
+    epochs, which lie outside the CRC, have to be.
     """
     batches: list[Found] = []
     size = len(data)
     while position < size:
         header = _batch_at(data, position)
         if header is None or (offset is not None and header.base_offset != offset):
+            break
+        if epochs and header.leader_epoch != epoch_at(epochs, header.base_offset):
             break
         batches.append(Found(position, header))
         offset = header.next_offset
@@ -129,7 +148,13 @@ class Rebuilt(NamedTuple):
 
 
 def rebuild(
-    data: memoryview, offset: int, end_offset: int | None, *, now_ms: int, leader_epoch: int
+    data: memoryview,
+    offset: int,
+    end_offset: int | None,
+    *,
+    now_ms: int,
+    epochs: Epochs,
+    leader_epoch: int,
 ) -> Rebuilt:
     """What is whole in a damaged segment, with gaps for the rest.
 
@@ -142,10 +167,11 @@ def rebuild(
 
     def gap(until: int) -> None:
         gaps.append((offset, until))
-        parts.extend(gap_batches(offset, until, GapReason.CORRUPTION, now_ms, leader_epoch))
+        epoch = epoch_at(epochs, offset) if epochs else leader_epoch
+        parts.extend(gap_batches(offset, until, GapReason.CORRUPTION, now_ms, epoch))
 
     while True:
-        found = scan(data, offset, position)
+        found = scan(data, offset, position, epochs=epochs)
         if found.valid_size > position:
             parts.append(data[position : found.valid_size])
         offset = found.next_offset

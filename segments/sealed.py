@@ -15,7 +15,7 @@ from .caches import FileCache, IndexCache
 from .errors import CorruptSegment, StorageError
 from .index import BlockBuilder, BlockIndex, WrongIndex, decode_index
 from .names import LogPaths
-from .recovery import scan
+from .recovery import Epochs, scan
 from .storage import Storage, StorageFile, read_file, replace_file
 
 
@@ -29,12 +29,14 @@ class SealedFiles:
         files: FileCache,
         indexes: IndexCache,
         interval: int,
+        epochs: Epochs,
     ) -> None:
         self.storage = storage
         self.paths = paths
         self.files = files
         self.indexes = indexes
         self.interval = interval
+        self.epochs = epochs
         self._rebuilding = threading.Lock()
 
     def index_nowait(self, number: int) -> BlockIndex | None:
@@ -63,7 +65,7 @@ class SealedFiles:
                 data = memoryview(read_file(self.storage, path))
             except FileNotFoundError as exc:
                 raise CorruptSegment(path, 0, "the file is missing") from exc
-            found = scan(data[:size], base_offset)
+            found = scan(data[:size], base_offset, epochs=self.epochs)
             if found.valid_size != size:
                 raise CorruptSegment(path, found.valid_size, f"no valid batch before byte {size}")
             builder = BlockBuilder(base_offset, self.interval)
