@@ -83,6 +83,7 @@ class BlockIndex:
         "base_offset",
         "blocks",
         "created_ms",
+        "ends",
         "log_size",
         "offsets",
         "running_max_timestamps",
@@ -94,9 +95,10 @@ class BlockIndex:
         self.created_ms = created_ms
         self.blocks = blocks
         self.offsets = [block.offset for block in blocks]
+        self.ends = [block.position + block.length for block in blocks]
         self.running_max_timestamps = list(accumulate((b.max_timestamp for b in blocks), max))
         self.summed = [ENTRY_SUMMED.pack(*block[:5]) for block in blocks]
-        self.log_size = blocks[-1].position + blocks[-1].length if blocks else 0
+        self.log_size = self.ends[-1] if blocks else 0
 
     @property
     def memory_size(self) -> int:

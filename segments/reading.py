@@ -14,6 +14,7 @@ whole pieces and then fails returns those pieces; the same plan may be read agai
 """
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
@@ -162,20 +163,14 @@ class SealedPiece:
 
     def _choose(self, index: BlockIndex, size_max: int) -> int:
         """Decide which blocks to read; their bytes.  The first always, others while they fit."""
-        blocks = index.blocks
-        first = last = max(0, index.block_at(self._offset))
-        begin = end = blocks[first].position
-        relative_up_to = self._up_to - self._base_offset
-        while last < len(blocks):
-            block = blocks[last]
-            if last > first and (
-                block.position + block.length - begin > size_max or block.offset >= relative_up_to
-            ):
-                break
-            end = block.position + block.length
-            last += 1
+        first = max(0, index.block_at(self._offset))
+        begin = index.blocks[first].position
+        last = max(first + 1, bisect_right(index.ends, begin + size_max))
+        if self._up_to < self.end_offset:
+            limit = bisect_left(index.offsets, self._up_to - self._base_offset)
+            last = max(first + 1, min(last, limit))
         self._first, self._last = first, last
-        return end - begin
+        return index.ends[last - 1] - begin
 
     def read_nowait(self, buffer: memoryview) -> int | None:
         index = self._index
