@@ -1,0 +1,1 @@
+"""What several test folders need: daemons, raw clients, proxies."""

@@ -1,0 +1,86 @@
+"""A real segbroker daemon as a child process, for tests that look from outside."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+READY_TIMEOUT_S = 30
+
+
+@dataclass
+class Daemon:
+    """One running daemon.
+
+    Attributes:
+        address: `host:port` it listens on.
+        process: the child; its stderr goes to `log`.
+        data: its data directory.
+        log: the file with its log lines.
+    """
+
+    address: str
+    process: subprocess.Popen[str]
+    data: Path
+    log: Path
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        host, _, port = self.address.rpartition(":")
+        return host, int(port)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Send the signal, wait for the end, return the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        try:
+            return self.process.wait(READY_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+
+
+def start(data: Path, *flags: str, listen: str = "127.0.0.1:0") -> Daemon:
+    """Start a daemon on a free port and wait for its ready line.
+
+    Args:
+        data: data directory; made when missing. The log goes beside it.
+        flags: further flags of `segbroker serve`.
+        listen: HOST:PORT; port 0 takes a free one.
+    """
+    log = data.with_name(data.name + ".log")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SEGBROKER_")}
+    command = [sys.executable, "-m", "segbroker.cli", "serve"]
+    command += ["--data", str(data), "--listen", listen, *flags]
+    with log.open("a") as sink:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=sink, text=True, env=environment
+        )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    match = re.search(r"listening on (\S+:\d+)", line)
+    if match is None:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        raise AssertionError(f"no ready line but {line!r}; the log says:\n{log.read_text()}")
+    return Daemon(match.group(1), process, data, log)
+
+
+@contextmanager
+def running(data: Path, *flags: str) -> Iterator[Daemon]:
+    """A daemon for the length of a `with` block; ended by SIGTERM."""
+    daemon = start(data, *flags)
+    try:
+        yield daemon
+    finally:
+        daemon.stop()

@@ -1,0 +1,1 @@
+"""The whole thing from outside: real daemons, and clients that we did not write."""
