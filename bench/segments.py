@@ -91,7 +91,7 @@ def main() -> None:
                 file.write(encode_manifest(1, [*head, *rows, *checkpoint]))
             with open(f"{stem}_segment_1000.log", "wb"):
                 pass
-            from segbroker.segments.producers import ProducerTable  # noqa: PLC0415
+            from segbroker.segments.producers import ProducerTable
 
             with open(f"{stem}.producers", "wb") as file:
                 file.write(ProducerTable().encode(1_000_000))

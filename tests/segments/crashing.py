@@ -45,7 +45,7 @@ class CrashingFile(MemoryFile):
 
 
 class CrashingStorage(MemoryStorage):
-    """A memory disk that dies at operation `dies_at`; `room` bytes are free, `sync_fails` at will."""
+    """A memory disk that dies at operation `dies_at`, is full after `room` bytes, or cannot sync."""
 
     def __init__(self, dies_at: int = -1) -> None:
         super().__init__()
