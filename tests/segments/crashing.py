@@ -45,7 +45,7 @@ class CrashingFile(MemoryFile):
 
 
 class CrashingStorage(MemoryStorage):
-    """A memory disk that dies at operation `dies_at`, fills up after `room` bytes, fails to sync."""
+    """Dies at operation `dies_at`; with `room` set so many bytes are free; `sync_fails` at will."""
 
     def __init__(self, dies_at: int = -1) -> None:
         super().__init__()
