@@ -214,6 +214,14 @@ class DiskManager:
 
     # Topics
 
+    def check_new_topic(self, name: str, partitions: int) -> None:
+        """Raise what `create_topic` would raise for these, and make nothing."""
+        check_topic_name(name)
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise InvalidPartitions(name, partitions, f"outside [1, {PARTITIONS_MAX}]")
+        if name in self._known.topics:
+            raise TopicExists(name)
+
     def create_topic(
         self, name: str, partitions: int, config: TopicConfig, *, now_ms: int
     ) -> TopicMeta:
@@ -221,13 +229,9 @@ class DiskManager:
 
         Raises InvalidTopicName, InvalidPartitions, TopicExists, StorageError.
         """
-        check_topic_name(name)
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise InvalidPartitions(name, partitions, f"outside [1, {PARTITIONS_MAX}]")
         with self._admin_lock:
+            self.check_new_topic(name, partitions)
             metadata = self._known
-            if name in metadata.topics:
-                raise TopicExists(name)
             topic_id = UUID(bytes=self.storage.random_bytes(16), version=4)
             meta = TopicMeta(name, topic_id, partitions, config, metadata.first_epoch(name))
             try:

@@ -40,9 +40,10 @@ class TimestampType(Enum):
 class _Key(NamedTuple):
     name: str
     field: str
+    kind: str
     default: str
     parse: Callable[[str, str], object]
-    doc: str
+    documentation: str
 
 
 class Setting(NamedTuple):
@@ -51,7 +52,10 @@ class Setting(NamedTuple):
     name: str
     value: str
     is_default: bool
-    doc: str
+    kind: str
+    """Kafka's word for the type: string, int, long, list."""
+    default: str
+    documentation: str
 
 
 def _integer(low: int, high: int) -> Callable[[str, str], int]:
@@ -99,53 +103,53 @@ _LATER = "Accepted and kept; nothing is deleted by it in this version."
 
 KEYS: Final[tuple[_Key, ...]] = (
     _Key(
-        "segment.bytes", "segment_bytes", "1048576", _integer(512, _INT32_MAX),
+        "segment.bytes", "segment_bytes", "int", "1048576", _integer(512, _INT32_MAX),
         "A segment file is never larger; a batch that would pass it begins the next one.",
     ),
     _Key(
-        "segment.ms", "segment_ms", "604800000", _integer(1, _INT64_MAX),
+        "segment.ms", "segment_ms", "long", "604800000", _integer(1, _INT64_MAX),
         "A segment whose first batch is older than this (ms) is sealed, also when nobody writes.",
     ),
     _Key(
-        "segment.records", "segment_records", str(_INT32_MAX), _integer(1, _INT32_MAX),
+        "segment.records", "segment_records", "int", str(_INT32_MAX), _integer(1, _INT32_MAX),
         "A segment has at most so many records, unless one batch alone has more.",
     ),
     _Key(
-        "segment.index.bytes", "segment_index_bytes", "10485760", _integer(96, _INT32_MAX),
+        "segment.index.bytes", "segment_index_bytes", "int", "10485760", _integer(96, _INT32_MAX),
         "A segment whose index would pass this size is sealed.",
     ),
     _Key(
-        "index.interval.bytes", "index_interval_bytes", "16384", _integer(4096, 1 << 24),
+        "index.interval.bytes", "index_interval_bytes", "int", "16384", _integer(4096, 1 << 24),
         "Bytes of log per index block: the unit that is located, read and verified as a whole.",
     ),
     _Key(
-        "max.message.bytes", "max_message_bytes", "", _integer(61, _INT32_MAX),
+        "max.message.bytes", "max_message_bytes", "int", "", _integer(61, _INT32_MAX),
         "Largest batch (after compression); segment.bytes by default, and never more than that.",
     ),
     _Key(
-        "message.timestamp.type", "message_timestamp_type", "CreateTime", _timestamp_type,
+        "message.timestamp.type", "message_timestamp_type", "string", "CreateTime", _timestamp_type,
         "CreateTime keeps the producer's timestamps; LogAppendTime writes the time of arrival.",
     ),
     _Key(
-        "durability", "durability", "fsync", _durability,
+        "durability", "durability", "string", "fsync", _durability,
         "fsync: acknowledged after the sync, nothing is lost by a power cut. disk: acknowledged "
         "after the write, synced every second; a power cut may lose what came after the last sync.",
     ),
     _Key(
-        "retention.ms", "retention_ms", "604800000", _integer(-1, _INT64_MAX),
+        "retention.ms", "retention_ms", "long", "604800000", _integer(-1, _INT64_MAX),
         f"How long records are kept (ms); -1 for ever. {_LATER}",
     ),
     _Key(
-        "retention.bytes", "retention_bytes", "-1", _integer(-1, _INT64_MAX),
+        "retention.bytes", "retention_bytes", "long", "-1", _integer(-1, _INT64_MAX),
         f"How much of a partition is kept (bytes); -1 for all. {_LATER}",
     ),
     _Key(
-        "cleanup.policy", "cleanup_policy", "delete",
+        "cleanup.policy", "cleanup_policy", "list", "delete",
         _only("delete", "is not offered by this version, which has delete"),
         "delete: whole old segments go, by retention.ms and retention.bytes.",
     ),
     _Key(
-        "compression.type", "compression_type", "producer",
+        "compression.type", "compression_type", "string", "producer",
         _only("producer", "is not offered: batches stay as the producer compressed them"),
         "producer: batches are stored as they were sent.",
     ),
@@ -230,5 +234,10 @@ class TopicConfig:
         for key in KEYS:
             value = getattr(self, key.field)
             text = str(value.value) if isinstance(value, Enum) else str(value)
-            settings.append(Setting(key.name, text, key.name not in self.overrides, key.doc))
+            # The one default that depends on another setting.
+            default = key.default or str(self.segment_bytes)
+            is_default = key.name not in self.overrides
+            settings.append(
+                Setting(key.name, text, is_default, key.kind, default, key.documentation)
+            )
         return settings

@@ -135,7 +135,7 @@ def test_the_defaults_are_one_mebibyte_and_fsync() -> None:
     assert (config.segment_bytes, config.max_message_bytes) == (1 << 20, 1 << 20)
     assert config.durability is Durability.FSYNC
     assert TopicConfig({"segment.bytes": "4096"}).max_message_bytes == 4096
-    assert all(setting.is_default and setting.doc for setting in config.describe())
+    assert all(setting.is_default and setting.documentation for setting in config.describe())
 
 
 def test_fsync_records_are_visible_when_the_loop_hears_of_the_sync() -> None:
