@@ -32,17 +32,21 @@ class _Lib:
         count: int,
         headers_count: int,
         header_ints: FFI.CData,
+        sizes: FFI.CData,
     ) -> None: ...
     def sb_gather(
         self,
         data: _Data,
         starts: FFI.CData,
         ends: FFI.CData,
+        row: int,
         count: int,
         out: FFI.CData,
+        out_size: int,
         offsets: FFI.CData,
         validity: FFI.CData,
     ) -> int: ...
+    def sb_header_starts(self, counts: FFI.CData, count: int, starts: FFI.CData) -> None: ...
     def sb_find_header(
         self,
         data: _Data,

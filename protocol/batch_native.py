@@ -23,6 +23,7 @@ from .batch_pure import (
     HeaderIndex,
     HeaderTuple,
     RecordIndex,
+    Strings,
     check_bytes,
 )
 from .checksums import Buffer
@@ -132,6 +133,7 @@ def records(
 
 def index_headers(data: bytes, records: RecordIndex) -> HeaderIndex:
     ints = array("i", bytes(16 * records.headers_count))
+    sizes = array("q", bytes(16))
     lib.sb_index_headers(
         data,
         len(data),
@@ -139,26 +141,41 @@ def index_headers(data: bytes, records: RecordIndex) -> HeaderIndex:
         records.records_count,
         records.headers_count,
         from_buffer(_I32, ints),
+        from_buffer(_I64, sizes),
     )
-    return HeaderIndex(records.headers_count, ints)
+    return HeaderIndex(records.headers_count, ints, sizes[0], sizes[1])
 
 
-def gather(data: bytes, ints: "array[int]", first: int, count: int, size: int) -> Gathered:
+def gather(parts: Sequence[Strings], size: int) -> Gathered:
+    rows = sum(part.items_count for part in parts)
     out = bytearray(size)
-    offsets = array("i", bytes(4 * count + 4))
-    validity = bytearray((count + 7) // 8)
-    starts = from_buffer(_I32, ints) + first
-    nulls = lib.sb_gather(
-        data,
-        starts,
-        starts + count,
-        count,
-        from_buffer(_U8, out),
-        from_buffer(_I32, offsets),
-        from_buffer(_U8, validity),
+    offsets = array("i", bytes(4 * rows + 4))
+    validity = bytearray((rows + 7) // 8)
+    to_out, to_validity = from_buffer(_U8, out), from_buffer(_U8, validity)
+    to_offsets = from_buffer(_I32, offsets)
+    row = nulls = 0
+    for data, ints, first, count in parts:
+        starts = from_buffer(_I32, ints) + first
+        nulls |= lib.sb_gather(
+            data, starts, starts + count, row, count, to_out, size, to_offsets, to_validity
+        )
+        row += count
+    assert nulls >= 0 and offsets[rows] == size, (  # noqa: PT018 - one thing: the sizes agree
+        f"gathered {offsets[rows]} bytes, the indexes say {size}"
     )
-    assert offsets[count] == size, f"gathered {offsets[count]} bytes, index says {size}"
     return Gathered(out, offsets, validity if nulls else None)
+
+
+def header_starts(indexes: Sequence[RecordIndex]) -> "array[int]":
+    rows = sum(index.records_count for index in indexes)
+    out = array("i", bytes(4 * rows + 4))
+    pointer = from_buffer(_I32, out)
+    row = 0
+    for index in indexes:
+        n = index.records_count
+        lib.sb_header_starts(from_buffer(_I32, index.ints) + 5 * n, n, pointer + row)
+        row += n
+    return out
 
 
 def find_header(data: bytes, headers: HeaderIndex, name: bytes) -> list[int]:

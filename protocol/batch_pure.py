@@ -21,7 +21,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from itertools import islice
+from itertools import accumulate, chain, islice
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from .checksums import Buffer, crc32c
@@ -125,6 +125,17 @@ class HeaderIndex(NamedTuple):
 
     headers_count: int
     ints: "array[int]"
+    keys_size: int
+    values_size: int
+
+
+class Strings(NamedTuple):
+    """`items_count` byte strings in `data`: starts are ints[first:], as many ends follow."""
+
+    data: bytes
+    ints: "array[int]"
+    first: int
+    items_count: int
 
 
 class Gathered(NamedTuple):
@@ -436,28 +447,34 @@ def index_headers(data: bytes, records: RecordIndex) -> HeaderIndex:
     ints: array[int] = array("i")
     for column in columns:
         ints.extend(column)
-    return HeaderIndex(records.headers_count, ints)
+    keys_size, values_size = (sum(columns[i + 1]) - sum(columns[i]) for i in (0, 2))
+    return HeaderIndex(records.headers_count, ints, keys_size, values_size)
 
 
-def gather(data: bytes, ints: "array[int]", first: int, count: int, size: int) -> Gathered:
-    """Copy `count` byte strings of together `size` bytes into one Arrow column.
-
-    Their starts are ints[first : first + count], their ends the next `count` numbers.
-    """
+def gather(parts: Sequence[Strings], size: int) -> Gathered:
+    """Copy the byte strings of all parts, together `size` bytes, into one Arrow column."""
     out = bytearray()
     offsets: array[int] = array("i", [0])
-    validity = bytearray((count + 7) // 8)
+    validity = bytearray((sum(part.items_count for part in parts) + 7) // 8)
     nulls = False
-    for i in range(count):
-        start, end = ints[first + i], ints[first + count + i]
-        if start < 0:
-            nulls = True
-        else:
-            out += data[start:end]
-            validity[i >> 3] |= 1 << (i & 7)
-        offsets.append(len(out))
-    assert len(out) == size, f"gathered {len(out)} bytes, index says {size}"
+    for data, ints, first, count in parts:
+        for i in range(first, first + count):
+            start, end = ints[i], ints[i + count]
+            if start < 0:
+                nulls = True
+            else:
+                out += data[start:end]
+                row = len(offsets) - 1
+                validity[row >> 3] |= 1 << (row & 7)
+            offsets.append(len(out))
+    assert len(out) == size, f"gathered {len(out)} bytes, the indexes say {size}"
     return Gathered(out, offsets, validity if nulls else None)
+
+
+def header_starts(indexes: Sequence[RecordIndex]) -> "array[int]":
+    """Which header is each record's first, counted over all indexes; one number more at the end."""
+    counts = chain.from_iterable(index.ints[5 * index.records_count :] for index in indexes)
+    return array("i", accumulate(counts, initial=0))
 
 
 def find_header(data: bytes, headers: HeaderIndex, name: bytes) -> list[int]:

@@ -20,6 +20,8 @@ except ImportError:  # built without a C compiler
 else:
     _U8 = ffi.typeof("uint8_t[]")
 
+__all__ = ["Buffer", "crc32c", "crc32c_native", "crc32c_portable", "lib", "xxh3_64"]
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 

@@ -31,7 +31,6 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from itertools import accumulate
 from typing import NamedTuple
 
 from . import kernel
@@ -56,6 +55,7 @@ from .batch_pure import (
     HeaderTuple,
     IndexFlag,
     RecordIndex,
+    Strings,
     encode_headers,
     write_header,
 )
@@ -67,9 +67,32 @@ from .compression import (
     compress,
     decompress,
 )
+from .limits import RECORDS_SIZE_MAX
 
-RECORDS_SIZE_MAX = 100 * 1024 * 1024
-"""Records of one batch after decompression, in bytes."""
+__all__ = [
+    "HEADER_SIZE",
+    "BatchFault",
+    "BatchHeader",
+    "Codec",
+    "GapReason",
+    "InvalidBatch",
+    "Record",
+    "RecordBatch",
+    "RecordColumns",
+    "check_batch",
+    "columns_of",
+    "decode_batch",
+    "encode_batch",
+    "filter_batch",
+    "first_at_or_after",
+    "gap_batches",
+    "gap_reason",
+    "iter_batches",
+    "patch_batch",
+    "read_header",
+    "scan_headers",
+    "set_log_append_time",
+]
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
@@ -315,7 +338,7 @@ def encode_batch(
     for name, column in (("keys", keys), ("headers", headers), ("timestamps_ms", times)):
         if column is not None and not isinstance(column, int) and len(column) != count:
             raise ValueError(f"{len(column)} {name} for {count} values")
-    sections = None if headers is None else [encode_headers(h or ()) for h in headers]
+    sections = None if headers is None else _header_sections(headers)
     attributes = codec | (TRANSACTIONAL_BIT if transactional else 0)
     fields = BatchFields(attributes, producer_id, producer_epoch, base_sequence)
     batch = kernel.backend.encode(values, keys, sections, times, fields)
@@ -326,6 +349,21 @@ def encode_batch(
     out += compress(codec, memoryview(batch)[HEADER_SIZE:])
     write_header(out, count, header.base_timestamp, header.max_timestamp, fields)
     return bytes(out)
+
+
+def _header_sections(
+    headers: Sequence[Sequence[tuple[str, bytes | None]] | None],
+) -> list[bytes]:
+    """Each record's headers, encoded; the same object in a row is encoded once."""
+    sections: list[bytes] = []
+    previous: Sequence[tuple[str, bytes | None]] | None = None
+    section = b"\0"
+    for item in headers:
+        if item is not previous:
+            previous = item
+            section = encode_headers(item) if item else b"\0"
+        sections.append(section)
+    return sections
 
 
 def _timestamps(timestamps_ms: int | Sequence[int]) -> "int | array[int]":
@@ -393,26 +431,7 @@ class RecordBatch:
 
     def columns(self) -> RecordColumns:
         """Buffers that Arrow can wrap without copying."""
-        n, data, index = len(self), self._data, self._index
-        gather = kernel.backend.gather
-        total, ints = self._headers()
-        header_counts = index.ints[5 * n :]
-        return RecordColumns(
-            n,
-            index.longs[:n],
-            index.longs[n:],
-            gather(data, index.ints, 2 * n, n, index.keys_size),
-            gather(data, index.ints, 0, n, index.values_size),
-            array("i", accumulate(header_counts, initial=0)),
-            gather(data, ints, 0, total, sum(ints[total : 2 * total]) - sum(ints[:total])),
-            gather(
-                data,
-                ints,
-                2 * total,
-                total,
-                sum(ints[3 * total :]) - sum(ints[2 * total : 3 * total]),
-            ),
-        )
+        return columns_of([self])
 
     def find_header(self, name: str) -> list[tuple[int, bytes | None]]:
         """(offset, value) of every header called `name`, in the order of the records."""
@@ -436,6 +455,47 @@ class RecordBatch:
         if self._header_index is None:
             self._header_index = kernel.backend.index_headers(self._data, self._index)
         return self._header_index
+
+
+def columns_of(batches: Sequence[RecordBatch]) -> RecordColumns:
+    """The records of all batches, in order, as one set of columns.
+
+    Raises ValueError when a column would pass the 2^31-1 bytes that int32 offsets can say.
+    """
+    offsets, timestamps = array("q"), array("q")
+    keys, values, header_keys, header_values = [], [], [], []
+    keys_size = values_size = header_keys_size = header_values_size = 0
+    for batch in batches:
+        index, n, data = batch._index, len(batch), batch._data
+        offsets += index.longs[:n]
+        timestamps += index.longs[n:]
+        keys.append(Strings(data, index.ints, 2 * n, n))
+        values.append(Strings(data, index.ints, 0, n))
+        keys_size += index.keys_size
+        values_size += index.values_size
+        if index.headers_count:
+            headers = batch._headers()
+            total = headers.headers_count
+            header_keys.append(Strings(data, headers.ints, 0, total))
+            header_values.append(Strings(data, headers.ints, 2 * total, total))
+            header_keys_size += headers.keys_size
+            header_values_size += headers.values_size
+    largest = max(keys_size, values_size, header_keys_size, header_values_size)
+    if largest > INT32_MAX:
+        raise ValueError(f"a column of {largest} bytes, limit {INT32_MAX}")
+    backend = kernel.backend
+    return RecordColumns(
+        len(offsets),
+        offsets,
+        timestamps,
+        backend.gather(keys, keys_size),
+        backend.gather(values, values_size),
+        backend.header_starts([batch._index for batch in batches])
+        if header_keys
+        else array("i", bytes(4 * len(offsets) + 4)),
+        backend.gather(header_keys, header_keys_size),
+        backend.gather(header_values, header_values_size),
+    )
 
 
 def _records_of(buf: Buffer, header: BatchHeader, size_max: int) -> tuple[bytes, int]:

@@ -214,7 +214,7 @@ int sb_index(const uint8_t *data, uint64_t position, uint64_t size, int32_t coun
 
 /* After sb_index has walked the same bytes; still bounded, so that a caller's slip is no crash. */
 void sb_index_headers(const uint8_t *data, uint64_t size, const int32_t *ints, int32_t count,
-                      int32_t headers_count, int32_t *header_ints) {
+                      int32_t headers_count, int32_t *header_ints, int64_t *sizes) {
     const int64_t n = count, total = headers_count;
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -228,28 +228,36 @@ void sb_index_headers(const uint8_t *data, uint64_t size, const int32_t *ints, i
             header_ints[2 * total + at] = value.start ? (int32_t)(value.start - data) : -1;
             header_ints[3 * total + at] =
                 value.start ? (int32_t)(value.start - data + value.size) : -1;
+            sizes[0] += key.size;
+            sizes[1] += value.size;
         }
     }
 }
 
-/* Returns whether there was a null.  `validity` comes zeroed. */
-int sb_gather(const uint8_t *data, const int32_t *starts, const int32_t *ends, int32_t count,
-              uint8_t *out, int32_t *offsets, uint8_t *validity) {
-    int32_t at = 0;
+/* Append `count` byte strings to a column that holds `row` of them; `validity` comes zeroed.
+ * Returns whether there was a null, -1 when `out` is too small. */
+int sb_gather(const uint8_t *data, const int32_t *starts, const int32_t *ends, int64_t row,
+              int32_t count, uint8_t *out, int64_t out_size, int32_t *offsets, uint8_t *validity) {
+    int64_t at = offsets[row];
     int nulls = 0;
-    offsets[0] = 0;
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; i < count; i++, row++) {
         if (starts[i] < 0) {
             nulls = 1;
         } else {
             const int32_t size = ends[i] - starts[i];
+            if (size > out_size - at) return -1;
             memcpy(out + at, data + starts[i], (size_t)size);
             at += size;
-            validity[i >> 3] |= (uint8_t)(1 << (i & 7));
+            validity[row >> 3] |= (uint8_t)(1 << (row & 7));
         }
-        offsets[i + 1] = at;
+        offsets[row + 1] = (int32_t)at;
     }
     return nulls;
+}
+
+/* Running sums of `counts` go behind starts[0]. */
+void sb_header_starts(const int32_t *counts, int32_t count, int32_t *starts) {
+    for (int32_t i = 0; i < count; i++) starts[i + 1] = starts[i] + counts[i];
 }
 
 /* The ordinals of the headers called `name` go to `found`; returns how many. */

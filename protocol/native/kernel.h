@@ -14,9 +14,10 @@ int sb_index(const uint8_t *data, uint64_t position, uint64_t size, int32_t coun
              int use_append_time, int64_t append_time,
              int32_t *ints, int64_t *longs, int64_t *totals);
 void sb_index_headers(const uint8_t *data, uint64_t size, const int32_t *ints, int32_t count,
-                      int32_t headers_count, int32_t *header_ints);
-int sb_gather(const uint8_t *data, const int32_t *starts, const int32_t *ends, int32_t count,
-              uint8_t *out, int32_t *offsets, uint8_t *validity);
+                      int32_t headers_count, int32_t *header_ints, int64_t *sizes);
+int sb_gather(const uint8_t *data, const int32_t *starts, const int32_t *ends, int64_t row,
+              int32_t count, uint8_t *out, int64_t out_size, int32_t *offsets, uint8_t *validity);
+void sb_header_starts(const int32_t *counts, int32_t count, int32_t *starts);
 int32_t sb_find_header(const uint8_t *data, const int32_t *header_ints, int32_t headers_count,
                        const uint8_t *name, int32_t name_size, int32_t *found);
 int64_t sb_select(const uint8_t *data, uint64_t position, uint64_t size, int32_t count,

@@ -34,7 +34,9 @@ _definitions: dict[str, Any] = {}
 
 def definition(name: str) -> Any:
     if name not in _definitions:
-        _definitions[name] = StructField(load_json(name, package="kafka.protocol.schemas.resources"))
+        _definitions[name] = StructField(
+            load_json(name, package="kafka.protocol.schemas.resources")
+        )
     return _definitions[name]
 
 
