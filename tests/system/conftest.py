@@ -47,30 +47,36 @@ def release_cache(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def play_once(bootstrap: str) -> Play:
+def ours(bootstrap: str) -> str:
+    """First part of the names of the topics that our client filled for foreign ones to read."""
+    prefix = f"ours-{secrets.token_hex(4)}"
+    fill(bootstrap, prefix)
+    return prefix
+
+
+@pytest.fixture(scope="session")
+def play_once(bootstrap: str, ours: str) -> Play:
     """Runs a scenario at its first use and gives back the same report after that."""
     reports: dict[tuple[str, ...], Report] = {}
 
     def play_or_recall(command: Sequence[str]) -> Report:
         if tuple(command) not in reports:
             prefix = f"scenario-{secrets.token_hex(4)}"
-            fill(bootstrap, prefix)
-            reports[tuple(command)] = play([*command, bootstrap, prefix], prefix)
+            reports[tuple(command)] = play([*command, bootstrap, prefix, ours], prefix)
         return reports[tuple(command)]
 
     return play_or_recall
 
 
 def fill(bootstrap: str, prefix: str) -> None:
-    """What our client wrote, for a foreign one to read."""
     with Admin(bootstrap) as admin:
         for codec in lots.CODECS:
-            admin.create_topic(f"{prefix}-ours-{codec}", partitions=1)
+            admin.create_topic(f"{prefix}-{codec}", partitions=1, config=lots.KEEP)
     for codec in lots.CODECS:
         with Producer(bootstrap, compression=codec) as producer:
             for n in range(lots.COUNT):
                 producer.send(
-                    f"{prefix}-ours-{codec}",
+                    f"{prefix}-{codec}",
                     lots.value(n),
                     key=lots.key(n),
                     headers=lots.headers(n),

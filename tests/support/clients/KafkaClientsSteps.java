@@ -1,6 +1,6 @@
 // The Java kafka-clients, 3.9 to 4.x: what their users do, without groups and transactions.
 //
-//     java -cp <jars> KafkaClientsSteps.java BOOTSTRAP PREFIX [STEP ...]
+//     java -cp <jars> KafkaClientsSteps.java BOOTSTRAP PREFIX OURS [STEP ...]
 //
 // One file, run from its source.  It reports like tests/support/clients/steps.py, and sends what
 // tests/support/clients/lots.py says.  The steps are listed in main; the test reads their names
@@ -64,6 +64,7 @@ public class KafkaClientsSteps {
 
     static String bootstrap;
     static String prefix;
+    static String ours;
 
     interface Step {
         void run() throws Exception;
@@ -136,7 +137,8 @@ public class KafkaClientsSteps {
     }
 
     static void create(String topic, int partitions, String... configs) throws Exception {
-        Map<String, String> map = new HashMap<>();
+        // The records are years old: without this a broker would soon expire them.
+        Map<String, String> map = new HashMap<>(Map.of("retention.ms", "-1"));
         for (int i = 0; i < configs.length; i += 2) {
             map.put(configs[i], configs[i + 1]);
         }
@@ -255,8 +257,8 @@ public class KafkaClientsSteps {
 
     static void readsWhatOurClientWrote() throws Exception {
         for (String codec : CODECS) {
-            checkLot(consume(topic("ours-" + codec), COUNT));
-            checkLot(consume(topic("ours-" + codec), COUNT, "isolation.level", "read_committed"));
+            checkLot(consume(ours + "-" + codec, COUNT));
+            checkLot(consume(ours + "-" + codec, COUNT, "isolation.level", "read_committed"));
         }
     }
 
@@ -572,7 +574,8 @@ public class KafkaClientsSteps {
     public static void main(String[] words) {
         bootstrap = words[0];
         prefix = words[1];
-        List<String> wanted = Arrays.asList(words).subList(2, words.length);
+        ours = words[2];
+        List<String> wanted = Arrays.asList(words).subList(3, words.length);
         Map<String, Step> steps = new LinkedHashMap<>();
         steps.put("every_codec_comes_back_as_sent",
                 KafkaClientsSteps::everyCodecComesBackAsSent);

@@ -23,7 +23,7 @@ from aiokafka.errors import (
     for_code,
 )
 
-from .lots import CODECS, COUNT, check_becomes_async, check_equal, headers, key, timestamp_ms, value
+from .lots import CODECS, COUNT, KEEP, check_becomes_async, check_equal, headers, key, timestamp_ms, value
 from .steps import Scene, Steps
 
 STEPS = Steps()
@@ -93,7 +93,7 @@ def checked(rows: Any) -> None:
 
 async def create(scene: Scene, topic: str, partitions: int = 1, **configs: str) -> None:
     """Make a topic; a key of `configs` is written with _ for its dots."""
-    dotted = {name.replace("_", "."): text for name, text in configs.items()}
+    dotted = KEEP | {name.replace("_", "."): text for name, text in configs.items()}
     async with admin_of(scene) as admin:
         answer = await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=dotted)])
         checked(answer.topic_errors)
@@ -160,7 +160,7 @@ async def every_codec_comes_back_from_an_idempotent_producer(scene: Scene) -> No
 @step()
 async def reads_what_our_client_wrote(scene: Scene) -> None:
     for codec in CODECS:
-        check_lot(await consume(scene, scene.topic(f"ours-{codec}")))
+        check_lot(await consume(scene, f"{scene.ours}-{codec}"))
 
 
 @step()

@@ -8,7 +8,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
-from .lots import CODECS, COUNT, check_becomes, check_equal, headers, key, timestamp_ms, value
+from .lots import CODECS, COUNT, KEEP, check_becomes, check_equal, headers, key, timestamp_ms, value
 from .steps import Scene, Steps
 
 STEPS = Steps()
@@ -17,7 +17,7 @@ TIMEOUT_S = 20
 
 def create(scene: Scene, topic: str, partitions: int = 1, **configs: str) -> None:
     """Make a topic; a key of `configs` is written with _ for its dots."""
-    dotted = {name.replace("_", "."): text for name, text in configs.items()}
+    dotted = KEEP | {name.replace("_", "."): text for name, text in configs.items()}
     admin = AdminClient({"bootstrap.servers": scene.bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1, config=dotted)])[topic].result(TIMEOUT_S)
 
@@ -112,7 +112,7 @@ def every_codec_comes_back_from_an_idempotent_producer(scene: Scene) -> None:
 @STEPS.step()
 def reads_what_our_client_wrote(scene: Scene) -> None:
     for codec in CODECS:
-        check_lot(consume(scene, scene.topic(f"ours-{codec}")))
+        check_lot(consume(scene, f"{scene.ours}-{codec}"))
 
 
 @STEPS.step()

@@ -16,7 +16,7 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from .lots import CODECS, COUNT, check_becomes, check_equal, headers, key, timestamp_ms, value
+from .lots import CODECS, COUNT, KEEP, check_becomes, check_equal, headers, key, timestamp_ms, value
 from .steps import Scene, Steps, numbers
 
 STEPS = Steps()
@@ -30,7 +30,7 @@ def admin_of(scene: Scene) -> Any:
 
 def create(scene: Scene, topic: str, partitions: int = 1, **configs: str) -> None:
     """Make a topic; a key of `configs` is written with _ for its dots."""
-    dotted = {name.replace("_", "."): text for name, text in configs.items()}
+    dotted = KEEP | {name.replace("_", "."): text for name, text in configs.items()}
     admin = admin_of(scene)
     try:
         admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=dotted)])
@@ -121,7 +121,7 @@ def every_codec_comes_back_from_an_idempotent_producer(scene: Scene) -> None:
 @STEPS.step()
 def reads_what_our_client_wrote(scene: Scene) -> None:
     for codec in CODECS:
-        check_lot(consume(scene, scene.topic(f"ours-{codec}")))
+        check_lot(consume(scene, f"{scene.ours}-{codec}"))
 
 
 @STEPS.step()

@@ -8,6 +8,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 COUNT = 100
 FIRST_MS = 1_700_000_000_000
 STEP_MS = 1000
+# The records are years old: without this a broker would soon expire them.
+KEEP = {"retention.ms": "-1"}
 
 
 def value(n: int) -> bytes:

@@ -1,7 +1,7 @@
 """Steps of a scenario, and the lines by which it reports them.
 
-A scenario is started as `python -m tests.support.clients.<name> BOOTSTRAP PREFIX` and prints one
-JSON object per line on stdout, whatever language it is written in:
+A scenario is started as `python -m tests.support.clients.<name> BOOTSTRAP PREFIX OURS`
+and prints one JSON object per line on stdout, whatever language it is written in:
 
     {"step": "seeks_to_an_offset", "outcome": "begun"}
     {"step": "seeks_to_an_offset", "outcome": "ok", "seconds": 0.2}
@@ -9,7 +9,7 @@ JSON object per line on stdout, whatever language it is written in:
 
 A step fails by an exception.  A step that printed only `begun` hung: the test then says so.
 Topics are named PREFIX-<something>, so that runs against one broker do not meet; two names are
-agreed with the test: `PREFIX-ours-<codec>` was filled by segbroker's client beforehand, and
+agreed with the test: `OURS-<codec>` was filled by segbroker's client beforehand, and
 `PREFIX-theirs-<codec>` is read by it afterwards.
 """
 
@@ -31,11 +31,13 @@ class Scene:
 
     Attributes:
         bootstrap: `host:port` of the broker.
-        prefix: first part of every topic name.
+        prefix: first part of the names of its own topics.
+        ours: first part of the names of the topics that segbroker's client filled.
     """
 
     bootstrap: str
     prefix: str
+    ours: str
 
     def topic(self, name: str) -> str:
         return f"{self.prefix}-{name}"
@@ -82,8 +84,8 @@ class Steps:
 
     def main(self, version: str) -> None:
         """Run all steps of the installed release; to be called by the scenario's module."""
-        scene = Scene(*sys.argv[1:3])
-        wanted = sys.argv[3:]
+        scene = Scene(*sys.argv[1:4])
+        wanted = sys.argv[4:]
         signal.signal(signal.SIGALRM, _too_late)
         for step in self.of_release(version):
             if wanted and step.name not in wanted:
