@@ -72,6 +72,16 @@ class Broker:
         """How many connections there are."""
         return len(self._connections)
 
+    @property
+    def draining(self) -> bool:
+        """Whether the broker has begun to end."""
+        return self._draining.is_set()
+
+    @property
+    def half_request_bytes(self) -> int:
+        """Bytes held of requests that are not whole yet."""
+        return self._half.held_bytes
+
     def drain(self) -> None:
         """Begin to end: `run` returns when what is in flight is answered. May be called again."""
         self._draining.set()
@@ -132,6 +142,7 @@ class Broker:
                 spawn=partial(_spawn, services),
                 bound=listener.getsockname()[:2],
                 started_ms=now_ms(),
+                open_connections=self._connections.__len__,
             )
             self._address = core.bound
             services.start_soon(core.deadlines.run)

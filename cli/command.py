@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import click
 
@@ -21,6 +21,8 @@ from .exit_codes import ExitCode
 from .failures import explain
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+# A person waits: long enough for a broker that is just starting.
+CONNECT_TIMEOUT_MS = 3_000
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
@@ -61,10 +63,11 @@ class Leaf(NamedTuple):
 class Group(click.Group):
     """A click group over a table of leaves, imported when they are called."""
 
-    leaves: dict[str, Leaf]
+    command_class = Command
+    leaves: ClassVar[dict[str, Leaf]] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.leaves, *super().list_commands(ctx)]
+        return [*self.leaves, *self.commands]  # as written, not by the alphabet
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         leaf = self.leaves.get(cmd_name)
@@ -76,6 +79,9 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # click would import every module to ask it for its short help.
+        if not self.leaves:
+            super().format_commands(ctx, formatter)
+            return
         with formatter.section("Commands"):
             formatter.write_dl([(name, leaf.short_help) for name, leaf in self.leaves.items()])
 

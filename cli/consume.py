@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from .closed_pipe import ended_by_reader
-from .command import Command, bootstrap_option, interruptible
+from .command import CONNECT_TIMEOUT_MS, Command, bootstrap_option, interruptible
 from .progress import counter
 from .record_format import DEFAULT_FORMAT, Formatter, compile_format, format_json
 from .start_position import parse_start
@@ -157,12 +157,14 @@ def consume(
     with (
         ended_by_reader(),
         counter("received", sys.stdout) as update,
-        Consumer(bootstrap, start=start, stop_at_end=exit_at_end) as consumer,
+        Consumer(
+            bootstrap, start=start, stop_at_end=exit_at_end, connect_timeout_ms=CONNECT_TIMEOUT_MS
+        ) as consumer,
     ):
         if partitions:
             consumer.assign([TopicPartition(topic, number) for number in set(partitions)])
         else:
-            consumer.subscribe(topic)
+            consumer.subscribe([topic])
         if left == 0:
             return
         for batch in consumer.batches():

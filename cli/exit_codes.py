@@ -35,7 +35,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.UNDELIVERED: "`produce`: at least one record was not delivered; the lines are named.",
     ExitCode.DAMAGED: "Damaged bytes were found, in a file or in what was fetched.",
     ExitCode.SYSTEM: "The system refused: port in use, directory locked, disk full, no permission.",
-    ExitCode.INTERRUPTED: "Ended by Ctrl-C. `serve`: by a second one, before the drain was over.",
-    ExitCode.TERMINATED: "Ended by SIGTERM. `serve`: by a second one, before the drain was over.",
+    ExitCode.INTERRUPTED: "Ended by Ctrl-C, or by a no to a question. `serve`: by a second Ctrl-C.",
+    ExitCode.TERMINATED: "Ended by SIGTERM. `serve`: by a second one; the first drains.",
 }
 assert MEANINGS.keys() == set(ExitCode), "an exit code without a meaning"

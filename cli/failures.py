@@ -1,7 +1,7 @@
 """An expected error becomes one sentence, a hint where there is one, and an exit code.
 
-    error: topic 'flights' does not exist
-    hint: create it: segbroker topic create flights
+    Error: topic 'flights' does not exist
+    Hint: create it: segbroker topic create flights
 
 Each room has its own errors; this is the one place that knows all of them.  The modules are looked
 up in sys.modules: a room that was never imported raised nothing, and `segbroker version` must not
@@ -30,9 +30,9 @@ class Failure(Exception):  # noqa: N818 - an error is inside it
         self.hint = hint
 
     def show(self) -> None:
-        click.echo(click.style("error: ", fg="red", bold=True) + str(self), err=True)
+        click.echo(click.style("Error: ", fg="red", bold=True) + str(self), err=True)
         if self.hint:
-            click.echo(click.style("hint: ", fg="cyan") + self.hint, err=True)
+            click.echo(click.style("Hint: ", fg="cyan") + self.hint, err=True)
 
 
 def explain(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
@@ -83,7 +83,11 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         case errors.CorruptBatch() | errors.CorruptMessage():
             return Failure(text, ExitCode.DAMAGED)
         case errors.TopicAlreadyExists():
-            hint = "" if "name" not in params else f"see: segbroker topic describe {params['name']}"
+            hint = (
+                ""
+                if "name" not in params
+                else f"segbroker topic describe {params['name']} shows it"
+            )
             return Failure(text, ExitCode.REFUSED, hint)
         case errors.DeliveryFailed():
             return Failure(text, ExitCode.UNDELIVERED)
@@ -92,15 +96,15 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
 
 
 def _create_hint(params: Mapping[str, Any]) -> str:
-    topic = params.get("topic") or params.get("name")
-    if topic is None or params.get("partition") is not None:
-        return "see: segbroker topic list"
-    return f"create it: segbroker topic create {topic}    or see: segbroker topic list"
+    topic = params.get("topic")  # of produce and consume; `topic describe` has a name
+    if topic is None or params.get("partition") is not None or params.get("partitions"):
+        return "segbroker topic list shows what there is"
+    return f"create it: segbroker topic create {topic}"
 
 
 def _start_hint(params: Mapping[str, Any]) -> str:
     bootstrap = params.get("bootstrap")
-    return f"start a broker: segbroker serve --listen {bootstrap}    or choose another with -b"
+    return f"start a broker: segbroker serve --listen {bootstrap}   (or name another with -b)"
 
 
 def _broker_config(error: BaseException, params: Mapping[str, Any]) -> Failure | None:

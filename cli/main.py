@@ -4,6 +4,7 @@ A subcommand is one leaf here and one module beside this one.
 """
 
 import sys
+from typing import ClassVar
 
 import click
 
@@ -30,7 +31,7 @@ Data goes to standard output, everything else to standard error.
 
 
 class Segbroker(Group):
-    leaves = {  # noqa: RUF012 - read only
+    leaves: ClassVar = {
         "serve": Leaf("serve", "serve", "Run a broker on a data directory."),
         "produce": Leaf("produce", "produce", "Send lines from standard input to a topic."),
         "consume": Leaf("consume", "consume", "Print the records of a topic."),

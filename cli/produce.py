@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from .command import Command, bootstrap_option, note
+from .command import CONNECT_TIMEOUT_MS, Command, bootstrap_option, note
 from .escapes import unescape
 from .exit_codes import ExitCode
 from .failures import Failure
@@ -235,6 +235,7 @@ def produce(
             idempotent=acks == "all",
             compression=codec,
             linger_ms=linger_ms,
+            connect_timeout_ms=CONNECT_TIMEOUT_MS,
             delivery_timeout_ms=round(timeout_s * 1000),
         ) as producer,
         counter("sent", sys.stdin) as update,

@@ -123,6 +123,6 @@ def test_no_broker_is_said_in_one_sentence_with_what_to_do(words: list[str]) -> 
     assert run.returncode == 4
     assert run.stdout == b""
     assert address in said.splitlines()[0]
-    assert said.splitlines()[0].startswith("error: ")
-    assert f"hint: start a broker: segbroker serve --listen {address}" in said
+    assert said.splitlines()[0].startswith("Error: ")
+    assert f"Hint: start a broker: segbroker serve --listen {address}" in said
     assert "Traceback" not in said

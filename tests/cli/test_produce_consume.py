@@ -165,7 +165,7 @@ def test_a_topic_that_is_not_there_is_said_with_what_to_do(run: Run) -> None:
     said = seen.stderr.decode()
     assert seen.returncode == 5
     assert "no-such-topic" in said.splitlines()[0]
-    assert "hint: create it: segbroker topic create no-such-topic" in said
+    assert "Hint: create it: segbroker topic create no-such-topic" in said
 
 
 def test_a_partition_that_is_not_there_is_said(run: Run, topic: str) -> None:

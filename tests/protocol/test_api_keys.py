@@ -89,7 +89,9 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "protocol.md"
 
 
 def test_the_document_lists_what_is_served() -> None:
-    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\d+)–(\d+) \|", DOCUMENT.read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (\d+) \| (\w+) \| (\d+)\u2013(\d+) \|", DOCUMENT.read_text(), re.MULTILINE
+    )
     documented = {
         int(key): (name, ApiVersionRange(int(first), int(last))) for key, name, first, last in rows
     }
