@@ -34,6 +34,7 @@ __all__ = [
     "encode_single_produce_response",
 ]
 
+PRODUCE_TRANSACTIONAL: Final = 3
 PRODUCE_FLEXIBLE: Final = 9
 FETCH_FLEXIBLE: Final = 12
 
@@ -60,6 +61,8 @@ def decode_single_produce(frame: memoryview, header: RequestHeader) -> SinglePro
     """The request if it is of the usual shape, else None.  `records` is a view into `frame`."""
     position = header.body_position
     try:
+        if header.api_version < PRODUCE_TRANSACTIONAL:
+            return None
         if header.api_version < PRODUCE_FLEXIBLE:
             transactional, acks, timeout_ms, topics, size = _PRODUCE.unpack_from(frame, position)
             begin = position + 14
@@ -123,7 +126,8 @@ def encode_single_produce_response(
     log_start_offset: int = -1,
     throttle_time_ms: int = 0,
 ) -> bytes:
-    """The whole frame of a ProduceResponse without error message, for one partition."""
+    """The whole frame of a ProduceResponse for one partition; version 3 or later."""
+    assert api_version >= PRODUCE_TRANSACTIONAL, "no hand-made path for older responses"
     name = topic.encode()
     if api_version >= PRODUCE_FLEXIBLE:
         body = uvarint(len(name) + 1) + name

@@ -214,3 +214,11 @@ def test_a_fetch_response_has_the_same_bytes(
         throttle_time_ms=9,
     )
     assert b"".join(parts) == b"".join(encode_response(response, 1, version, correlation_id))
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_produce_request_of_the_old_record_formats_is_left_to_the_compiled_codec(
+    version: int,
+) -> None:
+    frame = frame_of(single_produce(), version)
+    assert decode_single_produce(frame, parse_request_header(frame)) is None
