@@ -32,11 +32,11 @@ from segbroker.protocol.messages_core import (
     FetchResponsePartition,
     FetchResponseTopic,
 )
-from segbroker.segments.errors import OffsetOutOfRange, StorageError
+from segbroker.segments.errors import OffsetOutOfRange
 from segbroker.segments.handler import ReadPlan
 
 from .core import Core
-from .error_map import wire_error
+from .error_map import STORAGE_FAILURES, wire_error
 from .partition import Partition
 from .peer import Peer
 from .pool import Lease
@@ -202,7 +202,7 @@ class FetchSlot:
             plan = target.partition.handler.plan_read(
                 target.asked.fetch_offset, self._partition_bytes_max(target)
             )
-        except StorageError:
+        except STORAGE_FAILURES:
             return None
         if plan is None:
             return 0
@@ -286,7 +286,7 @@ class FetchSlot:
             return partition.handler.plan_read(asked.fetch_offset, size)
         except OffsetOutOfRange:
             row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-        except StorageError as exc:
+        except STORAGE_FAILURES as exc:
             self._storage_failed(partition, row, exc)
         return None
 
@@ -295,7 +295,7 @@ class FetchSlot:
         buffer = lease.buffer[read.start : read.stop]
         try:
             count = read.plan.read_nowait(buffer)
-        except StorageError as exc:
+        except STORAGE_FAILURES as exc:
             self._read_failed(read, exc)
             count = 0
         if count is None:
@@ -313,7 +313,7 @@ class FetchSlot:
                 buffer = lease.buffer[read.start : read.stop]
                 try:
                     count = await self._core.lanes.run(read.plan.read, buffer)
-                except StorageError as exc:
+                except STORAGE_FAILURES as exc:
                     self._read_failed(read, exc)
                     count = 0
                 read.row.records = buffer[:count]
@@ -330,13 +330,13 @@ class FetchSlot:
         if not self._abandoned:
             self._peer.outbox.flush()
 
-    def _read_failed(self, read: _Read, exc: StorageError) -> None:
+    def _read_failed(self, read: _Read, exc: Exception) -> None:
         code, _ = wire_error(exc)
         read.row.error_code = code
         log.error("read_failed", partition=read.row.partition_index, error=str(exc))
 
     def _storage_failed(
-        self, partition: Partition, row: FetchResponsePartition, exc: StorageError
+        self, partition: Partition, row: FetchResponsePartition, exc: Exception
     ) -> None:
         row.error_code, _ = wire_error(exc)
         log.error("read_failed", topic=partition.topic, partition=partition.index, error=str(exc))
@@ -387,7 +387,7 @@ async def _open_and_fetch(
     for name, index in closed:
         try:
             await core.topics.open(name, index)
-        except StorageError as exc:
+        except STORAGE_FAILURES as exc:
             failed[name, index], _ = wire_error(exc)
             log.error("partition_not_opened", topic=name, partition=index, error=str(exc))
     _begin(core, peer, header, request, failed)

@@ -9,7 +9,7 @@ import trio
 from structlog.typing import EventDict
 
 from segbroker.broker.config import BrokerConfig
-from segbroker.broker.server import Broker
+from segbroker.broker.server import Broker, call_soon_here
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import Storage
@@ -22,7 +22,7 @@ def manager(storage: Storage | None = None) -> DiskManager:
     return DiskManager(
         ROOT,
         storage=storage or MemoryStorage(),
-        call_soon=trio.lowlevel.current_trio_token().run_sync_soon,
+        call_soon=call_soon_here(),
         now_ms=1_700_000_000_000,
     )
 
