@@ -45,6 +45,8 @@ from .replies import Buffer
 log = structlog.get_logger()
 
 _READ_COMMITTED: Final = 1
+# A batch header: nothing is planned for less, and the first batch comes anyway.
+_READ_LEAST: Final = 64
 
 
 class _Target:
@@ -212,10 +214,10 @@ class FetchSlot:
 
     def _bytes_max(self) -> int:
         config = self._core.config
-        return max(1, min(self._request.max_bytes, config.fetch_bytes_max))
+        return max(_READ_LEAST, min(self._request.max_bytes, config.fetch_bytes_max))
 
     def _partition_bytes_max(self, target: _Target) -> int:
-        return max(1, min(target.asked.partition_max_bytes, self._bytes_max()))
+        return max(_READ_LEAST, min(target.asked.partition_max_bytes, self._bytes_max()))
 
     def _finish(self) -> None:
         self.done = True

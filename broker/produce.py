@@ -40,6 +40,8 @@ log = structlog.get_logger()
 _ACKS = (0, 1, -1)
 # zstd came with this version; older clients could not read what they are asked to store.
 _ZSTD_SINCE = 7
+# Earlier versions are served to be refused by name (librdkafka wants them advertised).
+_RECORD_BATCHES_SINCE = 3
 
 
 class AcksZeroRefused(Exception):
@@ -228,6 +230,11 @@ def _append(
     """Append one batch and fill its row: (partition, last offset, size)."""
     if request.acks not in _ACKS:
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
+    if header.api_version < _RECORD_BATCHES_SINCE:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"Produce {header.api_version} carries message sets; {_RECORD_BATCHES_SINCE} is needed",
+        )
     partition = core.topics.served_partition(name, index)
     if partition is None:
         if core.topics.exists(name, index):

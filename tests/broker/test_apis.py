@@ -690,5 +690,5 @@ async def test_a_vendor_request_is_refused_with_code_class_and_detail(
         error = reply["error"]
         assert isinstance(error, dict)
         assert error["code"] == code
-        assert error["class"] == ErrorCode(code).name  # type: ignore[call-arg]
+        assert error["class"] == ErrorCode.of(code).name
         assert error["detail"]
