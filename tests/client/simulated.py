@@ -145,6 +145,7 @@ class Broker:
         self._cut_before: set[int] = set()
         self._cut_after: set[int] = set()
         self._produces = 0
+        self.held_back_ms = 0
 
     def cut_before(self, *numbers: int) -> None:
         """End the connection at these produce requests (from 1), nothing being done."""
@@ -156,6 +157,7 @@ class Broker:
 
     def answer(self, frame: memoryview) -> bytes | None:
         """The reply frame; empty when there is none; None ends the connection."""
+        self.held_back_ms = 0
         header = parse_request_header(frame)
         request = decode_request(frame, header)
         self.requests.append(request)
@@ -259,15 +261,16 @@ class Broker:
         return partition.append(data)
 
     def _fetch(self, request: FetchRequest) -> FetchResponse:
-        return FetchResponse(
-            responses=[
-                FetchResponseTopic(
-                    topic=topic.topic,
-                    partitions=[self._fetch_one(topic.topic, row) for row in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+        responses = [
+            FetchResponseTopic(
+                topic=topic.topic,
+                partitions=[self._fetch_one(topic.topic, row) for row in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+        if not any(row.records or row.error_code for t in responses for row in t.partitions):
+            self.held_back_ms = request.max_wait_ms
+        return FetchResponse(responses=responses)
 
     def _fetch_one(self, topic: str, row: FetchRequestPartition) -> FetchResponsePartition:
         partition = self.cluster.topics[topic][row.partition]
@@ -314,6 +317,8 @@ class World:
         self.random = Random(seed)
         self.settings = ClientSettings(bootstrap=(("10.0.0.1", 9001),))
         self.engine = Engine(self.settings, self.random, create_topics=create_topics)
+        # How long the fetch just answered would have waited at a real broker.
+        self._held_back_ms = 0
         self._links: dict[Connection, tuple[Broker, FrameReader]] = {}
 
     @property
@@ -364,9 +369,13 @@ class World:
         reader.receive_data(data)
         while (frame := reader.next_frame()) is not None:
             reply = broker.answer(frame)
+            self._held_back_ms = broker.held_back_ms
             if reply is None:
                 connection.lost(ConnectionLost("10.0.0.1: cut"), self.now_ms)
                 return True
+            if self._held_back_ms:
+                self.now_ms += self._held_back_ms
+                self._held_back_ms = 0
             self.deliver(connection, reply)
         return True
 
