@@ -1,7 +1,7 @@
 """confluent-kafka: releases before the one that test_confluent_kafka.py drives in this process.
 
-The steps are in tests/support/clients/confluent_kafka_steps.py: a program, because an old release lives in
-an environment of its own.
+The steps are in tests/support/clients/confluent_kafka_steps.py: a program,
+because an old release lives in an environment of its own.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """kafka-python, unmodified, newest and old releases, both ways round with our client.
 
-The steps are in tests/support/clients/kafka_python_steps.py: a program, because an old release lives in
-an environment of its own.
+The steps are in tests/support/clients/kafka_python_steps.py: a program,
+because an old release lives in an environment of its own.
 """
 
 from importlib.metadata import version

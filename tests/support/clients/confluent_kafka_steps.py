@@ -2,11 +2,16 @@
 
 import threading
 import time
+from importlib.metadata import version
 from typing import Any
 
-import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its __init__ all the same
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 
 from .lots import CODECS, COUNT, KEEP, check_becomes, check_equal, headers, key, timestamp_ms, value
 from .steps import Scene, Steps
@@ -38,7 +43,7 @@ def produce(scene: Scene, topic: str, count: int = COUNT, **settings: object) ->
             topic,
             value(n),
             key=key(n),
-            headers=headers(n),
+            headers=dict(headers(n)),
             partition=0,
             timestamp=timestamp_ms(n),
             on_delivery=on_delivery,
@@ -48,7 +53,6 @@ def produce(scene: Scene, topic: str, count: int = COUNT, **settings: object) ->
 
 
 def consumer_at(scene: Scene, topic: str, offset: int = 0, reset: str = "error") -> Any:
-    # closing a consumer that has an assignment asks for the group's coordinator
     consumer = Consumer(
         {
             "bootstrap.servers": scene.bootstrap,
@@ -195,4 +199,4 @@ def topics_are_listed_grown_described_altered_and_deleted(scene: Scene) -> None:
 
 
 if __name__ == "__main__":
-    STEPS.main(confluent_kafka.__version__)
+    STEPS.main(version("confluent-kafka"))

@@ -3,8 +3,11 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Final, Literal
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+CODECS: Final[tuple[Codec, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
 COUNT = 100
 FIRST_MS = 1_700_000_000_000
 STEP_MS = 1000
