@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"protocol"},
     "broker": {"protocol", "segments"},
     "cli": {"protocol", "segments", "broker", "client"},
+    "testing": {"protocol", "segments", "broker", "client"},
 }
 
 THIRD_PARTY: dict[str, set[str]] = {
@@ -27,6 +28,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "client": {"anyio", "pyarrow"},
     "broker": {"trio", "structlog", "msgpack"},
     "cli": {"click", "rich", "trio", "anyio", "structlog"},
+    "testing": {"pytest", "trio"},
 }
 
 NEVER: dict[str, set[str]] = {
@@ -35,6 +37,7 @@ NEVER: dict[str, set[str]] = {
     "broker": {"struct", "pathlib", "io", "mmap", "tempfile", "shutil"},
     "client": set(),
     "cli": set(),
+    "testing": {"struct", "pathlib", "io", "mmap", "tempfile", "shutil", "os"},
 }
 
 # The one module through which segments/ touches the operating system.
