@@ -20,8 +20,17 @@ What is where; a module imports only what stands above it:
     progress         a counter on standard error, on a terminal only
     durability       what each durability class can lose, in words
     dump_report      what a file says, for people and as JSON
-    log_dump index_dump manifest_dump state_dump                 a file of each kind -> report
-    serve produce consume topic dump version completion          one subcommand each
+    log_dump         a segment's log -> report
+    index_dump       its index
+    manifest_dump    the manifest of a partition
+    state_dump       producer state, metadata snapshot
+    serve            the subcommands, one module each
+    produce
+    consume
+    topic
+    dump
+    version
+    completion
     main             the table of subcommands
     __main__         python -m segbroker.cli
 """
