@@ -1,1 +1,1 @@
-uint32_t sb_crc32c(const uint8_t *data, uint64_t size);
+uint32_t sb_crc32c(uint32_t value, const uint8_t *data, uint64_t size);

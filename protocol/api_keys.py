@@ -1,0 +1,247 @@
+"""Which api keys there are, which versions are served, which are advertised.
+
+Known is what a message class exists for: those ranges can be encoded and decoded.  SERVED is what
+the broker answers.  ADVERTISED is what ApiVersions says, and it lies once, as Apache Kafka does:
+Produce begins at 0, because librdkafka before 2.11.1 switches gzip, snappy and lz4 off when the
+minimum is 3 (librdkafka issue 4956, KAFKA-18659).  A request of a version that is not served ends
+the connection, but for ApiVersions, which is answered with error 35 in the layout of version 0.
+
+Why the lower ends are not higher: librdkafka before 2.11.1 wants exact versions inside the ranges
+(Produce 3 and 7, Fetch 4 and 10, FindCoordinator 0, ListOffsets 1, InitProducerId 0); 2.6.0 sends
+Fetch 12 whatever is said; aiokafka up to 0.12 sends Metadata 0 before it asks for versions.
+
+segbroker's own keys (vendor.py) are advertised only to clients whose software name begins with
+"segbroker".
+
+Invariants, checked on import: SERVED lies within what is known, ADVERTISED covers SERVED, every
+request has its response with the same versions.
+"""
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from . import (
+    messages_admin,
+    messages_core,
+    messages_groups,
+    messages_security,
+    messages_transactions,
+)
+from .errors import ErrorCode, UnsupportedVersion
+from .messages_core import ApiVersionsResponse, ApiVersionsResponseKey
+from .schema import Message
+from .vendor import VendorKey
+
+__all__ = [
+    "ADVERTISED",
+    "SERVED",
+    "SERVED_VENDOR",
+    "ApiKey",
+    "ApiVersionRange",
+    "api_versions_response",
+    "is_flexible",
+    "is_served",
+    "is_vendor",
+    "request_class",
+    "request_header_version",
+    "response_class",
+    "response_header_version",
+]
+
+VENDOR_SOFTWARE_NAME: Final = "segbroker"
+VENDOR_KEY_FIRST: Final = 10000
+
+
+class ApiKey(IntEnum):
+    """The Kafka apis that messages exist for."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class ApiVersionRange(NamedTuple):
+    """Versions from `min` to `max`, both included."""
+
+    min: int
+    max: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.min <= version <= self.max
+
+
+SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
+    ApiKey.PRODUCE: ApiVersionRange(3, 12),
+    ApiKey.FETCH: ApiVersionRange(4, 12),
+    ApiKey.LIST_OFFSETS: ApiVersionRange(1, 8),
+    ApiKey.METADATA: ApiVersionRange(0, 12),
+    ApiKey.FIND_COORDINATOR: ApiVersionRange(0, 4),
+    ApiKey.API_VERSIONS: ApiVersionRange(0, 4),
+    ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7),
+    ApiKey.DELETE_TOPICS: ApiVersionRange(1, 6),
+    ApiKey.DELETE_RECORDS: ApiVersionRange(0, 2),
+    ApiKey.INIT_PRODUCER_ID: ApiVersionRange(0, 4),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiVersionRange(2, 4),
+    ApiKey.DESCRIBE_CONFIGS: ApiVersionRange(1, 4),
+    ApiKey.ALTER_CONFIGS: ApiVersionRange(0, 2),
+    ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1),
+    ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1),
+}
+"""What the broker answers."""
+
+ADVERTISED: Final[dict[ApiKey, ApiVersionRange]] = SERVED | {
+    ApiKey.PRODUCE: ApiVersionRange(0, SERVED[ApiKey.PRODUCE].max),
+}
+"""What ApiVersions says to everybody."""
+
+SERVED_VENDOR: Final[dict[VendorKey, ApiVersionRange]] = {
+    VendorKey.SERVER_INFO: ApiVersionRange(0, 0),
+    VendorKey.PARTITION_STATISTICS: ApiVersionRange(0, 0),
+}
+"""What ApiVersions says besides to segbroker's own clients."""
+
+
+def _classes(suffix: str) -> dict[int, type[Message]]:
+    modules = (
+        messages_core,
+        messages_admin,
+        messages_groups,
+        messages_transactions,
+        messages_security,
+    )
+    return {
+        value.message_key: value
+        for module in modules
+        for name, value in vars(module).items()
+        if name.endswith(suffix) and isinstance(value, type) and issubclass(value, Message)
+        if value.message_key >= 0
+    }
+
+
+_REQUESTS: Final = _classes("Request")
+_RESPONSES: Final = _classes("Response")
+
+
+def _check() -> None:
+    assert _REQUESTS.keys() == _RESPONSES.keys() == set(ApiKey), "an api without both messages"
+    for key, request in _REQUESTS.items():
+        response = _RESPONSES[key]
+        assert request.message_versions == response.message_versions, f"{request.__name__} and its response differ"
+        assert request.flexible_from == response.flexible_from, f"{request.__name__} and its response differ"
+    for api, (first, last) in SERVED.items():
+        known_first, known_last = _REQUESTS[api].message_versions
+        assert known_first <= first <= last <= known_last, f"{api.name} is served, but not known"
+        assert ADVERTISED[api].min <= first and ADVERTISED[api].max == last, api.name
+
+
+_check()
+
+
+def is_vendor(key: int) -> bool:
+    """Whether `key` is one of segbroker's own, with a msgpack body."""
+    return key >= VENDOR_KEY_FIRST
+
+
+def is_served(key: int, version: int) -> bool:
+    """Whether the broker answers `version` of `key`; false for numbers that mean nothing."""
+    versions = _SERVED_BY_NUMBER.get(key)
+    return versions is not None and versions.min <= version <= versions.max
+
+
+_SERVED_BY_NUMBER: Final[dict[int, ApiVersionRange]] = {**SERVED, **SERVED_VENDOR}
+
+
+def request_class(key: int) -> type[Message]:
+    """The request of `key`.  Raises UnsupportedVersion for a key without a message."""
+    try:
+        return _REQUESTS[key]
+    except KeyError:
+        raise UnsupportedVersion(f"api key {key} is not known") from None
+
+
+def response_class(key: int) -> type[Message]:
+    """The response of `key`.  Raises UnsupportedVersion for a key without a message."""
+    try:
+        return _RESPONSES[key]
+    except KeyError:
+        raise UnsupportedVersion(f"api key {key} is not known") from None
+
+
+def is_flexible(key: int, version: int) -> bool:
+    """Whether `version` of `key` has compact lengths and tag sections; vendor keys have not."""
+    request = _REQUESTS.get(key)
+    return request is not None and version >= request.flexible_from
+
+
+def request_header_version(key: int, version: int) -> int:
+    """1: client id; 2: and a tag section."""
+    return 2 if is_flexible(key, version) else 1
+
+
+def response_header_version(key: int, version: int) -> int:
+    """0: correlation id alone; 1: and a tag section.  ApiVersions always 0: read before known."""
+    return 1 if key != ApiKey.API_VERSIONS and is_flexible(key, version) else 0
+
+
+def api_versions_response(version: int, *, vendor: bool) -> tuple[ApiVersionsResponse, int]:
+    """The answer to ApiVersions `version`, and the version to encode it in.
+
+    A version that is not served gets error 35 in version 0, with the list all the same: the
+    client then asks again with one that is.  `vendor`: also segbroker's own keys (the client's
+    software name begins with VENDOR_SOFTWARE_NAME).
+    """
+    served = version in SERVED[ApiKey.API_VERSIONS]
+    ranges: dict[int, ApiVersionRange] = {**ADVERTISED}
+    if vendor:
+        ranges.update(SERVED_VENDOR)
+    response = ApiVersionsResponse(
+        error_code=ErrorCode.NONE if served else ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[
+            ApiVersionsResponseKey(api_key=int(key), min_version=low, max_version=high)
+            for key, (low, high) in sorted(ranges.items())
+        ],
+    )
+    return response, version if served else 0

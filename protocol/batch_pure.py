@@ -1,0 +1,525 @@
+"""The record batch in plain Python: what the C kernel must do, said once readably.
+
+Every function here has a twin of the same signature in `batch_native`; tests compare the two on
+good, mutated and random bytes: same verdict, same fault, same bytes.  Where no compiler was
+found at installation this module is what runs, some ten times slower.
+
+    record:  length varint | attributes i8 | timestamp_delta varlong | offset_delta varint
+             | key_length varint | key | value_length varint | value
+             | header_count varint | headers ...
+    header:  key_length varint | key (UTF-8) | value_length varint | value
+
+Varints are zigzag, at most 5 bytes and 32 bits (varlong: 10 bytes, 64 bits); longer than needed
+is tolerated, as Kafka does.  A length of -1 means null: allowed for keys, values and header
+values, never for header keys.  The attributes byte of a record is unused and ignored.
+
+Invariant: nothing is read outside [position, end), no allocation is larger than a small multiple
+of the bytes at hand; a count is believed only after it fits into them.
+"""
+
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from enum import IntEnum, IntFlag
+from typing import NamedTuple
+
+from .checksums import Buffer, crc32c
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = HEADER.size
+assert HEADER_SIZE == 61
+MAGIC = 2
+MAGIC_POSITION = 16
+CRC_POSITION = 17
+ATTRIBUTES_POSITION = 21
+# `batch_length` counts what follows itself.
+LENGTH_END = 12
+RECORD_SIZE_MIN = 7
+
+CODEC_BITS = 0x07
+CODEC_LAST = 4
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+
+INT32_MAX = 2**31 - 1
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+
+
+class BatchFault(IntEnum):
+    """Why a batch is refused.  The numbers are shared with kernel.c."""
+
+    NONE = 0
+    TRUNCATED = 1
+    """The bytes end before the batch does."""
+    CORRUPT = 2
+    """The CRC is wrong, or the length is below that of a header."""
+    UNSUPPORTED_MAGIC = 3
+    """Not magic 2: a message format of before 2017, or noise."""
+    MORE_THAN_ONE_BATCH = 4
+    """Bytes follow the batch."""
+    UNSUPPORTED_CODEC = 5
+    """A compression number that does not exist."""
+    CONTROL_BATCH = 6
+    """A producer may not send control batches."""
+    INVALID_COUNT = 7
+    """The number of records disagrees with the range of offsets."""
+    INVALID_PRODUCER = 8
+    """A producer id without epoch or sequence, or a transaction without a producer id."""
+    INVALID_RECORD = 9
+    """A record does not decode, or its offset is out of order."""
+    WRONG_MAX_TIMESTAMP = 10
+    """The header's max_timestamp is not that of the records."""
+    INVALID_COMPRESSION = 11
+    """The records do not decompress (decoding only)."""
+    TOO_LARGE = 12
+    """The records decompress to more than the caller allows (decoding only)."""
+
+
+class CheckMode(IntEnum):
+    """How much `check` demands.  The numbers are shared with kernel.c."""
+
+    PRODUCE = 0
+    """From a client: dense offsets, no control batch, producer fields in order."""
+    STORED = 1
+    """From a log: holes and emptied batches are legal, and the records are walked."""
+    HEADER = 2
+    """As STORED without walking the records: for who decodes them anyway."""
+
+
+class IndexFlag(IntFlag):
+    """What is true of all records of a batch, so that whole columns need no loop."""
+
+    KEYS = 1
+    """Some key is not null."""
+    NULL_KEYS = 2
+    NULL_VALUES = 4
+    HEADERS = 8
+    """Some record has headers."""
+    HOLES = 16
+    """The offsets are not base_offset, base_offset + 1, ..."""
+    TIMESTAMPS_DIFFER = 32
+
+
+class RecordIndex(NamedTuple):
+    """Where everything in a batch lies: columns of `count` numbers, one after the other.
+
+    ints:   value start, value end, key start, key end, first header, header count
+    longs:  offset, timestamp
+    Positions count from the start of the indexed bytes; null is start = end = -1.
+    """
+
+    count: int
+    flags: int
+    ints: "array[int]"
+    longs: "array[int]"
+    keys_size: int
+    values_size: int
+    headers_count: int
+
+
+class HeaderIndex(NamedTuple):
+    """Columns of `count` numbers in `ints`: key start, key end, value start, value end."""
+
+    count: int
+    ints: "array[int]"
+
+
+class Gathered(NamedTuple):
+    """A column of byte strings as Arrow lays it out: data, int32 offsets, validity bits."""
+
+    data: bytearray
+    offsets: "array[int]"
+    validity: bytearray | None
+
+
+class BatchFields(NamedTuple):
+    """What a producer says about a batch besides its records."""
+
+    attributes: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+class Malformed(Exception):
+    """The bytes are not a sequence of records; never leaves this module."""
+
+
+class RecordSpan(NamedTuple):
+    """One record: its numbers, and where its parts lie."""
+
+    start: int
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key_start: int
+    key_end: int
+    value_start: int
+    value_end: int
+    headers_start: int
+    headers_count: int
+
+
+def read_unsigned(data: bytes, position: int, end: int, bits: int) -> tuple[int, int]:
+    """An unsigned varint of at most `bits` bits, and the position behind it."""
+    result = shift = 0
+    while True:
+        if position >= end or shift >= bits:
+            raise Malformed
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    if result >> bits:
+        raise Malformed
+    return result, position
+
+
+def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+    result, position = read_unsigned(data, position, end, 32)
+    return (result >> 1) ^ -(result & 1), position
+
+
+def read_varlong(data: bytes, position: int, end: int) -> tuple[int, int]:
+    result, position = read_unsigned(data, position, end, 64)
+    return (result >> 1) ^ -(result & 1), position
+
+
+def read_span(data: bytes, position: int, end: int, least: int) -> tuple[int, int, int]:
+    """A length and that many bytes: (start, end, position behind); null is (-1, -1, ...)."""
+    length, position = read_varint(data, position, end)
+    if not least <= length <= end - position:
+        raise Malformed
+    if length < 0:
+        return -1, -1, position
+    return position, position + length, position + length
+
+
+def read_record(data: bytes, position: int, limit: int) -> RecordSpan:
+    start = position
+    length, position = read_varint(data, position, limit)
+    if not 0 < length <= limit - position:
+        raise Malformed
+    end = position + length
+    position += 1  # attributes: unused
+    timestamp_delta, position = read_varlong(data, position, end)
+    offset_delta, position = read_varint(data, position, end)
+    key_start, key_end, position = read_span(data, position, end, -1)
+    value_start, value_end, position = read_span(data, position, end, -1)
+    headers_count, position = read_varint(data, position, end)
+    if not 0 <= headers_count <= (end - position) // 2:
+        raise Malformed
+    headers_start = position
+    for _ in range(headers_count):
+        _, _, position = read_span(data, position, end, 0)
+        _, _, position = read_span(data, position, end, -1)
+    if position != end:
+        raise Malformed
+    return RecordSpan(
+        start,
+        end,
+        timestamp_delta,
+        offset_delta,
+        key_start,
+        key_end,
+        value_start,
+        value_end,
+        headers_start,
+        headers_count,
+    )
+
+
+def walk(
+    data: bytes, position: int, count: int, last_offset_delta: int, base_timestamp: int
+) -> Iterator[RecordSpan]:
+    """The `count` records from `position` to the end of `data`, which they fill exactly.
+
+    Offset deltas rise from at least 0 to at most `last_offset_delta`; a timestamp fits 64 bits.
+    """
+    end = len(data)
+    if not 0 <= count <= (end - position) // RECORD_SIZE_MIN:
+        raise Malformed
+    previous = -1
+    for _ in range(count):
+        record = read_record(data, position, end)
+        if not previous < record.offset_delta <= last_offset_delta:
+            raise Malformed
+        if not INT64_MIN <= base_timestamp + record.timestamp_delta <= INT64_MAX:
+            raise Malformed
+        previous = record.offset_delta
+        position = record.end
+        yield record
+    if position != end:
+        raise Malformed
+
+
+def check(batch: Buffer, mode: int) -> int:
+    """The first fault of a batch that should fill `batch` exactly, else BatchFault.NONE."""
+    if len(batch) <= MAGIC_POSITION:
+        return BatchFault.TRUNCATED
+    if batch[MAGIC_POSITION] != MAGIC:
+        return BatchFault.UNSUPPORTED_MAGIC
+    if len(batch) < HEADER_SIZE:
+        return BatchFault.TRUNCATED
+    (
+        _base_offset,
+        batch_length,
+        _leader_epoch,
+        _magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = HEADER.unpack_from(batch)
+    if batch_length < HEADER_SIZE - LENGTH_END:
+        return BatchFault.CORRUPT
+    if batch_length > len(batch) - LENGTH_END:
+        return BatchFault.TRUNCATED
+    if batch_length < len(batch) - LENGTH_END:
+        return BatchFault.MORE_THAN_ONE_BATCH
+    if crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]) != crc:
+        return BatchFault.CORRUPT
+    if attributes & CODEC_BITS > CODEC_LAST:
+        return BatchFault.UNSUPPORTED_CODEC
+    if last_offset_delta < 0 or not 0 <= count <= last_offset_delta + 1:
+        return BatchFault.INVALID_COUNT
+    if mode == CheckMode.PRODUCE:
+        if attributes & CONTROL_BIT:
+            return BatchFault.CONTROL_BATCH
+        if count != last_offset_delta + 1:
+            return BatchFault.INVALID_COUNT
+        if producer_id >= 0 and (producer_epoch < 0 or base_sequence < 0):
+            return BatchFault.INVALID_PRODUCER
+        if producer_id < 0 and attributes & TRANSACTIONAL_BIT:
+            return BatchFault.INVALID_PRODUCER
+    if attributes & CODEC_BITS or mode == CheckMode.HEADER:
+        return BatchFault.NONE
+    latest = INT64_MIN
+    try:
+        for record in walk(bytes(batch), HEADER_SIZE, count, last_offset_delta, base_timestamp):
+            latest = max(latest, base_timestamp + record.timestamp_delta)
+    except Malformed:
+        return BatchFault.INVALID_RECORD
+    # Rising, at least 0 and at most count - 1: then the deltas are 0, 1, 2 ...
+    if (
+        mode == CheckMode.PRODUCE
+        and latest != max_timestamp
+        and not attributes & LOG_APPEND_TIME_BIT
+    ):
+        return BatchFault.WRONG_MAX_TIMESTAMP
+    return BatchFault.NONE
+
+
+def index(
+    data: bytes,
+    position: int,
+    count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    append_time: int | None,
+) -> RecordIndex | None:
+    """Where the records in data[position:] lie; None when they are not `count` whole records.
+
+    `append_time` (ms), when given, is the timestamp of every record (LogAppendTime).
+    """
+    if base_offset > INT64_MAX - max(last_offset_delta, 0):
+        return None
+    columns: list[array[int]] = [array("i") for _ in range(6)]
+    offsets: array[int] = array("q")
+    timestamps: array[int] = array("q")
+    flags = keys_size = values_size = headers_count = 0
+    try:
+        for record in walk(data, position, count, last_offset_delta, base_timestamp):
+            for column, number in zip(
+                columns,
+                (
+                    record.value_start,
+                    record.value_end,
+                    record.key_start,
+                    record.key_end,
+                    record.headers_start,
+                    record.headers_count,
+                ),
+                strict=True,
+            ):
+                column.append(number)
+            if record.offset_delta != len(offsets):
+                flags |= IndexFlag.HOLES
+            offsets.append(base_offset + record.offset_delta)
+            timestamp = base_timestamp + record.timestamp_delta
+            timestamps.append(timestamp if append_time is None else append_time)
+            if timestamps[-1] != timestamps[0]:
+                flags |= IndexFlag.TIMESTAMPS_DIFFER
+            flags |= IndexFlag.NULL_KEYS if record.key_start < 0 else IndexFlag.KEYS
+            if record.value_start < 0:
+                flags |= IndexFlag.NULL_VALUES
+            if record.headers_count:
+                flags |= IndexFlag.HEADERS
+            keys_size += record.key_end - record.key_start
+            values_size += record.value_end - record.value_start
+            headers_count += record.headers_count
+    except Malformed:
+        return None
+    ints: array[int] = array("i")
+    for column in columns:
+        ints.extend(column)
+    return RecordIndex(
+        count, flags, ints, offsets + timestamps, keys_size, values_size, headers_count
+    )
+
+
+def index_headers(data: bytes, records: RecordIndex) -> HeaderIndex:
+    """Where the headers of all records lie, record after record; `records` is of `data`."""
+    columns: list[array[int]] = [array("i") for _ in range(4)]
+    starts = records.ints[4 * records.count : 5 * records.count]
+    counts = records.ints[5 * records.count : 6 * records.count]
+    for position, count in zip(starts, counts, strict=True):
+        for _ in range(count):
+            key_start, key_end, position = read_span(data, position, len(data), 0)  # noqa: PLW2901
+            value_start, value_end, position = read_span(data, position, len(data), -1)  # noqa: PLW2901
+            for column, number in zip(
+                columns, (key_start, key_end, value_start, value_end), strict=True
+            ):
+                column.append(number)
+    ints: array[int] = array("i")
+    for column in columns:
+        ints.extend(column)
+    return HeaderIndex(records.headers_count, ints)
+
+
+def gather(data: bytes, ints: "array[int]", first: int, count: int, size: int) -> Gathered:
+    """Copy `count` byte strings of together `size` bytes into one Arrow column.
+
+    Their starts are ints[first : first + count], their ends the next `count` numbers.
+    """
+    out = bytearray()
+    offsets: array[int] = array("i", [0])
+    validity = bytearray((count + 7) // 8)
+    nulls = False
+    for i in range(count):
+        start, end = ints[first + i], ints[first + count + i]
+        if start < 0:
+            nulls = True
+        else:
+            out += data[start:end]
+            validity[i >> 3] |= 1 << (i & 7)
+        offsets.append(len(out))
+    assert len(out) == size, f"gathered {len(out)} bytes, index says {size}"
+    return Gathered(out, offsets, validity if nulls else None)
+
+
+def find_header(data: bytes, headers: HeaderIndex, name: bytes) -> list[int]:
+    """Which of the headers are called `name`: their ordinals."""
+    n, ints = headers.count, headers.ints
+    return [i for i in range(n) if data[ints[i] : ints[n + i]] == name]
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """A zigzag varint; the same bytes for 32 and 64 bits."""
+    value = value << 1 if value >= 0 else (-value << 1) - 1
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _write_bytes(out: bytearray, data: bytes | None) -> None:
+    if data is None:
+        out.append(1)
+    else:
+        write_varint(out, len(data))
+        out += data
+
+
+def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """The header section of one record: its count and its headers."""
+    out = bytearray()
+    write_varint(out, len(headers))
+    for key, value in headers:
+        _write_bytes(out, key.encode())
+        _write_bytes(out, value)
+    return bytes(out)
+
+
+def encode(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[bytes] | None,
+    timestamps: "int | array[int]",
+    fields: BatchFields,
+) -> bytes:
+    """A whole uncompressed batch with base offset 0 and leader epoch -1.
+
+    `headers` holds each record's header section (`encode_headers`).  `timestamps` is one number
+    for all or an array('q') of one per record.  The caller has checked that the columns are of
+    equal length, that there is a record, and that all of it fits 32-bit lengths.
+    """
+    count = len(values)
+    base = max_timestamp = timestamps if isinstance(timestamps, int) else timestamps[0]
+    out = bytearray(HEADER_SIZE)
+    for i in range(count):
+        timestamp = timestamps if isinstance(timestamps, int) else timestamps[i]
+        max_timestamp = max(max_timestamp, timestamp)
+        body = bytearray(1)
+        write_varint(body, timestamp - base)
+        write_varint(body, i)
+        _write_bytes(body, None if keys is None else keys[i])
+        _write_bytes(body, values[i])
+        body += b"\0" if headers is None else headers[i]
+        write_varint(out, len(body))
+        out += body
+    write_header(out, count, base, max_timestamp, fields)
+    return bytes(out)
+
+
+def write_header(
+    out: bytearray, count: int, base_timestamp: int, max_timestamp: int, fields: BatchFields
+) -> None:
+    """Fill the first 61 bytes of a dense batch whose records lie behind them."""
+    HEADER.pack_into(
+        out,
+        0,
+        0,
+        len(out) - LENGTH_END,
+        -1,
+        MAGIC,
+        0,
+        fields.attributes,
+        count - 1,
+        base_timestamp,
+        max_timestamp,
+        fields.producer_id,
+        fields.producer_epoch,
+        fields.base_sequence,
+        count,
+    )
+    crc = crc32c(memoryview(out)[ATTRIBUTES_POSITION:])
+    out[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
+
+
+def select(data: bytes, position: int, count: int, keep: bytes) -> tuple[bytes, int] | None:
+    """The records of data[position:] whose byte in `keep` is not 0, and their greatest delta.
+
+    The bytes of a record do not change: its deltas stay relative to the same bases.  The delta
+    is that of the timestamp, INT64_MIN when nothing is kept.  None: not `count` whole records.
+    """
+    out = bytearray()
+    latest = INT64_MIN
+    try:
+        for record, kept in zip(walk(data, position, count, INT32_MAX, 0), keep, strict=True):
+            if kept:
+                out += data[record.start : record.end]
+                latest = max(latest, record.timestamp_delta)
+    except Malformed:
+        return None
+    return bytes(out), latest

@@ -1,0 +1,47 @@
+"""Every limit of the wire, in one place.
+
+A limit is checked before the memory it bounds is taken.  What happens at it is said here and,
+where a test proves it, beside the code.  Sizes are bytes, counts are items; every bound is
+inclusive (a value equal to the limit passes).
+
+Limits that somebody may want to change are options of the broker or the client and only have
+their default here; the rest follow from the format or from what a hostile peer may cost.
+"""
+
+from typing import Final
+
+MIB: Final = 1 << 20
+
+# A frame outside [header, limit] closes the connection before its payload is read.
+REQUEST_FRAME_SIZE_MAX: Final = 100 * MIB  # socket.request.max.bytes of Apache Kafka
+FRAME_SIZE_MAX: Final = 100 * MIB  # replies, as our client accepts them
+REQUEST_HEADER_SIZE_MIN: Final = 8  # api key, version, correlation id
+RESPONSE_HEADER_SIZE_MIN: Final = 4  # correlation id
+
+# The reader's buffer: how it begins, what one receive may at least bring, how far it grows ahead of
+# the bytes that have arrived, and what a connection keeps once a large frame is done.
+RECEIVE_SIZE: Final = 64 << 10
+RECEIVE_SIZE_MIN: Final = 16 << 10
+RECEIVE_GROWTH_MAX: Final = MIB
+RECEIVE_KEEP_MAX: Final = 4 * MIB
+
+# Inside a message; the peer's frame is refused (RemoteProtocolError).
+STRING_SIZE_MAX: Final = (
+    0x7FFF  # the int16 of the classic encoding; Kafka keeps it for the flexible one
+)
+ITEMS_COUNT_MAX: Final = 1 << 20  # array elements of one message, nested ones included, numbers not
+TAGS_COUNT_MAX: Final = 1024  # tagged fields of one struct
+
+# Names.  A topic name is also a directory and part of a file name of at most 255 bytes.
+TOPIC_NAME_SIZE_MAX: Final = 200
+CLIENT_ID_SIZE_MAX: Final = STRING_SIZE_MAX
+
+# Records: what a batch may decompress to.
+RECORDS_SIZE_MAX: Final = 100 * MIB
+
+# Bodies of segbroker's own apis and persisted maps (msgpack).
+VENDOR_BODY_SIZE_MAX: Final = (
+    MIB  # an empty list costs one byte there and 56 here; disk maps say more
+)
+VENDOR_ITEMS_COUNT_MAX: Final = 1 << 20  # elements of one array or map
+VENDOR_DEPTH_MAX: Final = 32

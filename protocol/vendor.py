@@ -1,0 +1,144 @@
+"""segbroker's own apis: api keys from 10000 up, a msgpack map as body.
+
+    frame:    size i32 | request header v1 | msgpack map
+    reply:    size i32 | correlation id i32 | msgpack map
+
+The header is Kafka's, so one listener and one dispatcher serve both.  The keys are advertised only
+to clients that name themselves segbroker in ApiVersions; a foreign client never sees them.
+
+A reply that failed is `{"error": {"code", "class", "retryable", "detail"}}`: the Kafka code, its
+name, whether trying again may help, and a sentence for a person.  A reply may carry
+`{"performance": {"queue_us", "storage_us", "throttle_ms"}}`: where its time went.
+
+The same encoding is used for maps kept on disk (metadata snapshots): `pack` and `unpack` are the
+only door to msgpack.
+
+Invariants: the outermost value is a map with string keys; what comes off the wire is bounded in
+size, count and depth before memory is taken, and no message makes unpack raise anything but
+RemoteProtocolError.  Why not msgpack's own limits alone: it bounds a count by a constant, not by
+the bytes that are there, and its depth limit is 1024.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, TypedDict, cast
+
+import msgpack
+
+from . import limits
+from .errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+
+__all__ = ["ErrorReply", "Performance", "VendorKey", "error_reply", "pack", "unpack"]
+
+
+class VendorKey(IntEnum):
+    """The api keys of segbroker's own requests.  A number is never used twice."""
+
+    SERVER_INFO = 10000
+    PARTITION_STATISTICS = 10001
+    TRUNCATE = 10002
+    FLOORS = 10003
+    GAPS = 10004
+    DELETE_BY_TAG = 10005
+    # 10010 to 10019: work queues
+    QUEUE_CLAIM = 10010
+    QUEUE_ACK = 10011
+    QUEUE_NACK = 10012
+    QUEUE_EXTEND = 10013
+    QUEUE_STATISTICS = 10014
+    # 10020 to 10029: routers
+    ROUTER_CREATE = 10020
+    ROUTER_DELETE = 10021
+    ROUTER_LIST = 10022
+
+
+class ErrorReply(TypedDict):
+    """The `error` of a reply that failed."""
+
+    code: int
+    retryable: bool
+    detail: str
+
+
+class Performance(TypedDict, total=False):
+    """The `performance` of a reply: where its time went."""
+
+    queue_us: int
+    storage_us: int
+    throttle_ms: int
+
+
+def error_reply(code: ErrorCode, detail: str = "") -> dict[str, Any]:
+    """The reply map of a request that failed; `detail` is a sentence for a person."""
+    error = {
+        "code": int(code),
+        "class": code.name,
+        "retryable": code.retryable,
+        "detail": detail or code.description,
+    }
+    return {"error": error}
+
+
+def pack(body: Mapping[str, Any]) -> bytes:
+    """The bytes of a map of None, bool, int, float, str, bytes, list and map.
+
+    Raises LocalProtocolError for any other value, or an int beyond 64 bits.
+    """
+    try:
+        return cast(bytes, msgpack.packb(dict(body), use_bin_type=True))
+    except (TypeError, ValueError, OverflowError) as exc:
+        raise LocalProtocolError(f"cannot be a msgpack map: {exc}") from exc
+
+
+def unpack(
+    data: bytes | bytearray | memoryview, *, size_max: int = limits.VENDOR_BODY_SIZE_MAX
+) -> dict[str, Any]:
+    """The map in `data`, which it must fill exactly.
+
+    Raises RemoteProtocolError for anything else: larger than `size_max` bytes, deeper than
+    VENDOR_DEPTH_MAX, more elements than bytes, keys other than strings, not UTF-8, an extension
+    type, trailing bytes.
+    """
+    size = len(data)
+    if size > size_max:
+        raise RemoteProtocolError(f"msgpack body of {size} bytes, limit {size_max}")
+    count_max = min(size, limits.VENDOR_ITEMS_COUNT_MAX)
+    try:
+        body = msgpack.unpackb(
+            data,
+            raw=False,
+            strict_map_key=True,
+            max_str_len=size,
+            max_bin_len=size,
+            max_array_len=count_max,
+            max_map_len=count_max,
+            max_ext_len=0,
+            ext_hook=_no_extension,
+        )
+    except (ValueError, TypeError, msgpack.UnpackException) as exc:
+        raise RemoteProtocolError(f"not a msgpack body: {exc!r}") from exc
+    if not isinstance(body, dict):
+        raise RemoteProtocolError(f"msgpack body is a {type(body).__name__}, not a map")
+    _check_shape(body)
+    return body
+
+
+def _no_extension(code: int, data: bytes) -> object:
+    raise ValueError(f"extension type {code}")
+
+
+def _check_shape(body: dict[str, Any]) -> None:
+    """Level by level: no deeper than VENDOR_DEPTH_MAX, every map key a string."""
+    level: list[Any] = [body]
+    for _ in range(limits.VENDOR_DEPTH_MAX):
+        below: list[Any] = []
+        for container in level:
+            if isinstance(container, dict):
+                if not all(type(key) is str for key in container):
+                    raise RemoteProtocolError("msgpack map with a key that is not a string")
+                container = container.values()
+            below += [item for item in container if isinstance(item, (dict, list))]
+        if not below:
+            return
+        level = below
+    raise RemoteProtocolError(f"msgpack body is nested deeper than {limits.VENDOR_DEPTH_MAX}")
