@@ -6,12 +6,17 @@ come in, values go out, and the other way round.  A module imports only what sta
     limits         every limit of the wire, in one place
     errors         the error table: code, name, retryable, meaning
     primitives     integers, strings, varints, classic and compact
-    schema         a message is a typed dataclass; its codecs are compiled from the fields
+    fields         what a field of a message can be, and in which versions
+    source         a function under construction
+    decoders       fields to a decoder
+    encoders       fields to an encoder
+    schema         a message is a typed class; its codecs are compiled from its fields
     frames         size-prefixed frames out of a byte stream
-    api_keys       what each api key is, which versions are served, which are advertised
-    headers        request and response headers
     messages_*     the Kafka messages, one module per area
     vendor         segbroker's own api keys, msgpack bodies
+    api_keys       what each api key is, which versions are served, which are advertised
+    headers        request and response headers, whole frames
+    hot            produce and fetch of one partition, without objects
     checksums      CRC-32C, XXH3-64
     compression    gzip, snappy, lz4, zstd, bounded
     batch_pure     the record batch in plain Python: the specification of the kernel

@@ -169,12 +169,17 @@ def _check() -> None:
     assert _REQUESTS.keys() == _RESPONSES.keys() == set(ApiKey), "an api without both messages"
     for key, request in _REQUESTS.items():
         response = _RESPONSES[key]
-        assert request.message_versions == response.message_versions, f"{request.__name__} and its response differ"
-        assert request.flexible_from == response.flexible_from, f"{request.__name__} and its response differ"
+        assert request.message_versions == response.message_versions, (
+            f"{request.__name__} and its response differ"
+        )
+        assert request.flexible_from == response.flexible_from, (
+            f"{request.__name__} and its response differ"
+        )
     for api, (first, last) in SERVED.items():
         known_first, known_last = _REQUESTS[api].message_versions
         assert known_first <= first <= last <= known_last, f"{api.name} is served, but not known"
-        assert ADVERTISED[api].min <= first and ADVERTISED[api].max == last, api.name
+        assert ADVERTISED[api].min <= first, api.name
+        assert ADVERTISED[api].max == last, api.name
 
 
 _check()
@@ -191,7 +196,9 @@ def is_served(key: int, version: int) -> bool:
     return versions is not None and versions.min <= version <= versions.max
 
 
-_SERVED_BY_NUMBER: Final[dict[int, ApiVersionRange]] = {**SERVED, **SERVED_VENDOR}
+_SERVED_BY_NUMBER: Final[dict[int, ApiVersionRange]] = {
+    int(key): versions for served in (SERVED, SERVED_VENDOR) for key, versions in served.items()
+}
 
 
 def request_class(key: int) -> type[Message]:
@@ -210,10 +217,19 @@ def response_class(key: int) -> type[Message]:
         raise UnsupportedVersion(f"api key {key} is not known") from None
 
 
+_FLEXIBLE: Final = frozenset(
+    (key, version)
+    for key, request in _REQUESTS.items()
+    for version in range(request.flexible_from, request.message_versions[1] + 1)
+)
+
+
 def is_flexible(key: int, version: int) -> bool:
-    """Whether `version` of `key` has compact lengths and tag sections; vendor keys have not."""
-    request = _REQUESTS.get(key)
-    return request is not None and version >= request.flexible_from
+    """Whether `version` of `key` has compact lengths and tag sections.
+
+    False for vendor keys, and for what is not known here: nobody can say.
+    """
+    return (key, version) in _FLEXIBLE
 
 
 def request_header_version(key: int, version: int) -> int:
@@ -234,14 +250,14 @@ def api_versions_response(version: int, *, vendor: bool) -> tuple[ApiVersionsRes
     software name begins with VENDOR_SOFTWARE_NAME).
     """
     served = version in SERVED[ApiKey.API_VERSIONS]
-    ranges: dict[int, ApiVersionRange] = {**ADVERTISED}
+    ranges: list[tuple[int, ApiVersionRange]] = [*ADVERTISED.items()]
     if vendor:
-        ranges.update(SERVED_VENDOR)
+        ranges += SERVED_VENDOR.items()
     response = ApiVersionsResponse(
         error_code=ErrorCode.NONE if served else ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[
             ApiVersionsResponseKey(api_key=int(key), min_version=low, max_version=high)
-            for key, (low, high) in sorted(ranges.items())
+            for key, (low, high) in sorted(ranges)
         ],
     )
     return response, version if served else 0

@@ -20,8 +20,9 @@ of the bytes at hand; a count is believed only after it fits into them.
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from enum import IntEnum, IntFlag
-from typing import NamedTuple
+from enum import IntEnum
+from itertools import accumulate, chain, islice
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from .checksums import Buffer, crc32c
 
@@ -88,7 +89,7 @@ class CheckMode(IntEnum):
     """As STORED without walking the records: for who decodes them anyway."""
 
 
-class IndexFlag(IntFlag):
+class IndexFlag(IntEnum):
     """What is true of all records of a batch, so that whole columns need no loop."""
 
     KEYS = 1
@@ -103,14 +104,14 @@ class IndexFlag(IntFlag):
 
 
 class RecordIndex(NamedTuple):
-    """Where everything in a batch lies: columns of `count` numbers, one after the other.
+    """Where everything in a batch lies: columns of `records_count` numbers, one after the other.
 
     ints:   value start, value end, key start, key end, first header, header count
     longs:  offset, timestamp
     Positions count from the start of the indexed bytes; null is start = end = -1.
     """
 
-    count: int
+    records_count: int
     flags: int
     ints: "array[int]"
     longs: "array[int]"
@@ -120,10 +121,21 @@ class RecordIndex(NamedTuple):
 
 
 class HeaderIndex(NamedTuple):
-    """Columns of `count` numbers in `ints`: key start, key end, value start, value end."""
+    """Columns of `headers_count` numbers: key start, key end, value start, value end."""
 
-    count: int
+    headers_count: int
     ints: "array[int]"
+    keys_size: int
+    values_size: int
+
+
+class Strings(NamedTuple):
+    """`items_count` byte strings in `data`: starts are ints[first:], as many ends follow."""
+
+    data: bytes
+    ints: "array[int]"
+    first: int
+    items_count: int
 
 
 class Gathered(NamedTuple):
@@ -143,7 +155,11 @@ class BatchFields(NamedTuple):
     base_sequence: int
 
 
-class Malformed(Exception):
+HeaderTuple: TypeAlias = tuple[tuple[str, bytes | None], ...]
+AnyRecord = TypeVar("AnyRecord", bound=tuple[int, int, bytes | None, bytes | None, HeaderTuple])
+
+
+class MalformedError(Exception):
     """The bytes are not a sequence of records; never leaves this module."""
 
 
@@ -167,7 +183,7 @@ def read_unsigned(data: bytes, position: int, end: int, bits: int) -> tuple[int,
     result = shift = 0
     while True:
         if position >= end or shift >= bits:
-            raise Malformed
+            raise MalformedError
         byte = data[position]
         position += 1
         result |= (byte & 0x7F) << shift
@@ -175,7 +191,7 @@ def read_unsigned(data: bytes, position: int, end: int, bits: int) -> tuple[int,
             break
         shift += 7
     if result >> bits:
-        raise Malformed
+        raise MalformedError
     return result, position
 
 
@@ -193,7 +209,7 @@ def read_span(data: bytes, position: int, end: int, least: int) -> tuple[int, in
     """A length and that many bytes: (start, end, position behind); null is (-1, -1, ...)."""
     length, position = read_varint(data, position, end)
     if not least <= length <= end - position:
-        raise Malformed
+        raise MalformedError
     if length < 0:
         return -1, -1, position
     return position, position + length, position + length
@@ -203,7 +219,7 @@ def read_record(data: bytes, position: int, limit: int) -> RecordSpan:
     start = position
     length, position = read_varint(data, position, limit)
     if not 0 < length <= limit - position:
-        raise Malformed
+        raise MalformedError
     end = position + length
     position += 1  # attributes: unused
     timestamp_delta, position = read_varlong(data, position, end)
@@ -212,13 +228,13 @@ def read_record(data: bytes, position: int, limit: int) -> RecordSpan:
     value_start, value_end, position = read_span(data, position, end, -1)
     headers_count, position = read_varint(data, position, end)
     if not 0 <= headers_count <= (end - position) // 2:
-        raise Malformed
+        raise MalformedError
     headers_start = position
     for _ in range(headers_count):
         _, _, position = read_span(data, position, end, 0)
         _, _, position = read_span(data, position, end, -1)
     if position != end:
-        raise Malformed
+        raise MalformedError
     return RecordSpan(
         start,
         end,
@@ -242,19 +258,19 @@ def walk(
     """
     end = len(data)
     if not 0 <= count <= (end - position) // RECORD_SIZE_MIN:
-        raise Malformed
+        raise MalformedError
     previous = -1
     for _ in range(count):
         record = read_record(data, position, end)
         if not previous < record.offset_delta <= last_offset_delta:
-            raise Malformed
+            raise MalformedError
         if not INT64_MIN <= base_timestamp + record.timestamp_delta <= INT64_MAX:
-            raise Malformed
+            raise MalformedError
         previous = record.offset_delta
         position = record.end
         yield record
     if position != end:
-        raise Malformed
+        raise MalformedError
 
 
 def check(batch: Buffer, mode: int) -> int:
@@ -307,7 +323,7 @@ def check(batch: Buffer, mode: int) -> int:
     try:
         for record in walk(bytes(batch), HEADER_SIZE, count, last_offset_delta, base_timestamp):
             latest = max(latest, base_timestamp + record.timestamp_delta)
-    except Malformed:
+    except MalformedError:
         return BatchFault.INVALID_RECORD
     # Rising, at least 0 and at most count - 1: then the deltas are 0, 1, 2 ...
     if (
@@ -332,7 +348,7 @@ def index(
 
     `append_time` (ms), when given, is the timestamp of every record (LogAppendTime).
     """
-    if base_offset > INT64_MAX - max(last_offset_delta, 0):
+    if len(data) > INT32_MAX or not 0 <= base_offset <= INT64_MAX - max(last_offset_delta, 0):
         return None
     columns: list[array[int]] = [array("i") for _ in range(6)]
     offsets: array[int] = array("q")
@@ -368,7 +384,7 @@ def index(
             keys_size += record.key_end - record.key_start
             values_size += record.value_end - record.value_start
             headers_count += record.headers_count
-    except Malformed:
+    except MalformedError:
         return None
     ints: array[int] = array("i")
     for column in columns:
@@ -378,15 +394,52 @@ def index(
     )
 
 
+def slices(data: bytes, ints: "array[int]", first: int, count: int) -> list[bytes | None]:
+    """`count` byte strings: their starts are ints[first:], their ends the next `count` numbers."""
+    starts, ends = ints[first : first + count], ints[first + count : first + 2 * count]
+    return [None if start < 0 else data[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def header_tuples(data: bytes, records: RecordIndex, headers: HeaderIndex) -> list[HeaderTuple]:
+    """Each record's headers; a name that is not UTF-8 comes with backslash escapes."""
+    n, total = records.records_count, headers.headers_count
+    names = [
+        data[start:end].decode(errors="backslashreplace")
+        for start, end in zip(headers.ints[:total], headers.ints[total : 2 * total], strict=True)
+    ]
+    pairs = iter(zip(names, slices(data, headers.ints, 2 * total, total), strict=True))
+    return [tuple(islice(pairs, count)) for count in records.ints[5 * n :]]
+
+
+def records(
+    data: bytes,
+    records: RecordIndex,
+    record_type: "type[AnyRecord]",
+    headers: Sequence[HeaderTuple] | None,
+) -> "list[AnyRecord]":
+    """A named tuple of (offset, timestamp, key, value, headers) per record; None: no headers."""
+    n = records.records_count
+    columns = zip(
+        records.longs[:n],
+        records.longs[n:],
+        slices(data, records.ints, 2 * n, n),
+        slices(data, records.ints, 0, n),
+        [()] * n if headers is None else headers,
+        strict=True,
+    )
+    new = tuple.__new__
+    return [new(record_type, fields) for fields in columns]
+
+
 def index_headers(data: bytes, records: RecordIndex) -> HeaderIndex:
     """Where the headers of all records lie, record after record; `records` is of `data`."""
     columns: list[array[int]] = [array("i") for _ in range(4)]
-    starts = records.ints[4 * records.count : 5 * records.count]
-    counts = records.ints[5 * records.count : 6 * records.count]
+    n = records.records_count
+    starts, counts = records.ints[4 * n : 5 * n], records.ints[5 * n : 6 * n]
     for position, count in zip(starts, counts, strict=True):
         for _ in range(count):
-            key_start, key_end, position = read_span(data, position, len(data), 0)  # noqa: PLW2901
-            value_start, value_end, position = read_span(data, position, len(data), -1)  # noqa: PLW2901
+            key_start, key_end, position = read_span(data, position, len(data), 0)
+            value_start, value_end, position = read_span(data, position, len(data), -1)
             for column, number in zip(
                 columns, (key_start, key_end, value_start, value_end), strict=True
             ):
@@ -394,33 +447,39 @@ def index_headers(data: bytes, records: RecordIndex) -> HeaderIndex:
     ints: array[int] = array("i")
     for column in columns:
         ints.extend(column)
-    return HeaderIndex(records.headers_count, ints)
+    keys_size, values_size = (sum(columns[i + 1]) - sum(columns[i]) for i in (0, 2))
+    return HeaderIndex(records.headers_count, ints, keys_size, values_size)
 
 
-def gather(data: bytes, ints: "array[int]", first: int, count: int, size: int) -> Gathered:
-    """Copy `count` byte strings of together `size` bytes into one Arrow column.
-
-    Their starts are ints[first : first + count], their ends the next `count` numbers.
-    """
+def gather(parts: Sequence[Strings], size: int) -> Gathered:
+    """Copy the byte strings of all parts, together `size` bytes, into one Arrow column."""
     out = bytearray()
     offsets: array[int] = array("i", [0])
-    validity = bytearray((count + 7) // 8)
+    validity = bytearray((sum(part.items_count for part in parts) + 7) // 8)
     nulls = False
-    for i in range(count):
-        start, end = ints[first + i], ints[first + count + i]
-        if start < 0:
-            nulls = True
-        else:
-            out += data[start:end]
-            validity[i >> 3] |= 1 << (i & 7)
-        offsets.append(len(out))
-    assert len(out) == size, f"gathered {len(out)} bytes, index says {size}"
+    for data, ints, first, count in parts:
+        for i in range(first, first + count):
+            start, end = ints[i], ints[i + count]
+            if start < 0:
+                nulls = True
+            else:
+                out += data[start:end]
+                row = len(offsets) - 1
+                validity[row >> 3] |= 1 << (row & 7)
+            offsets.append(len(out))
+    assert len(out) == size, f"gathered {len(out)} bytes, the indexes say {size}"
     return Gathered(out, offsets, validity if nulls else None)
+
+
+def header_starts(indexes: Sequence[RecordIndex]) -> "array[int]":
+    """Which header is each record's first, counted over all indexes; one number more at the end."""
+    counts = chain.from_iterable(index.ints[5 * index.records_count :] for index in indexes)
+    return array("i", accumulate(counts, initial=0))
 
 
 def find_header(data: bytes, headers: HeaderIndex, name: bytes) -> list[int]:
     """Which of the headers are called `name`: their ordinals."""
-    n, ints = headers.count, headers.ints
+    n, ints = headers.headers_count, headers.ints
     return [i for i in range(n) if data[ints[i] : ints[n + i]] == name]
 
 
@@ -451,6 +510,17 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     return bytes(out)
 
 
+TIMESTAMPS_APART = "timestamps of one batch lie more than 2^63 ms apart"
+BATCH_TOO_LARGE = "a batch holds less than 2^31 bytes"
+
+
+def check_bytes(column: Sequence[object]) -> None:
+    """TypeError at the first item that is neither bytes nor None."""
+    for i, item in enumerate(column):
+        if item is not None and not isinstance(item, bytes):
+            raise TypeError(f"item {i} is {type(item).__name__}, expected bytes or None")
+
+
 def encode(
     values: Sequence[bytes | None],
     keys: Sequence[bytes | None] | None,
@@ -462,14 +532,19 @@ def encode(
 
     `headers` holds each record's header section (`encode_headers`).  `timestamps` is one number
     for all or an array('q') of one per record.  The caller has checked that the columns are of
-    equal length, that there is a record, and that all of it fits 32-bit lengths.
+    equal length and that there is a record.  Raises ValueError when a batch cannot hold it,
+    TypeError for anything that is not bytes.
     """
     count = len(values)
+    for column in (values, keys or (), headers or ()):
+        check_bytes(column)
     base = max_timestamp = timestamps if isinstance(timestamps, int) else timestamps[0]
     out = bytearray(HEADER_SIZE)
     for i in range(count):
         timestamp = timestamps if isinstance(timestamps, int) else timestamps[i]
         max_timestamp = max(max_timestamp, timestamp)
+        if not INT64_MIN <= timestamp - base <= INT64_MAX:
+            raise ValueError(TIMESTAMPS_APART)
         body = bytearray(1)
         write_varint(body, timestamp - base)
         write_varint(body, i)
@@ -478,6 +553,8 @@ def encode(
         body += b"\0" if headers is None else headers[i]
         write_varint(out, len(body))
         out += body
+        if len(out) > INT32_MAX:
+            raise ValueError(BATCH_TOO_LARGE)
     write_header(out, count, base, max_timestamp, fields)
     return bytes(out)
 
@@ -520,6 +597,6 @@ def select(data: bytes, position: int, count: int, keep: bytes) -> tuple[bytes, 
             if kept:
                 out += data[record.start : record.end]
                 latest = max(latest, record.timestamp_delta)
-    except Malformed:
+    except MalformedError:
         return None
     return bytes(out), latest

@@ -16,7 +16,11 @@ import xxhash
 try:
     from ._kernel import ffi, lib
 except ImportError:  # built without a C compiler
-    ffi = lib = None  # type: ignore[assignment]
+    lib = None  # type: ignore[assignment]
+else:
+    _U8 = ffi.typeof("uint8_t[]")
+
+__all__ = ["Buffer", "crc32c", "crc32c_native", "crc32c_portable", "lib", "xxh3_64"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -29,7 +33,8 @@ def crc32c_portable(data: Buffer, value: int = 0) -> int:
 
 def crc32c_native(data: Buffer, value: int = 0) -> int:
     """CRC-32C by the kernel; only where it was built."""
-    return int(lib.sb_crc32c(value, ffi.from_buffer(data), len(data)))
+    pointer = data if isinstance(data, bytes) else ffi.from_buffer(_U8, data)
+    return lib.sb_crc32c(value, pointer, len(data))
 
 
 crc32c = crc32c_portable if lib is None else crc32c_native

@@ -14,6 +14,7 @@ grows fourfold while the data really fills it, up to the caller's limit.  So a b
 that limit, and a lie about the size costs nothing.
 """
 
+from collections.abc import Callable
 from enum import IntEnum
 
 import cramjam
@@ -48,13 +49,13 @@ class DecompressedTooLarge(DecompressionError):
     """More comes out than the caller allows."""
 
 
-_COMPRESS = {
+_COMPRESS: dict[Codec, Callable[..., cramjam.Buffer]] = {
     Codec.GZIP: cramjam.gzip.compress,
     Codec.SNAPPY: cramjam.snappy.compress_raw,
     Codec.LZ4: cramjam.lz4.compress,
     Codec.ZSTD: cramjam.zstd.compress,
 }
-_DECOMPRESS_INTO = {
+_DECOMPRESS_INTO: dict[Codec, Callable[..., int]] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
     Codec.LZ4: cramjam.lz4.decompress_into,
     Codec.ZSTD: cramjam.zstd.decompress_into,

@@ -50,7 +50,7 @@ class ErrorCode(IntEnum):
     retryable: bool
     description: str
 
-    def __new__(cls, code: int, retryable: bool, description: str) -> "ErrorCode":
+    def __new__(cls, code: int, retryable: bool = False, description: str = "") -> "ErrorCode":
         member = int.__new__(cls, code)
         member._value_ = code
         member.retryable = retryable

@@ -5,14 +5,14 @@
     response  size i32 | correlation_id i32
               | tag section (flexible, but never ApiVersions)                         | body
 
-`client_id` keeps its int16 length in flexible requests (KIP-482).  Bytes behind a request's body are
-tolerated: librdkafka 2.16 sends three with Metadata 13.
+`client_id` keeps its int16 length in flexible requests (KIP-482).  Bytes behind a request's body
+are tolerated: librdkafka 2.16 sends three with Metadata 13.
 
-Frames to send are lists of parts, the size included: to be written in order, record bytes by reference.
-The body of segbroker's own keys is a msgpack map (vendor.py).
+Frames to send are lists of parts, the size included: to be written in order, record bytes by
+reference.  The body of segbroker's own keys is a msgpack map (vendor.py).
 
-Invariant: whatever the bytes, decoding answers or raises RemoteProtocolError; only a version that we do not
-know raises UnsupportedVersion (the broker has asked `api_keys.is_served` by then).
+Invariant: whatever the bytes, decoding answers or raises RemoteProtocolError; only a version that
+is not known here raises UnsupportedVersion (the broker has asked `api_keys.is_served` by then).
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,13 @@ from typing import Any, Final, NamedTuple
 
 from . import limits
 from .api_keys import (
+    ApiKey,
     is_flexible,
     request_class,
     response_class,
     response_header_version,
 )
-from .errors import LocalProtocolError, RemoteProtocolError
+from .errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from .primitives import Buffer, skip_tags
 from .schema import Message, Part
 from .vendor import pack
@@ -49,6 +50,7 @@ _FRAME_REQUEST: Final = Struct(">ihhi")
 _FRAME_RESPONSE: Final = Struct(">ii")
 _SIZE: Final = Struct(">i")
 _SHORT: Final = Struct(">h")
+_REFUSED: Final = _SHORT.pack(ErrorCode.UNSUPPORTED_VERSION)
 
 
 class RequestHeader(NamedTuple):
@@ -188,12 +190,15 @@ def parse_correlation_id(frame: Buffer) -> int:
 def decode_response(frame: Buffer, api_key: int, api_version: int) -> tuple[int, Message]:
     """The correlation id and the message of a response frame.
 
-    Raises RemoteProtocolError, UnsupportedVersion.  An ApiVersions response that refuses the version comes in
-    version 0 whatever was asked: decode that one as version 0 when its error is 35.
+    Raises RemoteProtocolError, UnsupportedVersion.  A server that refuses the version of an
+    ApiVersions request answers in version 0 whatever was asked: such a response (error 35 in its
+    first field, where every version has it) is decoded as version 0.
     """
     correlation_id = parse_correlation_id(frame)
     position = _SIZE.size
     if response_header_version(api_key, api_version):
         position = _skip_header_tags(frame, position)
+    elif api_key == ApiKey.API_VERSIONS and frame[position : position + 2] == _REFUSED:
+        api_version = 0
     message, _ = response_class(api_key).decode(frame, api_version, position)
     return correlation_id, message

@@ -1,21 +1,30 @@
 """Which implementation of the batch kernel runs: C where it was built, else its pure twin.
 
-`backend` is a module; record_batch looks its functions up there on each call, so a test can put
-the other one in its place.  Nobody is told from here: who starts a program says once that it
-runs without the kernel.
+`backend` is a module; record_batch looks its functions up there on each call, so that a test or
+a benchmark can put the other one in its place.  Type checkers see the pure one: it is the
+specification.  Nobody is told from here: who starts a program says once that it runs without
+the kernel.
 """
 
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from . import batch_pure
 
-backend: ModuleType
-try:
-    from . import batch_native
+__all__ = ["KERNEL_IS_NATIVE", "backend", "use"]
 
-    backend = batch_native
-except ImportError:  # built without a C compiler
-    backend = batch_pure
+if TYPE_CHECKING:
+    from . import batch_pure as backend
+else:
+    try:
+        from . import batch_native as backend
+    except ImportError:  # built without a C compiler
+        backend = batch_pure
 
-KERNEL_IS_NATIVE = backend is not batch_pure
+KERNEL_IS_NATIVE = backend.__name__ != batch_pure.__name__
 """Whether the C kernel was built."""
+
+
+def use(module: ModuleType) -> None:
+    """Run on `module` (batch_pure or batch_native) from now on; for tests and benchmarks."""
+    globals()["backend"] = module

@@ -198,7 +198,7 @@ class FetchRequestForgottenTopic(Message):
 
 
 class FetchRequest(Message, key=1, versions=(4, 12), flexible=12):
-    """Whole batches from an offset on, of some partitions; waits up to `max_wait_ms` for `min_bytes`."""
+    """Whole batches from an offset on; waits up to `max_wait_ms` for `min_bytes`."""
 
     cluster_id: Annotated[Str | None, tag(0, since=12)] = None
     replica_id: Int32 = -1

@@ -5,8 +5,9 @@ kafka-clients 4.3.0, cut to the versions known here; what is served is in api_ke
 
 Invariant: every class here gives the same bytes as kafka-python's codec in every version (tested).
 
-ConsumerProtocolSubscription and -Assignment are the bytes that members exchange through JoinGroup and
-SyncGroup: `version i16`, then the body in that version, always classic.  A broker never needs to read them.
+ConsumerProtocolSubscription and -Assignment are the bytes that members exchange through JoinGroup
+and SyncGroup: `version i16`, then the body in that version, always classic.  A broker need not read
+them.
 """
 
 from typing import Annotated

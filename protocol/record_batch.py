@@ -52,8 +52,10 @@ from .batch_pure import (
     CheckMode,
     Gathered,
     HeaderIndex,
+    HeaderTuple,
     IndexFlag,
     RecordIndex,
+    Strings,
     encode_headers,
     write_header,
 )
@@ -65,11 +67,32 @@ from .compression import (
     compress,
     decompress,
 )
+from .limits import RECORDS_SIZE_MAX
 
-RECORDS_SIZE_MAX = 100 * 1024 * 1024
-"""Records of one batch after decompression, in bytes."""
-
-HeaderValue = tuple[str, bytes | None]
+__all__ = [
+    "HEADER_SIZE",
+    "BatchFault",
+    "BatchHeader",
+    "Codec",
+    "GapReason",
+    "InvalidBatch",
+    "Record",
+    "RecordBatch",
+    "RecordColumns",
+    "check_batch",
+    "columns_of",
+    "decode_batch",
+    "encode_batch",
+    "filter_batch",
+    "first_at_or_after",
+    "gap_batches",
+    "gap_reason",
+    "iter_batches",
+    "patch_batch",
+    "read_header",
+    "scan_headers",
+    "set_log_append_time",
+]
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
@@ -150,7 +173,7 @@ class Record(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[HeaderValue, ...]
+    headers: HeaderTuple
 
 
 class RecordColumns(NamedTuple):
@@ -160,7 +183,7 @@ class RecordColumns(NamedTuple):
     header_starts[i] to header_starts[i + 1] (int32) of `header_keys` and `header_values`.
     """
 
-    count: int
+    records_count: int
     offsets: "array[int]"
     timestamps: "array[int]"
     keys: Gathered
@@ -255,7 +278,7 @@ def check_batch(buf: Buffer, *, stored: bool = False) -> BatchHeader:
 def _repair_max_timestamp(buf: Buffer) -> None:
     header = read_header(buf)
     index = kernel.backend.index(
-        buf,
+        bytes(buf),
         HEADER_SIZE,
         header.records_count,
         0,
@@ -264,7 +287,7 @@ def _repair_max_timestamp(buf: Buffer) -> None:
         None,
     )
     assert index is not None, "the check has walked these records"
-    _MAX_TIMESTAMP.pack_into(buf, _MAX_TIMESTAMP_POSITION, max(index.longs[index.count :]))
+    _MAX_TIMESTAMP.pack_into(buf, _MAX_TIMESTAMP_POSITION, max(index.longs[header.records_count :]))
     _write_crc(buf)
 
 
@@ -294,7 +317,7 @@ def encode_batch(
     *,
     timestamps_ms: int | Sequence[int],
     keys: Sequence[bytes | None] | None = None,
-    headers: Sequence[Sequence[HeaderValue] | None] | None = None,
+    headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None = None,
     codec: Codec = Codec.NONE,
     producer_id: int = -1,
     producer_epoch: int = -1,
@@ -305,19 +328,20 @@ def encode_batch(
 
     values, keys, headers: of equal length; None is null, no headers.  `timestamps_ms` is one
     number for all records, or one per record.  Raises ValueError for columns of different
-    length, no records, or records past 2^31-1 bytes.
+    length, no records, timestamps past 64 bits or a batch past 2^31-1 bytes, TypeError for
+    anything but bytes and None.
     """
     count = len(values)
     if not count:
         raise ValueError("a batch has at least one record")
-    times = timestamps_ms if isinstance(timestamps_ms, int) else array("q", timestamps_ms)
+    times = _timestamps(timestamps_ms)
     for name, column in (("keys", keys), ("headers", headers), ("timestamps_ms", times)):
         if column is not None and not isinstance(column, int) and len(column) != count:
             raise ValueError(f"{len(column)} {name} for {count} values")
-    sections = None if headers is None else [encode_headers(h or ()) for h in headers]
+    sections = None if headers is None else _header_sections(headers)
     attributes = codec | (TRANSACTIONAL_BIT if transactional else 0)
     fields = BatchFields(attributes, producer_id, producer_epoch, base_sequence)
-    batch: bytes = kernel.backend.encode(values, keys, sections, times, fields)
+    batch = kernel.backend.encode(values, keys, sections, times, fields)
     if codec == Codec.NONE:
         return batch
     header = read_header(batch)
@@ -325,6 +349,30 @@ def encode_batch(
     out += compress(codec, memoryview(batch)[HEADER_SIZE:])
     write_header(out, count, header.base_timestamp, header.max_timestamp, fields)
     return bytes(out)
+
+
+def _header_sections(
+    headers: Sequence[Sequence[tuple[str, bytes | None]] | None],
+) -> list[bytes]:
+    """Each record's headers, encoded; the same object in a row is encoded once."""
+    sections: list[bytes] = []
+    previous: Sequence[tuple[str, bytes | None]] | None = None
+    section = b"\0"
+    for item in headers:
+        if item is not previous:
+            previous = item
+            section = encode_headers(item) if item else b"\0"
+        sections.append(section)
+    return sections
+
+
+def _timestamps(timestamps_ms: int | Sequence[int]) -> "int | array[int]":
+    try:
+        if isinstance(timestamps_ms, int):
+            return array("q", [timestamps_ms])[0]
+        return array("q", timestamps_ms)
+    except OverflowError as exc:
+        raise ValueError("a timestamp is past 64 bits") from exc
 
 
 class RecordBatch:
@@ -343,126 +391,111 @@ class RecordBatch:
 
     def __len__(self) -> int:
         """How many records there are; fewer than offsets where some were filtered out."""
-        return self._index.count
+        return self._index.records_count
 
     def offsets(self) -> list[int]:
-        index = self._index
-        if not index.flags & IndexFlag.HOLES:
-            return list(range(self.header.base_offset, self.header.base_offset + index.count))
-        return index.longs[: index.count].tolist()
+        n = len(self)
+        if not self._index.flags & IndexFlag.HOLES:
+            return list(range(self.header.base_offset, self.header.base_offset + n))
+        return self._index.longs[:n].tolist()
 
     def timestamps(self) -> list[int]:
         """Milliseconds; the append time for every record of a log-append-time batch."""
-        index = self._index
-        if index.count and not index.flags & IndexFlag.TIMESTAMPS_DIFFER:
-            return [index.longs[index.count]] * index.count
-        return index.longs[index.count :].tolist()
+        n = len(self)
+        if n and not self._index.flags & IndexFlag.TIMESTAMPS_DIFFER:
+            return [self._index.longs[n]] * n
+        return self._index.longs[n:].tolist()
 
     def values(self) -> list[bytes | None]:
-        n, data, ints = self._index.count, self._data, self._index.ints.tolist()
-        spans = zip(ints[:n], ints[n : 2 * n], strict=True)
-        if self._index.flags & IndexFlag.NULL_VALUES:
-            return [None if start < 0 else data[start:end] for start, end in spans]
-        return [data[start:end] for start, end in spans]
+        return kernel.backend.slices(self._data, self._index.ints, 0, len(self))
 
     def keys(self) -> list[bytes | None]:
-        n, data, flags = self._index.count, self._data, self._index.flags
-        if not flags & IndexFlag.KEYS:
+        n = len(self)
+        if not self._index.flags & IndexFlag.KEYS:
             return [None] * n
-        ints = self._index.ints[2 * n : 4 * n].tolist()
-        spans = zip(ints[:n], ints[n:], strict=True)
-        if flags & IndexFlag.NULL_KEYS:
-            return [None if start < 0 else data[start:end] for start, end in spans]
-        return [data[start:end] for start, end in spans]
+        return kernel.backend.slices(self._data, self._index.ints, 2 * n, n)
 
-    def headers(self) -> list[tuple[HeaderValue, ...]]:
-        """Each record's headers; a key that is not UTF-8 comes with backslash escapes."""
-        n = self._index.count
+    def headers(self) -> list[HeaderTuple]:
+        """Each record's headers; a name that is not UTF-8 comes with backslash escapes."""
         if not self._index.flags & IndexFlag.HEADERS:
-            return [()] * n
-        data, (total, ints) = self._data, self._headers()
-        pairs = [
-            (
-                data[ints[i] : ints[total + i]].decode(errors="backslashreplace"),
-                None
-                if ints[2 * total + i] < 0
-                else data[ints[2 * total + i] : ints[3 * total + i]],
-            )
-            for i in range(total)
-        ]
-        out: list[tuple[HeaderValue, ...]] = []
-        first = 0
-        for count in self._index.ints[5 * n : 6 * n]:
-            out.append(tuple(pairs[first : first + count]))
-            first += count
-        return out
+            return [()] * len(self)
+        return kernel.backend.header_tuples(self._data, self._index, self._headers())
 
     def records(self) -> list[Record]:
         """Every record as a named tuple."""
-        columns = zip(
-            self.offsets(),
-            self.timestamps(),
-            self.keys(),
-            self.values(),
-            self.headers(),
-            strict=True,
-        )
-        return list(map(Record._make, columns))
+        headers = self.headers() if self._index.flags & IndexFlag.HEADERS else None
+        return kernel.backend.records(self._data, self._index, Record, headers)
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records())
 
     def columns(self) -> RecordColumns:
         """Buffers that Arrow can wrap without copying."""
-        n, data, index = self._index.count, self._data, self._index
-        gather = kernel.backend.gather
-        total, ints = self._headers()
-        starts: array[int] = array("i", [0])
-        first = 0
-        for count in index.ints[5 * n : 6 * n]:
-            first += count
-            starts.append(first)
-        keys_size = sum(ints[total : 2 * total]) - sum(ints[:total])
-        header_values_size = sum(ints[3 * total :]) - sum(ints[2 * total : 3 * total])
-        return RecordColumns(
-            n,
-            index.longs[:n],
-            index.longs[n:],
-            gather(data, index.ints, 2 * n, n, index.keys_size),
-            gather(data, index.ints, 0, n, index.values_size),
-            starts,
-            gather(data, ints, 0, total, keys_size),
-            gather(data, ints, 2 * total, total, header_values_size),
-        )
+        return columns_of([self])
+
+    def find_header(self, name: str) -> list[tuple[int, bytes | None]]:
+        """(offset, value) of every header called `name`, in the order of the records."""
+        if not self._index.flags & IndexFlag.HEADERS:
+            return []
+        headers = self._headers()
+        found = kernel.backend.find_header(self._data, headers, name.encode())
+        if not found:
+            return []
+        n = len(self)
+        owners = [
+            offset
+            for offset, count in zip(self._index.longs[:n], self._index.ints[5 * n :], strict=True)
+            for _ in range(count)
+        ]
+        total = headers.headers_count
+        values = kernel.backend.slices(self._data, headers.ints, 2 * total, total)
+        return [(owners[i], values[i]) for i in found]
 
     def _headers(self) -> HeaderIndex:
         if self._header_index is None:
             self._header_index = kernel.backend.index_headers(self._data, self._index)
         return self._header_index
 
-    def find_header(self, name: str) -> list[tuple[int, bytes | None]]:
-        """(offset, value) of every header called `name`, in the order of the records."""
-        if not self._index.flags & IndexFlag.HEADERS:
-            return []
-        total, ints = self._headers()
-        found = kernel.backend.find_header(self._data, HeaderIndex(total, ints), name.encode())
-        if not found:
-            return []
-        owners: list[int] = []
-        n = self._index.count
-        for offset, count in zip(
-            self._index.longs[:n], self._index.ints[5 * n : 6 * n], strict=True
-        ):
-            owners.extend([offset] * count)
-        return [
-            (
-                owners[i],
-                None
-                if ints[2 * total + i] < 0
-                else self._data[ints[2 * total + i] : ints[3 * total + i]],
-            )
-            for i in found
-        ]
+
+def columns_of(batches: Sequence[RecordBatch]) -> RecordColumns:
+    """The records of all batches, in order, as one set of columns.
+
+    Raises ValueError when a column would pass the 2^31-1 bytes that int32 offsets can say.
+    """
+    offsets, timestamps = array("q"), array("q")
+    keys, values, header_keys, header_values = [], [], [], []
+    keys_size = values_size = header_keys_size = header_values_size = 0
+    for batch in batches:
+        index, n, data = batch._index, len(batch), batch._data
+        offsets += index.longs[:n]
+        timestamps += index.longs[n:]
+        keys.append(Strings(data, index.ints, 2 * n, n))
+        values.append(Strings(data, index.ints, 0, n))
+        keys_size += index.keys_size
+        values_size += index.values_size
+        if index.headers_count:
+            headers = batch._headers()
+            total = headers.headers_count
+            header_keys.append(Strings(data, headers.ints, 0, total))
+            header_values.append(Strings(data, headers.ints, 2 * total, total))
+            header_keys_size += headers.keys_size
+            header_values_size += headers.values_size
+    largest = max(keys_size, values_size, header_keys_size, header_values_size)
+    if largest > INT32_MAX:
+        raise ValueError(f"a column of {largest} bytes, limit {INT32_MAX}")
+    backend = kernel.backend
+    return RecordColumns(
+        len(offsets),
+        offsets,
+        timestamps,
+        backend.gather(keys, keys_size),
+        backend.gather(values, values_size),
+        backend.header_starts([batch._index for batch in batches])
+        if header_keys
+        else array("i", bytes(4 * len(offsets) + 4)),
+        backend.gather(header_keys, header_keys_size),
+        backend.gather(header_values, header_values_size),
+    )
 
 
 def _records_of(buf: Buffer, header: BatchHeader, size_max: int) -> tuple[bytes, int]:
@@ -631,9 +664,7 @@ def filter_batch(
     records, latest_delta = selected
     assert latest_delta != INT64_MIN, "a record was kept"
     max_timestamp = (
-        header.max_timestamp
-        if header.is_log_append_time
-        else header.base_timestamp + latest_delta
+        header.max_timestamp if header.is_log_append_time else header.base_timestamp + latest_delta
     )
     out = bytearray(HEADER_SIZE)
     out += compress(header.codec, records)

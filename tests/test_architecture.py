@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 THIRD_PARTY: dict[str, set[str]] = {
-    "protocol": {"msgpack", "xxhash", "cramjam", "google_crc32c"},
+    "protocol": {"msgpack", "xxhash", "cramjam", "google_crc32c", "annotationlib"},  # 3.14 stdlib
     "segments": {"xxhash", "structlog"},
     "client": {"anyio", "pyarrow"},
     "broker": {"trio", "structlog", "msgpack"},

@@ -2,6 +2,9 @@
 
 The declarations in kernel.h are read twice, by cffi's parser and by the C compiler, so
 that file must stay plain prototypes (no #include, no macros).
+
+No -march: the one wheel runs everywhere; CRC-32C picks the processor's instructions when it is
+loaded.  Py_LIMITED_API holds objects.c to the stable ABI, which the wheel's tag promises.
 """
 
 from pathlib import Path
@@ -15,8 +18,12 @@ ffibuilder.cdef((HERE / "kernel.h").read_text())
 ffibuilder.set_source(
     "segbroker.protocol._kernel",
     '#include <stdint.h>\n#include "kernel.h"',
-    sources=["protocol/native/kernel.c"],
+    sources=[
+        "protocol/native/crc32c.c",
+        "protocol/native/kernel.c",
+        "protocol/native/objects.c",
+    ],
     include_dirs=["protocol/native"],
-    depends=["protocol/native/kernel.h"],
+    depends=["protocol/native/kernel.h", "protocol/native/bytes.h"],
     extra_compile_args=["-O2", "-Wall", "-Wextra"],
 )

@@ -1,1 +1,35 @@
+/* What the kernel offers.  Read twice, by cffi's parser and by the C compiler: plain prototypes
+ * only.  Each function is specified by its twin in protocol/batch_pure.py.
+ * An intptr_t is the id() of a Python object that the caller keeps alive; see objects.c. */
+
+/* kernel.c: bytes only; runs without the interpreter's lock. */
 uint32_t sb_crc32c(uint32_t value, const uint8_t *data, uint64_t size);
+uint32_t sb_crc32c_table(uint32_t value, const uint8_t *data, uint64_t size);
+int sb_crc32c_is_hardware(void);
+
+int sb_check(const uint8_t *batch, uint64_t size, int mode);
+
+int sb_index(const uint8_t *data, uint64_t position, uint64_t size, int32_t count,
+             int64_t base_offset, int32_t last_offset_delta, int64_t base_timestamp,
+             int use_append_time, int64_t append_time,
+             int32_t *ints, int64_t *longs, int64_t *totals);
+void sb_index_headers(const uint8_t *data, uint64_t size, const int32_t *ints, int32_t count,
+                      int32_t headers_count, int32_t *header_ints, int64_t *sizes);
+int sb_gather(const uint8_t *data, const int32_t *starts, const int32_t *ends, int64_t row,
+              int32_t count, uint8_t *out, int64_t out_size, int32_t *offsets, uint8_t *validity);
+void sb_header_starts(const int32_t *counts, int32_t count, int32_t *starts);
+int32_t sb_find_header(const uint8_t *data, const int32_t *header_ints, int32_t headers_count,
+                       const uint8_t *name, int32_t name_size, int32_t *found);
+int64_t sb_select(const uint8_t *data, uint64_t position, uint64_t size, int32_t count,
+                  const uint8_t *keep, uint8_t *out, int64_t *latest_delta);
+
+/* objects.c: takes or makes Python objects; holds the lock while it touches them. */
+int sb_encode(intptr_t out, intptr_t values, intptr_t keys, intptr_t headers,
+              const int64_t *timestamps, int64_t timestamp, int16_t attributes,
+              int64_t producer_id, int16_t producer_epoch, int32_t base_sequence);
+int sb_slices(intptr_t out, const uint8_t *data, const int32_t *starts, const int32_t *ends,
+              int32_t count);
+int sb_header_tuples(intptr_t out, const uint8_t *data, const int32_t *counts, int32_t count,
+                     const int32_t *header_ints, int32_t headers_count);
+int sb_records(intptr_t out, intptr_t record_type, const uint8_t *data, int32_t flags,
+               const int32_t *ints, const int64_t *longs, int32_t count, intptr_t headers);

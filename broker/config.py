@@ -1,0 +1,311 @@
+"""What an operator may set: every key with its default, its meaning, its bounds and its source.
+
+    flags  >  SEGBROKER_<KEY>  >  TOML file  >  defaults
+
+A key is one field of `BrokerConfig`; its documentation, bounds and Kafka name stand in the field's
+metadata, so that `docs/configuration.md`, DescribeConfigs and the errors all say the same (a test
+compares the page with the fields).  `merge` is a pure function of three texts: whoever reads files
+and environments is the CLI.
+
+In TOML the keys stand at the top level under their own names (`listen = "0.0.0.0:9092"`).  Sizes
+may be written as whole numbers or with a binary unit ("64 MiB").  An unknown key is an error in
+every source: a typing mistake must not silently leave a default in force.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
+
+ENV_PREFIX: Final = "SEGBROKER_"
+# Variables with our prefix that belong to the command line, not to the broker.
+FOREIGN_VARIABLES: Final = frozenset({"SEGBROKER_BOOTSTRAP", "SEGBROKER_CONFIG"})
+
+Value: TypeAlias = str | int | bool
+Source: TypeAlias = Literal["flag", "environment", "file", "default"]
+
+_UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "B": 1}
+_TRUE: Final = frozenset({"true", "1", "yes", "on"})
+_FALSE: Final = frozenset({"false", "0", "no", "off"})
+_PORT_MAX: Final = 65_535
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+class InvalidConfig(ValueError):  # noqa: N818 - says what is wrong
+    """A key that does not exist, or a value that its key does not allow; the message names both."""
+
+
+def _key(
+    default: Value,
+    doc: str,
+    *,
+    least: int = 0,
+    most: int = 2**31 - 1,
+    choices: tuple[str, ...] = (),
+    kafka: str | None = None,
+) -> Any:  # noqa: ANN401 - dataclasses.field() is typed so as well
+    """A field of BrokerConfig. `kafka`: the name under which Kafka's tools know the key."""
+    metadata = {"doc": doc, "least": least, "most": most, "choices": choices, "kafka": kafka}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    """The settings of one broker. Build it with `merge`, or directly in tests."""
+
+    data: str = _key("segbroker-data", "Directory of the log files. Made when missing.")
+    listen: str = _key(
+        "127.0.0.1:9092",
+        "host:port to listen on; port 0 takes a free one; [::1]:9092 for IPv6.",
+        kafka="listeners",
+    )
+    advertised: str = _key(
+        "",
+        "host:port told to clients in Metadata. Empty: what was bound; for 0.0.0.0 or [::] the "
+        "address on which the client reached us. A port of 0 stands for the bound port.",
+        kafka="advertised.listeners",
+    )
+    broker_id: int = _key(1, "Node id of this broker in every answer.", kafka="broker.id")
+    auto_create_topics: bool = _key(
+        True,
+        "Create a topic when a client asks for the metadata of an unknown one.",
+        kafka="auto.create.topics.enable",
+    )
+    partitions: int = _key(
+        4,
+        "Partitions of an auto-created topic, and of one created with a count of -1.",
+        least=1,
+        most=100_000,
+        kafka="num.partitions",
+    )
+    partitions_max: int = _key(10_000, "Most partitions one topic may have.", least=1, most=100_000)
+    durability: str = _key(
+        "fsync",
+        "Durability class of topics created without one: fsync (acknowledged after the sync) or "
+        "disk (acknowledged after the write; a power cut may cost the unsynced tail).",
+        choices=("fsync", "disk"),
+    )
+    connections_max: int = _key(
+        10_000,
+        "Most connections at once; a further one is closed at once.",
+        least=1,
+        kafka="max.connections",
+    )
+    frame_bytes_max: int = _key(
+        100 << 20,
+        "Largest request, in bytes; a larger one closes its connection.",
+        least=1 << 10,
+        most=1 << 30,
+        kafka="socket.request.max.bytes",
+    )
+    handshake_timeout_ms: int = _key(
+        10_000, "A connection without a complete first request after this time is closed.", least=1
+    )
+    idle_timeout_ms: int = _key(
+        600_000,
+        "A connection on which nothing came or went for this long is closed.",
+        least=1,
+        kafka="connections.max.idle.ms",
+    )
+    send_timeout_ms: int = _key(
+        60_000, "A client that takes none of its replies for this long is closed.", least=1
+    )
+    slots_max: int = _key(
+        2_000,
+        "Most unanswered requests per connection; beyond it the connection is not read.",
+        least=1,
+    )
+    request_bytes_max: int = _key(
+        256 << 20,
+        "Bytes of half-received requests on all connections together; beyond it connections in "
+        "the middle of a large request wait, for at most request_wait_ms, and are then closed.",
+        least=1 << 16,
+        most=1 << 40,
+        kafka="queued.max.request.bytes",
+    )
+    request_wait_ms: int = _key(
+        10_000, "Longest wait of a large request for request_bytes_max.", least=1
+    )
+    ingest_bytes_max: int = _key(
+        64 << 20,
+        "Bytes appended but not yet synced, over all partitions; beyond it producers are not read "
+        "until the disk has caught up.",
+        least=1 << 16,
+        most=1 << 40,
+    )
+    fetch_bytes_max: int = _key(
+        16 << 20,
+        "Most record bytes in one fetch reply, whatever the client asks (one batch always fits).",
+        least=1 << 10,
+        most=1 << 30,
+        kafka="fetch.max.bytes",
+    )
+    fetch_buffer_bytes_max: int = _key(
+        256 << 20,
+        "Bytes of fetch replies that are being read or sent, over all connections. Above half of "
+        "it replies shrink to 1 MiB; at it fetches wait in line.",
+        least=1 << 20,
+        most=1 << 40,
+    )
+    long_poll_max_ms: int = _key(
+        60_000, "Longest wait of a fetch for records, whatever the client asks.", least=0
+    )
+    produce_timeout_max_ms: int = _key(
+        120_000,
+        "Longest wait of a produce for its durability, whatever the client asks.",
+        least=1,
+    )
+    lanes: int = _key(
+        8, "Threads for cold reads, opening of partitions and administration.", least=1, most=256
+    )
+    flushers: int = _key(2, "Threads that sync; 2 to 4 is right for most disks.", least=1, most=64)
+    open_files_max: int = _key(1_000, "Segment files kept open at once.", least=16, most=1_000_000)
+    housekeeping_interval_ms: int = _key(
+        1_000, "Pause between two rounds of rolling by age and closing.", least=10, most=_DAY_MS
+    )
+    drain_timeout_ms: int = _key(
+        10_000, "On SIGTERM: time for requests in flight to be answered.", least=0, most=_DAY_MS
+    )
+    log_level: str = _key(
+        "info", "Least level that is logged.", choices=("debug", "info", "warning", "error")
+    )
+    log_format: str = _key(
+        "auto",
+        "console (for people), json (one object per line), or auto: console on a terminal.",
+        choices=("auto", "console", "json"),
+    )
+
+    # Where each key's value came from; not a key itself.
+    sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for spec in keys():
+            object.__setattr__(self, spec.name, parse_value(spec, getattr(self, spec.name)))
+        split_address(self.listen, key="listen")
+        if self.advertised:
+            split_address(self.advertised, key="advertised")
+        object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+
+    def source(self, name: str) -> Source:
+        """Where the value of a key came from."""
+        return self.sources.get(name, "default")
+
+
+def keys() -> Iterator[Field[Any]]:
+    """The fields of BrokerConfig that are keys, in their documented order."""
+    return (spec for spec in fields(BrokerConfig) if spec.name != "sources")
+
+
+def merge(
+    flags: Mapping[str, Value | None] | None = None,
+    environment: Mapping[str, str] | None = None,
+    toml_text: str = "",
+) -> BrokerConfig:
+    """The configuration from all its sources; the nearest to the person who types wins.
+
+    Args:
+        flags: by key; None means "not given".
+        environment: the whole process environment; only SEGBROKER_* is looked at.
+        toml_text: the text of the configuration file, or "".
+
+    Raises:
+        InvalidConfig: an unknown key or a value that its key does not allow.
+    """
+    known = {spec.name for spec in keys()}
+    values: dict[str, object] = {}
+    sources: dict[str, Source] = {}
+    for source, layer in (
+        ("file", _toml(toml_text)),
+        ("environment", _environment(environment or {})),
+        ("flag", {k: v for k, v in (flags or {}).items() if v is not None}),
+    ):
+        for name, value in layer.items():
+            if name not in known:
+                raise InvalidConfig(f"unknown key {name!r} (from the {source})")
+            values[name] = value
+            sources[name] = source  # type: ignore[assignment]
+    return BrokerConfig(**values, sources=sources)  # type: ignore[arg-type]
+
+
+def parse_value(spec: Field[Any], value: object) -> Value:
+    """A value as its key's type, checked against its bounds.
+
+    Raises:
+        InvalidConfig: naming the key, the value and what is allowed.
+    """
+    assert spec.default is not MISSING, f"{spec.name} has no default"
+    if isinstance(spec.default, bool):
+        return _boolean(spec.name, value)
+    if isinstance(spec.default, int):
+        number = _number(spec.name, value)
+        least, most = spec.metadata["least"], spec.metadata["most"]
+        if not least <= number <= most:
+            raise InvalidConfig(f"{spec.name} = {number} is outside [{least}, {most}]")
+        return number
+    if not isinstance(value, str):
+        raise InvalidConfig(f"{spec.name} = {value!r} is not text")
+    choices = spec.metadata["choices"]
+    if choices and value not in choices:
+        raise InvalidConfig(f"{spec.name} = {value!r} is none of {', '.join(choices)}")
+    return value
+
+
+def split_address(address: str, *, key: str = "address") -> tuple[str, int]:
+    """("host", port) of `host:port` or `[v6]:port`.
+
+    Raises:
+        InvalidConfig: naming the key and the text.
+    """
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    bare = host[1:-1] if bracketed else host
+    well_formed = colon and bare and port.isascii() and port.isdigit()
+    if not well_formed or int(port) > _PORT_MAX or (":" in bare and not bracketed):
+        raise InvalidConfig(f"{key} = {address!r} is not host:port")
+    return bare, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _toml(text: str) -> dict[str, object]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise InvalidConfig(f"the configuration file is not TOML: {exc}") from exc
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, object]:
+    return {
+        name.removeprefix(ENV_PREFIX).lower(): value
+        for name, value in environment.items()
+        if name.startswith(ENV_PREFIX) and name not in FOREIGN_VARIABLES
+    }
+
+
+def _boolean(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise InvalidConfig(f"{name} = {value!r} is neither true nor false")
+
+
+def _number(name: str, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    text = str(value).strip()
+    factor = 1
+    if name.endswith("_bytes_max"):
+        for unit, size in _UNITS.items():
+            if text.endswith(unit):
+                text, factor = text.removesuffix(unit).strip(), size
+                break
+    try:
+        return int(text) * factor
+    except ValueError:
+        raise InvalidConfig(f"{name} = {value!r} is not a whole number") from None

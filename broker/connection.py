@@ -1,0 +1,272 @@
+"""One connection: bytes in, requests handled in order, replies out in order.
+
+    wait_readable -> recv_into the reader's buffer -> each whole frame: handle -> end of turn
+          ^                                                                          |
+          +---- nothing left to receive ------------------- checkpoint per 256 KiB <-+
+
+The task reads until the socket is empty; it never makes a task, an event, a cancel scope or a
+thread hop for a produce or a fetch.  Administration is awaited in place: what is pipelined behind
+it waits.  An idle connection holds no buffer: readers come from a shared shelf and go back to it.
+
+What stops the reading, so that memory is bounded: `slots_max` unanswered requests; replies that
+the peer does not take; for producers a disk that is behind (ingest); half a large request while
+all half requests together are over their budget.
+
+How it ends: the peer closes or breaks; it sends what is not the protocol (one line, with its name
+and software); it is silent or stuck for too long; a handler has a bug (logged with its
+traceback); the broker drains.  Nothing of it reaches another connection.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import RemoteProtocolError
+from segbroker.protocol.frames import FrameReader
+from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
+
+from .core import Core
+from .peer import Peer
+from .produce import AcksZeroRefused
+from .replies import Outbox
+from .requests import Unserved, handle
+
+log = structlog.get_logger()
+
+# After this many bytes the other connections get their turn (measured: calls are a worse unit).
+TURN_BYTES: Final = 256 << 10
+# Idle readers kept for the next connection that has something to say.
+SHELF_MAX: Final = 64
+# Half a frame up to this size never waits for the budget: it fits the reader's first buffer.
+SMALL_BYTES: Final = 64 << 10
+
+
+class Shelf:
+    """Readers with empty buffers, shared by all connections."""
+
+    __slots__ = ("_frame_bytes_max", "_readers")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._readers: list[FrameReader] = []
+
+    def take(self) -> FrameReader:
+        """A reader that holds nothing."""
+        if self._readers:
+            return self._readers.pop()
+        return FrameReader(self._frame_bytes_max, size_min=REQUEST_HEADER_SIZE_MIN)
+
+    def put_back(self, reader: FrameReader) -> None:
+        """Give back a reader that holds nothing."""
+        assert not reader.buffered, "bytes of one peer must not reach another"
+        if len(self._readers) < SHELF_MAX:
+            self._readers.append(reader)
+
+
+class HalfRequests:
+    """Bytes of requests that are not whole yet, over all connections."""
+
+    __slots__ = ("_budget", "_room", "held_bytes")
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._room: trio.Event | None = None
+        self.held_bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether who is in the middle of a large request must wait."""
+        return self.held_bytes > self._budget
+
+    def change(self, delta: int) -> None:
+        """A connection holds `delta` more bytes than before."""
+        self.held_bytes += delta
+        if self._room is not None and not self.full:
+            self._room.set()
+            self._room = None
+
+    async def wait_room(self) -> None:
+        """Wait until there is room again."""
+        while self.full:
+            if self._room is None:
+                self._room = trio.Event()
+            await self._room.wait()
+
+
+class Connection:
+    """The task of one connection and what the watchdog needs to know of it."""
+
+    __slots__ = (
+        "_draining",
+        "_half",
+        "_held",
+        "_parked",
+        "_reading",
+        "_shelf",
+        "_sock",
+        "core",
+        "greeted",
+        "opened",
+        "outbox",
+        "peer",
+        "reads",
+        "scope",
+        "seen",
+        "seen_at",
+    )
+
+    def __init__(
+        self,
+        core: Core,
+        sock: socket.socket,
+        address: tuple[str, int],
+        *,
+        shelf: Shelf,
+        half: HalfRequests,
+    ) -> None:
+        self.core = core
+        self._sock = sock
+        self._shelf = shelf
+        self._half = half
+        self._held = 0
+        self._draining = False
+        self.scope = trio.CancelScope()
+        # Ends the reading, not the answering: cancelled by a drain while the task is parked.
+        self._reading = trio.CancelScope()
+        self._parked = False
+        self.outbox = Outbox(sock, spawn=self._spawn, on_broken=self.scope.cancel)
+        host, port = sock.getsockname()[:2]
+        self.peer = Peer(outbox=self.outbox, address=address, local_address=(host, port))
+        self.opened = trio.current_time()
+        self.greeted = False  # a whole request has come
+        # What the watchdog saw last, and when that changed: see watchdog.py.
+        self.reads = 0
+        self.seen: tuple[int, int] = (0, 0)
+        self.seen_at = self.opened
+
+    async def run(self) -> None:
+        """Serve until either side ends it. Never raises but for cancellation."""
+        with self.scope:
+            try:
+                with self._reading:
+                    await self._read()
+                if self._draining:
+                    await self.outbox.wait_empty()
+            except (ConnectionError, TimeoutError, trio.ClosedResourceError):
+                pass  # the peer is gone; its slots are given up below
+            except OSError as exc:
+                self.refused("connection_broken", error=str(exc))
+            except RemoteProtocolError as exc:
+                self.refused("malformed_request", error=str(exc))
+            except Unserved as exc:
+                self.refused("unserved_request", error=str(exc))
+            except AcksZeroRefused as exc:
+                self.refused("produce_without_reply_refused", error=str(exc))
+            except Exception:
+                self.core.counters.connections_failed += 1
+                log.exception("request_failed", **self.name())
+            finally:
+                self._close()
+
+    def drain(self) -> None:
+        """Read nothing further, answer what is in flight, then close."""
+        self._draining = True
+        if self._parked:  # else it sees the flag when what it awaits is done
+            self._reading.cancel()
+
+    def close_because(self, event: str, **facts: object) -> None:
+        """Close at once, with one line that says why."""
+        self.refused(event, **facts)
+        self.scope.cancel()
+
+    def refused(self, event: str, **facts: object) -> None:
+        """The line about a connection that is closed for a reason."""
+        self.core.counters.connections_refused += 1
+        log.warning(event, **self.name(), **facts)
+
+    def name(self) -> dict[str, object]:
+        """Who the peer is, for a log line."""
+        peer = self.peer
+        return {
+            "peer": f"{peer.address[0]}:{peer.address[1]}",
+            "client_id": peer.client_id,
+            "software": f"{peer.software_name} {peer.software_version}".strip(),
+        }
+
+    async def _read(self) -> None:
+        sock, core = self._sock, self.core
+        slots_max = core.config.slots_max
+        reader: FrameReader | None = None
+        budget = TURN_BYTES
+        try:
+            while True:
+                if reader is None:
+                    reader = self._shelf.take()
+                try:
+                    size = sock.recv_into(reader.get_buffer())
+                except (BlockingIOError, InterruptedError):
+                    if not reader.buffered:
+                        self._shelf.put_back(reader)
+                        reader = None
+                    self._parked = True
+                    await trio.lowlevel.wait_readable(sock)
+                    self._parked = False
+                    budget = TURN_BYTES
+                    continue
+                if not size:
+                    return
+                reader.buffer_updated(size)
+                self.reads += 1
+                while (frame := reader.next_frame()) is not None:
+                    self.greeted = True
+                    if (pending := handle(core, self.peer, frame)) is not None:
+                        core.turn.end()
+                        await pending
+                    if len(self.outbox) >= slots_max:
+                        core.turn.end()
+                        await self.outbox.wait_room(slots_max)
+                    if self._draining:
+                        return
+                core.turn.end()
+                await self._wait_room(reader.buffered, slots_max)
+                if self._draining:
+                    return
+                budget -= size
+                if budget <= 0:
+                    await trio.lowlevel.checkpoint()
+                    budget = TURN_BYTES
+        finally:
+            core.turn.end()
+            self._half.change(-self._held)
+            self._held = 0
+
+    async def _wait_room(self, buffered: int, slots_max: int) -> None:
+        """Everything that stops the reading."""
+        held = buffered if buffered > SMALL_BYTES else 0
+        if held != self._held:
+            self._half.change(held - self._held)
+            self._held = held
+        if held and self._half.full:
+            with trio.move_on_after(self.core.config.request_wait_ms / 1000) as patience:
+                await self._half.wait_room()
+            if patience.cancelled_caught:
+                raise Unserved(
+                    f"no room for a large request: {self._half.held_bytes} bytes of half "
+                    f"requests, limit {self.core.config.request_bytes_max}"
+                )
+        if self.outbox.unsent:
+            await self.outbox.wait_room(slots_max)
+        if self.peer.produces and self.core.ingest.full:
+            await self.core.ingest.wait_room()
+
+    def _spawn(self, drain: Callable[[], Awaitable[None]]) -> None:
+        self.core.spawn(drain)
+
+    def _close(self) -> None:
+        self.outbox.break_off()
+        trio.lowlevel.notify_closing(self._sock)
+        self._sock.close()
+        self.core.turn.end()

@@ -1,0 +1,65 @@
+"""What every request may need, in one place: the broker without its sockets."""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from .config import BrokerConfig, split_address
+from .deadlines import Deadlines
+from .ingest import Ingest
+from .lanes import Lanes
+from .peer import Peer
+from .pool import BufferPool
+from .producer_ids import ProducerIds
+from .topics import Topics
+from .turn import Turn
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has happened since the start; read by SERVER_INFO."""
+
+    connections: int = 0
+    connections_refused: int = 0
+    connections_failed: int = 0
+    requests: int = 0
+    produce_requests: int = 0
+    produced_bytes: int = 0
+    fetch_requests: int = 0
+    fetched_bytes: int = 0
+    lane_reads: int = 0
+
+
+@dataclass(slots=True)
+class Core:
+    """The parts of one broker that requests work with."""
+
+    config: BrokerConfig
+    topics: Topics
+    producer_ids: ProducerIds
+    lanes: Lanes
+    pool: BufferPool
+    ingest: Ingest
+    turn: Turn
+    deadlines: Deadlines
+    # Starts a task that lives as long as the broker serves: lane reads, drains of slow readers.
+    spawn: Callable[[Callable[[], Awaitable[None]]], None]
+    bound: tuple[str, int]
+    started_ms: int
+    counters: Counters = field(default_factory=Counters)
+    connections: int = 0
+
+    def advertised(self, peer: Peer) -> tuple[str, int]:
+        """host and port that this peer is told to connect to."""
+        host, port = self.bound
+        if self.config.advertised:
+            host, port = split_address(self.config.advertised)
+            return host, port or self.bound[1]
+        if host in ("0.0.0.0", "::"):
+            host = peer.local_address[0]
+        return host, port
+
+
+def now_ms() -> int:
+    """The wall clock in ms since 1970: timestamps of records, never a deadline."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,80 @@
+"""One heap of deadlines and one task that sleeps until the nearest.
+
+    slot.deadline   what a request waits for at most; completing the slot ends its deadline
+    heap            (time, ordinal, slot), a slot at most once; completed slots stay in it until
+                    they surface or outnumber the live ones, then the heap is rebuilt without them
+
+A cancel scope or a timer task per request would cost more than the request.  Times are those of
+trio's clock, in seconds, so that a test's clock moves them.
+
+Invariant: the task's scope expires at or before the nearest live deadline.
+"""
+
+import heapq
+import math
+from collections.abc import Callable
+from itertools import count
+from typing import Final, Protocol
+
+import trio
+
+# A rebuild below this size would cost more than the dead entries do.
+_REBUILD_LEAST: Final = 64
+
+
+class Timed(Protocol):
+    """What can be waited for with a deadline."""
+
+    done: bool
+
+    def expire(self) -> None:
+        """The deadline has passed first: become done and call `forget`. Must not raise."""
+
+
+class Deadlines:
+    """The deadlines of all requests of one broker."""
+
+    __slots__ = ("_dead", "_heap", "_on_expired", "_ordinal", "_scope")
+
+    def __init__(self, on_expired: Callable[[], None]) -> None:
+        """`on_expired` is called after a round of expiries: the end of a turn."""
+        self._on_expired = on_expired
+        self._heap: list[tuple[float, int, Timed]] = []
+        self._ordinal = count()
+        self._dead = 0
+        self._scope: trio.CancelScope | None = None
+
+    def __len__(self) -> int:
+        return len(self._heap) - self._dead
+
+    def add(self, deadline: float, timed: Timed) -> None:
+        """Have `timed.expire()` called at `deadline` (trio's clock) unless it is done by then."""
+        heapq.heappush(self._heap, (deadline, next(self._ordinal), timed))
+        if self._scope is not None and deadline < self._scope.deadline:
+            self._scope.deadline = deadline
+
+    def forget(self) -> None:
+        """One slot with a deadline was completed: its entry is dead from now on."""
+        self._dead += 1
+        if self._dead > _REBUILD_LEAST and self._dead * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if not entry[2].done]
+            heapq.heapify(self._heap)
+            self._dead = 0
+
+    async def run(self) -> None:
+        """Expire what is due, for ever: the one timer task."""
+        while True:
+            nearest = self._heap[0][0] if self._heap else math.inf
+            with trio.CancelScope(deadline=nearest) as self._scope:
+                await trio.sleep_forever()
+            self._scope = None
+            self._expire(trio.current_time())
+
+    def _expire(self, now: float) -> None:
+        while self._heap and self._heap[0][0] <= now:
+            timed = heapq.heappop(self._heap)[2]
+            # Dead, or about to be counted as dead by its own `forget`: gone from the heap.
+            self._dead -= 1
+            if not timed.done:
+                timed.expire()
+        self._on_expired()

@@ -1,0 +1,47 @@
+"""Errors of segments/ and of record batches, as the wire knows them: the one translation.
+
+Every subclass of StorageError and every BatchFault has a row (a test walks both).  A subclass
+without its own row would take its parent's; StorageError itself is KAFKA_STORAGE_ERROR, the only
+code that makes clients retry without blaming the request.
+"""
+
+from typing import Final
+
+from segbroker.protocol.batch_pure import BatchFault
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.record_batch import InvalidBatch
+from segbroker.segments import errors as storage
+
+STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
+    storage.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
+}
+
+BATCH_FAULTS: Final[dict[BatchFault, ErrorCode]] = {
+    BatchFault.TRUNCATED: ErrorCode.CORRUPT_MESSAGE,
+    BatchFault.CORRUPT: ErrorCode.CORRUPT_MESSAGE,
+    BatchFault.UNSUPPORTED_MAGIC: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    BatchFault.MORE_THAN_ONE_BATCH: ErrorCode.INVALID_RECORD,
+    BatchFault.UNSUPPORTED_CODEC: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    BatchFault.CONTROL_BATCH: ErrorCode.INVALID_RECORD,
+    BatchFault.INVALID_COUNT: ErrorCode.INVALID_RECORD,
+    BatchFault.INVALID_PRODUCER: ErrorCode.INVALID_RECORD,
+    BatchFault.INVALID_RECORD: ErrorCode.INVALID_RECORD,
+    BatchFault.WRONG_MAX_TIMESTAMP: ErrorCode.INVALID_TIMESTAMP,
+    BatchFault.INVALID_COMPRESSION: ErrorCode.CORRUPT_MESSAGE,
+    BatchFault.TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
+}
+
+
+def wire_error(error: Exception) -> tuple[ErrorCode, str]:
+    """The code and the sentence for a client.
+
+    Raises:
+        Exception: `error` itself, when it is none that is expected: a bug, for the connection's
+            own handler to log.
+    """
+    if isinstance(error, InvalidBatch):
+        return BATCH_FAULTS[error.fault], str(error)
+    for cls in type(error).__mro__:
+        if (code := STORAGE_ERRORS.get(cls)) is not None:
+            return code, str(error)
+    raise error

@@ -1,0 +1,433 @@
+"""Fetch: whole batches from an offset on, now or when there are enough.
+
+    arrive   look: an error, or min_bytes to read, or no wait wanted?   -> done
+             else enter the partitions' waiting lists, then look again, then wait
+    wake     a partition's high watermark moved: look again             -> done
+    expire   max_wait is over                                           -> done
+    render   (done, and first in its connection's line) plan, read, answer
+                plan    which bytes, on the loop, no I/O; pins the segments
+                read    from the page cache into a pooled buffer; what is not cached goes to a
+                        lane and the loop goes on; the reply leaves when the lane returns
+
+Nothing is read before the reply is about to leave, so a slow reader or a deep pipeline costs one
+buffer per connection.  At the budget of buffers a fetch waits in line; above half of it replies
+are smaller.  A reply holds the first batch always, even above max_bytes; further partitions only
+as far as they fit.  No fetch sessions: session_id is always 0.
+
+Invariant: a waiting slot stands in the waiting list of each partition it asks for, or in none.
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.headers import RequestHeader, encode_response
+from segbroker.protocol.messages_core import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+from segbroker.segments.errors import OffsetOutOfRange, StorageError
+from segbroker.segments.handler import ReadPlan
+
+from .core import Core
+from .error_map import wire_error
+from .partition import Partition
+from .peer import Peer
+from .pool import Lease
+from .replies import Buffer
+
+log = structlog.get_logger()
+
+_READ_COMMITTED: Final = 1
+
+
+class _Target:
+    """One partition of a request."""
+
+    __slots__ = ("asked", "code", "name", "partition")
+
+    def __init__(
+        self, name: str, asked: FetchRequestPartition, partition: Partition | None, code: ErrorCode
+    ) -> None:
+        self.name = name
+        self.asked = asked
+        self.partition = partition
+        self.code = code
+
+    def look(self) -> bool:
+        """Whether this partition has something to say: an error, or records."""
+        if self.code or self.partition is None:
+            return True
+        handler = self.partition.handler
+        offset = self.asked.fetch_offset
+        return offset < handler.high_watermark or not (
+            handler.log_start_offset <= offset <= handler.log_end_offset
+        )
+
+
+class _Read:
+    """Planned bytes of one partition of a reply."""
+
+    __slots__ = ("plan", "row", "start", "stop")
+
+    def __init__(self, plan: ReadPlan, row: FetchResponsePartition, start: int) -> None:
+        self.plan = plan
+        self.row = row
+        self.start = start
+        self.stop = start + plan.size_max
+
+
+class FetchSlot:
+    """The reply of one fetch request."""
+
+    __slots__ = (
+        "_abandoned",
+        "_core",
+        "_header",
+        "_lease",
+        "_parts",
+        "_peer",
+        "_pending",
+        "_request",
+        "_targets",
+        "_timed",
+        "done",
+    )
+
+    def __init__(
+        self,
+        core: Core,
+        peer: Peer,
+        header: RequestHeader,
+        request: FetchRequest,
+        targets: list[_Target],
+    ) -> None:
+        self.done = False
+        self._core = core
+        self._peer = peer
+        self._header = header
+        self._request = request
+        self._targets = targets
+        self._timed = False
+        self._lease: Lease | None = None
+        self._parts: list[Buffer] | None = None
+        self._pending = False  # waits for a buffer or for a lane
+        self._abandoned = False
+
+    def begin(self) -> None:
+        """Answer at once, or wait for records."""
+        wait_ms = min(self._request.max_wait_ms, self._core.config.long_poll_max_ms)
+        if wait_ms <= 0 or self._is_ready():
+            self._finish()
+            return
+        for target in self._targets:
+            assert target.partition is not None, "a missing partition is ready at once"
+            target.partition.fetches[self] = None
+        self._timed = True
+        self._core.deadlines.add(trio.current_time() + wait_ms / 1000, self)
+        # The last check comes after the registration, so no wake-up can fall between.
+        self.wake()
+
+    def wake(self) -> None:
+        if not self.done and self._is_ready():
+            self._finish()
+
+    def complete(self) -> None:
+        if not self.done:
+            self._finish()
+
+    def expire(self) -> None:
+        self._finish()
+
+    def abandon(self) -> None:
+        self._abandoned = True
+        if not self.done:
+            self._finish()
+        if not self._pending:
+            self._release()
+
+    def sent(self) -> None:
+        self._release()
+
+    def render(self) -> list[Buffer] | None:
+        if self._parts is not None:
+            return self._parts
+        if self._pending:
+            return None
+        response, reads, size = self._plan()
+        if not reads:
+            return self._encode(response)
+        lease = self._core.pool.lease(size)
+        if lease is None:
+            for read in reads:
+                read.plan.release()
+            self._pending = True
+            self._core.pool.wait(size, self._buffer_free)
+            return None
+        self._lease = lease
+        unread = [read for read in reads if not self._read_nowait(read, lease)]
+        if unread:
+            self._pending = True
+            self._core.counters.lane_reads += 1
+            self._core.spawn(lambda: self._read_in_lane(response, unread, lease))
+            return None
+        return self._encode(response)
+
+    def _is_ready(self) -> bool:
+        """Whether there is an error or enough to read."""
+        least = self._request.min_bytes
+        looks = [target for target in self._targets if target.look()]
+        if not looks:
+            return not self._targets
+        if least <= 1 or any(target.code for target in looks):
+            return True
+        available = 0
+        for target in looks:
+            size = self._available(target)
+            if size is None:
+                return True
+            available += size
+        return available >= min(least, self._bytes_max())
+
+    def _available(self, target: _Target) -> int | None:
+        """Bytes to read from a partition; None for an error."""
+        assert target.partition is not None, "a missing partition has an error code"
+        try:
+            plan = target.partition.handler.plan_read(
+                target.asked.fetch_offset, self._partition_bytes_max(target)
+            )
+        except StorageError:
+            return None
+        if plan is None:
+            return 0
+        size = plan.size_max
+        plan.release()
+        return size
+
+    def _bytes_max(self) -> int:
+        config = self._core.config
+        return max(1, min(self._request.max_bytes, config.fetch_bytes_max))
+
+    def _partition_bytes_max(self, target: _Target) -> int:
+        return max(1, min(target.asked.partition_max_bytes, self._bytes_max()))
+
+    def _finish(self) -> None:
+        self.done = True
+        for target in self._targets:
+            if target.partition is not None:
+                target.partition.fetches.pop(self, None)
+        if self._timed:
+            self._core.deadlines.forget()
+        self._core.turn.flush(self._peer.outbox.flush)
+
+    # Rendering
+
+    def _plan(self) -> tuple[FetchResponse, list[_Read], int]:
+        """The reply without its records, what is to be read into it, and the bytes for that."""
+        response = FetchResponse(responses=[])
+        reads: list[_Read] = []
+        room = min(self._bytes_max(), self._core.pool.allowance)
+        position = 0
+        topic: FetchResponseTopic | None = None
+        for target in self._targets:
+            if topic is None or topic.topic != target.name:
+                topic = FetchResponseTopic(topic=target.name, partitions=[])
+                response.responses.append(topic)
+            row = self._row(target)
+            topic.partitions.append(row)
+            if row.error_code or position >= room or target.partition is None:
+                continue
+            size = min(self._partition_bytes_max(target), room - position)
+            plan = self._plan_partition(target.partition, target.asked, row, size)
+            if plan is None:
+                continue
+            if position and plan.size_max > room - position:
+                plan.release()  # it begins the next reply; only the first may pass the limit
+                continue
+            reads.append(_Read(plan, row, position))
+            position += plan.size_max
+        return response, reads, position
+
+    def _row(self, target: _Target) -> FetchResponsePartition:
+        committed = self._request.isolation_level == _READ_COMMITTED
+        row = FetchResponsePartition(
+            partition_index=target.asked.partition,
+            error_code=target.code,
+            high_watermark=-1,
+            aborted_transactions=[] if committed else None,
+            records=b"",
+        )
+        partition = target.partition
+        if partition is None:
+            return row
+        if self._core.topics.served_partition(partition.topic, partition.index) is not partition:
+            # Deleted while this request waited.
+            row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return row
+        handler = partition.handler
+        row.high_watermark = row.last_stable_offset = handler.high_watermark
+        row.log_start_offset = handler.log_start_offset
+        return row
+
+    def _plan_partition(
+        self,
+        partition: Partition,
+        asked: FetchRequestPartition,
+        row: FetchResponsePartition,
+        size: int,
+    ) -> ReadPlan | None:
+        try:
+            return partition.handler.plan_read(asked.fetch_offset, size)
+        except OffsetOutOfRange:
+            row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        except StorageError as exc:
+            self._storage_failed(partition, row, exc)
+        return None
+
+    def _read_nowait(self, read: _Read, lease: Lease) -> bool:
+        """Read from the page cache; False when that would block."""
+        buffer = lease.buffer[read.start : read.stop]
+        try:
+            count = read.plan.read_nowait(buffer)
+        except StorageError as exc:
+            self._read_failed(read, exc)
+            count = 0
+        if count is None:
+            return False
+        read.plan.release()
+        read.row.records = buffer[:count]
+        return True
+
+    async def _read_in_lane(
+        self, response: FetchResponse, unread: list[_Read], lease: Lease
+    ) -> None:
+        """Read what was not in the page cache; then the reply is ready."""
+        try:
+            for read in unread:
+                buffer = lease.buffer[read.start : read.stop]
+                try:
+                    count = await self._core.lanes.run(read.plan.read, buffer)
+                except StorageError as exc:
+                    self._read_failed(read, exc)
+                    count = 0
+                read.row.records = buffer[:count]
+            self._parts = self._encode(response)
+        except Exception:
+            log.exception("lane_read_failed")
+            self._peer.outbox.break_off()
+        finally:
+            for read in unread:
+                read.plan.release()
+            self._pending = False
+            if self._abandoned:
+                self._release()
+        if not self._abandoned:
+            self._peer.outbox.flush()
+
+    def _read_failed(self, read: _Read, exc: StorageError) -> None:
+        code, _ = wire_error(exc)
+        read.row.error_code = code
+        log.error("read_failed", partition=read.row.partition_index, error=str(exc))
+
+    def _storage_failed(
+        self, partition: Partition, row: FetchResponsePartition, exc: StorageError
+    ) -> None:
+        row.error_code, _ = wire_error(exc)
+        log.error("read_failed", topic=partition.topic, partition=partition.index, error=str(exc))
+
+    def _encode(self, response: FetchResponse) -> list[Buffer]:
+        header = self._header
+        parts = encode_response(response, header.api_key, header.api_version, header.correlation_id)
+        return parts
+
+    def _buffer_free(self) -> None:
+        self._pending = False
+        if not self._abandoned:
+            self._peer.outbox.flush()
+
+    def _release(self) -> None:
+        self._parts = None
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+
+
+def fetch(
+    core: Core, peer: Peer, header: RequestHeader, request: FetchRequest
+) -> Awaitable[None] | None:
+    """Begin a fetch. Returns something to await when a partition must be opened first."""
+    served = core.topics.served
+    closed = [
+        (topic.topic, partition.partition)
+        for topic in request.topics
+        for partition in topic.partitions
+        if (topic.topic, partition.partition) not in served
+        and core.topics.exists(topic.topic, partition.partition)
+    ]
+    if closed:
+        return _open_and_fetch(core, peer, header, request, closed)
+    _begin(core, peer, header, request, {})
+    return None
+
+
+async def _open_and_fetch(
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    request: FetchRequest,
+    closed: list[tuple[str, int]],
+) -> None:
+    failed: dict[tuple[str, int], ErrorCode] = {}
+    for name, index in closed:
+        try:
+            await core.topics.open(name, index)
+        except StorageError as exc:
+            failed[name, index], _ = wire_error(exc)
+            log.error("partition_not_opened", topic=name, partition=index, error=str(exc))
+    _begin(core, peer, header, request, failed)
+
+
+def _begin(
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    request: FetchRequest,
+    failed: dict[tuple[str, int], ErrorCode],
+) -> None:
+    core.counters.fetch_requests += 1
+    targets = [
+        _target(core, topic.topic, asked, failed)
+        for topic in request.topics
+        for asked in topic.partitions
+    ]
+    slot = FetchSlot(core, peer, header, request, targets)
+    peer.outbox.push(slot)
+    slot.begin()
+
+
+def _target(
+    core: Core,
+    name: str,
+    asked: FetchRequestPartition,
+    failed: dict[tuple[str, int], ErrorCode],
+) -> _Target:
+    partition = core.topics.served_partition(name, asked.partition)
+    code = ErrorCode.NONE
+    if partition is None:
+        code = failed.get((name, asked.partition), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    elif asked.current_leader_epoch >= 0:
+        code = check_epoch(asked.current_leader_epoch, partition.handler.leader_epoch)
+    return _Target(name, asked, partition, code)
+
+
+def check_epoch(asked: int, actual: int) -> ErrorCode:
+    """What to say to a client that believes in leader epoch `asked`; negative: it has no belief."""
+    if asked < 0 or asked == actual:
+        return ErrorCode.NONE
+    return ErrorCode.FENCED_LEADER_EPOCH if asked < actual else ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -1,0 +1,38 @@
+"""Lanes: the bounded threads in which everything runs that may block on a disk.
+
+    loop ----- await lanes.run(f) ------> one of `lanes` threads ------> back on the loop
+
+A lane is for opening a partition, cold reads, time lookups, topic administration and housekeeping.
+Appends are microseconds in the page cache and stay on the loop; syncs have their own threads in
+segments/.
+
+At the limit: callers wait in trio's order of arrival; the loop goes on serving the rest.  A
+started function always runs to its end, also when its caller is cancelled: half an operation on
+a disk is worse than a late one.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
+import trio
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Lanes:
+    """A fixed number of threads for blocking work."""
+
+    __slots__ = ("_limiter",)
+
+    def __init__(self, threads: int) -> None:
+        self._limiter = trio.CapacityLimiter(threads)
+
+    @property
+    def busy(self) -> int:
+        """How many threads are working."""
+        return int(self._limiter.borrowed_tokens)
+
+    async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """`function(*args)` in a thread; its exceptions come out here."""
+        return await trio.to_thread.run_sync(function, *args, limiter=self._limiter)

@@ -1,0 +1,67 @@
+"""The listening socket: bind, accept, and what happens at the limit of connections.
+
+A connection above `connections_max` is accepted and closed at once, with one line: left in the
+backlog it would look like a broker that hangs.  When the process is out of descriptors, accepting
+pauses for a moment and the rest is served.
+"""
+
+import errno
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import trio
+
+from .config import split_address
+
+log = structlog.get_logger()
+
+_BACKLOG: Final = 1024
+_PAUSE_S: Final = 0.1
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+Accepted = Callable[[socket.socket, tuple[str, int]], None]
+
+
+async def bind(address: str) -> socket.socket:
+    """A listening, non-blocking socket on `host:port`. Raises OSError."""
+    host, port = split_address(address, key="listen")
+    found = await trio.socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    # IPv4 first: "localhost" is 127.0.0.1 for most clients, and only one is bound.
+    family, kind, protocol, _, where = min(found, key=lambda one: one[0] != socket.AF_INET)
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+async def accept_all(listener: socket.socket, accepted: Accepted) -> None:
+    """Hand every new connection to `accepted`, non-blocking and without Nagle, for ever."""
+    while True:
+        try:
+            sock, address = listener.accept()
+        except (BlockingIOError, InterruptedError):
+            await trio.lowlevel.wait_readable(listener)
+            continue
+        except OSError as exc:
+            if exc.errno in _EXHAUSTED:
+                log.error("accept_failed", error=str(exc), pause_s=_PAUSE_S)
+                await trio.sleep(_PAUSE_S)
+            else:  # the peer went away between its SYN and here
+                await trio.lowlevel.checkpoint()
+            continue
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            accepted(sock, (address[0], address[1]))
+        except OSError:  # gone already
+            sock.close()

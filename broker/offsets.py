@@ -1,0 +1,124 @@
+"""Offsets by time and by leader epoch.
+
+| timestamp asked | answer                                                                       |
+|-----------------|------------------------------------------------------------------------------|
+| -1              | log end as readers see it: the high watermark                                |
+| -2              | log start                                                                    |
+| -3 (v7+)        | the record with the greatest timestamp, and that timestamp                   |
+| >= 0            | the first record at or after it, and its timestamp; none: offset and time -1 |
+
+The last two look into batches, so they run in a lane; record-exact, not batch-exact.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochRequestPartition,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResponsePartition,
+    OffsetForLeaderEpochResponseTopic,
+)
+from segbroker.segments.errors import StorageError
+from segbroker.segments.handler import DiskHandler
+
+from .call import Call
+from .core import Core
+from .error_map import wire_error
+from .fetch import check_epoch
+
+END: Final = -1
+START: Final = -2
+GREATEST_TIMESTAMP: Final = -3
+
+_Found = tuple[int, int] | None
+
+
+async def list_offsets(core: Core, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
+    """Answer one ListOffsets request."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponseTopic(
+                name=topic.name,
+                partitions=[await _list_one(core, topic.name, one) for one in topic.partitions],
+            )
+            for topic in call.request.topics
+        ]
+    )
+
+
+async def _list_one(
+    core: Core, name: str, asked: ListOffsetsRequestPartition
+) -> ListOffsetsResponsePartition:
+    row = ListOffsetsResponsePartition(partition_index=asked.partition_index)
+    try:
+        partition = await core.topics.open(name, asked.partition_index)
+        if partition is None:
+            row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return row
+        handler = partition.handler
+        if code := check_epoch(asked.current_leader_epoch, handler.leader_epoch):
+            row.error_code = code
+            return row
+        row.leader_epoch = handler.leader_epoch
+        match asked.timestamp:
+            case timestamp if timestamp == END:
+                row.offset = handler.high_watermark
+            case timestamp if timestamp == START:
+                row.offset = handler.log_start_offset
+            case timestamp if timestamp >= 0 or timestamp == GREATEST_TIMESTAMP:
+                found = await core.lanes.run(_search(handler, timestamp))
+                # A record that readers may not see yet was not found.
+                if found is not None and found[0] < handler.high_watermark:
+                    row.offset, row.timestamp = found
+            case _:
+                row.error_code = ErrorCode.INVALID_REQUEST
+    except StorageError as exc:
+        row.error_code, _ = wire_error(exc)
+    return row
+
+
+def _search(handler: DiskHandler, timestamp: int) -> Callable[[], _Found]:
+    if timestamp == GREATEST_TIMESTAMP:
+        return handler.greatest_timestamp
+    return lambda: handler.offset_for_timestamp(timestamp)
+
+
+async def offset_for_leader_epoch(
+    core: Core, call: Call[OffsetForLeaderEpochRequest]
+) -> OffsetForLeaderEpochResponse:
+    """Answer one OffsetForLeaderEpoch request."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponseTopic(
+                topic=topic.topic,
+                partitions=[await _epoch_end(core, topic.topic, one) for one in topic.partitions],
+            )
+            for topic in call.request.topics
+        ]
+    )
+
+
+async def _epoch_end(
+    core: Core, name: str, asked: OffsetForLeaderEpochRequestPartition
+) -> OffsetForLeaderEpochResponsePartition:
+    row = OffsetForLeaderEpochResponsePartition(partition=asked.partition)
+    try:
+        partition = await core.topics.open(name, asked.partition)
+        if partition is None:
+            row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return row
+        handler = partition.handler
+        row.error_code = check_epoch(asked.current_leader_epoch, handler.leader_epoch)
+        if not row.error_code:
+            row.leader_epoch, row.end_offset = handler.end_offset_for_epoch(asked.leader_epoch)
+    except StorageError as exc:
+        row.error_code, _ = wire_error(exc)
+    return row

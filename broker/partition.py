@@ -1,0 +1,130 @@
+"""One served partition: its handler and everybody who waits for its high watermark.
+
+    log       ... 40 41 42 | 43 44 45 | 46 47 |
+                           ^ high watermark = 43
+    appends   (43..45, produce 7)  (46..47, produce 8)      in order of their offsets
+    fetches   {fetch 3 at 43, fetch 9 at 43}                in order of arrival
+
+When the watermark moves, the appends that it passed are answered and the fetches look again.  A
+failed write or sync fails every append that waits; the partition is read-only from then on.
+
+Invariants: `appends` is sorted by the offset they wait for, but for duplicates of the idempotent
+producer, which wait a little longer than they must; the ingest budget counts exactly the bytes in
+`appends`.
+"""
+
+from collections import deque
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.errors import StorageError
+from segbroker.segments.handler import DiskHandler
+
+from .error_map import wire_error
+from .ingest import Ingest
+from .turn import Turn
+
+log = structlog.get_logger()
+
+
+class AppendWaiter(Protocol):
+    """Who waits for an append to be durable."""
+
+    def settled(self, row: int, code: ErrorCode, message: str | None) -> None:
+        """The append of this row of the request is durable (NONE) or has failed."""
+
+
+class FetchWaiter(Protocol):
+    """Who waits for records."""
+
+    def wake(self) -> None:
+        """There may be more to read than before."""
+
+    def complete(self) -> None:
+        """Answer with what there is."""
+
+
+class _Append(NamedTuple):
+    last_offset: int
+    size: int
+    waiter: AppendWaiter | None  # None: acks=0, counted but not answered
+    row: int
+
+
+class Partition:
+    """A topic-partition, as long as the broker serves it."""
+
+    __slots__ = ("_appends", "_ingest", "_turn", "fetches", "handler", "index", "topic")
+
+    def __init__(self, handler: DiskHandler, *, ingest: Ingest, turn: Turn) -> None:
+        self.handler = handler
+        self.topic = handler.topic
+        self.index = handler.partition
+        self.fetches: dict[FetchWaiter, None] = {}
+        self._appends: deque[_Append] = deque()
+        self._ingest = ingest
+        self._turn = turn
+        handler.on_high_watermark = self._high_watermark_moved
+        handler.on_failure = self._failed
+
+    def wait_durable(
+        self, last_offset: int, size: int, waiter: AppendWaiter | None, row: int
+    ) -> None:
+        """Have `waiter.settled(row, ...)` called when the high watermark passes `last_offset`."""
+        self._appends.append(_Append(last_offset, size, waiter, row))
+        self._ingest.add(size)
+
+    def touch(self) -> None:
+        """Records became visible in this turn: whoever waits for them is woken at its end."""
+        if self.fetches:
+            self._turn.wake(self)
+
+    def wake(self) -> None:
+        """Let the waiting fetches look again."""
+        for fetch in tuple(self.fetches):
+            fetch.wake()
+
+    def close(self, code: ErrorCode, message: str) -> None:
+        """The partition is no longer served (its topic is deleted): answer all who wait."""
+        self.handler.on_high_watermark = None
+        self.handler.on_failure = None
+        self._fail_appends(code, message)
+        for fetch in tuple(self.fetches):
+            fetch.complete()
+
+    def _settle_durable(self) -> None:
+        appends = self._appends
+        high_watermark = self.handler.high_watermark
+        while appends and appends[0].last_offset < high_watermark:
+            append = appends.popleft()
+            self._ingest.settle(append.size)
+            if append.waiter is not None:
+                append.waiter.settled(append.row, ErrorCode.NONE, None)
+
+    def _fail_appends(self, code: ErrorCode, message: str) -> None:
+        while self._appends:
+            append = self._appends.popleft()
+            self._ingest.settle(append.size)
+            if append.waiter is not None:
+                append.waiter.settled(append.row, code, message)
+
+    def _high_watermark_moved(self, handler: DiskHandler) -> None:
+        # Called by the loop's own callback queue, where an exception would end the whole broker.
+        try:
+            self._settle_durable()
+            self.touch()
+        except Exception:
+            log.exception("watermark_failed", topic=self.topic, partition=self.index)
+        self._turn.end()
+
+    def _failed(self, handler: DiskHandler, error: StorageError) -> None:
+        log.error("partition_failed", topic=self.topic, partition=self.index, error=str(error))
+        try:
+            self._settle_durable()
+            code, message = wire_error(error)
+            self._fail_appends(code, message)
+        except Exception:
+            log.exception("failing_failed", topic=self.topic, partition=self.index)
+        self._turn.end()

@@ -1,0 +1,29 @@
+"""Who is at the other end of a connection, as the requests see it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from .replies import Outbox
+
+# Software names that start with this are ours: they are told of the vendor apis.
+OUR_SOFTWARE: Final = "segbroker"
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """One connected client."""
+
+    outbox: Outbox
+    address: tuple[str, int]
+    # The address of ours that it reached: what Metadata answers when we listen on all of them.
+    local_address: tuple[str, int]
+    client_id: str | None = None
+    software_name: str = ""
+    software_version: str = ""
+    # It has sent a Produce: backpressure on ingest concerns it.
+    produces: bool = False
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it named itself segbroker in ApiVersions."""
+        return self.software_name.startswith(OUR_SOFTWARE)

@@ -1,0 +1,103 @@
+"""Reused buffers for fetch replies, and the bound on their sum.
+
+Fresh memory is the expensive part of a read (a page fault per 4 KiB costs more than the copy), so
+a reply that the socket took at once gives its buffer to the next reply, still warm.
+
+    free     idle buffers by size class (powers of two), last in first out, IDLE_BYTES_MAX at most
+    lent     bytes of buffers being read into or sent; never above the budget
+    line     who waits for a buffer, in order; each release serves the first that now fits
+
+At the limit a fetch waits in line.  Before that, above half of the budget, replies should shrink:
+`allowance` says to how much, so that a few slow readers cannot starve the rest.  One buffer is
+always lent when nothing is, whatever its size: else a batch above the budget could never be read.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+SIZE_LEAST: Final = 16 << 10
+IDLE_BYTES_MAX: Final = 16 << 20
+ALLOWANCE_UNDER_PRESSURE: Final = 1 << 20
+
+
+class Lease:
+    """A buffer on loan. Whoever holds it gives it back exactly once."""
+
+    __slots__ = ("_pool", "_raw", "buffer")
+
+    def __init__(self, pool: "BufferPool", raw: bytearray) -> None:
+        self._pool = pool
+        self._raw = raw
+        self.buffer = memoryview(raw)
+
+    def release(self) -> None:
+        """Give the buffer back; views of it must not be used any more. Twice is once."""
+        raw, self._raw = self._raw, bytearray()
+        if raw:
+            self.buffer = memoryview(b"")
+            self._pool._take_back(raw)
+
+
+class BufferPool:
+    """Buffers of fetch replies, bounded in sum."""
+
+    __slots__ = ("_budget", "_free", "_idle_bytes", "_line", "_serving", "lent_bytes")
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._free: dict[int, list[bytearray]] = {}
+        self._idle_bytes = 0
+        self._line: deque[tuple[int, Callable[[], None]]] = deque()
+        self._serving = False
+        self.lent_bytes = 0
+
+    @property
+    def allowance(self) -> int:
+        """Most bytes one reply should take at present."""
+        if self.lent_bytes * 2 > self._budget:
+            return ALLOWANCE_UNDER_PRESSURE
+        return self._budget
+
+    def lease(self, size: int) -> Lease | None:
+        """A buffer of at least `size` bytes, or None at the limit: then `wait` for one."""
+        size_class = _size_class(size)
+        if self.lent_bytes and self.lent_bytes + size_class > self._budget:
+            return None
+        self.lent_bytes += size_class
+        if free := self._free.get(size_class):
+            self._idle_bytes -= size_class
+            return Lease(self, free.pop())
+        return Lease(self, bytearray(size_class))
+
+    def wait(self, size: int, ready: Callable[[], None]) -> None:
+        """Have `ready()` called once when a lease of `size` bytes may succeed."""
+        self._line.append((size, ready))
+
+    def _take_back(self, raw: bytearray) -> None:
+        size_class = len(raw)
+        self.lent_bytes -= size_class
+        assert self.lent_bytes >= 0, "a buffer came back twice"
+        if self._idle_bytes + size_class <= IDLE_BYTES_MAX:
+            self._idle_bytes += size_class
+            self._free.setdefault(size_class, []).append(raw)
+        self._serve_line()
+
+    def _serve_line(self) -> None:
+        # What `ready` starts may give its buffer back at once and come here again: only the
+        # outermost call goes on, so a long line is no deep recursion.
+        if self._serving:
+            return
+        self._serving = True
+        try:
+            while self._line and self._fits(self._line[0][0]):
+                self._line.popleft()[1]()
+        finally:
+            self._serving = False
+
+    def _fits(self, size: int) -> bool:
+        return not self.lent_bytes or self.lent_bytes + _size_class(size) <= self._budget
+
+
+def _size_class(size: int) -> int:
+    return max(SIZE_LEAST, 1 << (size - 1).bit_length())

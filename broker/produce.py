@@ -1,0 +1,268 @@
+"""Produce: check, append, and answer when the durability class is met.
+
+    frame -> each partition: check batch -> append -> visible now?  -> row done
+                                                  \\-> not yet      -> row waits in its partition
+    all rows done, or the deadline passed -> the slot is done -> its reply leaves in its turn
+
+The append happens when the request is read, whatever waits before it on its connection; only the
+reply stands in line.  Errors are per partition and never close the connection, with one
+exception: acks=0 has no reply to say them in, so, as in Kafka, its connection is closed.
+
+Invariant: a row that waits is settled exactly once by its partition; what comes after the
+deadline is counted there but no longer answered.
+"""
+
+from collections.abc import Awaitable
+
+import structlog
+import trio
+
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.headers import RequestHeader, encode_response
+from segbroker.protocol.messages_core import (
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
+)
+from segbroker.protocol.record_batch import InvalidBatch, check_batch
+from segbroker.segments.errors import StorageError
+
+from .core import Core, now_ms
+from .error_map import wire_error
+from .partition import Partition
+from .peer import Peer
+from .replies import Buffer
+
+log = structlog.get_logger()
+
+_ACKS = (0, 1, -1)
+# zstd came with this version; older clients could not read what they are asked to store.
+_ZSTD_SINCE = 7
+
+
+class AcksZeroRefused(Exception):  # noqa: N818 - says what happened
+    """A produce without reply failed; closing is the only way to say so."""
+
+
+class ProduceSlot:
+    """The reply of one produce request, until every row is settled."""
+
+    __slots__ = (
+        "_core",
+        "_header",
+        "_peer",
+        "_response",
+        "_rows",
+        "_timed",
+        "_waiting",
+        "done",
+    )
+
+    def __init__(self, core: Core, peer: Peer, header: RequestHeader) -> None:
+        self.done = False
+        self._core = core
+        self._peer = peer
+        self._header = header
+        self._response = ProduceResponse(responses=[])
+        self._rows: list[ProduceResponsePartition] = []
+        # Ordinals of the rows that wait for their durability.
+        self._waiting: set[int] = set()
+        self._timed = False
+
+    def add_topic(self, name: str) -> ProduceResponseTopic:
+        """Begin the rows of a topic."""
+        topic = ProduceResponseTopic(name=name, partition_responses=[])
+        self._response.responses.append(topic)
+        return topic
+
+    def add_row(self, topic: ProduceResponseTopic, row: ProduceResponsePartition) -> None:
+        """A row whose outcome is known."""
+        topic.partition_responses.append(row)
+        self._rows.append(row)
+
+    def add_waiting_row(
+        self,
+        topic: ProduceResponseTopic,
+        row: ProduceResponsePartition,
+        partition: Partition,
+        last_offset: int,
+        size: int,
+    ) -> None:
+        """A row whose append waits for the high watermark of its partition."""
+        ordinal = len(self._rows)
+        self.add_row(topic, row)
+        self._waiting.add(ordinal)
+        partition.wait_durable(last_offset, size, self, ordinal)
+
+    def begin(self, timeout_ms: int) -> None:
+        """All rows are in: done now, or when they are settled, or after `timeout_ms`."""
+        if not self._waiting:
+            self._finish()
+            return
+        timeout_ms = min(max(timeout_ms, 0), self._core.config.produce_timeout_max_ms)
+        self._timed = True
+        self._core.deadlines.add(trio.current_time() + timeout_ms / 1000, self)
+
+    def settled(self, row: int, code: ErrorCode, message: str | None) -> None:
+        if self.done:
+            return  # timed out or abandoned meanwhile
+        self._waiting.discard(row)
+        if code:
+            _refuse(self._rows[row], code, message)
+        if not self._waiting:
+            self._finish()
+
+    def expire(self) -> None:
+        for row in self._waiting:
+            _refuse(self._rows[row], ErrorCode.REQUEST_TIMED_OUT, "not yet durable")
+        self._finish()
+
+    def render(self) -> list[Buffer] | None:
+        header = self._header
+        return encode_response(
+            self._response, header.api_key, header.api_version, header.correlation_id
+        )
+
+    def sent(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        if not self.done:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.done = True
+        if self._timed:
+            self._core.deadlines.forget()
+        self._core.turn.flush(self._peer.outbox.flush)
+
+
+def produce(
+    core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
+) -> Awaitable[None] | None:
+    """Append what the request brought. Returns something to await when a partition must be
+    opened first; until it is done the connection reads nothing further.
+
+    Raises:
+        AcksZeroRefused: a partition refused a batch that was sent with acks=0.
+    """
+    served = core.topics.served
+    closed = [
+        (topic.name, partition.index)
+        for topic in request.topic_data
+        for partition in topic.partition_data
+        if (topic.name, partition.index) not in served
+        and core.topics.exists(topic.name, partition.index)
+    ]
+    if closed:
+        return _open_and_append(core, peer, header, request, closed)
+    _append_all(core, peer, header, request)
+    return None
+
+
+async def _open_and_append(
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    request: ProduceRequest,
+    closed: list[tuple[str, int]],
+) -> None:
+    for name, index in closed:
+        try:
+            await core.topics.open(name, index)
+        except StorageError as exc:
+            # The row is answered below: an unopened partition that exists has a storage error.
+            log.error("partition_not_opened", topic=name, partition=index, error=str(exc))
+    _append_all(core, peer, header, request)
+
+
+def _append_all(core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest) -> None:
+    peer.produces = True
+    core.counters.produce_requests += 1
+    slot = ProduceSlot(core, peer, header)
+    if request.acks:
+        peer.outbox.push(slot)
+    now = now_ms()
+    for topic in request.topic_data:
+        rows = slot.add_topic(topic.name)
+        for asked in topic.partition_data:
+            row = ProduceResponsePartition(index=asked.index, base_offset=-1)
+            try:
+                partition, last_offset, size = _append(
+                    core, header, request, topic.name, asked.index, asked.records, row, now
+                )
+            except (InvalidBatch, StorageError) as exc:
+                _refuse(row, *wire_error(exc))
+            except Refused as exc:
+                _refuse(row, exc.code, exc.message)
+            else:
+                if last_offset < partition.handler.high_watermark:
+                    partition.touch()
+                elif request.acks:
+                    slot.add_waiting_row(rows, row, partition, last_offset, size)
+                    continue
+                else:
+                    partition.wait_durable(last_offset, size, None, 0)
+            slot.add_row(rows, row)
+            if row.error_code and not request.acks:
+                raise AcksZeroRefused(
+                    f"{topic.name}-{asked.index}: {ErrorCode.of(row.error_code).name}: "
+                    f"{row.error_message}"
+                )
+    if request.acks:
+        slot.begin(request.timeout_ms)
+
+
+class Refused(Exception):  # noqa: N818 - says what happened
+    """A batch that cannot be appended, for a reason that only produce knows."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def _append(
+    core: Core,
+    header: RequestHeader,
+    request: ProduceRequest,
+    name: str,
+    index: int,
+    records: object,
+    row: ProduceResponsePartition,
+    now: int,
+) -> tuple[Partition, int, int]:
+    """Append one batch and fill its row: (partition, last offset, size)."""
+    if request.acks not in _ACKS:
+        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
+    partition = core.topics.served_partition(name, index)
+    if partition is None:
+        if core.topics.exists(name, index):
+            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}-{index} could not be opened")
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}")
+    if not isinstance(records, memoryview) or not records:
+        raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
+    batch = check_batch(records)
+    if batch.is_transactional or request.transactional_id is not None:
+        raise Refused(ErrorCode.INVALID_TXN_STATE, "no transaction is open")
+    if batch.codec is Codec.ZSTD and header.api_version < _ZSTD_SINCE:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd needs Produce {_ZSTD_SINCE}, this is {header.api_version}",
+        )
+    result = partition.handler.append(records, batch, now)
+    row.base_offset = result.base_offset
+    row.log_append_time_ms = result.log_append_time_ms
+    row.log_start_offset = result.log_start_offset
+    size = len(records)
+    core.counters.produced_bytes += size
+    return partition, result.last_offset, size
+
+
+def _refuse(row: ProduceResponsePartition, code: ErrorCode, message: str | None) -> None:
+    row.error_code = code
+    row.error_message = message
+    row.base_offset = -1
+    row.log_append_time_ms = -1

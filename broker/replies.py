@@ -1,0 +1,206 @@
+"""Replies of one connection: they leave in the order of the requests, however they become ready.
+
+    slots   [ produce 7 ][ fetch 8 ][ produce 9 ]     one per request that takes an answer
+               done       waiting      done           -> 7 is sent, 9 waits behind 8
+    unsent  what the socket would not take; while there is any, nothing is rendered
+
+A slot is *done* when its answer is decided; its bytes are made (*rendered*) only when it is the
+head and everything before it is in the socket.  So a connection holds the bytes of at most one
+fetch reply, however many it pipelines and however slowly it reads.
+
+Invariants: the FIFO holds at most `slots_max` slots (the connection stops reading then); one drain
+task at most, and only while `unsent`; a write is never cut in half, except by closing.
+"""
+
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import structlog
+import trio
+
+log = structlog.get_logger()
+
+Buffer = bytes | bytearray | memoryview
+
+# writev takes 1,024 pieces at a time; further ones go with the next call.
+_PIECES_MAX: Final = 1_000
+# Replies are gathered up to about this size before they are handed to the socket.
+_GATHER_BYTES: Final = 256 << 10
+
+
+class Slot(Protocol):
+    """The place of one reply in the order of its connection."""
+
+    done: bool
+
+    def render(self) -> list[Buffer] | None:
+        """The bytes of the reply, or None when they are on their way (then flush is called)."""
+
+    def sent(self) -> None:
+        """Every byte is in the socket: whatever backs the buffers may be used again."""
+
+    def abandon(self) -> None:
+        """The connection is gone: leave every queue, give everything back. May come at any time."""
+
+
+class Outbox:
+    """The slots and the unsent bytes of one connection."""
+
+    __slots__ = (
+        "_draining",
+        "_head",
+        "_room",
+        "_slots",
+        "_sock",
+        "_spawn",
+        "_unsent",
+        "broken",
+        "on_broken",
+        "progress",
+        "sent_bytes",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
+        on_broken: Callable[[], None],
+    ) -> None:
+        """`spawn` starts the drain task; `on_broken` is called once, when the peer is gone."""
+        self._sock = sock
+        self._spawn = spawn
+        self._slots: deque[Slot] = deque()
+        # Rendered slots whose bytes are not all in the socket yet.
+        self._head: list[Slot] = []
+        self._unsent: deque[memoryview] = deque()
+        self._room: trio.Event | None = None
+        self._draining = False
+        self.on_broken = on_broken
+        self.broken = False
+        self.progress = 0  # counts writes that moved something; the idle sweep compares it
+        self.sent_bytes = 0
+
+    def __len__(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._slots) + len(self._head)
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the peer is behind with reading."""
+        return bool(self._unsent)
+
+    def push(self, slot: Slot) -> None:
+        """Give a request its place. Its reply leaves after those of all earlier slots."""
+        self._slots.append(slot)
+
+    def flush(self) -> None:
+        """Send what is ready at the head of the line. Never raises, never waits."""
+        slots = self._slots
+        while not self._unsent and slots and slots[0].done:
+            pieces: list[Buffer] = []
+            size = 0
+            while slots and slots[0].done and size < _GATHER_BYTES and len(pieces) < _PIECES_MAX:
+                try:
+                    rendered = slots[0].render()
+                except Exception:
+                    log.exception("reply_failed", slot=type(slots[0]).__name__)
+                    self.break_off()
+                    return
+                if rendered is None:
+                    break
+                self._head.append(slots.popleft())
+                pieces += rendered
+                size += sum(map(len, rendered))
+            if not pieces:
+                break
+            self._send(pieces, size)
+        if self._room is not None and not self._unsent:
+            self._room.set()
+            self._room = None
+
+    async def wait_room(self, slots_max: int) -> None:
+        """Wait until the peer has read what it was sent and has fewer than `slots_max` slots."""
+        while not self.broken and (self._unsent or len(self) >= slots_max):
+            self._room = trio.Event()
+            await self._room.wait()
+
+    async def wait_empty(self) -> None:
+        """Wait until every request is answered and every reply is in the socket."""
+        while not self.broken and (self._unsent or len(self)):
+            self._room = trio.Event()
+            await self._room.wait()
+
+    async def drain(self) -> None:
+        """Send the unsent bytes as the peer takes them; ends when there are none."""
+        try:
+            while self._unsent:
+                await trio.lowlevel.wait_writable(self._sock)
+                self._resume()
+        except (OSError, trio.ClosedResourceError):
+            self.break_off()
+        finally:
+            self._draining = False
+
+    def break_off(self) -> None:
+        """Give every slot up: the connection is gone. May be called again."""
+        if self.broken:
+            return
+        self.broken = True
+        self._unsent.clear()
+        slots = [*self._head, *self._slots]
+        self._head.clear()
+        self._slots.clear()
+        for slot in slots:
+            slot.abandon()
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+        self.on_broken()
+
+    def _send(self, pieces: list[Buffer], size: int) -> None:
+        try:
+            count = self._sock.sendmsg(pieces[:_PIECES_MAX])
+        except (BlockingIOError, InterruptedError):
+            count = 0
+        except OSError:
+            self.break_off()
+            return
+        self.sent_bytes += count
+        self.progress += 1
+        if count == size:
+            self._release()
+            return
+        self._unsent.extend(memoryview(piece).cast("B") for piece in pieces if len(piece))
+        self._drop(count)
+        if not self._draining:
+            self._draining = True
+            self._spawn(self.drain)
+
+    def _resume(self) -> None:
+        pieces = [self._unsent[n] for n in range(min(len(self._unsent), _PIECES_MAX))]
+        try:
+            count = self._sock.sendmsg(pieces)
+        except (BlockingIOError, InterruptedError):
+            return
+        self.sent_bytes += count
+        self.progress += 1
+        self._drop(count)
+        if not self._unsent:
+            self._release()
+            self.flush()
+
+    def _drop(self, count: int) -> None:
+        """Forget the first `count` unsent bytes."""
+        unsent = self._unsent
+        while unsent and count >= len(unsent[0]):
+            count -= len(unsent.popleft())
+        if count:
+            unsent[0] = unsent[0][count:]
+
+    def _release(self) -> None:
+        for slot in self._head:
+            slot.sent()
+        self._head.clear()

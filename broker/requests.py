@@ -1,0 +1,129 @@
+"""From a frame to its handler: header, version, decode, call, reply.
+
+Three kinds of handler, in three tables, so that the common case pays for nothing:
+
+    produce, fetch       manage their own slots; return something to await only when a partition
+                         must be opened first
+    ANSWERS              a message at once
+    SLOW_ANSWERS         a message after a lane or a lock; the connection waits for it
+
+An api key or version that is not served closes the connection, as Kafka does; ApiVersions is the
+exception, its unknown versions are answered in version 0 with the list.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias, cast
+
+from segbroker.protocol.api_keys import ApiKey, api_versions_response, is_served, is_vendor
+from segbroker.protocol.headers import (
+    RequestHeader,
+    decode_request,
+    encode_response,
+    parse_request_header,
+)
+from segbroker.protocol.messages_core import ApiVersionsRequest, FetchRequest, ProduceRequest
+from segbroker.protocol.schema import Message
+
+from .call import Call
+from .cluster import describe_cluster, find_coordinator, init_producer_id
+from .core import Core
+from .fetch import fetch
+from .metadata import metadata
+from .offset_store import offset_commit, offset_fetch
+from .offsets import list_offsets, offset_for_leader_epoch
+from .peer import Peer
+from .produce import produce
+from .replies import Buffer
+
+Answer: TypeAlias = Callable[[Core, Call[Any]], Message]
+SlowAnswer: TypeAlias = Callable[[Core, Call[Any]], Awaitable[Message]]
+
+
+class Unserved(Exception):  # noqa: N818 - says what happened
+    """The request is none that we serve; the connection is closed."""
+
+
+class Reply:
+    """A slot whose reply is known from the start."""
+
+    __slots__ = ("_parts", "done")
+
+    def __init__(self, parts: list[Buffer]) -> None:
+        self._parts = parts
+        self.done = True
+
+    def render(self) -> list[Buffer] | None:
+        return self._parts
+
+    def sent(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        pass
+
+
+ANSWERS: Final[dict[int, Answer]] = {
+    ApiKey.DESCRIBE_CLUSTER: describe_cluster,
+    ApiKey.FIND_COORDINATOR: find_coordinator,
+    ApiKey.OFFSET_COMMIT: offset_commit,
+    ApiKey.OFFSET_FETCH: offset_fetch,
+}
+
+SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
+    ApiKey.METADATA: metadata,
+    ApiKey.LIST_OFFSETS: list_offsets,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
+    ApiKey.INIT_PRODUCER_ID: init_producer_id,
+}
+
+
+def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
+    """Handle one request. What is returned must be awaited before the next is handled.
+
+    Raises:
+        RemoteProtocolError: the frame is not a request.
+        Unserved: the api or its version is not served.
+    """
+    header = parse_request_header(frame)
+    peer.client_id = header.client_id
+    core.counters.requests += 1
+    key = header.api_key
+    if key == ApiKey.API_VERSIONS:
+        _api_versions(core, peer, header, frame)
+        return None
+    if not is_served(key, header.api_version):
+        raise Unserved(f"api key {key} version {header.api_version} is not served")
+    if is_vendor(key):
+        return None
+    request = decode_request(frame, header)
+    if key == ApiKey.PRODUCE:
+        return produce(core, peer, header, cast(ProduceRequest, request))
+    if key == ApiKey.FETCH:
+        return fetch(core, peer, header, cast(FetchRequest, request))
+    call = Call(peer, header, request)
+    if (answer := ANSWERS.get(key)) is not None:
+        _reply(core, peer, header, answer(core, call))
+        return None
+    return _answer_slowly(core, call, SLOW_ANSWERS[key])
+
+
+async def _answer_slowly(core: Core, call: Call[Any], answer: SlowAnswer) -> None:
+    _reply(core, call.peer, call.header, await answer(core, call))
+
+
+def _reply(core: Core, peer: Peer, header: RequestHeader, message: Message) -> None:
+    parts = encode_response(message, header.api_key, header.api_version, header.correlation_id)
+    peer.outbox.push(Reply(parts))
+    core.turn.flush(peer.outbox.flush)
+
+
+def _api_versions(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
+    if is_served(header.api_key, header.api_version):
+        request = cast(ApiVersionsRequest, decode_request(frame, header))
+        if request.client_software_name:
+            peer.software_name = request.client_software_name
+            peer.software_version = request.client_software_version
+    response, version = api_versions_response(header.api_version, vendor=peer.is_ours)
+    parts = encode_response(response, header.api_key, version, header.correlation_id)
+    peer.outbox.push(Reply(parts))
+    core.turn.flush(peer.outbox.flush)

@@ -1,0 +1,243 @@
+"""The broker: opens the data directory, listens, serves, drains, closes.
+
+    run()  open manager -> bind -> serving ... drain() -> stop accepting
+                                                       -> stop reading, answer what is in flight
+                                                       -> (deadline) cut the rest
+                                                       -> sync and close the manager
+    tasks: accept | one per connection | deadlines | turn | watchdog | housekeeping | (signals)
+           and, when needed, a drain of a slow reader or a read in a lane
+
+With `handle_signals` the first SIGTERM or SIGINT drains, the second cuts the connections off; the
+manager is closed in every case.  Without it nothing is done about signals: for tests and for
+brokers inside other programs.
+"""
+
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import structlog
+import trio
+
+from segbroker.protocol.kernel import KERNEL_IS_NATIVE
+from segbroker.segments.errors import StorageError
+from segbroker.segments.manager import DiskManager
+
+from .config import BrokerConfig, join_address
+from .connection import Connection, HalfRequests, Shelf
+from .core import Core, now_ms
+from .deadlines import Deadlines
+from .ingest import Ingest
+from .lanes import Lanes
+from .listener import accept_all, bind
+from .pool import BufferPool
+from .producer_ids import ProducerIds
+from .topics import Topics
+from .turn import Turn
+from .watchdog import watch
+
+log = structlog.get_logger()
+
+
+class Broker:
+    """One broker. `await run()` in a nursery; `address` once it has started; `drain()` to end."""
+
+    def __init__(self, config: BrokerConfig, *, manager: DiskManager | None = None) -> None:
+        """`manager`: one to serve instead of that of `config.data` (tests: in memory); it is
+        opened and closed here."""
+        self.config = config
+        self._manager = manager
+        self._address: tuple[str, int] | None = None
+        self._connections: set[Connection] = set()
+        self._draining = trio.Event()
+        self._core: Core | None = None
+        self._shelf = Shelf(config.frame_bytes_max)
+        self._half = HalfRequests(config.request_bytes_max)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """host and port that are listened on; known once `run` has started."""
+        assert self._address is not None, "the broker has not started"
+        return self._address
+
+    @property
+    def core(self) -> Core:
+        """The parts that requests work with: for tests and statistics."""
+        assert self._core is not None, "the broker has not started"
+        return self._core
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self._connections)
+
+    def drain(self) -> None:
+        """Begin to end: `run` returns when what is in flight is answered. May be called again."""
+        self._draining.set()
+
+    async def run(
+        self,
+        *,
+        handle_signals: bool = False,
+        task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until drained. `task_status` gets the address when connections are accepted.
+
+        Raises:
+            StorageError: the data directory cannot be opened or closed.
+            OSError: the address cannot be bound.
+        """
+        lanes = Lanes(self.config.lanes)
+        manager = self._manager or DiskManager(
+            self.config.data,
+            call_soon=trio.lowlevel.current_trio_token().run_sync_soon,
+            flushers=self.config.flushers,
+            open_files_max=self.config.open_files_max,
+            now_ms=now_ms(),
+        )
+        await lanes.run(manager.open)
+        try:
+            listener = await bind(self.config.listen)
+            try:
+                await self._serve(listener, manager, lanes, handle_signals, task_status)
+            finally:
+                listener.close()
+        finally:
+            with trio.CancelScope(shield=True):
+                await lanes.run(manager.close)
+            log.info("broker_stopped")
+
+    async def _serve(
+        self,
+        listener: socket.socket,
+        manager: DiskManager,
+        lanes: Lanes,
+        handle_signals: bool,
+        task_status: trio.TaskStatus[tuple[str, int]],
+    ) -> None:
+        config = self.config
+        turn = Turn()
+        ingest = Ingest(config.ingest_bytes_max)
+        async with trio.open_nursery() as services:
+            self._core = core = Core(
+                config=config,
+                topics=Topics(manager, config, lanes, ingest, turn),
+                producer_ids=ProducerIds(manager, lanes),
+                lanes=lanes,
+                pool=BufferPool(config.fetch_buffer_bytes_max),
+                ingest=ingest,
+                turn=turn,
+                deadlines=Deadlines(turn.end),
+                spawn=partial(_spawn, services),
+                bound=listener.getsockname()[:2],
+                started_ms=now_ms(),
+            )
+            self._address = core.bound
+            services.start_soon(core.deadlines.run)
+            services.start_soon(turn.run)
+            services.start_soon(watch, config, self._connections)
+            services.start_soon(_keep_house, core)
+            async with trio.open_nursery() as serving:
+                if handle_signals:
+                    await services.start(self._obey_signals, serving.cancel_scope)
+                accepting = trio.CancelScope()
+                serving.start_soon(self._accept_until, accepting, listener, serving)
+                self._say_started(core)
+                task_status.started(core.bound)
+                await self._draining.wait()
+                accepting.cancel()
+                serving.cancel_scope.deadline = trio.current_time() + config.drain_timeout_ms / 1000
+                self._finish_requests(core)
+            # Every connection has ended by itself, or was cut off at the deadline.
+            services.cancel_scope.cancel()
+
+    def _say_started(self, core: Core) -> None:
+        log.info(
+            "broker_started",
+            address=join_address(*core.bound),
+            data=self.config.data,
+            topics=len(core.topics.all),
+            native_kernel=KERNEL_IS_NATIVE,
+        )
+        if not KERNEL_IS_NATIVE:
+            log.warning("kernel_missing", effect="the pure-Python twin serves; it is slower")
+
+    def _finish_requests(self, core: Core) -> None:
+        """Read no further request; long polls are answered with what there is."""
+        log.info("drain_began", connections=len(self._connections))
+        for connection in self._connections:
+            connection.drain()
+        for partition in core.topics.served.values():
+            for fetch in tuple(partition.fetches):
+                fetch.complete()
+        core.turn.end()
+
+    async def _obey_signals(
+        self,
+        serving: trio.CancelScope,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """The first signal drains, the second cuts off; a third finds Python's own handler."""
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            task_status.started()
+            async for number in signals:
+                log.info("signal_received", signal=signal.Signals(number).name)
+                if self._draining.is_set():
+                    serving.cancel()
+                    break
+                self.drain()
+
+    async def _accept_until(
+        self, ended: trio.CancelScope, listener: socket.socket, serving: trio.Nursery
+    ) -> None:
+        with ended:
+            await accept_all(listener, partial(self._accept, serving))
+        trio.lowlevel.notify_closing(listener)
+        listener.close()
+
+    def _accept(self, serving: trio.Nursery, sock: socket.socket, address: tuple[str, int]) -> None:
+        core = self.core
+        if self._draining.is_set() or len(self._connections) >= self.config.connections_max:
+            core.counters.connections_refused += 1
+            log.warning(
+                "connection_refused",
+                peer=f"{address[0]}:{address[1]}",
+                limit=self.config.connections_max,
+            )
+            sock.close()
+            return
+        connection = Connection(core, sock, address, shelf=self._shelf, half=self._half)
+        core.counters.connections += 1
+        self._connections.add(connection)
+        serving.start_soon(self._run_connection, connection)
+
+    async def _run_connection(self, connection: Connection) -> None:
+        log.debug("connection_opened", **connection.name())
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
+            log.debug("connection_closed", **connection.name())
+
+
+def _spawn(nursery: trio.Nursery, task: Callable[[], Awaitable[None]]) -> None:
+    nursery.start_soon(_guarded, task)
+
+
+async def _guarded(task: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await task()
+    except Exception:
+        log.exception("task_failed")
+
+
+async def _keep_house(core: Core) -> None:
+    """Roll by age, close what is idle: in a lane, again and again."""
+    while True:
+        await trio.sleep(core.config.housekeeping_interval_ms / 1000)
+        try:
+            await core.lanes.run(core.topics.manager.housekeeping, now_ms())
+        except StorageError as exc:
+            log.error("housekeeping_failed", error=str(exc))

@@ -1,0 +1,188 @@
+"""Topics as the loop sees them: what exists, what is served, and how either changes.
+
+    manager.topics        what exists: name -> TopicMeta, durable, changed only in a lane
+    _partitions           what is served: (name, index) -> Partition, opened on first use
+    _opening              partitions being opened in a lane; who comes second waits for the first
+
+Reading is a dictionary look-up on the loop.  Opening may scan files and creating syncs
+directories, so both go to a lane; administration is one at a time, which makes "create if it is
+not there" atomic however many clients ask for the same topic at once.
+
+Deleting first ends the service (waiters are answered, the name is closed to opening), then
+removes: nothing is appended to files that are being unlinked.
+"""
+
+import time
+from collections.abc import Mapping
+from uuid import UUID
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.errors import TopicExists, UnknownTopic
+from segbroker.segments.handler import DiskHandler
+from segbroker.segments.manager import DiskManager, TopicMeta
+from segbroker.segments.topic_config import TopicConfig
+
+from .config import BrokerConfig
+from .ingest import Ingest
+from .lanes import Lanes
+from .partition import Partition
+from .turn import Turn
+
+log = structlog.get_logger()
+
+
+class Topics:
+    """The topics of one broker."""
+
+    def __init__(
+        self, manager: DiskManager, config: BrokerConfig, lanes: Lanes, ingest: Ingest, turn: Turn
+    ) -> None:
+        self.manager = manager
+        self._config = config
+        self._lanes = lanes
+        self._ingest = ingest
+        self._turn = turn
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._opening: dict[tuple[str, int], trio.Event] = {}
+        self._deleting: set[str] = set()
+        self._administration = trio.Lock()
+
+    @property
+    def all(self) -> Mapping[str, TopicMeta]:
+        """Every topic by name."""
+        return self.manager.topics
+
+    @property
+    def served(self) -> Mapping[tuple[str, int], Partition]:
+        """The partitions opened so far."""
+        return self._partitions
+
+    def get(self, name: str) -> TopicMeta | None:
+        """The topic of this name, unless it is being deleted."""
+        return None if name in self._deleting else self.manager.topics.get(name)
+
+    def by_id(self, topic_id: UUID) -> TopicMeta | None:
+        """The topic with this id."""
+        for meta in self.manager.topics.values():
+            if meta.topic_id == topic_id:
+                return self.get(meta.name)
+        return None
+
+    def served_partition(self, name: str, index: int) -> Partition | None:
+        """The partition if it is open already: the hot path's look-up."""
+        return self._partitions.get((name, index))
+
+    def exists(self, name: str, index: int) -> bool:
+        """Whether there is such a partition."""
+        meta = self.get(name)
+        return meta is not None and 0 <= index < meta.partitions
+
+    def leader_epoch(self, meta: TopicMeta, index: int) -> int:
+        """The epoch that Metadata tells: the partition's if it is served, else the topic's."""
+        partition = self._partitions.get((meta.name, index))
+        return meta.epoch if partition is None else partition.handler.leader_epoch
+
+    async def open(self, name: str, index: int) -> Partition | None:
+        """The partition, opened in a lane if need be; None when there is none.
+
+        Raises:
+            StorageError: it exists and cannot be opened.
+        """
+        key = (name, index)
+        while True:
+            if partition := self._partitions.get(key):
+                return partition
+            if not self.exists(name, index):
+                return None
+            if (opening := self._opening.get(key)) is None:
+                return await self._open(key)
+            await opening.wait()
+
+    async def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> TopicMeta:
+        """Create a topic.
+
+        Raises:
+            TopicExists, InvalidTopicName, ValueError (a configuration), StorageError.
+        """
+        config = self.topic_config(overrides)
+        async with self._administration:
+            meta = await self._lanes.run(self._create, name, partitions, config)
+        log.info(
+            "topic_created",
+            topic=name,
+            partitions=partitions,
+            durability=config.durability.value,
+        )
+        return meta
+
+    async def auto_create(self, name: str) -> TopicMeta | None:
+        """The topic, created with defaults when there is none; None: it is being deleted.
+
+        Raises:
+            InvalidTopicName, StorageError.
+        """
+        try:
+            return self.get(name) or await self.create(name, self._config.partitions, {})
+        except TopicExists:  # another client was first
+            return self.get(name)
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic and everything in it. Raises UnknownTopic, StorageError."""
+        async with self._administration:
+            if self.get(name) is None:
+                raise UnknownTopic(name)
+            self._deleting.add(name)
+            try:
+                while busy := [e for key, e in self._opening.items() if key[0] == name]:
+                    await busy[0].wait()
+                self._stop_serving(name)
+                await self._lanes.run(self.manager.delete_topic, name)
+            finally:
+                self._deleting.discard(name)
+        log.info("topic_deleted", topic=name)
+
+    async def create_partitions(self, name: str, count: int) -> None:
+        """Let a topic grow to `count` partitions. Raises UnknownTopic, StorageError."""
+        async with self._administration:
+            await self._lanes.run(self.manager.create_partitions, name, count)
+        log.info("partitions_created", topic=name, partitions=count)
+
+    async def alter(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Replace the configuration of a topic. Raises UnknownTopic, ValueError, StorageError."""
+        async with self._administration:
+            await self._lanes.run(self.manager.alter_topic, name, dict(overrides))
+        log.info("topic_altered", topic=name, overrides=dict(overrides))
+
+    def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """The configuration of a new topic: `overrides` over the broker's own default."""
+        merged = dict(overrides)
+        if self._config.durability != "fsync":  # the default of TopicConfig itself
+            merged.setdefault("durability", self._config.durability)
+        return TopicConfig.parse(merged)
+
+    def _create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
+        return self.manager.create_topic(
+            name, partitions, config, now_ms=time.time_ns() // 1_000_000
+        )
+
+    async def _open(self, key: tuple[str, int]) -> Partition:
+        done = self._opening[key] = trio.Event()
+        try:
+            handler: DiskHandler = await self._lanes.run(self.manager.get_handler, *key)
+            partition = Partition(handler, ingest=self._ingest, turn=self._turn)
+            self._partitions[key] = partition
+            return partition
+        finally:
+            del self._opening[key]
+            done.set()
+
+    def _stop_serving(self, name: str) -> None:
+        for key in [key for key in self._partitions if key[0] == name]:
+            partition = self._partitions.pop(key)
+            partition.close(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} was deleted meanwhile"
+            )
+        self._turn.end()

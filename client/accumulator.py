@@ -1,0 +1,681 @@
+"""Records on their way: appended by the caller, taken as batches by the I/O side.
+
+    send() --> open batch of a partition --seal--> sealed batches, oldest first --take--> in flight
+                columns: values, keys, ...          encoded by one kernel call
+
+A batch is columns (lists), so that an append is a few list appends and encoding is one call for
+all of it.  Columns that nobody used (keys, headers, timestamps) do not exist.
+
+A batch is *sealed* when the next record does not fit `batch_bytes`, when it has lingered, when
+somebody waits for it, or at a flush.  The caller's thread seals and encodes what it filled;
+the I/O side what only time or a flush made ready.
+
+Records without a key stick to one partition until its batch is sealed, then another is drawn:
+few large batches instead of many small ones.  Records with a key go where murmur2 says.
+
+Memory: a batch *reserves* its bytes in steps before they are appended.  When the reservations
+reach `buffer_bytes`, `append` returns a Completion to wait for instead of a delivery; it is done
+when the buffer has drained to half, so that the waiter does not wake for every batch.
+
+Records of one batch that were given no timestamp share the time at which the batch was opened.
+
+Threads: the caller's thread appends, the I/O thread takes and releases.  The shell holds one lock
+around each of both; this module takes none.
+
+Invariant: sequences of a partition are numbered in the order of sealing, which is the order of
+sending; a batch keeps its records until it is acknowledged, so that a failure can hand them back.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from bisect import bisect_right
+from random import Random
+
+from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
+from segbroker.protocol.partitioner import partition_for_key
+from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
+
+from .completion import Completion, Waker
+from .errors import ClosedError, DeliveryFailed, SegbrokerError, Undelivered
+from .records import RecordMetadata
+from .settings import ProducerSettings
+
+# What a record takes beside key, value and headers; at most, for records below 2 MiB whose
+# timestamps lie within half an hour.
+RECORD_OVERHEAD = 16
+# A batch's first reservation; doubled as it fills.
+RESERVE_FIRST_BYTES = 16 << 10
+# Keys whose partition is remembered per topic: murmur2 in Python costs microseconds.
+KEYS_REMEMBERED = 10_000
+SEQUENCES = 1 << 31
+
+Headers = Sequence[tuple[str, bytes | None]]
+WakeBy = Callable[[int], object]
+
+
+class ProducerBatch:
+    """The records of one partition that travel together, and what became of them."""
+
+    __slots__ = (
+        "_wakers",
+        "attempts",
+        "base_offset",
+        "count",
+        "deadline_ms",
+        "done",
+        "encoded",
+        "error",
+        "halves",
+        "headers",
+        "is_sent",
+        "keys",
+        "log_append_time_ms",
+        "observed",
+        "opened_ms",
+        "queue",
+        "reserved",
+        "sequence",
+        "size",
+        "timestamp_ms",
+        "timestamps",
+        "urgent",
+        "values",
+    )
+
+    def __init__(self, queue: "PartitionQueue", opened_ms: int, wall_ms: int) -> None:
+        self.queue = queue
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] | None = None
+        self.headers: list[Headers | None] | None = None
+        self.timestamps: list[int] | None = None
+        self.timestamp_ms = wall_ms
+        self.size = HEADER_SIZE
+        self.reserved = 0
+        self.count = 0
+        self.opened_ms = opened_ms
+        self.deadline_ms = 0
+        self.urgent = False
+        self.sequence = -1
+        self.encoded: bytes | None = None
+        self.is_sent = False
+        self.attempts = 0
+        self.done = False
+        self.error: SegbrokerError | None = None
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self.halves: tuple[ProducerBatch, ProducerBatch] | None = None
+        # Indexes whose failure the caller has seen through its Delivery; made when one fails.
+        self.observed: set[int] | None = None
+        self._wakers: list[Waker] = []
+
+    def on_done(self, waker: Waker) -> None:
+        """As Completion.on_done."""
+        self._wakers.append(waker)
+        if self.done:
+            waker()
+
+    def hurry(self) -> None:
+        """Somebody waits for this batch: it lingers no longer."""
+        if not self.done and not self.urgent:
+            self.urgent = True
+            self.queue.wake_by(0)
+
+    def finish(self, base_offset: int, log_append_time_ms: int) -> None:
+        """Acknowledged: the records can go."""
+        assert not self.done, "a batch is answered once"
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.values = []
+        self.keys = self.headers = None
+        self.encoded = None
+        self._wake()
+
+    def fail(self, error: SegbrokerError) -> None:
+        """Given up.  The records stay, for DeliveryFailed."""
+        assert not self.done, "a batch is answered once"
+        self.error = error
+        self.observed = set()
+        self.encoded = None
+        self._wake()
+
+    def finish_by_halves(self) -> None:
+        """Both halves of a split batch are done: so is this one."""
+        self._wake()
+
+    def _wake(self) -> None:
+        self.done = True
+        wakers, self._wakers = self._wakers, []
+        for wake in wakers:
+            wake()
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """Where record `index` went; raises its error when it failed.  Only when done."""
+        assert self.done, "metadata() of a batch under way"
+        if self.halves is not None:
+            first, second = self.halves
+            if index < first.count:
+                return first.metadata(index)
+            return second.metadata(index - first.count)
+        if self.error is not None:
+            assert self.observed is not None
+            self.observed.add(index)
+            raise self.error
+        timestamp_ms = self.log_append_time_ms
+        if timestamp_ms < 0:
+            timestamp_ms = self.timestamp_ms if self.timestamps is None else self.timestamps[index]
+        offset = self.base_offset + index if self.base_offset >= 0 else -1
+        return RecordMetadata(self.queue.topic, self.queue.partition, offset, timestamp_ms)
+
+    def undelivered(self) -> list[Undelivered]:
+        """The records of a failed batch whose failure nobody has seen yet."""
+        assert self.error is not None and self.observed is not None
+        records = []
+        for index, value in enumerate(self.values):
+            if index in self.observed:
+                continue
+            headers = self.headers[index] if self.headers is not None else None
+            records.append(
+                Undelivered(
+                    self.queue.topic,
+                    self.queue.partition,
+                    None if self.keys is None else self.keys[index],
+                    value,
+                    tuple(headers or ()),
+                    self.timestamp_ms if self.timestamps is None else self.timestamps[index],
+                    self.error,
+                )
+            )
+        return records
+
+
+class PartitionQueue:
+    """The batches of one partition: one open, several sealed, several in flight."""
+
+    __slots__ = (
+        "backoff_until_ms",
+        "epoch",
+        "failures",
+        "in_flight",
+        "next_sequence",
+        "open",
+        "partition",
+        "producer_id",
+        "restart",
+        "sealed",
+        "topic",
+        "wake_by",
+    )
+
+    def __init__(self, topic: str, partition: int, wake_by: WakeBy) -> None:
+        self.wake_by = wake_by
+        self.topic = topic
+        self.partition = partition
+        self.open: ProducerBatch | None = None
+        self.sealed: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
+        self.next_sequence = 0
+        self.producer_id = -1
+        self.epoch = -1
+        # Failures since the last success: while there are any, one batch at a time.
+        self.failures = 0
+        # A batch was given up: begin the next epoch when all answers are in.
+        self.restart = False
+        self.backoff_until_ms = 0
+
+
+class TopicQueue:
+    """The partitions of one topic, as far as they were used."""
+
+    __slots__ = (
+        "error",
+        "known",
+        "name",
+        "partition_count",
+        "partitions",
+        "remembered",
+        "sticky",
+        "wake_by",
+    )
+
+    def __init__(self, name: str, wake_by: WakeBy) -> None:
+        self.name = name
+        self.wake_by = wake_by
+        self.partition_count = 0
+        self.partitions: dict[int, PartitionQueue] = {}
+        self.sticky: PartitionQueue | None = None
+        self.remembered: dict[bytes, PartitionQueue] = {}
+        self.error: SegbrokerError | None = None
+        self.known: Completion[None] = Completion()
+
+    def queue(self, partition: int) -> PartitionQueue:
+        queue = self.partitions.get(partition)
+        if queue is None:
+            queue = self.partitions[partition] = PartitionQueue(self.name, partition, self.wake_by)
+        return queue
+
+
+class Delivery(tuple[ProducerBatch, int]):
+    """A record on its way: (its batch, its index there).  The shells add how to wait."""
+
+    __slots__ = ()
+
+    @property
+    def done(self) -> bool:
+        """Whether it is decided: acknowledged or failed."""
+        return self[0].done
+
+
+class Accumulator:
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        random: Random,
+        *,
+        now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+        wake_by: WakeBy,
+        delivery: type[Delivery] = Delivery,
+    ) -> None:
+        """`wake_by(t)` tells the I/O side that it has to look at `t` (ms) at the latest."""
+        self.settings = settings
+        self.topics: dict[str, TopicQueue] = {}
+        # Queues that hold anything, for the I/O side; a dict for its order.
+        self.active: dict[PartitionQueue, None] = {}
+        self.failed: list[ProducerBatch] = []
+        self.reserved_bytes = 0
+        self.failed_bytes = 0
+        self.error: SegbrokerError | None = None
+        self.unfinished_count = 0
+        self.sealed_count = 0
+        self.flushing = False
+        self._open_sticky: dict[str, ProducerBatch] = {}
+        self._random = random
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._wake_by = wake_by
+        self._delivery = delivery
+        self._space: Completion[None] | None = None
+        self.wanted: Callable[[str], object] = _nothing
+
+    # The caller's side.
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Delivery | Completion[None]:
+        """Append one record, or say what to wait for before trying again.
+
+        Raises what makes the record impossible (types, a partition that does not exist), and
+        DeliveryFailed when undelivered records fill half the buffer.
+        """
+        batch = self._open_sticky.get(topic)
+        if (
+            batch is None
+            or key is not None
+            or partition is not None
+            or headers is not None
+            or timestamp_ms is not None
+            or type(value) is not bytes
+        ):
+            return self._append(topic, value, key, headers, partition, timestamp_ms)
+        size = batch.size + len(value) + RECORD_OVERHEAD
+        if size > batch.reserved:
+            return self._append(topic, value, key, headers, partition, timestamp_ms)
+        values = batch.values
+        index = len(values)
+        values.append(value)
+        batch.size = size
+        return self._delivery((batch, index))
+
+    def _append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Delivery | Completion[None]:
+        value = as_bytes("value", value)
+        key = as_bytes("key", key)
+        queue = self._queue_for(topic, key, partition)
+        if isinstance(queue, Completion):
+            return queue
+        more = (len(value) if value else 0) + (len(key) if key else 0) + RECORD_OVERHEAD
+        if headers is not None:
+            headers = check_headers(headers)
+            more += headers_size(headers)
+        batch = self._room(queue, more)
+        if isinstance(batch, Completion):
+            return batch
+        values = batch.values
+        index = len(values)
+        if key is not None or batch.keys is not None:
+            if batch.keys is None:
+                batch.keys = [None] * index
+            batch.keys.append(key)
+        if headers is not None or batch.headers is not None:
+            if batch.headers is None:
+                batch.headers = [None] * index
+            batch.headers.append(headers)
+        if timestamp_ms is not None or batch.timestamps is not None:
+            if batch.timestamps is None:
+                batch.timestamps = [batch.timestamp_ms] * index
+            batch.timestamps.append(batch.timestamp_ms if timestamp_ms is None else timestamp_ms)
+        values.append(value)
+        batch.size += more
+        if batch.keys is not None or batch.headers is not None or batch.timestamps is not None:
+            # The short way appends to `values` alone.
+            self._open_sticky.pop(topic, None)
+        return self._delivery((batch, index))
+
+    def append_some(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        start: int,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> tuple[ProducerBatch, int, int] | Completion[None]:
+        """Append values[start:] as far as one batch takes them: (batch, first index, count)."""
+        queue = self._queue_for(topic, None, partition)
+        if isinstance(queue, Completion):
+            return queue
+        first = values[start]
+        least = (len(first) if first else 0) + RECORD_OVERHEAD
+        batch = self._room(queue, least)
+        if isinstance(batch, Completion):
+            return batch
+        # As many as may fit by the size of the first; then exactly, where that was too many.
+        room = max(batch.reserved, self._reserve_up_to(batch)) - batch.size
+        taken = list(values[start : start + max(1, room // least)])
+        if not set(map(type, taken)) <= {bytes}:
+            taken = [as_bytes("value", value) for value in taken]
+        sizes = [len(value) if value else 0 for value in taken] if None in taken else None
+        total = sum(sizes or map(len, taken)) + RECORD_OVERHEAD * len(taken)  # type: ignore[arg-type]
+        if total > room:
+            ends = list(accumulate(sizes or map(len, taken), _with_overhead, initial=0))  # type: ignore[arg-type]
+            fits = max(1, bisect_right(ends, room) - 1)
+            del taken[fits:]
+            total = ends[fits]
+        index = len(batch.values)
+        count = len(taken)
+        if batch.keys is not None:
+            batch.keys += [None] * count
+        if batch.headers is not None:
+            batch.headers += [None] * count
+        if timestamp_ms is not None or batch.timestamps is not None:
+            if batch.timestamps is None:
+                batch.timestamps = [batch.timestamp_ms] * index
+            batch.timestamps += [
+                batch.timestamp_ms if timestamp_ms is None else timestamp_ms
+            ] * count
+        batch.values += taken
+        batch.size += total
+        return batch, index, count
+
+    def _queue_for(
+        self, topic: str, key: bytes | None, partition: int | None
+    ) -> PartitionQueue | Completion[None]:
+        if self.error is not None:
+            raise self.error
+        if self.failed_bytes * 2 > self.settings.buffer_bytes:
+            raise DeliveryFailed(self.take_undelivered())
+        state = self.topics.get(topic)
+        if state is None:
+            state = self._new_topic(topic)
+        if state.error is not None:
+            # Said once; the next record of the topic makes us look again.
+            error, state.error = state.error, None
+            self.wanted(topic)
+            raise error
+        if not state.partition_count:
+            return state.known
+        if partition is not None:
+            if not 0 <= partition < state.partition_count:
+                raise ValueError(
+                    f"partition {partition} of topic {topic!r} is outside"
+                    f" [0, {state.partition_count})"
+                )
+            return state.queue(partition)
+        if key is not None:
+            queue = state.remembered.get(key)
+            if queue is None:
+                queue = state.queue(partition_for_key(key, state.partition_count))
+                if len(state.remembered) >= KEYS_REMEMBERED:
+                    state.remembered.clear()
+                state.remembered[key] = queue
+            return queue
+        if state.sticky is None:
+            state.sticky = state.queue(self._random.randrange(state.partition_count))
+        return state.sticky
+
+    def _new_topic(self, topic: str) -> TopicQueue:
+        if not isinstance(topic, str):
+            raise TypeError(f"topic is a {type(topic).__name__}, not a str")
+        if not 0 < len(topic.encode()) <= TOPIC_NAME_SIZE_MAX + 49:
+            raise ValueError(f"topic name of {len(topic.encode())} bytes")
+        state = self.topics[topic] = TopicQueue(topic, self._wake_by)
+        self.wanted(topic)
+        return state
+
+    def _room(self, queue: PartitionQueue, more: int) -> ProducerBatch | Completion[None]:
+        """A batch of the queue with `more` bytes reserved and not used yet."""
+        batch = queue.open
+        if batch is not None and batch.size + more > max(
+            self.settings.batch_bytes, HEADER_SIZE + more
+        ):
+            self.seal(queue)
+            self._wake_by(0)
+            batch = None
+        if batch is not None and batch.values and batch.size + more > self.settings.batch_bytes:
+            self.seal(queue)
+            self._wake_by(0)
+            batch = None
+        if batch is not None and batch.size + more <= batch.reserved:
+            return batch
+        held = batch.reserved if batch is not None else 0
+        needed = (batch.size if batch is not None else HEADER_SIZE) + more
+        reserve = max(needed, min(self.settings.batch_bytes, held * 2 or RESERVE_FIRST_BYTES))
+        # One record larger than the whole buffer may pass alone; else nothing could ever send it.
+        if self.reserved_bytes and (
+            self.reserved_bytes + reserve - held > self.settings.buffer_bytes
+        ):
+            if self._space is None:
+                self._space = Completion()
+            self._wake_by(0)
+            return self._space
+        self.reserved_bytes += reserve - held
+        if batch is None:
+            batch = self._open(queue)
+        batch.reserved = reserve
+        return batch
+
+    def _reserve_up_to(self, batch: ProducerBatch) -> int:
+        """Reserve as much of a whole batch as the buffer has; the reservation then."""
+        free = self.settings.buffer_bytes - self.reserved_bytes
+        more = min(self.settings.batch_bytes - batch.reserved, free)
+        if more > 0:
+            batch.reserved += more
+            self.reserved_bytes += more
+        return batch.reserved
+
+    def _open(self, queue: PartitionQueue) -> ProducerBatch:
+        now_ms = self._now_ms()
+        batch = queue.open = ProducerBatch(queue, now_ms, self._wall_ms())
+        batch.deadline_ms = now_ms + self.settings.delivery_timeout_ms
+        self.active[queue] = None
+        self.unfinished_count += 1
+        state = self.topics[queue.topic]
+        if state.sticky is queue:
+            self._open_sticky[queue.topic] = batch
+        self._wake_by(now_ms + self.settings.linger_ms)
+        return batch
+
+    # Both sides.
+
+    def seal(self, queue: PartitionQueue) -> None:
+        """Close the open batch of a queue: numbered, encoded when the producer id is known."""
+        batch = queue.open
+        assert batch is not None and batch.values, "only a batch with records is sealed"
+        queue.open = None
+        batch.count = len(batch.values)
+        state = self.topics[queue.topic]
+        if state.sticky is queue:
+            state.sticky = None
+            self._open_sticky.pop(queue.topic, None)
+        # What was reserved and not used goes back.
+        self.reserved_bytes -= batch.reserved - batch.size
+        batch.reserved = batch.size
+        if self.settings.idempotent:
+            batch.sequence = queue.next_sequence
+            queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
+        queue.sealed.append(batch)
+        self.sealed_count += 1
+        if queue.producer_id >= 0 or not self.settings.idempotent:
+            self.encode(batch)
+
+    def encode(self, batch: ProducerBatch) -> bytes:
+        """The wire form of a sealed batch, made once per producer identity."""
+        if batch.encoded is None:
+            queue = batch.queue
+            batch.encoded = encode_batch(
+                batch.values,
+                timestamps_ms=batch.timestamp_ms if batch.timestamps is None else batch.timestamps,
+                keys=batch.keys,
+                headers=batch.headers,
+                codec=self.settings.codec,
+                producer_id=queue.producer_id,
+                producer_epoch=queue.epoch,
+                base_sequence=batch.sequence,
+            )
+        return batch.encoded
+
+    # The I/O side.
+
+    def topic_known(self, topic: str, partition_count: int, error: SegbrokerError | None) -> None:
+        """The cluster view says how many partitions a topic has, or why it has none."""
+        state = self.topics.get(topic)
+        if state is None:
+            return
+        if partition_count != state.partition_count and partition_count:
+            # Never fewer: keys of a moment ago must not change their order.
+            state.partition_count = max(partition_count, state.partition_count)
+            state.remembered.clear()
+        state.error = None if state.partition_count else error
+        if (state.partition_count or error is not None) and not state.known.done:
+            known, state.known = state.known, Completion()
+            known.resolve(None)
+
+    def seal_due(self, now_ms: int) -> None:
+        """Seal what has lingered, what somebody waits for, and all of it when memory is short."""
+        linger_ms = self.settings.linger_ms
+        hurry = self.flushing or self._space is not None
+        for queue in self.active:
+            batch = queue.open
+            if (
+                batch is not None
+                and batch.values
+                and (hurry or batch.urgent or now_ms >= batch.opened_ms + linger_ms)
+            ):
+                self.seal(queue)
+
+    def next_linger_ms(self) -> int | None:
+        linger_ms = self.settings.linger_ms
+        wake = None
+        for queue in self.active:
+            batch = queue.open
+            if batch is not None:
+                due = 0 if batch.urgent else batch.opened_ms + linger_ms
+                if wake is None or due < wake:
+                    wake = due
+        return wake
+
+    def finished(self, batch: ProducerBatch) -> None:
+        """A batch is done with: acknowledged, failed or split.  Its memory is free, unless the
+        records have to be handed back; then it is when they have been."""
+        self.unfinished_count -= 1
+        queue = batch.queue
+        if queue.open is None and not queue.sealed and not queue.in_flight:
+            self.active.pop(queue, None)
+        if batch.error is not None:
+            self.failed.append(batch)
+            self.failed_bytes += batch.reserved
+        self.reserved_bytes -= batch.reserved
+        assert self.reserved_bytes >= 0, f"released more than reserved: {self.reserved_bytes}"
+        if self.reserved_bytes * 2 <= self.settings.buffer_bytes:
+            self.wake_senders()
+
+    def wake_senders(self) -> None:
+        if self._space is not None:
+            space, self._space = self._space, None
+            space.resolve(None)
+
+    def take_undelivered(self) -> list[Undelivered]:
+        """All records that failed and whose failure nobody has seen; afterwards it is seen."""
+        failed, self.failed = self.failed, []
+        self.failed_bytes = 0
+        return [record for batch in failed for record in batch.undelivered()]
+
+    def break_off(self, error: SegbrokerError) -> None:
+        """Nothing more will be sent: everything unfinished fails with `error`."""
+        self.error = error if isinstance(error, ClosedError) else self.error or error
+        for queue in list(self.active):
+            batches = [*queue.in_flight, *queue.sealed]
+            if queue.open is not None:
+                if queue.open.values:
+                    queue.open.count = len(queue.open.values)
+                    batches.append(queue.open)
+                else:
+                    self.unfinished_count -= 1
+                    self.reserved_bytes -= queue.open.reserved
+            queue.in_flight, queue.open = [], None
+            queue.sealed.clear()
+            for batch in batches:
+                if not batch.done:
+                    batch.fail(error)
+                    self.finished(batch)
+            self.active.pop(queue, None)
+        self._open_sticky.clear()
+        for state in self.topics.values():
+            if not state.known.done:
+                state.known.resolve(None)
+        self.wake_senders()
+
+
+def as_bytes(what: str, value: object) -> bytes | None:
+    """Keys and values are bytes or None; other buffers are copied, as the caller may change them."""
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"{what} is a {type(value).__name__}, not bytes or None; encode it first")
+
+
+def check_headers(headers: Headers) -> Headers:
+    pairs = list(headers.items()) if isinstance(headers, dict) else list(headers)
+    for pair in pairs:
+        name, value = pair
+        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
+            raise TypeError(f"header {pair!r} is not a (str, bytes or None)")
+    return pairs
+
+
+def headers_size(headers: Headers) -> int:
+    return sum(len(name) * 4 + len(value or b"") + 10 for name, value in headers)
+
+
+def _with_overhead(total: int, size: int) -> int:
+    return total + size + RECORD_OVERHEAD
+
+
+def _nothing(topic: str) -> None:
+    """Before a producer is attached nobody wants to know which topics are used."""

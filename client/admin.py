@@ -1,0 +1,130 @@
+"""The blocking admin client: topics, their configuration, offsets.
+
+    with Admin("127.0.0.1:9092") as admin:
+        admin.create_topic("orders", partitions=4, config={"durability": "fsync"})
+        admin.describe_topic("orders").config["durability"].value
+
+Each method raises the broker's error (see errors), with the broker's own words where it has some,
+and TimedOut or BrokerUnreachable after `api_timeout_ms`.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from . import administration
+from .administration import ClusterDescription, TopicDescription
+from .engine import Engine
+from .records import OffsetAndTimestamp, TopicPartition
+from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
+from .thread_driver import ThreadDriver
+
+
+class Admin:
+    """See the module.  All times in milliseconds."""
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
+        *,
+        client_id: str = "segbroker-python",
+        request_timeout_ms: int = 30_000,
+        connect_timeout_ms: int = 10_000,
+        api_timeout_ms: int = 60_000,
+    ) -> None:
+        """An admin client; nothing is opened before its `with` block.
+
+        bootstrap: "host:port,...", brokers to begin with.
+        request_timeout_ms: an unanswered request ends its connection.
+        connect_timeout_ms: how long entering the block waits for a broker.
+        api_timeout_ms: how long one call may take, retries included.
+        """
+        self._driver = ThreadDriver()
+        settings = ClientSettings(
+            bootstrap=parse_bootstrap(bootstrap),
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            connect_timeout_ms=connect_timeout_ms,
+            api_timeout_ms=api_timeout_ms,
+        )
+        self._engine = Engine(settings, Random())
+
+    def __enter__(self) -> Self:
+        """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
+        self._driver.start(self._engine)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._driver.stop()
+
+    def close(self) -> None:
+        """End.  Again: nothing."""
+        self._driver.stop()
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        config: Mapping[str, str] | None = None,
+        replication_factor: int = -1,
+        validate_only: bool = False,
+    ) -> None:
+        """Create a topic.  -1 partitions: as many as the broker's default.
+
+        Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig ...
+        """
+        self._driver.call(
+            administration.create_topic(
+                self._engine,
+                name,
+                partitions=partitions,
+                config=config or {},
+                replication_factor=replication_factor,
+                validate_only=validate_only,
+            )
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records.  Raises UnknownTopicOrPartition."""
+        self._driver.call(administration.delete_topic(self._engine, name))
+
+    def create_partitions(self, name: str, count: int) -> None:
+        """Let a topic have `count` partitions; never fewer than now (InvalidPartitions)."""
+        self._driver.call(administration.create_partitions(self._engine, name, count))
+
+    def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Set keys of a topic's configuration; None puts one back to its default."""
+        self._driver.call(administration.alter_topic_config(self._engine, name, changes))
+
+    def list_topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics, sorted."""
+        return self._driver.call(administration.list_topics(self._engine, internal=internal))
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Partitions, leaders and the whole configuration.  Raises UnknownTopicOrPartition."""
+        return self._driver.call(administration.describe_topic(self._engine, name))
+
+    def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+        """Delete the records before an offset (-1: all that can be read); the new log starts."""
+        return self._driver.call(administration.delete_records(self._engine, offsets))
+
+    def offsets(
+        self, topic: str, at: str | int | datetime = "end"
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Of each partition the "start", the "end", or the first record at a time (ms, datetime).
+
+        A time later than every record gives offset -1.
+        """
+        return self._driver.call(administration.offsets(self._engine, topic, at))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """The brokers and which of them is the controller."""
+        return self._driver.call(administration.describe_cluster(self._engine))

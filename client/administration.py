@@ -1,0 +1,364 @@
+"""What an admin client asks, as calls (see engine): written once, run by both shells.
+
+Requests that change something go to the controller.  They are retried only for answers that say
+that nothing was done (no controller yet, not the controller, too early); when a connection breaks
+after the request was sent the caller hears of it, as "already exists" would be a false answer.
+Reads are retried until the deadline.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+    IncrementalAlterConfigsResponse,
+)
+from segbroker.protocol.messages_core import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from segbroker.protocol.schema import Message
+
+from .backoff import Backoff
+from .engine import ANY, CONTROLLER, Ask, AskAll, Call, Engine, Pause, Refresh
+from .errors import (
+    BrokerError,
+    SegbrokerError,
+    UnknownTopicOrPartition,
+    broker_error,
+)
+from .fetching import to_ms
+from .lookups import END_TIME, START_TIME, look_up, topics_known
+from .records import OffsetAndTimestamp, TopicPartition
+
+TOPIC_RESOURCE = 2
+SET, DELETE = 0, 1
+# Where a config value comes from: set for the topic itself.
+SOURCE_TOPIC = 1
+# How often a change is tried while the broker says "not now".
+CHANGE_TIMEOUT_MS = 30_000
+
+
+class ConfigEntry(NamedTuple):
+    """One setting of a topic.  `is_default`: not set for this topic."""
+
+    value: str | None
+    is_default: bool
+    documentation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    partitions: tuple[PartitionDescription, ...]
+    config: Mapping[str, ConfigEntry]
+
+
+class BrokerAddress(NamedTuple):
+    broker_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """`controller` is the broker that topics are created at."""
+
+    cluster_id: str | None
+    controller: int
+    brokers: tuple[BrokerAddress, ...]
+
+
+def create_topic(
+    engine: Engine,
+    name: str,
+    *,
+    partitions: int,
+    config: Mapping[str, str],
+    replication_factor: int,
+    validate_only: bool,
+) -> Call[None]:
+    request = CreateTopicsRequest(
+        topics=[
+            CreateTopicsRequestTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replication_factor,
+                assignments=[],
+                configs=[
+                    CreateTopicsRequestConfig(name=key, value=value)
+                    for key, value in config.items()
+                ],
+            )
+        ],
+        timeout_ms=CHANGE_TIMEOUT_MS,
+        validate_only=validate_only,
+    )
+
+    def check(reply: Message) -> None:
+        assert isinstance(reply, CreateTopicsResponse)
+        for row in reply.topics:
+            _raise(row.error_code, f"create topic {name!r}", row.error_message)
+
+    yield from _change(engine, request, check)
+
+
+def delete_topic(engine: Engine, name: str) -> Call[None]:
+    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=CHANGE_TIMEOUT_MS)
+
+    def check(reply: Message) -> None:
+        assert isinstance(reply, DeleteTopicsResponse)
+        for row in reply.responses:
+            _raise(row.error_code, f"delete topic {name!r}", row.error_message)
+
+    yield from _change(engine, request, check)
+    engine.cluster.forget([name])
+
+
+def create_partitions(engine: Engine, name: str, count: int) -> Call[None]:
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsRequestTopic(name=name, count=count, assignments=None)],
+        timeout_ms=CHANGE_TIMEOUT_MS,
+        validate_only=False,
+    )
+
+    def check(reply: Message) -> None:
+        assert isinstance(reply, CreatePartitionsResponse)
+        for row in reply.results:
+            _raise(row.error_code, f"topic {name!r} to {count} partitions", row.error_message)
+
+    yield from _change(engine, request, check)
+
+
+def alter_topic_config(engine: Engine, name: str, changes: Mapping[str, str | None]) -> Call[None]:
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsRequestResource(
+                resource_type=TOPIC_RESOURCE,
+                resource_name=name,
+                configs=[
+                    IncrementalAlterConfigsRequestConfig(
+                        name=key, config_operation=DELETE if value is None else SET, value=value
+                    )
+                    for key, value in changes.items()
+                ],
+            )
+        ],
+        validate_only=False,
+    )
+
+    def check(reply: Message) -> None:
+        assert isinstance(reply, IncrementalAlterConfigsResponse)
+        for row in reply.responses:
+            _raise(row.error_code, f"config of topic {name!r}", row.error_message)
+
+    yield from _change(engine, request, check)
+
+
+def list_topics(engine: Engine, *, internal: bool) -> Call[list[str]]:
+    reply = yield from _read(engine, Ask(MetadataRequest(topics=None), to=ANY))
+    assert isinstance(reply, MetadataResponse)
+    return sorted(
+        topic.name or ""
+        for topic in reply.topics
+        if topic.error_code == ErrorCode.NONE and (internal or not topic.is_internal)
+    )
+
+
+def describe_topic(engine: Engine, name: str) -> Call[TopicDescription]:
+    topic = yield from _topic_metadata(engine, name)
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsRequestResource(
+                resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+            )
+        ],
+        include_documentation=True,
+    )
+    reply = yield from _read(engine, Ask(request, to=ANY))
+    assert isinstance(reply, DescribeConfigsResponse)
+    config: dict[str, ConfigEntry] = {}
+    for resource in reply.results:
+        _raise(resource.error_code, f"config of topic {name!r}", resource.error_message)
+        for entry in resource.configs:
+            config[entry.name] = ConfigEntry(
+                entry.value, entry.config_source != SOURCE_TOPIC, entry.documentation
+            )
+    return TopicDescription(
+        name,
+        tuple(
+            PartitionDescription(
+                row.partition_index, row.leader_id, row.leader_epoch, tuple(row.replica_nodes)
+            )
+            for row in sorted(topic.partitions, key=lambda row: row.partition_index)
+        ),
+        config,
+    )
+
+
+def _topic_metadata(engine: Engine, name: str) -> Call[MetadataResponseTopic]:
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False
+    )
+    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+    while True:
+        reply = yield from _read(engine, Ask(request, to=ANY))
+        assert isinstance(reply, MetadataResponse)
+        topic = reply.topics[0]
+        try:
+            _raise(topic.error_code, f"topic {name!r}", None)
+            return topic
+        except BrokerError as exc:
+            if not exc.retryable or isinstance(exc, UnknownTopicOrPartition):
+                raise
+        yield Pause(backoff.next_delay_ms())
+
+
+def delete_records(
+    engine: Engine, offsets: Mapping[tuple[str, int], int]
+) -> Call[dict[TopicPartition, int]]:
+    wanted = {TopicPartition(*tp): offset for tp, offset in offsets.items()}
+    yield from topics_known(engine, {tp.topic for tp in wanted})
+    by_leader: dict[int, dict[str, list[DeleteRecordsRequestPartition]]] = {}
+    for tp, offset in wanted.items():
+        leader = engine.cluster.leader(*tp)
+        if leader is None:
+            raise UnknownTopicOrPartition(f"{tp.topic}-{tp.partition} has no leader")
+        by_leader.setdefault(leader, {}).setdefault(tp.topic, []).append(
+            DeleteRecordsRequestPartition(partition_index=tp.partition, offset=offset)
+        )
+    replies = yield AskAll(
+        [
+            Ask(
+                DeleteRecordsRequest(
+                    topics=[
+                        DeleteRecordsRequestTopic(name=name, partitions=partitions)
+                        for name, partitions in topics.items()
+                    ],
+                    timeout_ms=CHANGE_TIMEOUT_MS,
+                ),
+                to=leader,
+            )
+            for leader, topics in by_leader.items()
+        ]
+    )
+    starts: dict[TopicPartition, int] = {}
+    for reply in replies:
+        if isinstance(reply, SegbrokerError):
+            raise reply
+        assert isinstance(reply, DeleteRecordsResponse)
+        for topic in reply.topics:
+            for row in topic.partitions:
+                tp = TopicPartition(topic.name, row.partition_index)
+                where = f"delete records of {tp.topic}-{tp.partition} before {wanted[tp]}"
+                _raise(row.error_code, where, None)
+                starts[tp] = row.low_watermark
+    return starts
+
+
+def offsets(
+    engine: Engine, topic: str, at: str | int | datetime
+) -> Call[dict[TopicPartition, OffsetAndTimestamp]]:
+    """Of every partition of a topic: the start, the end, or the first record at a time (ms).
+
+    A time later than every record gives offset -1.
+    """
+    match at:
+        case "start":
+            time = START_TIME
+        case "end":
+            time = END_TIME
+        case datetime():
+            time = to_ms(at)
+        case int() if at >= 0:
+            time = at
+        case _:
+            raise ValueError(f"at={at!r} is not 'start', 'end', a time in ms or a datetime")
+    yield from topics_known(engine, [topic])
+    count = engine.cluster.topics[topic].partition_count
+    wanted = {TopicPartition(topic, partition): time for partition in range(count)}
+    found = yield from look_up(engine, wanted, isolation_level=0)
+    return {tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms) for tp in wanted}
+
+
+def describe_cluster(engine: Engine) -> Call[ClusterDescription]:
+    reply = yield from _read(engine, Ask(MetadataRequest(topics=[]), to=ANY))
+    assert isinstance(reply, MetadataResponse)
+    return ClusterDescription(
+        reply.cluster_id,
+        reply.controller_id,
+        tuple(BrokerAddress(row.node_id, row.host, row.port) for row in reply.brokers),
+    )
+
+
+def _change(engine: Engine, request: Message, check: Callable[[Message], None]) -> Call[None]:
+    """Ask the controller; again only when it says that it did nothing."""
+    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+    while True:
+        reply = yield Ask(request, to=CONTROLLER)
+        try:
+            check(reply)
+            return
+        except BrokerError as exc:
+            if exc.code not in NOT_DONE:
+                raise
+        yield Pause(backoff.next_delay_ms())
+        yield Refresh()
+
+
+NOT_DONE = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+
+def _read(engine: Engine, ask: Ask) -> Call[Message]:
+    """Ask until an answer comes, whatever it says."""
+    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+    while True:
+        try:
+            reply: Message = yield ask
+            return reply
+        except SegbrokerError as exc:
+            if not exc.retryable:
+                raise
+        yield Pause(backoff.next_delay_ms())
+
+
+def _raise(code: int, about: str, message: str | None) -> None:
+    if code != ErrorCode.NONE:
+        raise broker_error(code, about, message)

@@ -1,0 +1,290 @@
+"""The async producer, for trio and asyncio: the same core as Producer, with `await`.
+
+    async with AsyncProducer("127.0.0.1:9092") as producer:
+        delivery = await producer.send("orders", b"...", key=b"customer-7")
+        metadata = await delivery
+
+`send` waits only while the buffer is full; a program that sends in a loop gives way to others
+once per batch.  Leaving the block delivers everything or raises DeliveryFailed, as with Producer.
+Cancelling ends at once; what stays undelivered is said in a note on the exception.
+
+No task of it outlives the block.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.lowlevel
+
+from .accumulator import Accumulator, Delivery, Headers, ProducerBatch
+from .async_driver import AsyncDriver, wait_done
+from .clock import now_ms, wall_ms
+from .completion import Completion
+from .engine import Engine
+from .errors import BusyError, DeliveryFailed, Undelivered
+from .lookups import topics_known
+from .producer import GRACE_MS
+from .producing import Producing
+from .records import RecordMetadata
+from .settings import (
+    DEFAULT_BOOTSTRAP,
+    KIB,
+    MIB,
+    Acks,
+    ClientSettings,
+    Compression,
+    ProducerSettings,
+    parse_acks,
+    parse_bootstrap,
+    parse_codec,
+)
+
+
+class AsyncDelivery(Delivery):
+    """A record on its way; `await` it for its RecordMetadata, or the error that it met."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, RecordMetadata]:
+        batch, index = self
+        batch.hurry()
+        yield from wait_done(batch).__await__()
+        return batch.metadata(index)
+
+
+class AsyncDeliveries(Sequence[AsyncDelivery]):
+    """The records of one send_many; `await` it for the list of their RecordMetadata."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(self, spans: list[tuple[ProducerBatch, int, int]]) -> None:
+        self._spans = spans
+
+    def __len__(self) -> int:
+        return sum(count for _, _, count in self._spans)
+
+    def __getitem__(self, index: int) -> AsyncDelivery:  # type: ignore[override]  # no slices
+        position = index + len(self) if index < 0 else index
+        for batch, first, count in self._spans:
+            if 0 <= position < count:
+                return AsyncDelivery((batch, first + position))
+            position -= count
+        raise IndexError(f"delivery {index} of {len(self)}")
+
+    @property
+    def done(self) -> bool:
+        return all(batch.done for batch, _, _ in self._spans)
+
+    def __await__(self) -> Generator[Any, Any, list[RecordMetadata]]:
+        for batch, _, _ in self._spans:
+            batch.hurry()
+        for batch, _, _ in self._spans:
+            if not batch.done:
+                yield from wait_done(batch).__await__()
+        return [
+            batch.metadata(index)
+            for batch, first, count in self._spans
+            for index in range(first, first + count)
+        ]
+
+
+class AsyncProducer:
+    """See the module.  All sizes in bytes, all times in milliseconds."""
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
+        *,
+        client_id: str = "segbroker-python",
+        acks: Acks = "all",
+        idempotent: bool | None = None,
+        compression: Compression = "none",
+        linger_ms: int = 5,
+        batch_bytes: int = 128 * KIB,
+        buffer_bytes: int = 32 * MIB,
+        delivery_timeout_ms: int = 120_000,
+        request_timeout_ms: int = 30_000,
+        connect_timeout_ms: int = 10_000,
+    ) -> None:
+        """As Producer."""
+        number = parse_acks(acks)
+        self._client = ClientSettings(
+            bootstrap=parse_bootstrap(bootstrap),
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            connect_timeout_ms=connect_timeout_ms,
+        )
+        self._settings = ProducerSettings(
+            acks=number,
+            idempotent=number == -1 if idempotent is None else idempotent,
+            codec=parse_codec(compression),
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            delivery_timeout_ms=delivery_timeout_ms,
+        )
+        self._driver = AsyncDriver()
+        random = Random()
+        self._accumulator = Accumulator(
+            self._settings,
+            random,
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+            wake_by=self._driver.wake_by,
+            delivery=AsyncDelivery,
+        )
+        engine = Engine(self._client, random, create_topics=True)
+        self._producing = Producing(engine, self._accumulator, random)
+        self._append = self._accumulator.append
+        self._sealed_seen = 0
+
+    async def __aenter__(self) -> Self:
+        """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
+        await self._driver.start(self._producing.engine)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is None:
+            await self.aclose()
+            return
+        if isinstance(exc, Exception):
+            with anyio.move_on_after(GRACE_MS / 1000):
+                await self._flush()
+        await self._end(exc)
+
+    async def aclose(self) -> None:
+        """Deliver everything and end; DeliveryFailed with what was not.  Again: nothing."""
+        try:
+            await self._flush()
+        except BaseException as exc:
+            await self._end(exc)
+            raise
+        await self._driver.stop()
+        undelivered = self._accumulator.take_undelivered()
+        if undelivered:
+            raise DeliveryFailed(undelivered)
+
+    async def _end(self, exc: BaseException) -> None:
+        """End because of `exc`, which goes on: say there what was not delivered."""
+        try:
+            await self._driver.stop(type(exc), exc, exc.__traceback__)
+        finally:
+            undelivered: list[Undelivered] = self._accumulator.take_undelivered()
+            if undelivered:
+                exc.add_note(str(DeliveryFailed(undelivered)))
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> AsyncDelivery:
+        """Send one record; as Producer.send."""
+        got = self._append(topic, value, key, headers, partition, timestamp_ms)
+        while type(got) is not AsyncDelivery:
+            assert isinstance(got, Completion)
+            await self._wait_for_room(got)
+            got = self._append(topic, value, key, headers, partition, timestamp_ms)
+        if self._accumulator.sealed_count != self._sealed_seen:
+            # A batch went: let the others run, and the batch be sent.
+            self._sealed_seen = self._accumulator.sealed_count
+            await anyio.lowlevel.checkpoint()
+        return got
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> AsyncDelivery:
+        """As `send`, but raises BusyError where that would wait."""
+        got = self._append(topic, value, key, headers, partition, timestamp_ms)
+        if isinstance(got, Completion):
+            raise BusyError(
+                f"{self._accumulator.reserved_bytes} bytes are under way, or topic {topic!r} is"
+                " not known yet"
+            )
+        assert type(got) is AsyncDelivery
+        return got
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[bytes | None],
+        *,
+        keys: Iterable[bytes | None] | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> AsyncDeliveries:
+        """Send many records at a fraction of the cost of as many `send`; as Producer.send_many."""
+        values = values if isinstance(values, Sequence) else list(values)
+        spans: list[tuple[ProducerBatch, int, int]] = []
+        if keys is not None or headers is not None:
+            keys = [None] * len(values) if keys is None else list(keys)
+            if len(keys) != len(values):
+                raise ValueError(f"{len(keys)} keys for {len(values)} values")
+            for value, key in zip(values, keys, strict=True):
+                batch, index = await self.send(
+                    topic,
+                    value,
+                    key=key,
+                    headers=headers,
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                )
+                spans.append((batch, index, 1))
+            return AsyncDeliveries(spans)
+        start = 0
+        while start < len(values):
+            got = self._accumulator.append_some(topic, values, start, partition, timestamp_ms)
+            if isinstance(got, Completion):
+                await self._wait_for_room(got)
+            else:
+                spans.append(got)
+                start += got[2]
+                await anyio.lowlevel.checkpoint()
+        return AsyncDeliveries(spans)
+
+    async def flush(self) -> None:
+        """Wait until everything sent so far is acknowledged; DeliveryFailed with what was not."""
+        await self._flush()
+        undelivered = self._accumulator.take_undelivered()
+        if undelivered:
+            raise DeliveryFailed(undelivered)
+
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has; the broker may create it."""
+        engine = self._driver.engine
+        await self._driver.call(topics_known(engine, [topic]))
+        return engine.cluster.topics[topic].partition_count
+
+    async def _flush(self) -> None:
+        done = self._producing.flush()
+        self._driver.wake_by(0)
+        await wait_done(done)
+
+    async def _wait_for_room(self, room: Completion[None]) -> None:
+        self._driver.engine  # noqa: B018 - raises ClosedError outside the block
+        self._driver.wake_by(0)
+        limit_ms = max(self._client.api_timeout_ms, self._settings.delivery_timeout_ms)
+        with anyio.move_on_after(limit_ms / 1000):
+            await wait_done(room)
+            return
+        raise self._producing.engine.network.unreachable()

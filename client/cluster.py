@@ -1,0 +1,243 @@
+"""What Metadata said: brokers, the controller, and who leads which partition.
+
+    wanted topics --(due: never asked, aged, or somebody says it is wrong)--> MetadataRequest
+                  <-- reply: brokers, controller, topics with leaders, or an error per topic
+
+A view, not a truth: a leader may have moved since.  Who meets NOT_LEADER and the like says
+`invalidate()` and tries again after the next reply.  Asking is bounded by a back-off, so that a
+broker that answers nonsense is not asked in a tight loop.
+
+Invariant: at most one MetadataRequest is in flight.  A topic is asked for as long as it is wanted;
+of the cluster nothing else is kept.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+from .backoff import Backoff
+from .completion import Completion
+from .connection import Reply
+from .errors import SegbrokerError, UnknownTopicOrPartition, broker_error
+from .network import CONTROL, Network, Node
+from .settings import Address, ClientSettings
+
+# Looks at a topic that does not exist before that is believed.
+LOOKS_MAX = 4
+# Topics that one client may want at a time.
+TOPICS_COUNT_MAX = 10_000
+
+
+@dataclass(slots=True)
+class TopicView:
+    """One topic as last heard of."""
+
+    name: str
+    leaders: list[int] = field(default_factory=list)
+    leader_epochs: list[int] = field(default_factory=list)
+    error: SegbrokerError | None = None
+    # Looks at a topic that is not there, since it was last wanted.
+    looks: int = 0
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.leaders)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is something to work with: partitions, or an error that is final.
+
+        A topic that does not exist may be one created a moment ago: that is final only after a
+        few looks.  For ever would hide a typing mistake.
+        """
+        if self.leaders or self.error is None:
+            return bool(self.leaders)
+        return not self.error.retryable or (
+            isinstance(self.error, UnknownTopicOrPartition) and self.looks >= LOOKS_MAX
+        )
+
+
+class Cluster:
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        network: Network,
+        random: Random,
+        *,
+        create_topics: bool,
+    ) -> None:
+        """`create_topics`: let the broker create a wanted topic that does not exist."""
+        self.brokers: dict[int, Address] = {}
+        self.controller_id = -1
+        self.cluster_id: str | None = None
+        self.topics: dict[str, TopicView] = {}
+        self.on_update: list[Callable[[int], None]] = []
+        self.replies_count = 0
+        self.last_reply_ms = 0
+        self._settings = settings
+        self._network = network
+        self._create_topics = create_topics
+        self._backoff = Backoff(random, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        self._due_ms = 0
+        self._is_wrong = True
+        self._in_flight = False
+        self._waiting: list[Completion[None]] = []
+
+    # What others ask.
+
+    def want(self, topics: Iterable[str]) -> None:
+        """Keep these topics in view from now on."""
+        for name in topics:
+            if name not in self.topics:
+                if len(self.topics) >= TOPICS_COUNT_MAX:
+                    raise ValueError(f"a client works with at most {TOPICS_COUNT_MAX} topics")
+                self.topics[name] = TopicView(name)
+                self._is_wrong = True
+            elif self.topics[name].error is not None:
+                self.topics[name].looks = 0
+                self._is_wrong = True
+
+    def forget(self, topics: Iterable[str]) -> None:
+        for name in topics:
+            self.topics.pop(name, None)
+
+    def invalidate(self) -> None:
+        """Something here turned out wrong: ask again, after the back-off."""
+        self._is_wrong = True
+
+    def refreshed(self) -> Completion[None]:
+        """Ask; done when the next reply is in (failed: when asking failed)."""
+        self._is_wrong = True
+        done: Completion[None] = Completion()
+        self._waiting.append(done)
+        return done
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The broker that leads the partition; None when that is not known."""
+        view = self.topics.get(topic)
+        if view is None or not partition < len(view.leaders):
+            return None
+        leader = view.leaders[partition]
+        return leader if leader in self.brokers else None
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        view = self.topics.get(topic)
+        if view is None or not partition < len(view.leader_epochs):
+            return -1
+        return view.leader_epochs[partition]
+
+    def node(self, broker_id: int, lane: str = CONTROL) -> Node | None:
+        """The node of a broker, None when the broker is not known (any more)."""
+        address = self.brokers.get(broker_id)
+        return None if address is None else self._network.node((broker_id, lane), address)
+
+    # Time.
+
+    def step(self, now_ms: int) -> None:
+        if self._in_flight or not (self._is_wrong or self._aged(now_ms)) or now_ms < self._due_ms:
+            return
+        if self._network.closed:
+            return
+        self._in_flight = True
+        self._is_wrong = False
+        node = self._network.any_node(now_ms)
+        if node.connection is None and now_ms < node.retry_at_ms:
+            # Nobody can be tried yet: the request would only wait in that node.
+            self._in_flight = False
+            self._is_wrong = True
+            self._due_ms = node.retry_at_ms
+            return
+        names = list(self.topics)
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=self._create_topics,
+        )
+
+        def on_reply(reply: Reply, at_ms: int) -> None:
+            self._in_flight = False
+            if isinstance(reply, SegbrokerError):
+                self._is_wrong = True
+                self._due_ms = at_ms + self._backoff.next_delay_ms()
+                self._finish(reply)
+                return
+            assert isinstance(reply, MetadataResponse)
+            self._update(reply, names, at_ms)
+
+        self._network.request(
+            node,
+            request,
+            on_reply,
+            now_ms=now_ms,
+            deadline_ms=now_ms + self._settings.request_timeout_ms,
+        )
+
+    def next_wake_ms(self) -> int | None:
+        if self._in_flight:
+            return None
+        if self._is_wrong:
+            return self._due_ms
+        if not self.topics:
+            return None
+        return max(self._due_ms, self.last_reply_ms + self._settings.metadata_max_age_ms)
+
+    def _aged(self, now_ms: int) -> bool:
+        if not self.topics:
+            return False
+        return now_ms >= self.last_reply_ms + self._settings.metadata_max_age_ms
+
+    def _update(self, reply: MetadataResponse, asked: list[str], now_ms: int) -> None:
+        self.replies_count += 1
+        self.last_reply_ms = now_ms
+        self.controller_id = reply.controller_id
+        self.cluster_id = reply.cluster_id
+        self.brokers = {broker.node_id: (broker.host, broker.port) for broker in reply.brokers}
+        for broker_id, address in self.brokers.items():
+            self._network.adopt(broker_id, address)
+        answered = {topic.name: topic for topic in reply.topics}
+        unsettled = False
+        for name in asked:
+            view = self.topics.get(name)
+            row = answered.get(name)
+            if view is None or row is None:
+                continue
+            view.error = None
+            if row.error_code != ErrorCode.NONE:
+                view.error = broker_error(row.error_code, f"topic {name!r}")
+                view.looks += 1
+            # A topic that is being created has an error and no partitions yet; one that was
+            # known keeps its partitions until told otherwise.
+            if row.partitions:
+                count = 1 + max(partition.partition_index for partition in row.partitions)
+                view.leaders = [-1] * count
+                view.leader_epochs = [-1] * count
+                for partition in row.partitions:
+                    view.leaders[partition.partition_index] = partition.leader_id
+                    view.leader_epochs[partition.partition_index] = partition.leader_epoch
+            unsettled = unsettled or not view.is_settled or -1 in view.leaders
+        if unsettled:
+            self._is_wrong = True
+            self._due_ms = now_ms + self._backoff.next_delay_ms()
+        else:
+            self._backoff.reset()
+            # Never more often than the first back-off, however often it is called wrong.
+            self._due_ms = now_ms + self._settings.retry_backoff_ms
+        if not self.topics.keys() <= set(asked):
+            # Wanted while the request was under way: no reason to wait.
+            self._is_wrong = True
+            self._due_ms = now_ms
+        for notify in self.on_update:
+            notify(now_ms)
+        self._finish(None)
+
+    def _finish(self, error: SegbrokerError | None) -> None:
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            if error is None:
+                done.resolve(None)
+            else:
+                done.fail(error)

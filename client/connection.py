@@ -1,0 +1,292 @@
+"""One connection to one broker, without a socket: bytes in, replies out, bytes to send.
+
+    CONNECTING --connected()--> NEGOTIATING --ApiVersions reply--> READY
+         |                           |                               |
+         +------------ lost() -------+------------ lost() -----------+--> CLOSED
+
+The shell owns the socket.  It says `connected`, puts what it received into `get_buffer()` and
+says `received(n)`, sends what `outgoing` holds and says `sent(n)`, and says `lost(error)` when the
+socket ended.  Requests are encoded at once with the highest version both sides know.
+
+Replies come in request order (Kafka guarantees it), so what is in flight is a FIFO, and a
+correlation id that is not the oldest one's means that the peer or we have lost count: the
+connection is given up.  An acks=0 produce has no reply and takes no place in the FIFO.
+
+ApiVersions is asked first, with version 3 and our name.  A broker that does not know version 3
+answers error 35 in the version 0 layout; then version 0 is asked on the same connection.  A broker
+that closes instead is asked with version 0 on the next connection (see `Node`).
+
+Invariant: each request's `on_reply` is called exactly once, with the reply or the error.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from itertools import count
+
+from segbroker.protocol.api_keys import ApiKey, ApiVersionRange
+from segbroker.protocol.errors import ErrorCode, ProtocolError, RemoteProtocolError
+from segbroker.protocol.frames import FrameReader
+from segbroker.protocol.headers import decode_response, encode_request, parse_correlation_id
+from segbroker.protocol.limits import FRAME_SIZE_MAX
+from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
+from segbroker.protocol.schema import Message
+
+from .errors import ConnectionLost, PeerError, SegbrokerError, TimedOut, UnsupportedByBroker
+
+SOFTWARE_NAME = "segbroker-python"
+SOFTWARE_VERSION = "0.1.0"
+
+# Of each api, what this client can speak and means.  Metadata ends before topic ids (10), Produce
+# before topic ids (13) and implicit transactions (12).
+SPOKEN: dict[ApiKey, ApiVersionRange] = {
+    ApiKey.PRODUCE: ApiVersionRange(3, 9),
+    ApiKey.FETCH: ApiVersionRange(4, 12),
+    ApiKey.LIST_OFFSETS: ApiVersionRange(1, 7),
+    ApiKey.METADATA: ApiVersionRange(1, 9),
+    ApiKey.API_VERSIONS: ApiVersionRange(0, 3),
+    ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7),
+    ApiKey.DELETE_TOPICS: ApiVersionRange(1, 5),
+    ApiKey.DELETE_RECORDS: ApiVersionRange(0, 2),
+    ApiKey.INIT_PRODUCER_ID: ApiVersionRange(0, 4),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiVersionRange(2, 4),
+    ApiKey.DESCRIBE_CONFIGS: ApiVersionRange(1, 4),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1),
+    ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3),
+    ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1),
+}
+
+Reply = Message | SegbrokerError
+OnReply = Callable[[Reply, int], None]
+Buffer = bytes | bytearray | memoryview
+
+
+class State(Enum):
+    CONNECTING = "connecting"
+    NEGOTIATING = "negotiating"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+class InFlight:
+    """A request whose reply has not come."""
+
+    __slots__ = ("api_key", "api_version", "correlation_id", "deadline_ms", "on_reply")
+
+    def __init__(
+        self,
+        correlation_id: int,
+        api_key: int,
+        api_version: int,
+        deadline_ms: int,
+        on_reply: OnReply,
+    ) -> None:
+        self.correlation_id = correlation_id
+        self.api_key = api_key
+        self.api_version = api_version
+        self.deadline_ms = deadline_ms
+        self.on_reply = on_reply
+
+
+class Connection:
+    """See the module.  Times are milliseconds of one monotonic clock."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        deadline_ms: int,
+        ask_version: int = 3,
+    ) -> None:
+        """`deadline_ms` bounds connecting and negotiating; `ask_version` is ApiVersions' own."""
+        self.host = host
+        self.port = port
+        self.state = State.CONNECTING
+        self.error: SegbrokerError | None = None
+        self.was_connected = False
+        self.was_ready = False
+        # What the shell has to send, in order.  It may take several at once, then says `sent`.
+        self.outgoing: deque[Buffer] = deque()
+        self.in_flight: deque[InFlight] = deque()
+        self.setup_deadline_ms = deadline_ms
+        self.ask_version = ask_version
+        self.on_ready: Callable[[int], None] | None = None
+        self._client_id = client_id
+        self._correlation_ids = count(1)
+        self._reader = FrameReader(FRAME_SIZE_MAX)
+        self._versions: dict[int, ApiVersionRange] = {}
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.host}:{self.port} {self.state.value}>"
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state is State.READY
+
+    # What the shell says.
+
+    def connected(self) -> None:
+        """The socket is connected: negotiation begins."""
+        assert self.state is State.CONNECTING, self.state
+        self.state = State.NEGOTIATING
+        self.was_connected = True
+        self._ask_versions()
+
+    def get_buffer(self) -> memoryview:
+        """Where the shell's recv_into may write."""
+        return self._reader.get_buffer()
+
+    def received(self, size: int, now_ms: int) -> None:
+        """`size` bytes were written into the buffer.  0 is the end of the stream.
+
+        Raises nothing for the peer's faults: the connection then is CLOSED with `error` set.
+        """
+        if size == 0:
+            self.lost(ConnectionLost(f"{self.host}:{self.port} closed the connection"), now_ms)
+            return
+        try:
+            self._reader.buffer_updated(size)
+            while self.state is not State.CLOSED:
+                frame = self._reader.next_frame()
+                if frame is None:
+                    break
+                self._handle_reply(frame, now_ms)
+        except ProtocolError as exc:
+            error = PeerError(f"{self.host}:{self.port}: {exc}")
+            error.__cause__ = exc
+            self.lost(error, now_ms)
+
+    def sent(self, size: int) -> None:
+        """The first `size` bytes of `outgoing` are with the kernel."""
+        outgoing = self.outgoing
+        while size:
+            first = outgoing[0]
+            length = len(first)
+            if size < length:
+                outgoing[0] = memoryview(first)[size:]
+                return
+            size -= length
+            outgoing.popleft()
+
+    def lost(self, error: SegbrokerError, now_ms: int) -> None:
+        """The connection ended; everything in flight fails with `error`.  Again: nothing."""
+        if self.state is State.CLOSED:
+            return
+        self.state = State.CLOSED
+        self.error = error
+        self.outgoing.clear()
+        waiting, self.in_flight = self.in_flight, deque()
+        for request in waiting:
+            request.on_reply(error, now_ms)
+
+    # What the core asks.
+
+    def version_for(self, api_key: int) -> int | None:
+        """The version that both sides know, the highest; None when there is none."""
+        ours = SPOKEN.get(ApiKey(api_key))
+        theirs = self._versions.get(api_key)
+        if ours is None or theirs is None:
+            return None
+        version = min(ours.max, theirs.max)
+        return version if version >= max(ours.min, theirs.min) else None
+
+    def request(
+        self, message: Message, on_reply: OnReply, *, now_ms: int, deadline_ms: int
+    ) -> None:
+        """Queue a request; `on_reply(reply or error, now_ms)` is called once.
+
+        Raises UnsupportedByBroker when there is no version in common; nothing is queued then.
+        """
+        assert self.state is State.READY, self.state
+        version = self.version_for(message.message_key)
+        if version is None:
+            raise UnsupportedByBroker(
+                f"{self.host}:{self.port} has no version of {ApiKey(message.message_key).name}"
+                " that this client speaks"
+            )
+        self._send(message, version, on_reply, deadline_ms)
+
+    def send_unanswered(self, message: Message) -> None:
+        """Queue a request that the broker will not answer (produce with acks=0)."""
+        assert self.state is State.READY, self.state
+        version = self.version_for(message.message_key)
+        if version is None:
+            raise UnsupportedByBroker(f"{self.host}:{self.port} does not take this request")
+        parts = encode_request(message, version, next(self._correlation_ids), self._client_id)
+        self.outgoing.extend(parts)
+
+    def expire(self, now_ms: int) -> None:
+        """Give the connection up when a deadline has passed: of setting it up, or of a reply."""
+        if self.state is State.CLOSED:
+            return
+        if self.state is not State.READY and now_ms >= self.setup_deadline_ms:
+            what = "connect" if self.state is State.CONNECTING else "answer ApiVersions"
+            self.lost(TimedOut(f"{self.host}:{self.port} did not {what} in time"), now_ms)
+        elif any(request.deadline_ms <= now_ms for request in self.in_flight):
+            self.lost(TimedOut(f"{self.host}:{self.port} did not reply in time"), now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        if self.state is State.CLOSED:
+            return None
+        deadline = None if self.state is State.READY else self.setup_deadline_ms
+        for request in self.in_flight:
+            if deadline is None or request.deadline_ms < deadline:
+                deadline = request.deadline_ms
+        return deadline
+
+    # Inside.
+
+    def _send(self, message: Message, version: int, on_reply: OnReply, deadline_ms: int) -> None:
+        correlation_id = next(self._correlation_ids)
+        parts = encode_request(message, version, correlation_id, self._client_id)
+        self.outgoing.extend(parts)
+        self.in_flight.append(
+            InFlight(correlation_id, message.message_key, version, deadline_ms, on_reply)
+        )
+
+    def _handle_reply(self, frame: memoryview, now_ms: int) -> None:
+        if not self.in_flight:
+            raise RemoteProtocolError("a reply that was not asked for")
+        request = self.in_flight[0]
+        correlation_id = parse_correlation_id(frame)
+        if correlation_id != request.correlation_id:
+            raise RemoteProtocolError(
+                f"a reply to request {correlation_id}, expected {request.correlation_id}"
+            )
+        if self.state is State.NEGOTIATING:
+            self.in_flight.popleft()
+            self._handle_versions(frame, request.api_version, now_ms)
+            return
+        _, message = decode_response(frame, request.api_key, request.api_version)
+        self.in_flight.popleft()
+        request.on_reply(message, now_ms)
+
+    def _ask_versions(self) -> None:
+        message = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+        )
+        self._send(message, self.ask_version, _ignore, self.setup_deadline_ms)
+
+    def _handle_versions(self, frame: memoryview, asked: int, now_ms: int) -> None:
+        error_code = int.from_bytes(frame[4:6], "big", signed=True)
+        if error_code == ErrorCode.UNSUPPORTED_VERSION and asked > 0:
+            self.ask_version = 0
+            self._ask_versions()
+            return
+        _, reply = decode_response(frame, ApiKey.API_VERSIONS, asked)
+        assert isinstance(reply, ApiVersionsResponse)
+        if reply.error_code != ErrorCode.NONE:
+            raise RemoteProtocolError(f"ApiVersions answered error code {reply.error_code}")
+        self._versions = {
+            row.api_key: ApiVersionRange(row.min_version, row.max_version) for row in reply.api_keys
+        }
+        self.state = State.READY
+        self.was_ready = True
+        if self.on_ready is not None:
+            self.on_ready(now_ms)
+
+
+def _ignore(reply: Reply, now_ms: int) -> None:
+    """ApiVersions is read by the connection itself."""

@@ -1,0 +1,313 @@
+"""The core that every client has: network, cluster view, and calls that take several requests.
+
+    shell                                   core
+      step(now) ----------------------------> timers, retries, requests that became due
+      take_opening(), outgoing, take_closed() <--- what to connect, send, close
+      next_wake_ms() <------------------------ when to come back if nothing happens
+      connected / received / lost -----------> replies go to whoever asked
+
+A *call* is something a user waits for (create a topic, look up offsets).  It is written once, as a
+generator that yields what it needs and gets the answers sent in; the engine runs it, both
+shells only wait for its Completion:
+
+    def create(...) -> Call[TopicDescription]:
+        reply = yield Ask(CreateTopicsRequest(...), to=CONTROLLER)
+        ...
+
+    yield Ask(...)       the reply; raises SegbrokerError in the generator when there is none
+    yield AskAll([...])  all replies, in order; a failed one is its error
+    yield Pause(ms)      nothing but time
+    yield Refresh()      a new cluster view
+
+Every call has a deadline.  When it passes, the generator is closed where it stands and the
+Completion fails with TimedOut, naming the last thing that went wrong.
+
+Components (producer, consumer) hang into the engine with `step` and `next_wake_ms` of their own.
+Not thread-safe: one thread owns an engine.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+from segbroker.protocol.schema import Message
+
+from .backoff import Backoff
+from .cluster import Cluster
+from .completion import Completion
+from .connection import Reply
+from .errors import BrokerUnreachable, ClosedError, SegbrokerError, TimedOut
+from .network import Network, Node
+from .settings import ClientSettings
+
+T = TypeVar("T")
+
+ANY = "any"
+CONTROLLER = "controller"
+
+# Calls that one client may have under way at a time.
+CALLS_COUNT_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request to `to`: a broker id, the controller, or any broker.  Answered with the reply."""
+
+    message: Message
+    to: int | str = ANY
+
+
+@dataclass(frozen=True, slots=True)
+class AskAll:
+    """Several requests at once.  Answered with a list of replies or errors, in order."""
+
+    asks: Sequence[Ask]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """A new cluster view."""
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Done when the completion is; answered with its value."""
+
+    completion: Completion[Any]
+
+
+Need = Ask | AskAll | Pause | Refresh | Until
+Call = Generator[Need, Any, T]
+
+
+class Component(Protocol):
+    def step(self, now_ms: int) -> None: ...
+    def next_wake_ms(self) -> int | None: ...
+    def close(self, error: SegbrokerError) -> None: ...
+
+
+class _Running:
+    """One call under way."""
+
+    __slots__ = (
+        "completion",
+        "deadline_ms",
+        "generator",
+        "last_error",
+        "on_timeout",
+        "over",
+        "resume_ms",
+    )
+
+    def __init__(
+        self,
+        generator: Call[Any],
+        deadline_ms: int,
+        on_timeout: Callable[[], SegbrokerError] | None,
+    ) -> None:
+        self.generator = generator
+        self.deadline_ms = deadline_ms
+        self.on_timeout = on_timeout
+        self.completion: Completion[Any] = Completion()
+        self.resume_ms: int | None = None
+        self.last_error: SegbrokerError | None = None
+        self.over = False
+
+
+class Engine:
+    """See the module."""
+
+    def __init__(
+        self, settings: ClientSettings, random: Random, *, create_topics: bool = False
+    ) -> None:
+        self.settings = settings
+        self.random = random
+        self.network = Network(settings, random)
+        self.cluster = Cluster(settings, self.network, random, create_topics=create_topics)
+        self.components: list[Component] = []
+        self.closed = False
+        self._running: dict[_Running, None] = {}
+
+    # The shell's side.
+
+    def step(self, now_ms: int) -> None:
+        """Do everything that is due now."""
+        self.network.step(now_ms)
+        for running in list(self._running):
+            if now_ms >= running.deadline_ms:
+                self._time_out(running)
+            elif running.resume_ms is not None and now_ms >= running.resume_ms:
+                running.resume_ms = None
+                self._advance(running, None, now_ms)
+        for component in self.components:
+            component.step(now_ms)
+        self.cluster.step(now_ms)
+
+    def next_wake_ms(self) -> int | None:
+        """When `step` wants to be called again, if nothing else happens; None: never."""
+        wakes = [self.network.next_wake_ms(), self.cluster.next_wake_ms()]
+        wakes += [component.next_wake_ms() for component in self.components]
+        for running in self._running:
+            wakes.append(running.deadline_ms)
+            wakes.append(running.resume_ms)
+        return min((wake for wake in wakes if wake is not None), default=None)
+
+    def close(self, now_ms: int, error: SegbrokerError | None = None) -> None:
+        """End everything under way; nothing can be started afterwards.
+
+        `error` is what waiting callers get; ClosedError when the close was wanted.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        error = error or ClosedError("the client was closed")
+        for component in self.components:
+            component.close(error)
+        for running in list(self._running):
+            self._finish(running, error)
+        self.network.close(now_ms)
+
+    # Calls.
+
+    def call(
+        self,
+        generator: Call[T],
+        now_ms: int,
+        *,
+        timeout_ms: int | None = None,
+        on_timeout: Callable[[], SegbrokerError] | None = None,
+    ) -> Completion[T]:
+        """Run a call; its Completion is done at the latest after `timeout_ms`.
+
+        `on_timeout` makes the error of a call that was not done by then (default: TimedOut).
+        """
+        timeout_ms = self.settings.api_timeout_ms if timeout_ms is None else timeout_ms
+        running = _Running(generator, now_ms + timeout_ms, on_timeout)
+        if self.closed:
+            generator.close()
+            running.completion.fail(ClosedError("the client is closed"))
+        elif len(self._running) >= CALLS_COUNT_MAX:
+            generator.close()
+            running.completion.fail(
+                BrokerUnreachable(f"{CALLS_COUNT_MAX} calls are waiting already")
+            )
+        else:
+            self._running[running] = None
+            self._advance(running, None, now_ms)
+        return running.completion
+
+    def _advance(self, running: _Running, answer: object, now_ms: int) -> None:
+        if running.over:
+            return
+        try:
+            if isinstance(answer, SegbrokerError):
+                running.last_error = answer
+                need = running.generator.throw(answer)
+            else:
+                need = running.generator.send(answer)
+        except StopIteration as stop:
+            self._finish(running, None, stop.value)
+        except SegbrokerError as exc:
+            self._finish(running, exc)
+        except Exception as exc:
+            # A bug in a call is the caller's to see, not the loop's to die of.
+            self._finish(running, exc)
+        else:
+            self._provide(running, need, now_ms)
+
+    def _provide(self, running: _Running, need: Need, now_ms: int) -> None:
+        resume = partial(self._advance, running)
+        match need:
+            case Ask():
+                self._ask(need, running, resume, now_ms)
+            case AskAll(asks):
+                self._ask_all(asks, running, now_ms)
+            case Pause(delay_ms):
+                running.resume_ms = now_ms + delay_ms
+            case Refresh():
+                self._when_done(self.cluster.refreshed(), running, now_ms)
+            case Until(completion):
+                self._when_done(completion, running, now_ms)
+
+    def _when_done(self, completion: Completion[Any], running: _Running, now_ms: int) -> None:
+        def wake() -> None:
+            running.resume_ms = now_ms  # resumed by the next step: not from within the setter
+            running.last_error = (
+                completion.error if isinstance(completion.error, SegbrokerError) else None
+            )
+
+        completion.on_done(wake)
+
+    def _ask(
+        self, ask: Ask, running: _Running, resume: Callable[[Reply, int], None], now_ms: int
+    ) -> None:
+        node = self._target(ask.to, now_ms)
+        if node is None:
+            self.cluster.invalidate()
+            resume(BrokerUnreachable(f"broker {ask.to} is not in the cluster's metadata"), now_ms)
+            return
+        self.network.request(
+            node, ask.message, resume, now_ms=now_ms, deadline_ms=running.deadline_ms
+        )
+
+    def _ask_all(self, asks: Sequence[Ask], running: _Running, now_ms: int) -> None:
+        replies: list[Reply | None] = [None] * len(asks)
+        left = len(asks)
+
+        def resume_one(index: int, reply: Reply, at_ms: int) -> None:
+            nonlocal left
+            replies[index] = reply
+            left -= 1
+            if isinstance(reply, SegbrokerError):
+                running.last_error = reply
+            if left == 0:
+                self._advance(running, replies, at_ms)
+
+        if not asks:
+            self._advance(running, [], now_ms)
+        for index, ask in enumerate(asks):
+            self._ask(ask, running, partial(resume_one, index), now_ms)
+
+    def _target(self, to: int | str, now_ms: int) -> Node | None:
+        if to == ANY:
+            return self.network.any_node(now_ms)
+        if to == CONTROLLER:
+            controller = self.cluster.node(self.cluster.controller_id)
+            return controller or self.network.any_node(now_ms)
+        assert isinstance(to, int), to
+        return self.cluster.node(to)
+
+    def _time_out(self, running: _Running) -> None:
+        if running.on_timeout is not None:
+            error = running.on_timeout()
+        else:
+            why = f"; last: {running.last_error}" if running.last_error else ""
+            error = TimedOut(f"not done before its deadline{why}")
+        self._finish(running, error)
+
+    def _finish(self, running: _Running, error: BaseException | None, value: object = None) -> None:
+        running.over = True
+        self._running.pop(running, None)
+        running.generator.close()
+        if running.completion.done:
+            return
+        if error is not None:
+            running.completion.fail(error)
+        else:
+            running.completion.resolve(value)
+
+
+def connect(engine: Engine) -> Call[None]:
+    """Reach one broker and learn the cluster: what entering a `with` block waits for."""
+    backoff = Backoff(engine.random, 20, 500)
+    while not engine.cluster.replies_count:
+        yield Refresh()
+        if not engine.cluster.replies_count:
+            yield Pause(backoff.next_delay_ms())

@@ -1,0 +1,287 @@
+"""What the client raises: one table from wire code to exception class.
+
+    SegbrokerError
+      ClosedError          you closed it (or never opened it)
+      BusyError            two at once, or a *_nowait call that would have to wait
+      BrokenError          the world: connection, time, a peer that talks nonsense
+        ConnectionLost  BrokerUnreachable  TimedOut  PeerError  UnsupportedByBroker  CorruptBatch
+      BrokerError          the broker answered with an error code; one subclass per code
+      DeliveryFailed       records that the broker did not acknowledge, with the records
+
+`retryable` says whether the same call may succeed later without anybody changing anything.  The
+client itself retries those until the deadline of the call; what reaches the caller is final.
+
+Invariant, checked on import: each BrokerError subclass has its own code and says in its docstring
+what it means.  A code without a class of its own is raised as UnknownServerError with the number
+in the message: no answer is lost because the broker is newer than this table.
+
+The broker's half of this table is where its own errors become codes; both use
+segbroker.protocol.errors.ErrorCode, so a number is written down once.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from segbroker.protocol.errors import ErrorCode
+
+# How many undelivered records a DeliveryFailed names in its message; all are in `.undelivered`.
+NAMED_MAX = 3
+
+
+class SegbrokerError(Exception):
+    """Everything that this client raises on purpose."""
+
+    retryable: bool = False
+
+
+class ClosedError(SegbrokerError):
+    """Your doing: the client was closed, or is used outside its `with` block."""
+
+
+class BusyError(SegbrokerError):
+    """Two at once, or a `_nowait` call that would have had to wait."""
+
+    retryable = True
+
+
+class BrokenError(SegbrokerError):
+    """The world's doing: the network, the clock, or a peer that does not follow the protocol."""
+
+
+class ConnectionLost(BrokenError):  # noqa: N818 - the field's word
+    """The connection ended before the reply came; the request may or may not have been done."""
+
+    retryable = True
+
+
+class BrokerUnreachable(BrokenError):  # noqa: N818 - the field's word
+    """No broker could be reached until the deadline."""
+
+    retryable = True
+
+
+class TimedOut(BrokenError):  # noqa: N818 - the field's word
+    """The deadline of the call passed."""
+
+    retryable = True
+
+
+class PeerError(BrokenError):
+    """The other side sent something that the protocol does not allow."""
+
+
+class UnsupportedByBroker(BrokenError):  # noqa: N818 - the field's word
+    """The broker has no version of a request that this client can speak."""
+
+
+class CorruptBatch(BrokenError):  # noqa: N818 - the field's word
+    """A batch was read whose checksum or structure is wrong; nothing of it is handed out."""
+
+
+class Undelivered(NamedTuple):
+    """A record that was sent and not acknowledged."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+    error: SegbrokerError
+
+
+class DeliveryFailed(SegbrokerError):  # noqa: N818 - the field's word
+    """Records were not acknowledged.  `undelivered` has each with its error, in the order sent.
+
+    TimedOut and ConnectionLost leave it open whether the broker has the record; any other
+    error means that it has not.
+    """
+
+    def __init__(self, undelivered: Sequence[Undelivered]) -> None:
+        self.undelivered = list(undelivered)
+        named = "; ".join(
+            f"{record.topic}-{record.partition} value of {len(record.value or b'')} bytes: "
+            f"{record.error}"
+            for record in self.undelivered[:NAMED_MAX]
+        )
+        more = len(self.undelivered) - NAMED_MAX
+        super().__init__(
+            f"{len(self.undelivered)} records were not delivered: {named}"
+            + (f"; and {more} more" if more > 0 else "")
+        )
+
+
+class BrokerError(SegbrokerError):
+    """The broker answered with an error code."""
+
+    code: ClassVar[ErrorCode]
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or self.code.description)
+
+
+# One class per code that a client can meet.  The docstring is what the broker means by it.
+# fmt: off
+class UnknownServerError(BrokerError):
+    """The broker met an error that has no code, or one newer than this client."""
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+class OffsetOutOfRange(BrokerError):  # noqa: N818
+    """The offset is below the log start or above the log end."""
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+class CorruptMessage(BrokerError):  # noqa: N818
+    """The broker found a wrong checksum or length in a batch."""
+    code = ErrorCode.CORRUPT_MESSAGE
+class UnknownTopicOrPartition(BrokerError):  # noqa: N818
+    """There is no such topic or partition on the broker."""
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+class LeaderNotAvailable(BrokerError):  # noqa: N818
+    """The partition has no leader yet."""
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+class NotLeaderOrFollower(BrokerError):  # noqa: N818
+    """This broker does not serve the partition (any more)."""
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+class RequestTimedOut(BrokerError):  # noqa: N818
+    """The broker could not do the request within its time."""
+    code = ErrorCode.REQUEST_TIMED_OUT
+class ReplicaNotAvailable(BrokerError):  # noqa: N818
+    """The replica is not available."""
+    code = ErrorCode.REPLICA_NOT_AVAILABLE
+class MessageTooLarge(BrokerError):  # noqa: N818
+    """The batch is larger than the topic's max.message.bytes."""
+    code = ErrorCode.MESSAGE_TOO_LARGE
+class CoordinatorLoadInProgress(BrokerError):  # noqa: N818
+    """The coordinator is still loading its state."""
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+class CoordinatorNotAvailable(BrokerError):  # noqa: N818
+    """There is no coordinator (yet)."""
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+class NotCoordinator(BrokerError):  # noqa: N818
+    """This broker is not the coordinator."""
+    code = ErrorCode.NOT_COORDINATOR
+class InvalidTopic(BrokerError):  # noqa: N818
+    """The topic name is not valid."""
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+class RecordListTooLarge(BrokerError):  # noqa: N818
+    """The batches together are larger than a segment."""
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
+class NotEnoughReplicas(BrokerError):  # noqa: N818
+    """Fewer replicas are in sync than the topic requires."""
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+class NotEnoughReplicasAfterAppend(BrokerError):  # noqa: N818
+    """Written, but to fewer replicas than the topic requires."""
+    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+class InvalidRequiredAcks(BrokerError):  # noqa: N818
+    """acks is neither 0, 1 nor all."""
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+class TopicAuthorizationFailed(BrokerError):  # noqa: N818
+    """Not allowed on this topic."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+class GroupAuthorizationFailed(BrokerError):  # noqa: N818
+    """Not allowed on this group."""
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+class ClusterAuthorizationFailed(BrokerError):  # noqa: N818
+    """Not allowed on this cluster."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+class InvalidTimestamp(BrokerError):  # noqa: N818
+    """A timestamp or timestamp type that the topic refuses."""
+    code = ErrorCode.INVALID_TIMESTAMP
+class UnsupportedVersionError(BrokerError):
+    """The broker does not serve this version of the request."""
+    code = ErrorCode.UNSUPPORTED_VERSION
+class TopicAlreadyExists(BrokerError):  # noqa: N818
+    """A topic of this name exists."""
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+class InvalidPartitions(BrokerError):  # noqa: N818
+    """The number of partitions is not valid."""
+    code = ErrorCode.INVALID_PARTITIONS
+class InvalidReplicationFactor(BrokerError):  # noqa: N818
+    """The replication factor cannot be met."""
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+class InvalidReplicaAssignment(BrokerError):  # noqa: N818
+    """The replica assignment is not valid."""
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+class InvalidConfig(BrokerError):  # noqa: N818
+    """A configuration key or value is not valid."""
+    code = ErrorCode.INVALID_CONFIG
+class NotController(BrokerError):  # noqa: N818
+    """This broker is not the controller."""
+    code = ErrorCode.NOT_CONTROLLER
+class InvalidRequest(BrokerError):  # noqa: N818
+    """The request contradicts itself."""
+    code = ErrorCode.INVALID_REQUEST
+class UnsupportedForMessageFormat(BrokerError):  # noqa: N818
+    """The record format is not one that the broker takes."""
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+class PolicyViolation(BrokerError):  # noqa: N818
+    """A policy of the broker refuses the parameters."""
+    code = ErrorCode.POLICY_VIOLATION
+class OutOfOrderSequenceNumber(BrokerError):  # noqa: N818
+    """The producer's sequence number is not the next one."""
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+class DuplicateSequenceNumber(BrokerError):  # noqa: N818
+    """The batch was appended before."""
+    code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+class InvalidProducerEpoch(BrokerError):  # noqa: N818
+    """The producer's epoch is older than the one the broker knows."""
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+class StorageFailed(BrokerError):  # noqa: N818
+    """The broker's disk failed under the partition."""
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+class UnknownProducerId(BrokerError):  # noqa: N818
+    """The broker has forgotten the producer."""
+    code = ErrorCode.UNKNOWN_PRODUCER_ID
+class FencedLeaderEpoch(BrokerError):  # noqa: N818
+    """The leader epoch is older than the broker's."""
+    code = ErrorCode.FENCED_LEADER_EPOCH
+class UnknownLeaderEpoch(BrokerError):  # noqa: N818
+    """The leader epoch is newer than the broker's."""
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+class UnsupportedCompressionType(BrokerError):  # noqa: N818
+    """The topic or the request version does not take this codec."""
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+class OffsetNotAvailable(BrokerError):  # noqa: N818
+    """The leader does not know its high watermark yet."""
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+class InvalidRecord(BrokerError):  # noqa: N818
+    """The broker refused a record of the batch."""
+    code = ErrorCode.INVALID_RECORD
+class ThrottlingQuotaExceeded(BrokerError):  # noqa: N818
+    """The quota of this kind of request is used up for now."""
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+class ProducerFenced(BrokerError):  # noqa: N818
+    """A newer producer took over."""
+    code = ErrorCode.PRODUCER_FENCED
+class ResourceNotFound(BrokerError):  # noqa: N818
+    """There is no such resource."""
+    code = ErrorCode.RESOURCE_NOT_FOUND
+class UnknownTopicId(BrokerError):  # noqa: N818
+    """There is no topic with this id."""
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+# fmt: on
+
+
+def _by_code() -> dict[int, type[BrokerError]]:
+    table: dict[int, type[BrokerError]] = {}
+    for cls in BrokerError.__subclasses__():
+        assert cls.code not in table, f"{cls.__name__} reuses code {cls.code}"
+        assert cls.__doc__, f"{cls.__name__} does not say what it means"
+        cls.retryable = cls.code.retryable
+        table[cls.code] = cls
+    return table
+
+
+BY_CODE = _by_code()
+
+
+def broker_error(code: int, about: str, message: str | None = None) -> BrokerError:
+    """The exception for a wire code.
+
+    `about` says with which values it was met ("topic a, partition 3"); `message` is what the
+    broker said besides the code, if anything.
+    """
+    cls = BY_CODE.get(code)
+    if cls is None:
+        known = ErrorCode.of(code)
+        name = f"error code {code}" if known != code else f"{known.name}: {known.description}"
+        return UnknownServerError(f"{about}: {message or name}")
+    return cls(f"{about}: {message or cls.code.description}")

@@ -1,0 +1,122 @@
+"""Offset lookups: start, end, and by time, over any number of partitions and brokers.
+
+A call (see engine): grouped by leader, asked in parallel, retried for the partitions whose leader
+moved, until the deadline of the call.  A topic or partition that the cluster does not have is an
+error after a few looks, not a wait: waiting would hide a typing mistake.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
+
+from .backoff import Backoff
+from .engine import Ask, AskAll, Call, Engine, Pause, Refresh
+from .errors import SegbrokerError, UnknownTopicOrPartition, broker_error
+from .records import TopicPartition
+
+# The two times that ListOffsets takes for "end" and "start".
+END_TIME = -1
+START_TIME = -2
+
+
+class FoundOffset(NamedTuple):
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+def look_up(
+    engine: Engine, times: Mapping[TopicPartition, int], *, isolation_level: int
+) -> Call[dict[TopicPartition, FoundOffset]]:
+    """For each partition the first offset at or after its time (ms), or END_TIME, START_TIME.
+
+    An offset of -1 means that no record is that young.
+    """
+    found: dict[TopicPartition, FoundOffset] = {}
+    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+    yield from topics_known(engine, {tp.topic for tp in times})
+    while True:
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        for tp, time in times.items():
+            if tp in found:
+                continue
+            view = engine.cluster.topics[tp.topic]
+            if not 0 <= tp.partition < view.partition_count:
+                raise UnknownTopicOrPartition(
+                    f"topic {tp.topic!r} has partitions [0, {view.partition_count}),"
+                    f" not {tp.partition}"
+                )
+            leader = engine.cluster.leader(*tp)
+            if leader is not None:
+                by_leader.setdefault(leader, {})[tp] = time
+        asks = [
+            Ask(_request(wanted, engine, isolation_level), to=leader)
+            for leader, wanted in by_leader.items()
+        ]
+        replies = yield AskAll(asks)
+        for reply in replies:
+            if isinstance(reply, SegbrokerError):
+                if not reply.retryable:
+                    raise reply
+                continue
+            assert isinstance(reply, ListOffsetsResponse)
+            for topic in reply.topics:
+                for row in topic.partitions:
+                    tp = TopicPartition(topic.name, row.partition_index)
+                    if row.error_code == ErrorCode.NONE:
+                        found[tp] = FoundOffset(row.offset, row.timestamp, row.leader_epoch)
+                        continue
+                    error = broker_error(row.error_code, f"offsets of {tp.topic}-{tp.partition}")
+                    if not error.retryable:
+                        raise error
+        if len(found) == len(times):
+            return found
+        yield Pause(backoff.next_delay_ms())
+        yield Refresh()
+
+
+def topics_known(engine: Engine, topics: Collection[str]) -> Call[None]:
+    """Have the partitions of these topics in the cluster view; raises what the broker says."""
+    engine.cluster.want(topics)
+    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
+    while True:
+        views = [engine.cluster.topics[name] for name in topics]
+        for view in views:
+            if view.is_settled and not view.partition_count:
+                engine.cluster.forget([view.name])
+                assert view.error is not None, "settled without partitions is an error"
+                raise view.error
+        if all(view.is_settled for view in views):
+            return
+        yield Refresh()
+        if not all(view.is_settled for view in views):
+            yield Pause(backoff.next_delay_ms())
+
+
+def _request(
+    wanted: Mapping[TopicPartition, int], engine: Engine, isolation_level: int
+) -> ListOffsetsRequest:
+    topics: dict[str, list[ListOffsetsRequestPartition]] = {}
+    for tp, time in wanted.items():
+        topics.setdefault(tp.topic, []).append(
+            ListOffsetsRequestPartition(
+                partition_index=tp.partition,
+                current_leader_epoch=engine.cluster.leader_epoch(*tp),
+                timestamp=time,
+            )
+        )
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=[
+            ListOffsetsRequestTopic(name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ],
+    )

@@ -1,0 +1,292 @@
+"""The connections of one client: which exist, when to try again, where a request can go.
+
+    Node      one lane to one broker: an address, at most one connection, a back-off
+    Network   all nodes of a client, and what the shell has to do for them
+
+A broker has several lanes, because replies come in request order: a fetch that waits 500 ms for
+data must not hold up an offset lookup.  A node is named (broker id, lane); the addresses of the
+bootstrap list are brokers -1, -2, ...
+
+A connection is opened when something wants to be sent, and again, after the back-off, when it
+still does; an idle client whose broker is away opens nothing.  Requests wait in the node until the
+connection is ready, at most until their deadline; when connecting fails, all that wait fail with it
+(ConnectionLost, retryable) and whoever asked decides whether to try again and where.
+
+Effects for the shell, taken with `take_opening()` and `take_closed()`: connections to open, and
+connections that are over and whose sockets may go.
+
+Invariant: a request's `on_reply` is called exactly once.  Nothing here waits or asks the clock.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from random import Random
+
+from segbroker.protocol.schema import Message
+
+from .backoff import Backoff
+from .connection import Connection, OnReply, State
+from .errors import BrokerUnreachable, ClosedError, ConnectionLost, SegbrokerError, TimedOut
+from .settings import Address, ClientSettings, joined
+
+NodeKey = tuple[int, str]
+
+CONTROL = "control"
+FETCH = "fetch"
+
+# Requests that may wait in one node for its connection; beyond, the caller is refused.
+WAITING_COUNT_MAX = 10_000
+# Connecting and negotiating, one attempt.
+SETUP_TIMEOUT_MS = 5_000
+
+
+class Waiting:
+    """A request whose connection is not ready yet."""
+
+    __slots__ = ("deadline_ms", "message", "on_reply")
+
+    def __init__(self, message: Message, on_reply: OnReply, deadline_ms: int) -> None:
+        self.message = message
+        self.on_reply = on_reply
+        self.deadline_ms = deadline_ms
+
+
+class Node:
+    """See the module."""
+
+    def __init__(self, key: NodeKey, address: Address, backoff: Backoff) -> None:
+        self.key = key
+        self.address = address
+        self.backoff = backoff
+        self.connection: Connection | None = None
+        self.retry_at_ms = 0
+        self.waiting: deque[Waiting] = deque()
+        # A broker that hangs up on ApiVersions 3 is asked with 0 the next time.
+        self.ask_version = 3
+        self.last_error: SegbrokerError | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.connection is not None and self.connection.is_ready
+
+
+class Network:
+    """See the module.  Not thread-safe: one thread owns it."""
+
+    def __init__(self, settings: ClientSettings, random: Random) -> None:
+        self.settings = settings
+        self.nodes: dict[NodeKey, Node] = {}
+        self.closed = False
+        self._random = random
+        self._opening: list[Connection] = []
+        self._over: list[Connection] = []
+        self._last_used = 0
+        for index, address in enumerate(settings.bootstrap):
+            self.node((-1 - index, CONTROL), address)
+
+    # Nodes.
+
+    def node(self, key: NodeKey, address: Address) -> Node:
+        """The node of that name; made, or moved to a new address, as need be."""
+        node = self.nodes.get(key)
+        if node is None:
+            backoff = Backoff(
+                self._random,
+                self.settings.reconnect_backoff_ms,
+                self.settings.reconnect_backoff_max_ms,
+            )
+            node = self.nodes[key] = Node(key, address, backoff)
+        elif node.address != address:
+            node.address = address
+            node.retry_at_ms = 0
+        return node
+
+    def adopt(self, broker_id: int, address: Address) -> None:
+        """A bootstrap connection turned out to lead to this broker: keep it under its id."""
+        key = (broker_id, CONTROL)
+        if key in self.nodes:
+            return
+        for bootstrap_key, node in self.nodes.items():
+            if bootstrap_key[0] < 0 and node.address == address and node.is_ready:
+                adopted = self.node(key, address)
+                adopted.connection, node.connection = node.connection, None
+                adopted.waiting, node.waiting = node.waiting, adopted.waiting
+                adopted.ask_version = node.ask_version
+                return
+
+    def any_node(self, now_ms: int) -> Node:
+        """A node for a request that any broker can answer.
+
+        A ready one if there is; else one whose back-off is over, taking turns; else the one
+        whose back-off ends first.
+        """
+        control = [node for key, node in self.nodes.items() if key[1] == CONTROL]
+        ready = [node for node in control if node.is_ready]
+        if ready:
+            return ready[0]
+        self._last_used += 1
+        usable = [n for n in control if n.connection is not None or n.retry_at_ms <= now_ms]
+        if usable:
+            return usable[self._last_used % len(usable)]
+        return min(control, key=lambda node: node.retry_at_ms)
+
+    # Requests.
+
+    def request(
+        self, node: Node, message: Message, on_reply: OnReply, *, now_ms: int, deadline_ms: int
+    ) -> None:
+        """Send, now or when the node's connection is ready.
+
+        `on_reply` gets the reply or the error; it may be called before this returns.
+        """
+        if self.closed:
+            on_reply(ClosedError("the client is closed"), now_ms)
+        elif node.connection is not None and node.connection.is_ready:
+            self._send(node.connection, message, on_reply, now_ms, deadline_ms)
+        elif len(node.waiting) >= WAITING_COUNT_MAX:
+            on_reply(
+                BrokerUnreachable(f"{WAITING_COUNT_MAX} requests wait for {_name(node)} already"),
+                now_ms,
+            )
+        else:
+            node.waiting.append(Waiting(message, on_reply, deadline_ms))
+            self._maybe_open(node, now_ms)
+
+    def _send(
+        self,
+        connection: Connection,
+        message: Message,
+        on_reply: OnReply,
+        now_ms: int,
+        deadline_ms: int,
+    ) -> None:
+        deadline_ms = min(deadline_ms, now_ms + self.settings.request_timeout_ms)
+        try:
+            connection.request(message, on_reply, now_ms=now_ms, deadline_ms=deadline_ms)
+        except SegbrokerError as exc:
+            on_reply(exc, now_ms)
+
+    def want(self, node: Node, now_ms: int) -> bool:
+        """Whether the node is ready to send; opens a connection if it has none and may."""
+        if node.is_ready:
+            return True
+        self._maybe_open(node, now_ms)
+        return False
+
+    # Time.
+
+    def step(self, now_ms: int) -> None:
+        """Do what is due: deadlines, and connections for those who wait."""
+        for node in list(self.nodes.values()):
+            if node.connection is not None:
+                node.connection.expire(now_ms)
+                self.collect(node, now_ms)
+            if node.waiting:
+                self._expire_waiting(node, now_ms)
+                if node.waiting:
+                    self._maybe_open(node, now_ms)
+
+    def next_wake_ms(self) -> int | None:
+        """When `step` has something to do next, if nothing happens before."""
+        wakes: list[int] = []
+        for node in self.nodes.values():
+            if node.connection is not None:
+                deadline = node.connection.next_deadline_ms()
+                if deadline is not None:
+                    wakes.append(deadline)
+            if node.waiting:
+                wakes.append(min(waiting.deadline_ms for waiting in node.waiting))
+                if node.connection is None:
+                    wakes.append(node.retry_at_ms)
+        return min(wakes, default=None)
+
+    def collect(self, node: Node, now_ms: int) -> None:
+        """Notice that a node's connection is over: back off, and fail who waits for it."""
+        connection = node.connection
+        if connection is None or connection.state is not State.CLOSED:
+            return
+        node.connection = None
+        self._over.append(connection)
+        error = connection.error
+        assert error is not None, "a closed connection knows why"
+        node.last_error = error
+        if connection.was_ready:
+            # It worked until now: the first attempt to come back is quick.
+            node.backoff.reset()
+        elif connection.was_connected and isinstance(error, ConnectionLost):
+            node.ask_version = 0
+        node.retry_at_ms = now_ms + node.backoff.next_delay_ms()
+        waiting, node.waiting = node.waiting, deque()
+        for request in waiting:
+            request.on_reply(error, now_ms)
+
+    def _expire_waiting(self, node: Node, now_ms: int) -> None:
+        late = [waiting for waiting in node.waiting if waiting.deadline_ms <= now_ms]
+        if not late:
+            return
+        node.waiting = deque(w for w in node.waiting if w.deadline_ms > now_ms)
+        why = f": {node.last_error}" if node.last_error else ""
+        for waiting in late:
+            waiting.on_reply(TimedOut(f"{_name(node)} could not be reached in time{why}"), now_ms)
+
+    def _maybe_open(self, node: Node, now_ms: int) -> None:
+        if self.closed or node.connection is not None or now_ms < node.retry_at_ms:
+            return
+        host, port = node.address
+        connection = node.connection = Connection(
+            host,
+            port,
+            client_id=self.settings.client_id,
+            deadline_ms=now_ms + SETUP_TIMEOUT_MS,
+            ask_version=node.ask_version,
+        )
+
+        def on_ready(ready_ms: int) -> None:
+            # Not reset() here: a broker that accepts and then hangs up must be backed off from.
+            waiting, node.waiting = node.waiting, deque()
+            for request in waiting:
+                self._send(
+                    connection, request.message, request.on_reply, ready_ms, request.deadline_ms
+                )
+
+        connection.on_ready = on_ready
+        self._opening.append(connection)
+
+    # Effects for the shell.
+
+    def take_opening(self) -> list[Connection]:
+        """Connections that the shell must connect now."""
+        opening, self._opening = self._opening, []
+        return opening
+
+    def take_closed(self) -> list[Connection]:
+        """Connections that are over: the shell closes their sockets."""
+        over, self._over = self._over, []
+        return over
+
+    def connections(self) -> Iterator[Connection]:
+        return (node.connection for node in self.nodes.values() if node.connection is not None)
+
+    def close(self, now_ms: int) -> None:
+        """End everything; what is in flight or waits fails with ClosedError."""
+        self.closed = True
+        error = ClosedError("the client was closed")
+        for node in self.nodes.values():
+            if node.connection is not None:
+                node.connection.lost(error, now_ms)
+                self.collect(node, now_ms)
+            waiting, node.waiting = node.waiting, deque()
+            for request in waiting:
+                request.on_reply(error, now_ms)
+
+    def unreachable(self) -> BrokerUnreachable:
+        """The error of having reached nobody, with the last reason of each address."""
+        reasons = {str(node.last_error) for node in self.nodes.values() if node.last_error}
+        return BrokerUnreachable(
+            f"no broker of {joined(self.settings.bootstrap)} could be reached: "
+            + ("; ".join(sorted(reasons)) or "no answer")
+        )
+
+
+def _name(node: Node) -> str:
+    return f"{node.address[0]}:{node.address[1]}"

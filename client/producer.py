@@ -1,0 +1,334 @@
+"""The blocking producer.
+
+    with Producer("127.0.0.1:9092") as producer:
+        producer.send("orders", b"...", key=b"customer-7")
+
+`send` returns at once unless the buffer is full; then it waits: backpressure, not an exception.
+Leaving the block delivers everything, or raises DeliveryFailed with the records that were not
+acknowledged.  When the block ends with an exception, that one is raised: what is left gets
+a moment (none after Ctrl-C), and what stays undelivered is said in a note on the exception.
+
+A producer may be used by several threads.
+"""
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from .accumulator import Accumulator, Delivery, Headers, ProducerBatch
+from .clock import now_ms, wall_ms
+from .completion import Completion
+from .engine import Engine
+from .errors import BusyError, DeliveryFailed, Undelivered
+from .lookups import topics_known
+from .producing import Producing
+from .records import RecordMetadata
+from .settings import (
+    DEFAULT_BOOTSTRAP,
+    KIB,
+    MIB,
+    Acks,
+    ClientSettings,
+    Compression,
+    ProducerSettings,
+    parse_acks,
+    parse_bootstrap,
+    parse_codec,
+)
+from .thread_driver import ThreadDriver, wait_result
+
+# What is left when a `with` block ends with an exception gets this long.
+GRACE_MS = 1_000
+
+
+class SyncDelivery(Delivery):
+    """A record on its way."""
+
+    __slots__ = ()
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for the acknowledgement: topic, partition, offset, timestamp (ms).
+
+        `timeout` is in seconds; without it the producer's delivery_timeout_ms bounds the wait.
+        The batch is sent now: waiting ends the lingering.  Raises why the record was not
+        delivered, and TimedOut when `timeout` passes first (the record stays on its way).
+        """
+        batch, index = self
+        if not batch.done:
+            batch.hurry()
+            wait_result(batch, timeout)
+        return batch.metadata(index)
+
+
+class Deliveries(Sequence[SyncDelivery]):
+    """The records of one send_many on their way, in order; made when looked at."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(self, spans: list[tuple[ProducerBatch, int, int]]) -> None:
+        self._spans = spans
+
+    def __len__(self) -> int:
+        return sum(count for _, _, count in self._spans)
+
+    def __getitem__(self, index: int) -> SyncDelivery:  # type: ignore[override]  # no slices
+        position = index + len(self) if index < 0 else index
+        for batch, first, count in self._spans:
+            if 0 <= position < count:
+                return SyncDelivery((batch, first + position))
+            position -= count
+        raise IndexError(f"delivery {index} of {len(self)}")
+
+    @property
+    def done(self) -> bool:
+        return all(batch.done for batch, _, _ in self._spans)
+
+    def result(self, timeout: float | None = None) -> list[RecordMetadata]:
+        """Wait for all; as SyncDelivery.result, raises for the first that failed."""
+        for batch, _, _ in self._spans:
+            batch.hurry()
+        deadline_ms = None if timeout is None else now_ms() + timeout * 1000
+        for batch, _, _ in self._spans:
+            left = None if deadline_ms is None else max(0.0, (deadline_ms - now_ms()) / 1000)
+            wait_result(batch, left)
+        return [
+            batch.metadata(index)
+            for batch, first, count in self._spans
+            for index in range(first, first + count)
+        ]
+
+
+class Producer:
+    """See the module.  All sizes in bytes, all times in milliseconds."""
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
+        *,
+        client_id: str = "segbroker-python",
+        acks: Acks = "all",
+        idempotent: bool | None = None,
+        compression: Compression = "none",
+        linger_ms: int = 5,
+        batch_bytes: int = 128 * KIB,
+        buffer_bytes: int = 32 * MIB,
+        delivery_timeout_ms: int = 120_000,
+        request_timeout_ms: int = 30_000,
+        connect_timeout_ms: int = 10_000,
+    ) -> None:
+        """A producer; nothing is opened before its `with` block.
+
+        bootstrap: "host:port,...", brokers to begin with.
+        acks: "all" (and 1): acknowledged when the topic's durability class is met; 0: not at all.
+        idempotent: retries neither repeat nor reorder records; default: as acks="all" allows.
+        compression: "none", "gzip", "snappy", "lz4" or "zstd".
+        linger_ms: how long a batch waits for more records.
+        batch_bytes: a batch is sent when it has this size, uncompressed.
+        buffer_bytes: what may be under way; beyond, `send` waits.
+        delivery_timeout_ms: a record that is not acknowledged by then has failed.
+        request_timeout_ms: an unanswered request ends its connection.
+        connect_timeout_ms: how long entering the block waits for a broker.
+
+        Raises ValueError for a value that cannot be used.
+        """
+        number = parse_acks(acks)
+        self._client = ClientSettings(
+            bootstrap=parse_bootstrap(bootstrap),
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            connect_timeout_ms=connect_timeout_ms,
+        )
+        self._settings = ProducerSettings(
+            acks=number,
+            idempotent=number == -1 if idempotent is None else idempotent,
+            codec=parse_codec(compression),
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            delivery_timeout_ms=delivery_timeout_ms,
+        )
+        self._driver = ThreadDriver()
+        self._lock = self._driver.lock
+        self._accumulator, self._producing = self._make()
+        self._append = self._accumulator.append
+
+    def _make(self) -> tuple[Accumulator, Producing]:
+        random = Random()
+        accumulator = Accumulator(
+            self._settings,
+            random,
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+            wake_by=self._driver.wake_by,
+            delivery=SyncDelivery,
+        )
+        engine = Engine(self._client, random, create_topics=True)
+        return accumulator, Producing(engine, accumulator, random)
+
+    def __enter__(self) -> Self:
+        """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
+        self._driver.start(self._producing.engine)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc is None:
+            self.close()
+            return
+        undelivered = self._abandon(GRACE_MS if isinstance(exc, Exception) else 0)
+        if undelivered and exc is not None:
+            exc.add_note(str(DeliveryFailed(undelivered)))
+
+    def close(self) -> None:
+        """Deliver everything and end; DeliveryFailed with what was not.  Again: nothing."""
+        try:
+            self._flush(None)
+        except BaseException as exc:
+            undelivered = self._abandon(0)
+            if undelivered:
+                exc.add_note(str(DeliveryFailed(undelivered)))
+            raise
+        undelivered = self._abandon(0)
+        if undelivered:
+            raise DeliveryFailed(undelivered)
+
+    def _abandon(self, grace_ms: int) -> list[Undelivered]:
+        """End at once, or after a moment; what was not delivered and not seen to fail."""
+        try:
+            if grace_ms:
+                self._flush(grace_ms)
+        finally:
+            self._driver.stop()
+        return self._accumulator.take_undelivered()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> SyncDelivery:
+        """Send one record; waits only while the buffer is full, and for a topic's first record.
+
+        value: None is a tombstone.
+        key: records with one key go to one partition (murmur2, as in Java), in order.
+        headers: (name, value) pairs, or a dict.
+        partition: instead of the key's, or of one that changes from batch to batch.
+        timestamp_ms: since 1970; default: when its batch was opened.
+
+        Raises TypeError and ValueError for what cannot be sent, the broker's error for a topic
+        that cannot be had, ClosedError after the end, DeliveryFailed when records that failed
+        unseen fill half the buffer.
+        """
+        while True:
+            with self._lock:
+                got = self._append(topic, value, key, headers, partition, timestamp_ms)
+            if type(got) is SyncDelivery:
+                return got
+            assert isinstance(got, Completion)
+            self._wait_for_room(got)
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> SyncDelivery:
+        """As `send`, but raises BusyError where that would wait."""
+        with self._lock:
+            got = self._append(topic, value, key, headers, partition, timestamp_ms)
+        if isinstance(got, Completion):
+            self._driver.wake_by(0)
+            raise BusyError(
+                f"{self._accumulator.reserved_bytes} bytes are under way, or topic {topic!r} is"
+                " not known yet"
+            )
+        assert type(got) is SyncDelivery
+        return got
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[bytes | None],
+        *,
+        keys: Iterable[bytes | None] | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Deliveries:
+        """Send many records at a fraction of the cost of as many `send`.
+
+        keys: one for each value; `headers` and `timestamp_ms` are those of every record.
+        Waits while the buffer is full.  Raises as `send`; what came before is then on its way.
+        """
+        values = values if isinstance(values, Sequence) else list(values)
+        spans: list[tuple[ProducerBatch, int, int]] = []
+        if keys is not None or headers is not None:
+            keys = [None] * len(values) if keys is None else list(keys)
+            if len(keys) != len(values):
+                raise ValueError(f"{len(keys)} keys for {len(values)} values")
+            for value, key in zip(values, keys, strict=True):
+                batch, index = self.send(
+                    topic,
+                    value,
+                    key=key,
+                    headers=headers,
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                )
+                spans.append((batch, index, 1))
+            return Deliveries(spans)
+        start = 0
+        while start < len(values):
+            with self._lock:
+                got = self._accumulator.append_some(topic, values, start, partition, timestamp_ms)
+            if isinstance(got, Completion):
+                self._wait_for_room(got)
+            else:
+                spans.append(got)
+                start += got[2]
+        return Deliveries(spans)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far is acknowledged; DeliveryFailed with what was not.
+
+        `timeout` is in seconds; TimedOut when it passes first (all stays on its way).
+        """
+        if not self._flush(None if timeout is None else timeout * 1000):
+            wait_result(Completion(), 0)
+        with self._lock:
+            undelivered = self._accumulator.take_undelivered()
+        if undelivered:
+            raise DeliveryFailed(undelivered)
+
+    def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has; the broker may create it."""
+        engine = self._driver.engine
+        self._driver.call(topics_known(engine, [topic]))
+        return engine.cluster.topics[topic].partition_count
+
+    def _flush(self, timeout_ms: float | None) -> bool:
+        with self._lock:
+            done = self._producing.flush()
+        self._driver.wake_by(0)
+        return self._driver.wait(done, timeout_ms)
+
+    def _wait_for_room(self, room: Completion[None]) -> None:
+        # Each record under way is decided within its delivery timeout, so room comes in time.
+        self._driver.engine  # noqa: B018 - raises ClosedError outside the block
+        self._driver.wake_by(0)
+        limit_ms = max(self._client.api_timeout_ms, self._settings.delivery_timeout_ms)
+        if not self._driver.wait(room, limit_ms):
+            raise self._producing.engine.network.unreachable()

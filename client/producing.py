@@ -1,0 +1,530 @@
+"""The producer's I/O side: which batch goes when, and what an answer means for it.
+
+    sealed --take--> in flight --ok, or duplicate--> finished
+       ^                 |------ retryable, or lost ---> back to sealed, in order, after a back-off
+       |                 |------ too large ----> split in two, same sequences, sent again
+       +-----------------+------ final ---> failed; the partition starts a new epoch
+    any, delivery_timeout_ms after it was opened: failed with TimedOut
+
+Order: batches of a partition are sent in sequence order over one connection, at most
+`in_flight_count` unanswered.  After a failure nothing is sent for the partition until all its
+answers are in; then it goes on from the oldest.  Without idempotence only one is in flight, so that
+a retry cannot overtake.
+
+Idempotence: the broker remembers the last five batches of (producer id, epoch, partition), answers
+a repeated one with its first offset, and refuses a sequence that is not the next.  So a batch
+may be sent again until an answer comes.  When a batch is given up, a hole is left in the
+sequences; the partition then takes the next epoch (which must begin at 0) and renumbers what waits.
+OUT_OF_ORDER for the oldest in flight means that the broker lacks something before it: given up
+by us, or lost by it.  The same cure: the batch itself is known not to be there.  OUT_OF_ORDER for
+a later one only follows from the failure of an earlier one.
+
+Epochs are per partition and count up without asking; when they run out, or the broker says that
+it does not know the producer, a new producer id is asked for.
+
+Invariant: a batch is finished or failed exactly once, and never finished without an answer
+(acks=0 apart, where being handed to the connection is all there is).
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+)
+from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
+
+from .accumulator import SEQUENCES, Accumulator, PartitionQueue, ProducerBatch
+from .backoff import Backoff
+from .completion import Completion
+from .connection import Reply
+from .engine import Engine
+from .errors import SegbrokerError, TimedOut, UnsupportedByBroker, broker_error
+from .network import Node
+
+EPOCH_MAX = 0x7FFF
+# The partition moved, or is not there yet: the cluster view is wrong.
+LEADER_CODES = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+TOO_LARGE_CODES = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+# The broker does not know this producer (any more): only a new id helps.
+IDENTITY_CODES = frozenset(
+    {
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+
+
+class Producing:
+    """See the module.  A component of the engine."""
+
+    def __init__(self, engine: Engine, accumulator: Accumulator, random: Random) -> None:
+        self.engine = engine
+        self.accumulator = accumulator
+        self.settings = accumulator.settings
+        self.producer_id = -1
+        self.epoch = -1
+        self._random = random
+        self._asking_id = False
+        self._id_due_ms = 0
+        self._id_backoff = Backoff(random, 50, 1_000)
+        self._flushes: list[Completion[None]] = []
+        self._wanted: list[str] = []
+        accumulator.wanted = self._wanted.append
+        engine.components.append(self)
+        engine.cluster.on_update.append(self._cluster_updated)
+
+    # The shell's side.
+
+    def flush(self) -> Completion[None]:
+        """Done when everything appended so far is acknowledged or failed."""
+        done: Completion[None] = Completion()
+        batches = [
+            batch
+            for queue in self.accumulator.active
+            for batch in (*queue.in_flight, *queue.sealed, *([queue.open] if queue.open else []))
+            if not batch.done
+        ]
+        left = len(batches)
+        if not left:
+            done.resolve(None)
+            return done
+
+        def one_less() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                done.resolve(None)
+
+        for batch in batches:
+            batch.urgent = True
+            batch.on_done(one_less)
+        return done
+
+    def step(self, now_ms: int) -> None:
+        accumulator = self.accumulator
+        if self._wanted:
+            # list.pop is atomic: the caller's thread may append meanwhile.
+            while self._wanted:
+                self.engine.cluster.want([self._wanted.pop()])
+            self._tell_topics()
+        if not accumulator.active:
+            return
+        accumulator.seal_due(now_ms)
+        self._expire(now_ms)
+        if self.settings.idempotent and self.producer_id < 0:
+            self._ask_id(now_ms)
+            return
+        self._send(now_ms)
+
+    def next_wake_ms(self) -> int | None:
+        accumulator = self.accumulator
+        if self._wanted:
+            return 0
+        wakes: list[int] = []
+        for queue in accumulator.active:
+            oldest = queue.in_flight or queue.sealed
+            if oldest:
+                wakes.append(oldest[0].deadline_ms)
+            if queue.sealed and queue.backoff_until_ms:
+                wakes.append(queue.backoff_until_ms)
+        linger_ms = accumulator.next_linger_ms()
+        if linger_ms is not None:
+            wakes.append(linger_ms)
+        if self.settings.idempotent and self.producer_id < 0 and not self._asking_id and wakes:
+            wakes.append(self._id_due_ms)
+        return min(wakes, default=None)
+
+    def close(self, error: SegbrokerError) -> None:
+        self.accumulator.break_off(error)
+
+    # Topics.
+
+    def _cluster_updated(self, now_ms: int) -> None:
+        self._tell_topics()
+
+    def _tell_topics(self) -> None:
+        for name in self.accumulator.topics:
+            view = self.engine.cluster.topics.get(name)
+            if view is not None:
+                error = view.error if view.is_settled else None
+                self.accumulator.topic_known(name, view.partition_count, error)
+
+    # Identity.
+
+    def _ask_id(self, now_ms: int) -> None:
+        if self._asking_id or now_ms < self._id_due_ms:
+            return
+        node = self.engine.network.any_node(now_ms)
+        if node.connection is None and now_ms < node.retry_at_ms:
+            self._id_due_ms = node.retry_at_ms
+            return
+        self._asking_id = True
+
+        def on_reply(reply: Reply, at_ms: int) -> None:
+            self._asking_id = False
+            if isinstance(reply, UnsupportedByBroker):
+                self.accumulator.break_off(
+                    UnsupportedByBroker(f"{reply}; say idempotent=False for this broker")
+                )
+                return
+            code = -1
+            if isinstance(reply, InitProducerIdResponse):
+                code = reply.error_code
+                if code == ErrorCode.NONE:
+                    self._id_backoff.reset()
+                    self._new_identity(reply.producer_id, reply.producer_epoch)
+                    return
+                error: SegbrokerError = broker_error(code, "producer id")
+                if not error.retryable:
+                    self.accumulator.break_off(error)
+                    return
+            self._id_due_ms = at_ms + self._id_backoff.next_delay_ms()
+
+        self.engine.network.request(
+            node,
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
+            on_reply,
+            now_ms=now_ms,
+            deadline_ms=now_ms + self.engine.settings.request_timeout_ms,
+        )
+
+    def _new_identity(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        for topic in self.accumulator.topics.values():
+            for queue in topic.partitions.values():
+                if not queue.in_flight:
+                    self._renumber(queue, producer_id, epoch)
+
+    def _adopt_identity(self, queue: PartitionQueue) -> bool:
+        """Give a queue the present identity; False while old answers are outstanding."""
+        if queue.producer_id == self.producer_id:
+            return True
+        if queue.in_flight:
+            return False
+        self._renumber(queue, self.producer_id, self.epoch)
+        return True
+
+    def _renumber(self, queue: PartitionQueue, producer_id: int, epoch: int) -> None:
+        """Begin at sequence 0 under another identity, with all that waits."""
+        assert not queue.in_flight, "answers under the old identity are outstanding"
+        queue.producer_id = producer_id
+        queue.epoch = epoch
+        queue.next_sequence = 0
+        for batch in queue.sealed:
+            batch.sequence = queue.next_sequence
+            batch.encoded = None
+            queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
+
+    def _next_epoch(self, queue: PartitionQueue) -> None:
+        if not self.settings.idempotent:
+            return
+        if queue.epoch < EPOCH_MAX:
+            self._renumber(queue, queue.producer_id, queue.epoch + 1)
+        else:
+            self.producer_id = -1
+            queue.producer_id = -1
+
+    # Sending.
+
+    def _send(self, now_ms: int) -> None:
+        cluster = self.engine.cluster
+        by_leader: dict[int, list[PartitionQueue]] = {}
+        for queue in self.accumulator.active:
+            if not queue.sealed or now_ms < queue.backoff_until_ms:
+                continue
+            if (queue.failures or queue.restart) and queue.in_flight:
+                continue
+            if self.settings.idempotent and not self._adopt_identity(queue):
+                continue
+            leader = cluster.leader(queue.topic, queue.partition)
+            if leader is None:
+                cluster.invalidate()
+                continue
+            by_leader.setdefault(leader, []).append(queue)
+        for leader, queues in by_leader.items():
+            node = cluster.node(leader)
+            assert node is not None, "a leader is a broker of the view"
+            if self.engine.network.want(node, now_ms):
+                self._send_to(node, queues, now_ms)
+
+    def _send_to(self, node: Node, queues: list[PartitionQueue], now_ms: int) -> None:
+        """Requests of at most one batch per partition each, as long as there are any."""
+        limit = self.settings.in_flight_count if self.settings.idempotent else 1
+        connection = node.connection
+        while queues and connection is not None and connection.is_ready:
+            if len(connection.in_flight) >= self.settings.in_flight_count:
+                return
+            taken: list[ProducerBatch] = []
+            size = 0
+            left: list[PartitionQueue] = []
+            for queue in queues:
+                if len(queue.in_flight) >= limit or (queue.failures and queue.in_flight):
+                    continue
+                batch = queue.sealed[0]
+                if taken and size + batch.size > self.settings.request_bytes:
+                    left.append(queue)
+                    continue
+                queue.sealed.popleft()
+                queue.in_flight.append(batch)
+                taken.append(batch)
+                size += batch.size
+                if queue.sealed:
+                    left.append(queue)
+            if not taken:
+                return
+            self._send_request(node, taken, now_ms)
+            queues = left
+
+    def _send_request(self, node: Node, batches: list[ProducerBatch], now_ms: int) -> None:
+        topics: dict[str, list[ProduceRequestPartition]] = {}
+        for batch in batches:
+            batch.attempts += 1
+            batch.is_sent = True
+            records = self.accumulator.encode(batch)
+            topics.setdefault(batch.queue.topic, []).append(
+                ProduceRequestPartition(index=batch.queue.partition, records=records)
+            )
+        timeout_ms = self.engine.settings.request_timeout_ms
+        request = ProduceRequest(
+            transactional_id=None,
+            acks=self.settings.acks,
+            timeout_ms=timeout_ms,
+            topic_data=[
+                ProduceRequestTopic(name=name, partition_data=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+        connection = node.connection
+        assert connection is not None
+        if self.settings.acks == 0:
+            self._send_unanswered(node, request, batches, now_ms)
+            return
+
+        def on_reply(reply: Reply, at_ms: int) -> None:
+            self._answered(batches, reply, at_ms)
+
+        self.engine.network.request(
+            node, request, on_reply, now_ms=now_ms, deadline_ms=now_ms + timeout_ms
+        )
+
+    def _send_unanswered(
+        self, node: Node, request: ProduceRequest, batches: list[ProducerBatch], now_ms: int
+    ) -> None:
+        assert node.connection is not None
+        try:
+            node.connection.send_unanswered(request)
+        except SegbrokerError as exc:
+            self._answered(batches, exc, now_ms)
+            return
+        for batch in batches:
+            batch.queue.in_flight.remove(batch)
+            self._finish(batch, -1, -1)
+
+    # Answers.
+
+    def _answered(self, batches: Sequence[ProducerBatch], reply: Reply, now_ms: int) -> None:
+        rows: dict[tuple[str, int], ProduceResponsePartition] = {}
+        error: SegbrokerError | None = None
+        if isinstance(reply, SegbrokerError):
+            error = reply
+            self.engine.cluster.invalidate()
+        else:
+            assert isinstance(reply, ProduceResponse)
+            for topic in reply.responses:
+                for row in topic.partition_responses:
+                    rows[topic.name, row.index] = row
+        for batch in batches:
+            queue = batch.queue
+            if batch.done:
+                continue  # expired meanwhile
+            queue.in_flight.remove(batch)
+            row_or_none = rows.get((queue.topic, queue.partition))
+            if row_or_none is not None and row_or_none.error_code == ErrorCode.NONE:
+                if not queue.restart:
+                    queue.failures = 0
+                    queue.backoff_until_ms = 0
+                self._finish(batch, row_or_none.base_offset, row_or_none.log_append_time_ms)
+                continue
+            if row_or_none is None:
+                code = ErrorCode.NETWORK_EXCEPTION
+                problem = error or broker_error(code, f"no answer for {_where(queue)}")
+            else:
+                code = ErrorCode.of(row_or_none.error_code)
+                problem = broker_error(row_or_none.error_code, _where(queue), _said(row_or_none))
+            self._failed(batch, code, problem, now_ms)
+        for queue in {batch.queue: None for batch in batches}:
+            if queue.restart and not queue.in_flight:
+                self._restart(queue)
+
+    def _failed(
+        self, batch: ProducerBatch, code: ErrorCode, error: SegbrokerError, now_ms: int
+    ) -> None:
+        queue = batch.queue
+        if code in LEADER_CODES:
+            self.engine.cluster.invalidate()
+        if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            # Appended, and so long ago that the broker forgot where.
+            queue.failures = 0
+            self._finish(batch, -1, -1)
+        elif code in TOO_LARGE_CODES and batch.count > 1:
+            self._put_back(*self._split(batch))
+            self._hold(queue, now_ms, delayed=False)
+        elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self.settings.idempotent:
+            is_oldest = not any(_precedes(other, batch) for other in _unanswered(queue))
+            self._put_back(batch)
+            self._hold(queue, now_ms, delayed=True)
+            if is_oldest:
+                self._restart(queue)
+        elif code in IDENTITY_CODES and self.settings.idempotent:
+            self._put_back(batch)
+            self._hold(queue, now_ms, delayed=True)
+            if queue.producer_id == self.producer_id:
+                self.producer_id = -1
+        elif error.retryable and now_ms < batch.deadline_ms:
+            self._put_back(batch)
+            self._hold(queue, now_ms, delayed=True)
+        else:
+            self._give_up(batch, error)
+
+    def _put_back(self, *batches: ProducerBatch) -> None:
+        """Back among the sealed, in order of sequence (without idempotence: in order of time)."""
+        queue = batches[0].queue
+        # Those that come back are older than all that was never sent; among themselves they come
+        # back in the order of their answers, which is the order of sending on one connection.
+        returned = [batch for batch in queue.sealed if batch.is_sent]
+        fresh = [batch for batch in queue.sealed if not batch.is_sent]
+        for batch in batches:
+            batch.is_sent = True
+        queue.sealed.clear()
+        queue.sealed.extend(_in_order([*returned, *batches]))
+        queue.sealed.extend(fresh)
+
+    def _hold(self, queue: PartitionQueue, now_ms: int, *, delayed: bool) -> None:
+        """Nothing more for this partition until its answers are in, and a back-off is over."""
+        settings = self.engine.settings
+        queue.failures += 1
+        if delayed:
+            backoff = Backoff(
+                self._random,
+                settings.retry_backoff_ms,
+                settings.retry_backoff_max_ms,
+                attempts=queue.failures - 1,
+            )
+            queue.backoff_until_ms = now_ms + backoff.next_delay_ms()
+
+    def _restart(self, queue: PartitionQueue) -> None:
+        """Leave the hole in the sequences behind: next epoch, as soon as nothing is in flight."""
+        queue.restart = bool(queue.in_flight)
+        if not queue.in_flight:
+            self._next_epoch(queue)
+
+    def _split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
+        """Two batches of half the records each, with the same sequences."""
+        middle = batch.count // 2
+        halves = (_part(batch, 0, middle), _part(batch, middle, batch.count))
+        batch.halves = halves
+        batch.values, batch.keys, batch.headers, batch.encoded = [], None, None, None
+        left = 2
+
+        def one_less() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                batch.finish_by_halves()
+
+        for half in halves:
+            half.on_done(one_less)
+        self.accumulator.unfinished_count += 1  # one became two
+        return halves
+
+    def _finish(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+        batch.finish(base_offset, log_append_time_ms)
+        self.accumulator.finished(batch)
+
+    def _give_up(self, batch: ProducerBatch, error: SegbrokerError) -> None:
+        queue = batch.queue
+        batch.fail(error)
+        self.accumulator.finished(batch)
+        if self.settings.idempotent and batch.is_sent:
+            queue.restart = True
+            if not queue.in_flight:
+                self._restart(queue)
+
+    def _expire(self, now_ms: int) -> None:
+        for queue in list(self.accumulator.active):
+            for batch in (*queue.in_flight, *queue.sealed):
+                if now_ms < batch.deadline_ms:
+                    break
+                where = "in_flight" if batch in queue.in_flight else "sealed"
+                getattr(queue, where).remove(batch)
+                waited = now_ms - batch.opened_ms
+                self._give_up(
+                    batch,
+                    TimedOut(
+                        f"{_where(queue)}: not acknowledged {waited} ms after send(),"
+                        f" {batch.attempts} attempts"
+                    ),
+                )
+
+
+def _where(queue: PartitionQueue) -> str:
+    return f"topic {queue.topic!r}, partition {queue.partition}"
+
+
+def _said(row: ProduceResponsePartition) -> str | None:
+    reasons = [e.batch_index_error_message for e in row.record_errors]
+    return row.error_message or next((reason for reason in reasons if reason), None)
+
+
+def _unanswered(queue: PartitionQueue) -> list[ProducerBatch]:
+    """What was sent and is not acknowledged: in flight, or back to be sent again."""
+    return [*queue.in_flight, *(batch for batch in queue.sealed if batch.is_sent)]
+
+
+def _precedes(one: ProducerBatch, other: ProducerBatch) -> bool:
+    """Whether `one` has the earlier sequence; they wrap round at 2^31."""
+    return 0 < (other.sequence - one.sequence) % SEQUENCES < SEQUENCES // 2
+
+
+def _in_order(batches: list[ProducerBatch]) -> list[ProducerBatch]:
+    if not batches or batches[0].sequence < 0:
+        return batches
+    origin = batches[0].sequence
+    half = SEQUENCES // 2
+    return sorted(batches, key=lambda batch: (batch.sequence - origin + half) % SEQUENCES)
+
+
+def _part(batch: ProducerBatch, start: int, stop: int) -> ProducerBatch:
+    part = ProducerBatch(batch.queue, batch.opened_ms, batch.timestamp_ms)
+    part.values = batch.values[start:stop]
+    part.keys = None if batch.keys is None else batch.keys[start:stop]
+    part.headers = None if batch.headers is None else batch.headers[start:stop]
+    part.timestamps = None if batch.timestamps is None else batch.timestamps[start:stop]
+    part.count = stop - start
+    part.size = part.reserved = batch.reserved * part.count // batch.count
+    if start:
+        # What rounding left over stays reserved with the second half.
+        part.size = part.reserved = batch.reserved - batch.reserved * start // batch.count
+    part.deadline_ms = batch.deadline_ms
+    part.attempts = batch.attempts
+    if batch.sequence >= 0:
+        part.sequence = (batch.sequence + start) % SEQUENCES
+    return part

@@ -1,0 +1,191 @@
+"""What can be set on a client, with its default, its unit, and what its value may be.
+
+The public constructors take these as keyword arguments; here they are checked once, and a wrong
+one is refused with its name and value before anything is opened.
+
+Every wait of the client has its end here:
+
+    connect_timeout_ms    entering the `with` block: until one broker was reached
+    request_timeout_ms    one request on one connection: then the connection is given up
+    api_timeout_ms        one call, all its retries included
+    delivery_timeout_ms   one record, from send() to acknowledged or failed
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.limits import FRAME_SIZE_MAX
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_PORT = 9092
+BOOTSTRAP_COUNT_MAX = 64
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Acks = Literal["all", 0, 1, -1]
+Isolation = Literal["read_committed", "read_uncommitted"]
+OnReset = Literal["error", "start", "end"]
+
+Address = tuple[str, int]
+
+
+def parse_bootstrap(bootstrap: str | Iterable[str]) -> tuple[Address, ...]:
+    """`"host:port,host:port"` (or a list of such) as addresses.
+
+    The port may be left out (9092); an IPv6 address with a port is written `[::1]:9092`.
+    """
+    parts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
+    addresses = tuple(_parse_address(part.strip()) for part in parts if part.strip())
+    if not 1 <= len(addresses) <= BOOTSTRAP_COUNT_MAX:
+        raise ValueError(
+            f"bootstrap={bootstrap!r} names {len(addresses)} brokers,"
+            f" not between 1 and {BOOTSTRAP_COUNT_MAX}"
+        )
+    return addresses
+
+
+def _parse_address(text: str) -> Address:
+    if text.startswith("["):
+        host, bracket, port = text[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            raise ValueError(f"bootstrap address {text!r} is not [host]:port")
+        port = port[1:]
+    elif text.count(":") > 1:
+        host, port = text, ""
+    else:
+        host, _, port = text.partition(":")
+    if not port:
+        return host, DEFAULT_PORT
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise ValueError(f"bootstrap address {text!r}: port {port!r} is not in 1 .. 65535")
+    return host, int(port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What every client has.  Times in milliseconds, sizes in bytes."""
+
+    bootstrap: tuple[Address, ...]
+    client_id: str = "segbroker-python"
+    connect_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    api_timeout_ms: int = 60_000
+    metadata_max_age_ms: int = 60_000
+    retry_backoff_ms: int = 50
+    retry_backoff_max_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 2_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.name.endswith(("_ms", "_bytes", "_count")):
+                value = getattr(self, field.name)
+                least = 0 if field.name in MAY_BE_ZERO else 1
+                if not isinstance(value, int) or value < least:
+                    raise ValueError(f"{field.name}={value!r} is not a number >= {least}")
+
+
+MAY_BE_ZERO = {"linger_ms", "retry_backoff_ms", "reconnect_backoff_ms", "fetch_wait_ms"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """What a producer has besides.
+
+    acks: who must have the record before it counts as delivered.  `"all"` and 1 both mean the
+        durability class of the topic at segbroker; 0 means "handed to the socket", with offset -1.
+    idempotent: the broker recognises a batch that is sent again, so that retries neither repeat
+        nor reorder records.  Needs acks="all".
+    """
+
+    acks: int = -1
+    idempotent: bool = True
+    codec: Codec = Codec.NONE
+    linger_ms: int = 5
+    batch_bytes: int = 128 * KIB
+    buffer_bytes: int = 32 * MIB
+    request_bytes: int = 4 * MIB
+    delivery_timeout_ms: int = 120_000
+    in_flight_count: int = 5
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)  # type: ignore[arg-type]  # same rule, other fields
+        if self.in_flight_count > 5:
+            raise ValueError(
+                f"in_flight_count={self.in_flight_count}: brokers recognise a repeated batch"
+                " among the last 5 only"
+            )
+        if not self.batch_bytes <= self.buffer_bytes:
+            raise ValueError(
+                f"batch_bytes={self.batch_bytes} is larger than buffer_bytes={self.buffer_bytes}"
+            )
+        if self.request_bytes > FRAME_SIZE_MAX // 2:
+            raise ValueError(f"request_bytes={self.request_bytes} > {FRAME_SIZE_MAX // 2}")
+        if self.idempotent and self.acks != -1:
+            raise ValueError(
+                f'idempotent=True needs acks="all", not acks={self.acks}; say idempotent=False'
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """What a consumer has besides.
+
+    prefetch_bytes: how much may be held that the caller has not taken yet, all partitions together.
+    fetch_partition_bytes: how much one fetch asks of one partition; a single larger batch comes
+        whole all the same.
+    fetch_wait_ms: how long the broker may hold a fetch that finds fewer than fetch_min_bytes.
+    """
+
+    isolation: Isolation = "read_committed"
+    on_reset: OnReset = "error"
+    prefetch_bytes: int = 16 * MIB
+    fetch_partition_bytes: int = 1 * MIB
+    fetch_bytes: int = 8 * MIB
+    fetch_min_bytes: int = 1
+    fetch_wait_ms: int = 500
+
+    def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)  # type: ignore[arg-type]  # same rule, other fields
+        if self.isolation not in ("read_committed", "read_uncommitted"):
+            raise ValueError(
+                f"isolation={self.isolation!r} is not 'read_committed' or 'read_uncommitted'"
+            )
+        if self.on_reset not in ("error", "start", "end"):
+            raise ValueError(f"on_reset={self.on_reset!r} is not 'error', 'start' or 'end'")
+        if self.fetch_bytes > FRAME_SIZE_MAX // 2:
+            raise ValueError(f"fetch_bytes={self.fetch_bytes} > {FRAME_SIZE_MAX // 2}")
+
+
+CODECS: dict[str, Codec] = {
+    "none": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+ACKS: dict[str | int, int] = {"all": -1, -1: -1, 1: 1, 0: 0}
+
+
+def parse_codec(compression: str) -> Codec:
+    """The codec of a `compression=` argument."""
+    if compression not in CODECS:
+        raise ValueError(f"compression={compression!r} is not one of {', '.join(CODECS)}")
+    return CODECS[compression]
+
+
+def parse_acks(acks: str | int) -> int:
+    """The wire's number for an `acks=` argument."""
+    if acks not in ACKS:
+        raise ValueError(f"acks={acks!r} is not 'all', 1 or 0")
+    return ACKS[acks]
+
+
+def joined(addresses: Sequence[Address]) -> str:
+    """Addresses as a person writes them, for messages."""
+    return ",".join(f"{host}:{port}" for host, port in addresses)

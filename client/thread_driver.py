@@ -1,0 +1,302 @@
+"""The blocking shell: one I/O thread per client runs the core; callers wait for Completions.
+
+    caller's thread                        I/O thread
+      with lock: append, seek, call ...      with lock: step, replies
+      wake_by(t) ------ one byte ----------> select(until the next deadline)
+      wait(completion) <---- its waker ----- resolve, fail
+
+One lock guards the core; it is held for computing only, never around a system call or a wait.
+
+Waking costs a system call, so it is done only when the I/O thread sleeps longer than `t`:
+`_asleep_until_ms` says so.  It is set to "for ever" before the thread looks for its next deadline: a
+wake_by in between then wakes once too often rather than once too seldom.
+
+Waiting is done with threading.Event, which a signal interrupts: Ctrl-C works at once.
+
+The thread lives between `start` and `stop`, which joins it.  A name that has to be looked up is
+looked up by a short-lived helper thread, as the system's resolver cannot be interrupted; only
+such a helper may outlive `stop`, for as long as the resolver takes.
+"""
+
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from math import inf
+from typing import TypeVar
+
+from .clock import now_ms
+from .completion import Waitable
+from .connection import Connection, State
+from .engine import Call, Engine, connect
+from .errors import ClosedError, SegbrokerError, TimedOut
+from .transport import SocketAddress, Transport, resolve
+
+T = TypeVar("T")
+
+
+class ThreadDriver:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._asleep_until_ms: float = -inf
+        self._transports: dict[Connection, Transport] = {}
+        self._resolved: list[tuple[Transport, list[SocketAddress] | SegbrokerError]] = []
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None or self._thread is None:
+            raise ClosedError("not open: use it inside its `with` block")
+        return self._engine
+
+    # The caller's side.
+
+    def start(self, engine: Engine) -> None:
+        """Start the thread and wait until one broker was reached.
+
+        Raises BrokerUnreachable after connect_timeout_ms; the thread is gone then.
+        """
+        assert self._thread is None, "started twice"
+        self._engine = engine
+        self._stopping = False
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+        self._thread = threading.Thread(target=self._run, name="segbroker-io", daemon=True)
+        self._thread.start()
+        try:
+            self.call(
+                connect(engine),
+                timeout_ms=engine.settings.connect_timeout_ms,
+                on_timeout=engine.network.unreachable,
+            )
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End everything under way (ClosedError) and join the thread.  Again: nothing."""
+        thread = self._thread
+        if thread is None:
+            return
+        with self.lock:
+            self._stopping = True
+        self._wake()
+        thread.join()
+        self._thread = None
+        self._selector.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
+
+    def wake_by(self, at_ms: int) -> None:
+        """Have the I/O thread look at `at_ms` at the latest."""
+        if at_ms < self._asleep_until_ms:
+            self._asleep_until_ms = -inf
+            self._wake()
+
+    def call(
+        self,
+        generator: Call[T],
+        *,
+        timeout_ms: int | None = None,
+        on_timeout: Callable[[], SegbrokerError] | None = None,
+    ) -> T:
+        """Run a call to its end.  Raises what it raises."""
+        engine = self.engine
+        with self.lock:
+            completion = engine.call(
+                generator, now_ms(), timeout_ms=timeout_ms, on_timeout=on_timeout
+            )
+        self.wake_by(0)
+        self.wait(completion)
+        return completion.result()
+
+    def wait(self, what: Waitable, timeout_ms: float | None = None) -> bool:
+        """Wait until done; False when `timeout_ms` passed first."""
+        return wait_done(what, timeout_ms)
+
+    # The I/O thread.
+
+    def _wake(self) -> None:
+        try:
+            self._wake_writer.send(b"\0")
+        except BlockingIOError:
+            pass  # so many wakes are unread that it will wake anyway
+        except OSError:
+            pass  # stopped meanwhile
+
+    def _run(self) -> None:
+        assert self._engine is not None
+        engine = self._engine
+        error: SegbrokerError | None = None
+        try:
+            while not self._stopping:
+                self._turn(engine)
+        except BaseException as exc:
+            # A bug.  Whoever waits must hear of it; the thread has nobody to tell.
+            error = SegbrokerError(f"bug in the client: {exc!r}")
+            error.__cause__ = exc
+        with self.lock:
+            engine.close(now_ms(), error)
+            self._apply_closed(engine)
+        for transport in self._transports.values():
+            transport.close()
+        self._transports.clear()
+
+    def _turn(self, engine: Engine) -> None:
+        """One round: what is due, what is to be sent, then sleep until something happens."""
+        with self.lock:
+            engine.step(now_ms())
+            opening = engine.network.take_opening()
+            self._apply_closed(engine)
+        for connection in opening:
+            self._open(connection)
+        for transport in list(self._transports.values()):
+            if transport.connection.outgoing:
+                self._send(transport)
+        with self.lock:
+            # Sending may have failed, and failures have consequences: then there is more to do.
+            self._asleep_until_ms = inf
+            wake_ms = engine.next_wake_ms()
+            if any(c.state is State.CLOSED for c in self._transports):
+                wake_ms = 0
+            if wake_ms is not None:
+                self._asleep_until_ms = wake_ms
+        timeout = None if wake_ms is None else max(0, wake_ms - now_ms()) / 1000
+        events = self._selector.select(timeout)
+        self._asleep_until_ms = -inf
+        for key, mask in events:
+            if key.data is None:
+                self._wake_reader.recv(4096)
+                self._take_resolved()
+            else:
+                self._handle(key.data, mask)
+
+    def _handle(self, transport: Transport, mask: int) -> None:
+        connection = transport.connection
+        if connection.state is State.CLOSED:
+            return
+        if connection.state is State.CONNECTING:
+            self._finish_connect(transport)
+            return
+        if mask & selectors.EVENT_READ:
+            try:
+                size = transport.receive_some()
+            except SegbrokerError as exc:
+                self._lost(transport, exc)
+                return
+            if size is not None:
+                with self.lock:
+                    connection.received(size, now_ms())
+        # Writable: the next turn sends.
+
+    def _open(self, connection: Connection) -> None:
+        addresses = resolve(connection.host, connection.port, numeric_only=True)
+        transport = self._transports[connection] = Transport(connection, addresses)
+        if addresses:
+            self._connect(transport)
+            return
+
+        def look_up() -> None:
+            found: list[SocketAddress] | SegbrokerError
+            try:
+                found = resolve(connection.host, connection.port, numeric_only=False)
+            except SegbrokerError as exc:
+                found = exc
+            self._resolved.append((transport, found))
+            self._wake()
+
+        threading.Thread(target=look_up, name="segbroker-resolve", daemon=True).start()
+
+    def _take_resolved(self) -> None:
+        while self._resolved:
+            transport, found = self._resolved.pop()
+            if transport.connection.state is not State.CONNECTING:
+                continue
+            if isinstance(found, SegbrokerError):
+                self._lost(transport, found)
+            else:
+                transport.addresses = found
+                self._connect(transport)
+
+    def _connect(self, transport: Transport) -> None:
+        try:
+            transport.connect_next()
+        except SegbrokerError as exc:
+            self._lost(transport, exc)
+            return
+        assert transport.socket is not None
+        self._selector.register(transport.socket, selectors.EVENT_WRITE, transport)
+
+    def _finish_connect(self, transport: Transport) -> None:
+        assert transport.socket is not None
+        self._selector.unregister(transport.socket)
+        try:
+            is_connected = transport.finish_connect()
+        except SegbrokerError as exc:
+            self._lost(transport, exc)
+            return
+        mask = selectors.EVENT_READ if is_connected else selectors.EVENT_WRITE
+        self._selector.register(transport.socket, mask, transport)
+        if is_connected:
+            with self.lock:
+                transport.connection.connected()
+
+    def _send(self, transport: Transport) -> None:
+        """Send until all is sent or the kernel is full; then wait for it to be writable too."""
+        connection = transport.connection
+        if transport.socket is None or connection.state in (State.CONNECTING, State.CLOSED):
+            return
+        is_full = False
+        while connection.outgoing and not is_full:
+            with self.lock:
+                buffers = transport.buffers()
+            size = sum(map(len, buffers))
+            try:
+                sent = transport.send_some(buffers)
+            except SegbrokerError as exc:
+                self._lost(transport, exc)
+                return
+            is_full = sent < size
+            with self.lock:
+                connection.sent(sent)
+        if is_full is not transport.waits_to_send:
+            transport.waits_to_send = is_full
+            mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_full else 0)
+            self._selector.modify(transport.socket, mask, transport)
+
+    def _lost(self, transport: Transport, error: SegbrokerError) -> None:
+        with self.lock:
+            transport.connection.lost(error, now_ms())
+
+    def _apply_closed(self, engine: Engine) -> None:
+        """Close the sockets of connections that are over."""
+        for connection in engine.network.take_closed():
+            transport = self._transports.pop(connection, None)
+            if transport is not None and transport.socket is not None:
+                try:
+                    self._selector.unregister(transport.socket)
+                except KeyError:
+                    pass  # connecting had failed: it was never registered again
+                transport.close()
+
+
+def wait_done(what: Waitable, timeout_ms: float | None) -> bool:
+    """Wait until done; False when `timeout_ms` passed first.  Signals interrupt it."""
+    if what.done:
+        return True
+    event = threading.Event()
+    what.on_done(event.set)
+    return event.wait(None if timeout_ms is None else timeout_ms / 1000)
+
+
+def wait_result(what: Waitable, timeout: float | None) -> None:
+    """Wait until done; TimedOut when `timeout` (seconds) passed first."""
+    if not wait_done(what, None if timeout is None else timeout * 1000):
+        raise TimedOut(f"not done within {timeout} s; it goes on in the background")

@@ -1,0 +1,112 @@
+from cffi import FFI
+
+from .checksums import Buffer
+
+_Data = FFI.CData | bytes
+
+class _Lib:
+    def sb_crc32c(self, value: int, data: _Data, size: int) -> int: ...
+    def sb_crc32c_table(self, value: int, data: _Data, size: int) -> int: ...
+    def sb_crc32c_is_hardware(self) -> int: ...
+    def sb_check(self, batch: _Data, size: int, mode: int) -> int: ...
+    def sb_index(
+        self,
+        data: _Data,
+        position: int,
+        size: int,
+        count: int,
+        base_offset: int,
+        last_offset_delta: int,
+        base_timestamp: int,
+        use_append_time: int,
+        append_time: int,
+        ints: FFI.CData,
+        longs: FFI.CData,
+        totals: FFI.CData,
+    ) -> int: ...
+    def sb_index_headers(
+        self,
+        data: _Data,
+        size: int,
+        ints: FFI.CData,
+        count: int,
+        headers_count: int,
+        header_ints: FFI.CData,
+        sizes: FFI.CData,
+    ) -> None: ...
+    def sb_gather(
+        self,
+        data: _Data,
+        starts: FFI.CData,
+        ends: FFI.CData,
+        row: int,
+        count: int,
+        out: FFI.CData,
+        out_size: int,
+        offsets: FFI.CData,
+        validity: FFI.CData,
+    ) -> int: ...
+    def sb_header_starts(self, counts: FFI.CData, count: int, starts: FFI.CData) -> None: ...
+    def sb_find_header(
+        self,
+        data: _Data,
+        header_ints: FFI.CData,
+        headers_count: int,
+        name: _Data,
+        name_size: int,
+        found: FFI.CData,
+    ) -> int: ...
+    def sb_select(
+        self,
+        data: _Data,
+        position: int,
+        size: int,
+        count: int,
+        keep: _Data,
+        out: FFI.CData,
+        latest_delta: FFI.CData,
+    ) -> int: ...
+    def sb_encode(
+        self,
+        out: int,
+        values: int,
+        keys: int,
+        headers: int,
+        timestamps: FFI.CData,
+        timestamp: int,
+        attributes: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+    ) -> int: ...
+    def sb_slices(
+        self, out: int, data: _Data, starts: FFI.CData, ends: FFI.CData, count: int
+    ) -> int: ...
+    def sb_header_tuples(
+        self,
+        out: int,
+        data: _Data,
+        counts: FFI.CData,
+        count: int,
+        header_ints: FFI.CData,
+        headers_count: int,
+    ) -> int: ...
+    def sb_records(
+        self,
+        out: int,
+        record_type: int,
+        data: _Data,
+        flags: int,
+        ints: FFI.CData,
+        longs: FFI.CData,
+        count: int,
+        headers: int,
+    ) -> int: ...
+
+class _FFI(FFI):
+    def from_buffer(  # type: ignore[override]
+        self, cdecl: FFI.CType, python_buffer: Buffer | object, require_writable: bool = False
+    ) -> FFI.CData: ...
+
+ffi: _FFI
+lib: _Lib

@@ -1,0 +1,231 @@
+"""The C kernel and its pure twin are one specification: same verdict, same fault, same bytes."""
+
+import inspect
+import re
+from array import array
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segbroker.protocol import batch_pure, kernel
+from segbroker.protocol.batch_pure import (
+    HEADER,
+    HEADER_SIZE,
+    INT32_MAX,
+    BatchFault,
+    BatchFields,
+    CheckMode,
+    IndexFlag,
+    RecordIndex,
+    Strings,
+    encode_headers,
+)
+from segbroker.protocol.record_batch import Record, encode_batch
+
+from .batches import NOW, Columns, columns, damaged, with_crc
+
+if not kernel.KERNEL_IS_NATIVE:
+    pytest.skip("built without a kernel", allow_module_level=True)
+
+from segbroker.protocol import batch_native
+
+NATIVE = Path(__file__).parents[2] / "protocol" / "native"
+KERNEL_C = (NATIVE / "kernel.c").read_text()
+PLAIN = BatchFields(0, -1, -1, -1)
+
+many = settings(max_examples=400)
+
+
+def c_enum(name: str) -> dict[str, int]:
+    (body,) = re.findall(rf"enum {name} {{(.*?)}}", KERNEL_C, re.DOTALL)
+    members: dict[str, int] = {}
+    for item in re.findall(r"(\w+)(?:\s*=\s*(\d+))?", body):
+        members[item[0]] = int(item[1]) if item[1] else len(members)
+    return members
+
+
+def test_the_numbers_in_the_kernel_are_those_of_the_enums() -> None:
+    faults = c_enum("fault")
+    assert faults == {name: BatchFault[name] for name in faults}
+    assert c_enum("mode") == {mode.name: mode for mode in CheckMode}
+    assert c_enum("flag") == {flag.name: flag for flag in IndexFlag}
+
+
+def test_both_twins_offer_the_same_functions_with_the_same_parameters() -> None:
+    offered = inspect.getmembers(
+        batch_native,
+        lambda item: inspect.isfunction(item) and item.__module__ == batch_native.__name__,
+    )
+    assert {name for name, _ in offered} >= {"check", "index", "encode", "select", "records"}
+    for name, function in offered:
+        twin = getattr(batch_pure, name)
+        assert list(inspect.signature(function).parameters) == list(
+            inspect.signature(twin).parameters
+        ), name
+
+
+def index_both(batch: bytes) -> list[RecordIndex | None]:
+    header = HEADER.unpack_from(batch)
+    return [
+        twin.index(batch, HEADER_SIZE, header[12], header[0], header[6], header[7], None)
+        for twin in (batch_native, batch_pure)
+    ]
+
+
+@many
+@given(columns())
+def test_both_encode_the_same_bytes(case: Columns) -> None:
+    sections = [encode_headers(h) for h in case["headers"]]
+    timestamps = array("q", case["timestamps_ms"])
+    fields = BatchFields(16, 7, 3, INT32_MAX)
+    for keys, headers, times in (
+        (case["keys"], sections, timestamps),
+        (None, None, NOW),
+        (case["keys"], None, timestamps),
+    ):
+        native = batch_native.encode(case["values"], keys, headers, times, fields)
+        assert native == batch_pure.encode(case["values"], keys, headers, times, fields)
+
+
+@many
+@given(damaged(), st.sampled_from(CheckMode))
+def test_both_find_the_same_fault_in_damaged_batches(batch: bytes, mode: CheckMode) -> None:
+    fault = batch_native.check(batch, mode)
+    assert fault == batch_pure.check(batch, mode)
+    assert fault == batch_native.check(memoryview(bytearray(batch)), mode)
+
+
+@many
+@given(damaged())
+def test_both_index_and_read_damaged_batches_alike(batch: bytes) -> None:
+    if len(batch) < HEADER_SIZE:
+        return
+    native, pure = index_both(batch)
+    assert native == pure
+    if native is None:
+        return
+    n = native.records_count
+    headers = batch_native.index_headers(batch, native)
+    assert headers == batch_pure.index_headers(batch, native)
+    total = headers.headers_count
+    for first, size in ((0, native.values_size), (2 * n, native.keys_size)):
+        assert batch_native.slices(batch, native.ints, first, n) == batch_pure.slices(
+            batch, native.ints, first, n
+        )
+        strings = Strings(batch, native.ints, first, n)
+        for parts, copies in (([strings], 1), ([strings] * 3, 3), ([], 0)):
+            assert batch_native.gather(parts, copies * size) == batch_pure.gather(
+                parts, copies * size
+            )
+    assert batch_native.header_starts([native] * 2) == batch_pure.header_starts([native] * 2)
+    tuples = batch_native.header_tuples(batch, native, headers)
+    assert tuples == batch_pure.header_tuples(batch, native, headers)
+    for given_headers in (tuples, None):
+        records = batch_native.records(batch, native, Record, given_headers)
+        assert records == batch_pure.records(batch, native, Record, given_headers)
+        assert all(type(record) is Record for record in records)
+    for name in {batch[headers.ints[i] : headers.ints[total + i]] for i in range(total)} | {b"?"}:
+        assert batch_native.find_header(batch, headers, name) == batch_pure.find_header(
+            batch, headers, name
+        )
+
+
+@many
+@given(damaged(), st.data())
+def test_both_select_the_same_records(batch: bytes, data: st.DataObject) -> None:
+    if len(batch) < HEADER_SIZE:
+        return
+    count = HEADER.unpack_from(batch)[12]
+    if not 0 <= count <= 1000:
+        return
+    keep = bytes(data.draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)))
+    assert batch_native.select(batch, HEADER_SIZE, count, keep) == batch_pure.select(
+        batch, HEADER_SIZE, count, keep
+    )
+
+
+@many
+@given(st.binary(max_size=40), st.integers(-1, 6), st.integers(-1, 9), st.integers())
+def test_both_refuse_or_read_random_records_alike(
+    noise: bytes, count: int, last_delta: int, base: int
+) -> None:
+    base_timestamp = (base + 2**63) % 2**64 - 2**63
+    arguments = (noise, 0, count, 5, last_delta, base_timestamp, None)
+    assert batch_native.index(*arguments) == batch_pure.index(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("varint", "is_legal"),
+    [
+        ("00", True),
+        ("80 00", True),  # longer than needed
+        ("80 80 80 80 00", True),
+        ("80 80 80 80 80 00", False),  # a sixth byte
+        ("80 80 80 80 10", False),  # a 33rd bit
+        ("ff", False),  # cut short
+    ],
+)
+def test_a_varint_has_at_most_five_bytes_and_32_bits(varint: str, is_legal: bool) -> None:
+    offset = bytes.fromhex(varint)
+    body = b"\0\0" + offset + b"\x01\x02v\0"
+    record = bytes([2 * len(body)]) + body
+    for twin in (batch_native, batch_pure):
+        index = twin.index(record, 0, 1, 0, 0, 0, None)
+        assert (index is not None) == is_legal
+
+
+@pytest.mark.parametrize(
+    ("varlong", "delta"),
+    [
+        ("fe ff ff ff ff ff ff ff ff 01", 2**63 - 1),
+        ("ff ff ff ff ff ff ff ff ff 01", -(2**63)),
+        ("fe ff ff ff ff ff ff ff ff 02", None),  # a 65th bit
+        ("80 80 80 80 80 80 80 80 80 80 00", None),  # an eleventh byte
+    ],
+)
+def test_a_varlong_has_at_most_ten_bytes_and_64_bits(varlong: str, delta: int | None) -> None:
+    body = b"\0" + bytes.fromhex(varlong) + b"\0\x01\x02v\0"
+    record = bytes([2 * len(body)]) + body
+    for twin in (batch_native, batch_pure):
+        index = twin.index(record, 0, 1, 0, 0, 0, None)
+        assert (None if index is None else index.longs[1]) == delta
+
+
+def test_timestamps_past_64_bits_are_refused_by_both() -> None:
+    batch = bytearray(encode_batch([b"a", b"b"], timestamps_ms=[0, 5]))
+    batch[27:35] = (2**63 - 3).to_bytes(8, "big")
+    for twin in (batch_native, batch_pure):
+        assert twin.check(with_crc(batch), CheckMode.PRODUCE) == BatchFault.INVALID_RECORD
+
+
+@pytest.mark.parametrize("twin", [batch_native, batch_pure])
+def test_offsets_past_64_bits_are_refused(twin: ModuleType) -> None:
+    batch = encode_batch([b"a", b"b"], timestamps_ms=0)
+    for base, is_legal in ((2**63 - 2, True), (2**63 - 1, False), (-1, False)):
+        index = twin.index(batch, HEADER_SIZE, 2, base, 1, 0, None)
+        assert (index is not None) == is_legal
+
+
+@pytest.mark.parametrize("twin", [batch_native, batch_pure])
+def test_a_count_that_does_not_fit_the_bytes_takes_no_memory(twin: ModuleType) -> None:
+    assert twin.index(bytes(100), 0, INT32_MAX, 0, INT32_MAX, 0, None) is None
+    assert twin.index(bytes(100), 0, -1, 0, INT32_MAX, 0, None) is None
+
+
+@pytest.mark.parametrize("twin", [batch_native, batch_pure])
+def test_what_a_batch_cannot_hold_is_refused_before_it_is_encoded(twin: ModuleType) -> None:
+    with pytest.raises(TypeError, match="item 1 is str, expected bytes or None"):
+        twin.encode([b"a", "b"], None, None, 0, PLAIN)
+    with pytest.raises(TypeError, match="item 0 is bytearray"):
+        twin.encode([b"a"], [bytearray(b"k")], None, 0, PLAIN)
+    with pytest.raises(ValueError, match="apart"):
+        twin.encode([b"a", b"b"], None, None, array("q", [-(2**62), 2**63 - 1]), PLAIN)
+
+
+def test_a_batch_past_31_bits_is_refused_by_the_kernel() -> None:
+    megabytes = bytes(64 << 20)
+    with pytest.raises(ValueError, match=r"less than 2\^31"):
+        batch_native.encode([megabytes] * 32, None, None, 0, PLAIN)
