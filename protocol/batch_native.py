@@ -33,6 +33,7 @@ if sys.implementation.name != "cpython":
 
 from_buffer = ffi.from_buffer
 _U8, _I32, _I64 = (ffi.typeof(name) for name in ("uint8_t[]", "int32_t[]", "int64_t[]"))
+_TOTALS = ffi.typeof("int64_t[4]")
 
 # The results of objects.c.
 _DONE, _NO_MEMORY, _TOO_LARGE, _TIMESTAMPS_APART, _NOT_BYTES = range(5)
@@ -61,7 +62,7 @@ def index(
         return None
     ints = array("i", bytes(24 * count))
     longs = array("q", bytes(16 * count))
-    totals = array("q", bytes(32))
+    totals = ffi.new(_TOTALS)
     if not lib.sb_index(
         data,
         position,
@@ -74,10 +75,10 @@ def index(
         append_time or 0,
         from_buffer(_I32, ints),
         from_buffer(_I64, longs),
-        from_buffer(_I64, totals),
+        totals,
     ):
         return None
-    flags, keys_size, values_size, headers_count = totals
+    flags, keys_size, values_size, headers_count = ffi.unpack(totals, 4)
     return RecordIndex(count, flags, ints, longs, keys_size, values_size, headers_count)
 
 

@@ -21,12 +21,12 @@ Invariant: no Python loop over records; the cost in Python is per batch.
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from itertools import groupby
 
 import pyarrow
 import pyarrow.compute
 
-from segbroker.protocol.record_batch import Gathered, RecordBatch
+from segbroker.protocol.record_batch import Gathered, RecordBatch, RecordColumns, columns_of
 
 from .offsets import OffsetRange
 
@@ -62,108 +62,66 @@ SPARK_SCHEMA_WITH_HEADERS = SPARK_SCHEMA + ", headers array<struct<key: string, 
 _MS_MAX = (1 << 63) // 1000 - 1
 
 
-@dataclass(slots=True)
-class _Part:
-    """The columns of one batch that differ from row to row."""
-
-    count: int
-    size: int
-    timestamp_type: int
-    arrays: list[pyarrow.Array]
-
-
 def record_batches(
     batches: Iterable[RecordBatch], wanted: OffsetRange, *, headers: bool
 ) -> Iterator[pyarrow.RecordBatch]:
     """The rows of `batches` that lie in the range, as record batches of about BATCH_BYTES."""
-    parts: list[_Part] = []
+    held: list[RecordBatch] = []
     size = 0
     for batch in batches:
-        part = _part(batch, wanted, headers=headers)
-        if not part.count:
-            continue
-        parts.append(part)
-        size += part.size
+        held.append(batch)
+        size += batch.size + ROW_BYTES * len(batch)
         if size >= BATCH_BYTES:
-            yield from _joined(parts, size, wanted)
-            parts, size = [], 0
-    if parts:
-        yield from _joined(parts, size, wanted)
+            yield from _tables(held, size, wanted, headers=headers)
+            held, size = [], 0
+    if held:
+        yield from _tables(held, size, wanted, headers=headers)
 
 
-def _part(batch: RecordBatch, wanted: OffsetRange, *, headers: bool) -> _Part:
-    columns = batch.columns()
-    count = len(batch)
-    size = len(columns.keys.data) + len(columns.values.data) + ROW_BYTES * count
+def _tables(
+    batches: list[RecordBatch], size: int, wanted: OffsetRange, *, headers: bool
+) -> Iterator[pyarrow.RecordBatch]:
+    columns = columns_of(batches)
+    count = columns.records_count
     arrays = [
         _binary(columns.keys),
         _binary(columns.values),
+        _constant(wanted.topic, pyarrow.string(), count),
+        _constant(wanted.partition, pyarrow.int32(), count),
         _fixed(count, columns.offsets),
-        _fixed(count, columns.timestamps),
+        _microseconds(_fixed(count, columns.timestamps)),
+        _timestamp_types(batches),
     ]
     if headers:
-        arrays.append(
-            pyarrow.Array.from_buffers(
-                HEADERS,
-                count,
-                [None, pyarrow.py_buffer(columns.header_starts)],
-                children=[
-                    pyarrow.StructArray.from_arrays(
-                        [_text(columns.header_keys), _binary(columns.header_values)],
-                        fields=list(HEADER),
-                    )
-                ],
-            )
-        )
-        size += len(columns.header_keys.data) + len(columns.header_values.data)
-    first, last = 0, count
-    header = batch.header
-    if header.base_offset < wanted.start:
-        first = bisect_left(columns.offsets, wanted.start)
-    if header.last_offset >= wanted.end:
-        last = bisect_left(columns.offsets, wanted.end)
-    if last - first < count:
-        arrays = [array.slice(first, last - first) for array in arrays]
-        size = size * (last - first) // max(1, count)
-        count = last - first
-    return _Part(count, size, int(header.is_log_append_time), arrays)
+        arrays.append(_headers(columns))
+    schema = ARROW_SCHEMA_WITH_HEADERS if headers else ARROW_SCHEMA
+    table = pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+    # The first batch may begin before the range and the last one end behind it.
+    first = bisect_left(columns.offsets, wanted.start)
+    last = bisect_left(columns.offsets, wanted.end)
+    rows = count if size <= BATCH_BYTES_MAX else max(1, count * BATCH_BYTES // size)
+    for begin in range(first, last, rows):
+        yield table.slice(begin, min(rows, last - begin))
 
 
-def _joined(parts: list[_Part], size: int, wanted: OffsetRange) -> Iterator[pyarrow.RecordBatch]:
-    if len(parts) == 1:
-        key, value, offset, timestamp, *headers = parts[0].arrays
-    else:
-        columns = zip(*(part.arrays for part in parts), strict=True)
-        key, value, offset, timestamp, *headers = map(pyarrow.concat_arrays, columns)
-    count = len(offset)
-    table = pyarrow.RecordBatch.from_arrays(
-        [
-            key,
-            value,
-            _constant(wanted.topic, pyarrow.string(), count),
-            _constant(wanted.partition, pyarrow.int32(), count),
-            offset,
-            _microseconds(timestamp),
-            _timestamp_types(parts),
-            *headers,
-        ],
-        schema=ARROW_SCHEMA_WITH_HEADERS if headers else ARROW_SCHEMA,
+def _headers(columns: RecordColumns) -> pyarrow.Array:
+    pairs = pyarrow.StructArray.from_arrays(
+        [_text(columns.header_keys), _binary(columns.header_values)], fields=list(HEADER)
     )
-    if size <= BATCH_BYTES_MAX:
-        yield table
-        return
-    rows = max(1, count * BATCH_BYTES // size)
-    for first in range(0, count, rows):
-        yield table.slice(first, rows)
-
-
-def _timestamp_types(parts: list[_Part]) -> pyarrow.Array:
-    kinds = {part.timestamp_type for part in parts}
-    if len(kinds) == 1:
-        return _constant(kinds.pop(), pyarrow.int32(), sum(part.count for part in parts))
-    return pyarrow.concat_arrays(
-        [_constant(part.timestamp_type, pyarrow.int32(), part.count) for part in parts]
+    starts = pyarrow.py_buffer(columns.header_starts)
+    return pyarrow.Array.from_buffers(
+        HEADERS, columns.records_count, [None, starts], children=[pairs]
     )
+
+
+def _timestamp_types(batches: list[RecordBatch]) -> pyarrow.Array:
+    """0 set by the producer, 1 by the broker: one value per batch, nearly always one for all."""
+    runs = [
+        (int(kind), sum(map(len, run)))
+        for kind, run in groupby(batches, lambda batch: batch.header.is_log_append_time)
+    ]
+    parts = [_constant(kind, pyarrow.int32(), count) for kind, count in runs]
+    return parts[0] if len(parts) == 1 else pyarrow.concat_arrays(parts)
 
 
 def _microseconds(milliseconds: pyarrow.Array) -> pyarrow.Array:

@@ -88,6 +88,9 @@ def changed(position: int, data: str, batch: bytes = TWO_RECORDS) -> bytes:
     return with_crc(out)
 
 
+EMPTIED = changed(57, "00000000", changed(8, "00000031")[:HEADER_SIZE])
+
+
 def test_a_batch_is_encoded_to_these_bytes() -> None:
     assert two_records() == TWO_RECORDS
 
@@ -172,6 +175,25 @@ def test_a_broker_refuses_from_a_producer(fault: BatchFault, batch: bytes) -> No
     assert fault_of(batch) == fault
 
 
+def test_every_fault_has_the_code_that_kafka_answers() -> None:
+    codes = {fault.name: int(fault.error_code) for fault in BatchFault}
+    assert codes == {
+        "NONE": 0,
+        "TRUNCATED": 2,
+        "CORRUPT": 2,
+        "UNSUPPORTED_MAGIC": 43,
+        "MORE_THAN_ONE_BATCH": 87,
+        "UNSUPPORTED_CODEC": 76,
+        "CONTROL_BATCH": 87,
+        "INVALID_COUNT": 87,
+        "INVALID_PRODUCER": 87,
+        "INVALID_RECORD": 87,
+        "WRONG_MAX_TIMESTAMP": 87,
+        "INVALID_COMPRESSION": 87,
+        "TOO_LARGE": 10,
+    }
+
+
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
@@ -215,9 +237,10 @@ def test_a_wrong_max_timestamp_is_put_right_in_writable_bytes() -> None:
         changed(64, "02", changed(72, "06", changed(23, "00000003"))),  # 1 and 3
         changed(21, "0030"),  # control
         changed(35, "0000000000009999"),  # max timestamp of a record since filtered out
-        changed(57, "00000000", TWO_RECORDS[:8] + bytes.fromhex("00000031") + TWO_RECORDS[12:61]),
+        EMPTIED,
+        changed(21, "0004", EMPTIED),  # emptied, compressed as it was before
     ],
-    ids=["plain", "hole", "hole_first", "control", "old_max_timestamp", "emptied"],
+    ids=["plain", "hole", "hole_first", "control", "old_max_timestamp", "emptied", "emptied_zstd"],
 )
 def test_a_log_may_hold_holes_control_batches_and_emptied_ones(batch: bytes) -> None:
     assert check_batch(batch, stored=True).size == len(batch)
