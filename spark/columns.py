@@ -26,7 +26,8 @@ from itertools import groupby
 import pyarrow
 import pyarrow.compute
 
-from segbroker.protocol.record_batch import Gathered, RecordBatch, RecordColumns, columns_of
+from segbroker.protocol.batch_pure import Gathered
+from segbroker.protocol.record_batch import RecordBatch, RecordColumns, columns_of
 
 from .offsets import OffsetRange
 
@@ -70,7 +71,7 @@ def record_batches(
     size = 0
     for batch in batches:
         held.append(batch)
-        size += batch.size + ROW_BYTES * len(batch)
+        size += len(batch._data) + ROW_BYTES * len(batch)
         if size >= BATCH_BYTES:
             yield from _tables(held, size, wanted, headers=headers)
             held, size = [], 0

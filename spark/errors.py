@@ -15,9 +15,9 @@ class OptionError(SourceError, ValueError):
     """An option is missing, unknown, malformed or contradicts another; says which and why."""
 
 
-class DataLoss(SourceError):  # noqa: N818 - the field's word
+class DataLoss(SourceError):
     """Offsets that the query must read are not in the log any more; names each range."""
 
 
-class SourceUnavailable(SourceError):  # noqa: N818 - says what is so
+class SourceUnavailable(SourceError):
     """The brokers did not answer until the deadline; carries the last reason."""

@@ -35,6 +35,14 @@ log = logging.getLogger("segbroker.spark")
 PARTITION_MAX = (1 << 31) - 1
 OFFSET_MAX = (1 << 63) - 1
 
+CLIENT_ID = "segbroker-spark"
+REQUEST_TIMEOUT_MS = 30_000
+API_TIMEOUT_MS = 60_000
+POLL_TIMEOUT_MS = 120_000
+# The reply to one fetch, and at most one more that is ahead of it, is in a worker's memory.
+FETCH_BYTES = 3 << 20
+FETCH_BYTES_MAX = 32 << 20
+
 # Offsets in JSON that stand for an end of the log, as in Kafka.
 LATEST_MARK = -1
 EARLIEST_MARK = -2
@@ -102,12 +110,12 @@ class SourceOptions:
     min_partitions: int | None = None
     include_headers: bool = False
     fail_on_data_loss: bool = True
-    client_id: str = "segbroker-spark"
+    client_id: str = CLIENT_ID
     read_committed: bool = False
-    request_timeout_ms: int = 30_000
-    api_timeout_ms: int = 60_000
-    poll_timeout_ms: int = 120_000
-    fetch_bytes: int = 4 << 20
+    request_timeout_ms: int = REQUEST_TIMEOUT_MS
+    api_timeout_ms: int = API_TIMEOUT_MS
+    poll_timeout_ms: int = POLL_TIMEOUT_MS
+    fetch_bytes: int = FETCH_BYTES
 
 
 # Every option by its lower-case name, as users write it.
@@ -193,20 +201,16 @@ def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptio
         min_partitions=_number(given.own("minPartitions"), least=1),
         include_headers=_boolean(given, "includeHeaders", default=False),
         fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
-        client_id=given.client("client.id")[1] or SourceOptions.client_id,
+        client_id=given.client("client.id")[1] or CLIENT_ID,
         read_committed=_isolation(given),
         request_timeout_ms=_number(given.client("request.timeout.ms"), least=1)
-        or SourceOptions.request_timeout_ms,
-        api_timeout_ms=_number(given.client("default.api.timeout.ms"), least=1)
-        or SourceOptions.api_timeout_ms,
+        or REQUEST_TIMEOUT_MS,
+        api_timeout_ms=_number(given.client("default.api.timeout.ms"), least=1) or API_TIMEOUT_MS,
         poll_timeout_ms=_number(given.own("kafkaConsumer.pollTimeoutMs"), least=1)
-        or SourceOptions.poll_timeout_ms,
-        fetch_bytes=min(fetch_bytes or SourceOptions.fetch_bytes, FETCH_BYTES_MAX),
+        or POLL_TIMEOUT_MS,
+        fetch_bytes=min(fetch_bytes or FETCH_BYTES, FETCH_BYTES_MAX),
     )
 
-
-# One fetch and the one ahead of it are in a worker's memory at a time.
-FETCH_BYTES_MAX = 32 << 20
 
 # A name as the user wrote it, and its value; None where it was not given.
 NamedValue = tuple[str, str | None]
