@@ -20,6 +20,7 @@ come in, values go out, and the other way round.  A module imports only what sta
     checksums      CRC-32C, XXH3-64
     compression    gzip, snappy, lz4, zstd, bounded
     batch_pure     the record batch in plain Python: the specification of the kernel
+    batch_native   the same functions by the C kernel (native/), one call per batch
     kernel         picks the C kernel or its pure twin
     record_batch   RecordBatch v2: header, check, patch, encode, decode, gaps
     partitioner    murmur2, as Java clients hash keys

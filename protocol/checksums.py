@@ -5,7 +5,8 @@ C kernel computes it with the processor's own instruction; where no kernel was b
 google-crc32c serves, which does the same in its wheel.  A Python loop would be a thousand times
 slower and is nowhere.
 
-XXH3-64 is the xxhash package's: it runs at memory speed already (docs/decisions/xxh3.md).
+XXH3-64 is the xxhash package's, which runs at memory speed already
+(docs/decisions/0008-xxh3-from-its-package.md).
 """
 
 from typing import TypeAlias
