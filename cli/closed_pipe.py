@@ -1,0 +1,53 @@
+"""Notices that the reader of our output went away, also while there is nothing to write.
+
+`segbroker consume topic | head -1` prints one line; the next write would fail with EPIPE, but when
+no record comes there is no next write, and the pipeline would hang.  A thread waits for the other
+end of the pipe to close and then raises BrokenPipeError in the main thread, wherever that waits.
+
+The thread only polls; it ends with the `with` block.  A file or a terminal is not watched.
+"""
+
+import os
+import select
+import signal
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+STDOUT = 1
+
+
+@contextmanager
+def ended_by_reader(descriptor: int = STDOUT) -> Iterator[None]:
+    """Within the block BrokenPipeError is raised when nobody reads `descriptor` any more."""
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        yield
+        return
+    main = threading.main_thread().ident
+    assert main is not None, "the main thread runs"
+    # SIGPIPE itself stays ignored: sockets would raise it too.
+    before = signal.signal(signal.SIGUSR1, _raise)
+    over, end = os.pipe()
+    watcher = threading.Thread(target=_watch, args=(descriptor, over, main), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        os.close(end)
+        watcher.join()
+        os.close(over)
+        signal.signal(signal.SIGUSR1, before)
+
+
+def _watch(descriptor: int, over: int, main: int) -> None:
+    poller = select.poll()
+    poller.register(descriptor, 0)  # errors are always reported
+    poller.register(over, 0)  # so is the hang-up
+    if descriptor in dict(poller.poll()):
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+
+def _raise(number: int, frame: object) -> None:
+    raise BrokenPipeError

@@ -1,0 +1,156 @@
+"""What every subcommand has in common.
+
+    Command   adds --debug; turns expected errors into one sentence and an exit code; ends quietly
+              on Ctrl-C (130) and when the reader of our output has gone (0)
+    Group     subcommands from a table of module names: imported when called, not before
+
+A broken pipe ends with 0, not with SIGPIPE's 141: `segbroker consume t | head -3` did what was
+asked, also under `set -o pipefail`.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import click
+
+from .exit_codes import ExitCode
+from .failures import explain
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+# A person waits: long enough for a broker that is just starting.
+CONNECT_TIMEOUT_MS = 3_000
+
+AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
+
+
+class Command(click.Command):
+    """A click command whose errors read well; see the module."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - click's own
+        super().__init__(*args, **kwargs)
+        self.params.append(_debug_option())
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            ctx.exit(ExitCode.INTERRUPTED)
+        except BrokenPipeError:
+            abandon_stdout()
+            ctx.exit(ExitCode.OK)
+        except Exception as exc:
+            failure = explain(exc, ctx.params)
+            if failure is None or wants_debug(ctx):
+                raise
+            failure.show()
+            ctx.exit(failure.code)
+
+
+class Leaf(NamedTuple):
+    """Where a subcommand is: `attribute` of the module `module` of this room."""
+
+    module: str
+    attribute: str
+    short_help: str
+
+
+class Group(click.Group):
+    """A click group over a table of leaves, imported when they are called."""
+
+    command_class = Command
+    leaves: ClassVar[dict[str, Leaf]] = {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.leaves, *self.commands]  # as written, not by the alphabet
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        leaf = self.leaves.get(cmd_name)
+        if leaf is None:
+            return super().get_command(ctx, cmd_name)
+        command = getattr(import_module(f"{__package__}.{leaf.module}"), leaf.attribute)
+        assert isinstance(command, click.Command), cmd_name
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # click would import every module to ask it for its short help.
+        if not self.leaves:
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, leaf.short_help) for name, leaf in self.leaves.items()])
+
+
+def _debug_option() -> click.Option:
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        help="Show tracebacks of expected errors too.",
+        callback=_remember_debug,
+    )
+
+
+def _remember_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta["segbroker.debug"] = True
+
+
+def wants_debug(ctx: click.Context) -> bool:
+    return bool(ctx.meta.get("segbroker.debug"))
+
+
+def bootstrap_option(function: AnyCallable) -> AnyCallable:
+    """-b/--bootstrap, on every command that talks to a broker."""
+    return click.option(
+        "-b",
+        "--bootstrap",
+        metavar="HOST:PORT",
+        default=DEFAULT_BOOTSTRAP,
+        envvar="SEGBROKER_BOOTSTRAP",
+        show_default=True,
+        show_envvar=True,
+        callback=_check_bootstrap,
+        help="Broker to talk to; several, for a cluster, with commas between.",
+    )(function)
+
+
+def _check_bootstrap(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if ctx.resilient_parsing:
+        return value
+    from segbroker.client.settings import parse_bootstrap
+
+    try:
+        parse_bootstrap(value)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
+    return value
+
+
+def abandon_stdout() -> None:
+    """Let what is still buffered for standard output go nowhere.
+
+    Otherwise the interpreter tries to flush it on exit, and complains.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def note(text: str) -> None:
+    """A line for the person at the terminal; never data."""
+    click.echo(text, err=True)
+
+
+def interruptible() -> None:
+    """Let SIGTERM end a client command as Ctrl-C does, so that `with` blocks are left in order."""
+
+    def on_sigterm(number: int, frame: object) -> None:
+        raise SystemExit(ExitCode.TERMINATED)
+
+    signal.signal(signal.SIGTERM, on_sigterm)

@@ -1,0 +1,180 @@
+"""`segbroker consume`: the records of a topic on standard output.
+
+    broker -> client, fetching ahead -> batches -> bytes -> standard output, flushed per batch
+
+A flush per batch and not per record: a batch is what the producer sent at once, so a record that
+came alone is printed alone, and a backlog is written in large pieces.
+
+Ends: -n records, -e at the end, Ctrl-C (130), the reader of our output going away (0).
+"""
+
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+import click
+
+from .closed_pipe import ended_by_reader
+from .command import CONNECT_TIMEOUT_MS, Command, bootstrap_option, interruptible
+from .progress import counter
+from .record_format import DEFAULT_FORMAT, Formatter, compile_format, format_json
+from .start_position import parse_start
+
+if TYPE_CHECKING:
+    from segbroker.client import ConsumedBatch
+
+Start: TypeAlias = str | int | datetime
+# (batch, at most so many records) -> bytes
+BatchFormatter: TypeAlias = "Callable[[ConsumedBatch, int], bytes]"
+
+
+def _start(ctx: click.Context, param: click.Parameter, value: str) -> Start:
+    try:
+        return parse_start(value)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
+
+
+def _format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    try:
+        if value is not None:
+            compile_format(value)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
+    return value
+
+
+def batch_formatter(text: str | None, null: str, as_json: bool) -> BatchFormatter:
+    """How a batch becomes bytes."""
+    if text is None and not as_json and not null:
+        return _values_as_lines
+    formatter = format_json if as_json else compile_format(text or DEFAULT_FORMAT, null)
+    return lambda batch, count: _each(formatter, batch, count)
+
+
+def _each(formatter: Formatter, batch: "ConsumedBatch", count: int) -> bytes:
+    return b"".join(map(formatter, batch.records()[:count]))
+
+
+def _values_as_lines(batch: "ConsumedBatch", count: int) -> bytes:
+    """The default format, without an object per record."""
+    values = batch.values()[:count]
+    return b"\n".join([value or b"" for value in values]) + b"\n" if values else b""
+
+
+@click.command(cls=Command)
+@click.argument("topic")
+@click.option(
+    "-o",
+    "--offset",
+    "start",
+    metavar="WHERE",
+    default="start",
+    show_default=True,
+    callback=_start,
+    help="Where to begin in each partition: start, end, OFFSET, -N (the last N), or @TIME (ms since"
+    " 1970 or ISO 8601).",
+)
+@click.option(
+    "-n",
+    "--count",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="End after N records.",
+)
+@click.option(
+    "-e",
+    "--exit-at-end",
+    is_flag=True,
+    help="End when everything that was there at the beginning is printed.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    metavar="N",
+    multiple=True,
+    type=click.IntRange(min=0),
+    help="Only this partition. May be repeated.  [default: all]",
+)
+@click.option(
+    "-f",
+    "--format",
+    "text",
+    metavar="FORMAT",
+    callback=_format,
+    help=r"How to print a record, see below.  [default: '%s\n']",
+)
+@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option(
+    "--null",
+    metavar="TEXT",
+    default="",
+    help="Print this for a null key or value.  [default: nothing]",
+)
+@bootstrap_option
+def consume(
+    topic: str,
+    start: Start,
+    count: int | None,
+    exit_at_end: bool,
+    partitions: tuple[int, ...],
+    text: str | None,
+    as_json: bool,
+    null: str,
+    bootstrap: str,
+) -> None:
+    r"""Print the records of TOPIC, and wait for more.
+
+    \b
+    FORMAT is text with these escapes, as in kcat; no newline is added:
+      %t topic      %k key      %K key length
+      %p partition  %s value    %S value length (-1: null)
+      %o offset     %h headers  %T timestamp, ms since 1970
+      %% percent    \n newline  \t tab  \r \0 \\  \xXX any byte
+
+    \b
+    JSON has the members topic, partition, offset, timestamp_ms, key, value, headers; a key or value
+    that is not UTF-8 is in key_base64 or value_base64 instead.
+
+    \b
+    Examples:
+      segbroker consume greetings -e
+      segbroker consume logs -o end | grep ERROR
+      segbroker consume flights -o -10 -e -f '%p %o %k %s\n'
+      segbroker consume flights -o @2024-05-01T12:00 -J | jq .value
+    """
+    if as_json and text is not None:
+        raise click.UsageError("-f and -J say different things; give one of them")
+    from segbroker.client import Consumer, TopicPartition
+
+    interruptible()
+    to_bytes = batch_formatter(text, null, as_json)
+    left = sys.maxsize if count is None else count
+    sink = sys.stdout.buffer
+    printed = size = 0
+    with (
+        ended_by_reader(),
+        counter("received", sys.stdout) as update,
+        Consumer(
+            bootstrap, start=start, stop_at_end=exit_at_end, connect_timeout_ms=CONNECT_TIMEOUT_MS
+        ) as consumer,
+    ):
+        if partitions:
+            consumer.assign([TopicPartition(topic, number) for number in set(partitions)])
+        else:
+            consumer.subscribe([topic])
+        if left == 0:
+            return
+        for batch in consumer.batches():
+            taken = min(len(batch), left)
+            data = to_bytes(batch, taken)
+            sink.write(data)
+            sink.flush()
+            left -= taken
+            printed += taken
+            size += len(data)
+            update(printed, size)
+            if left == 0:
+                return

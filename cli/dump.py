@@ -1,0 +1,84 @@
+"""`segbroker dump FILE`: what a file of a data directory holds; offline, read only.
+
+The name says what a file is; each kind has one reader.  Nothing is opened for writing, and the
+directory need not be free: a broker may run on it (a tail that is just being written then looks
+torn).
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from .command import Command
+from .dump_report import Report
+from .exit_codes import ExitCode
+
+SEGMENT = re.compile(r"(.*_segment_)(\d+)\.log")
+
+
+@click.command(cls=Command)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-r", "--records", is_flag=True, help="Of a log: each record, not only the batches.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_context
+def dump(ctx: click.Context, file: Path, records: bool, as_json: bool) -> None:
+    """Show what FILE holds: a segment's log or index, a manifest, producer state or a snapshot.
+
+    The exit code is 8 when damage is found. A torn tail, as a crash leaves it, is said but is not
+    damage: the broker cuts it off when it starts.
+
+    \b
+    Examples:
+      segbroker dump segbroker-data/topics/flights/partition_0/flights_partition_0_segment_0.log
+      segbroker dump --json segbroker-data/meta/snapshot-7.msgpack
+    """
+    report = read_file(file, with_records=records)
+    if as_json:
+        click.echo(report.to_json(str(file)))
+    else:
+        for line in report.to_lines(str(file)):
+            click.echo(line)
+    ctx.exit(ExitCode.DAMAGED if report.damage else ExitCode.OK)
+
+
+def read_file(path: Path, *, with_records: bool) -> Report:
+    """The report on a file, by its name.
+
+    Raises:
+        click.UsageError: it is none of ours.
+    """
+    content = path.read_bytes()
+    match path.suffix:
+        case ".log":
+            from .log_dump import dump_log
+
+            later = has_later_segment(path)
+            return dump_log(content, later_segment=later, with_records=with_records)
+        case ".index":
+            from .index_dump import dump_index
+
+            log = path.with_suffix(".log")
+            return dump_index(content, log.read_bytes() if log.exists() else None)
+        case ".manifest":
+            from .manifest_dump import dump_manifest
+
+            return dump_manifest(content)
+        case ".producers" | ".msgpack":
+            from .state_dump import dump_state
+
+            return dump_state(content, path.suffix)
+    raise click.UsageError(
+        f"{path.name} is none of *.log, *.index, *.manifest, *.producers, *.msgpack"
+    )
+
+
+def has_later_segment(path: Path) -> bool:
+    """Whether the partition goes on behind this segment, in one that is not empty."""
+    match = SEGMENT.fullmatch(path.name)
+    if match is None:
+        return False
+    number = int(match[2])
+    later = path.with_name(f"{match[1]}{number + 1}.log")
+    return later.exists() and later.stat().st_size > 0

@@ -1,0 +1,41 @@
+"""What the exit code of `segbroker` says.  docs/cli.md repeats this table; a test compares them.
+
+Scripts tell three things apart by it: mine to mend (2, 3), try again later (4), look at the data
+(5 to 8).  A code, once released, keeps its meaning.
+"""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """The meaning of each code is its docstring in MEANINGS."""
+
+    OK = 0
+    BUG = 1
+    USAGE = 2
+    CONFIG = 3
+    UNREACHABLE = 4
+    NOT_FOUND = 5
+    REFUSED = 6
+    UNDELIVERED = 7
+    DAMAGED = 8
+    SYSTEM = 9
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+MEANINGS: dict[ExitCode, str] = {
+    ExitCode.OK: "Done. Also when the reader of our output went away (`| head`).",
+    ExitCode.BUG: "Something unexpected: a bug in segbroker, with a traceback.",
+    ExitCode.USAGE: "The command line is wrong.",
+    ExitCode.CONFIG: "A setting of the broker or of a topic is unknown or has a wrong value.",
+    ExitCode.UNREACHABLE: "No broker could be reached, or it did not answer in time.",
+    ExitCode.NOT_FOUND: "The topic, partition or offset does not exist.",
+    ExitCode.REFUSED: "The broker answered and refused.",
+    ExitCode.UNDELIVERED: "`produce`: at least one record was not delivered; the lines are named.",
+    ExitCode.DAMAGED: "Damaged bytes were found, in a file or in what was fetched.",
+    ExitCode.SYSTEM: "The system refused: port in use, directory locked, disk full, no permission.",
+    ExitCode.INTERRUPTED: "Ended by Ctrl-C, or by a no to a question. `serve`: by a second Ctrl-C.",
+    ExitCode.TERMINATED: "Ended by SIGTERM. `serve`: by a second one; the first drains.",
+}
+assert MEANINGS.keys() == set(ExitCode), "an exit code without a meaning"

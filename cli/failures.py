@@ -1,0 +1,148 @@
+"""An expected error becomes one sentence, a hint where there is one, and an exit code.
+
+    Error: topic 'flights' does not exist
+    Hint: create it: segbroker topic create flights
+
+Each room has its own errors; this is the one place that knows all of them.  The modules are looked
+up in sys.modules: a room that was never imported raised nothing, and `segbroker version` must not
+import the client to say that all went well.
+
+None from `explain` means "not expected": a bug, and the traceback is wanted.
+"""
+
+import errno
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import click
+
+from .exit_codes import ExitCode
+
+
+class Failure(Exception):  # noqa: N818 - an error is inside it
+    """What the person reads instead of a traceback."""
+
+    def __init__(self, message: str, code: ExitCode, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
+
+    def show(self) -> None:
+        click.echo(click.style("Error: ", fg="red", bold=True) + str(self), err=True)
+        if self.hint:
+            click.echo(click.style("Hint: ", fg="cyan") + self.hint, err=True)
+
+
+def explain(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
+    """The Failure for an expected error; None for a bug.
+
+    Args:
+        params: the command's own parameters, for hints that can be pasted.
+    """
+    error = _innermost(error)
+    if isinstance(error, Failure):
+        return error
+    for explain_kind in (_client, _broker_config, _storage, _protocol, _system):
+        failure = explain_kind(error, params)
+        if failure is not None:
+            return failure
+    return None
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """A nursery wraps what its one child raised in a group of one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _loaded(name: str) -> ModuleType | None:
+    return sys.modules.get(f"segbroker.{name}")
+
+
+def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
+    errors = _loaded("client.errors")
+    if errors is None or not isinstance(error, errors.SegbrokerError):
+        return None
+    text = str(error)
+    match error:
+        case errors.UnknownTopicOrPartition() | errors.UnknownTopicId():
+            return Failure(text, ExitCode.NOT_FOUND, _create_hint(params))
+        case errors.OffsetOutOfRange():
+            return Failure(text, ExitCode.NOT_FOUND, "-o start reads from the first kept record")
+        case errors.InvalidConfig():
+            return Failure(text, ExitCode.CONFIG)
+        case errors.BrokerUnreachable() | errors.ConnectionLost():
+            return Failure(text, ExitCode.UNREACHABLE, _start_hint(params))
+        case errors.TimedOut() | errors.RequestTimedOut():
+            return Failure(text, ExitCode.UNREACHABLE)
+        case errors.PeerError():
+            return Failure(text, ExitCode.UNREACHABLE, f"is {params.get('bootstrap')} a broker?")
+        case errors.CorruptBatch() | errors.CorruptMessage():
+            return Failure(text, ExitCode.DAMAGED)
+        case errors.TopicAlreadyExists():
+            hint = (
+                ""
+                if "name" not in params
+                else f"segbroker topic describe {params['name']} shows it"
+            )
+            return Failure(text, ExitCode.REFUSED, hint)
+        case errors.DeliveryFailed():
+            return Failure(text, ExitCode.UNDELIVERED)
+        case _:
+            return Failure(text, ExitCode.REFUSED)
+
+
+def _create_hint(params: Mapping[str, Any]) -> str:
+    topic = params.get("topic")  # of produce and consume; `topic describe` has a name
+    if topic is None or params.get("partition") is not None or params.get("partitions"):
+        return "segbroker topic list shows what there is"
+    return f"create it: segbroker topic create {topic}"
+
+
+def _start_hint(params: Mapping[str, Any]) -> str:
+    bootstrap = params.get("bootstrap")
+    return f"start a broker: segbroker serve --listen {bootstrap}   (or name another with -b)"
+
+
+def _broker_config(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
+    config = _loaded("broker.config")
+    if config is None or not isinstance(error, config.InvalidConfig):
+        return None
+    return Failure(str(error), ExitCode.CONFIG, "segbroker serve --help lists every setting")
+
+
+def _storage(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
+    errors = _loaded("segments.errors")
+    if errors is None or not isinstance(error, errors.StorageError):
+        return None
+    match error:
+        case errors.DataDirectoryLocked():
+            hint = "another broker runs on it: stop that one, or choose another --data"
+            return Failure(str(error), ExitCode.SYSTEM, hint)
+        case errors.CorruptSegment():
+            return Failure(str(error), ExitCode.DAMAGED)
+        case _:
+            return Failure(str(error), ExitCode.SYSTEM)
+
+
+def _protocol(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
+    errors = _loaded("protocol.errors")
+    if errors is None or not isinstance(error, errors.ProtocolError):
+        return None
+    return Failure(str(error), ExitCode.DAMAGED)
+
+
+def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
+    if not isinstance(error, OSError):
+        return None
+    if error.errno == errno.EADDRINUSE and "listen" in params:
+        return Failure(
+            f"the address is in use: {params['listen'] or '127.0.0.1:9092'}",
+            ExitCode.SYSTEM,
+            "another broker may run there; --listen 127.0.0.1:0 takes a free port",
+        )
+    name = f"{error.filename}: " if error.filename is not None else ""
+    return Failure(f"{name}{error.strerror or error}", ExitCode.SYSTEM)

@@ -1,0 +1,50 @@
+"""Standard input as lines: binary safe, handed on as they arrive, in constant memory.
+
+A line ends with \\n and is handed on without it; bytes after the last \\n are a line too.  What one
+read brought is one list, so that a fast producer pays per read and not per line, and a line typed
+at a terminal is there at once.
+
+A line longer than LINE_SIZE_MAX is refused as soon as that many bytes are held: no broker would
+take it, and a file without newlines must not fill the memory.
+"""
+
+from collections.abc import Callable, Iterator
+
+from segbroker.protocol.limits import FRAME_SIZE_MAX
+
+READ_SIZE = 1 << 18
+LINE_SIZE_MAX = FRAME_SIZE_MAX
+
+
+class LineTooLong(ValueError):  # noqa: N818 - reads as what it is
+    """A line that no broker would take; the message has its number."""
+
+
+def read_lines(read: Callable[[int], bytes]) -> Iterator[list[bytes]]:
+    """Lists of whole lines, none of them empty.
+
+    Args:
+        read: reads at most so many bytes, returns what there is, b"" at the end (`os.read`).
+
+    Raises:
+        LineTooLong: after the lines before it were handed on.
+    """
+    held: list[bytes] = []
+    held_size = 0
+    count = 0
+    while data := read(READ_SIZE):
+        first, newline, rest = data.partition(b"\n")
+        held.append(first)
+        held_size += len(first)
+        if held_size > LINE_SIZE_MAX:
+            raise LineTooLong(f"line {count + 1} is longer than {LINE_SIZE_MAX} bytes")
+        if not newline:
+            continue
+        lines = rest.split(b"\n")
+        last = lines.pop()
+        lines.insert(0, b"".join(held))
+        held, held_size = [last], len(last)
+        count += len(lines)
+        yield lines
+    if held_size:
+        yield [b"".join(held)]

@@ -1,0 +1,58 @@
+"""`segbroker`: the table of subcommands, and the entry point.
+
+A subcommand is one leaf here and one module beside this one.
+"""
+
+import sys
+from typing import ClassVar
+
+import click
+
+from .command import Group, Leaf
+from .exit_codes import MEANINGS
+
+PROGRAM = "segbroker"
+
+EPILOG = f"""\b
+Examples:
+  segbroker serve --data ./segbroker-data
+  echo hello | segbroker produce greetings
+  segbroker consume greetings -e
+
+\b
+Exit codes:
+  {
+    '''
+  '''.join(f"{code:>3}  {text}" for code, text in MEANINGS.items())
+}
+
+Data goes to standard output, everything else to standard error.
+"""
+
+
+class Segbroker(Group):
+    leaves: ClassVar = {
+        "serve": Leaf("serve", "serve", "Run a broker on a data directory."),
+        "produce": Leaf("produce", "produce", "Send lines from standard input to a topic."),
+        "consume": Leaf("consume", "consume", "Print the records of a topic."),
+        "topic": Leaf("topic", "topic", "Create, list, describe, alter and delete topics."),
+        "dump": Leaf("dump", "dump", "Show what a file of a data directory holds."),
+        "completion": Leaf("completion", "completion", "Print the shell completion script."),
+        "version": Leaf("version", "version", "Print the version."),
+    }
+
+
+@click.command(
+    cls=Segbroker,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EPILOG,
+)
+def segbroker() -> None:
+    """A durable log broker that speaks the Kafka protocol."""
+
+
+def main() -> None:
+    """The console script."""
+    if sys.argv[1:] == ["--version"]:
+        sys.argv[1] = "version"
+    segbroker.main(prog_name=PROGRAM)

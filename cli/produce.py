@@ -1,0 +1,304 @@
+"""`segbroker produce`: one record per line of standard input.
+
+    stdin -> lines -> client's buffer -> broker
+                          |  full: reading stops until the broker has taken some
+                          +-> deliveries, in order of lines: acknowledged, or a reason
+
+Memory is bounded by the client's buffer and by UNSETTLED_MAX deliveries: at either, the next line
+waits.  A line typed at a terminal goes out after the linger.
+
+What fails: a record that the broker refuses for itself (too large) costs that line only, the rest
+goes on.  Any other failure (no broker, no answer, no such topic) ends the reading: the lines after
+it would meet the same.  Either way the undelivered lines are named and the exit code is 7.
+"""
+
+import os
+import select
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from .command import CONNECT_TIMEOUT_MS, Command, bootstrap_option, note
+from .escapes import unescape
+from .exit_codes import ExitCode
+from .failures import Failure
+from .line_ranges import LineRanges
+from .lines import read_lines
+from .progress import Update, counter
+from .stop_signal import StopSignal
+
+if TYPE_CHECKING:
+    from segbroker.client import Deliveries
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+# Deliveries that wait for their turn to be looked at: a stuck partition must not hoard the others'.
+UNSETTLED_MAX = 200_000
+STDIN = 0
+# Errors of the client that are about one record; any other would meet the next line too.
+OF_ONE_RECORD = frozenset(
+    {"MessageTooLarge", "RecordListTooLarge", "InvalidRecord", "InvalidTimestamp"}
+)
+
+
+class Parsed(NamedTuple):
+    """A line as key and value."""
+
+    key: bytes | None
+    value: bytes | None
+
+
+class Settlement:
+    """What was sent, in the order of its lines, and what became of it."""
+
+    def __init__(self) -> None:
+        self.acknowledged = 0
+        self.undelivered = LineRanges()
+        self.stopped = False
+        self._waiting: deque[tuple[int, Deliveries]] = deque()
+        self._waiting_count = 0
+
+    def add(self, first_line: int, deliveries: "Deliveries") -> None:
+        """Lines from `first_line` on are under way."""
+        self._waiting.append((first_line, deliveries))
+        self._waiting_count += len(deliveries)
+        while self._waiting and (self._waiting_count > UNSETTLED_MAX or self._waiting[0][1].done):
+            self._settle_oldest()
+
+    def settle_all(self) -> None:
+        """Wait for every one."""
+        while self._waiting:
+            self._settle_oldest()
+
+    def _settle_oldest(self) -> None:
+        from segbroker.client.errors import SegbrokerError
+
+        first_line, deliveries = self._waiting.popleft()
+        self._waiting_count -= len(deliveries)
+        try:
+            deliveries.result()
+        except SegbrokerError:
+            for line, delivery in enumerate(deliveries, first_line):
+                try:
+                    delivery.result()
+                except SegbrokerError as exc:
+                    self.fail(line, 1, exc)
+                else:
+                    self.acknowledged += 1
+        else:
+            self.acknowledged += len(deliveries)
+
+    def fail(self, first_line: int, count: int, error: Exception) -> None:
+        """Lines that were not delivered."""
+        self.undelivered.add(first_line, count, str(error))
+        self.stopped |= type(error).__name__ not in OF_ONE_RECORD
+
+
+def parse_line(line: bytes, delimiter: bytes, null_when_empty: bool) -> Parsed:
+    """The key and the value of a line.
+
+    Args:
+        delimiter: between them; b"" for no key. A line without it is a value without key.
+        null_when_empty: an empty value becomes null, a tombstone.
+    """
+    key: bytes | None = None
+    value: bytes | None = line
+    if delimiter:
+        before, found, after = line.partition(delimiter)
+        if found:
+            key, value = before, after
+    return Parsed(key, None if null_when_empty and value == b"" else value)
+
+
+def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) -> bytes:
+    try:
+        return unescape(value) if value is not None else b""
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
+
+
+def _headers(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> list[tuple[str, bytes | None]]:
+    headers: list[tuple[str, bytes | None]] = []
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+        headers.append((name, os.fsencode(value)))
+    return headers
+
+
+@click.command(cls=Command)
+@click.argument("topic")
+@click.option(
+    "-K",
+    "delimiter",
+    metavar="DELIM",
+    callback=_delimiter,
+    help=r"Split each line at its first DELIM into key and value; \t is a tab.",
+)
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_headers,
+    help="Header of every record. May be repeated.",
+)
+@click.option(
+    "-z",
+    "codec",
+    type=click.Choice(CODECS),
+    default="none",
+    show_default=True,
+    help="Compress batches.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Partition of every record. [default: by key; without key spread]",
+)
+@click.option(
+    "-Z", "null_when_empty", is_flag=True, help="An empty value is sent as null (a tombstone)."
+)
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="all, 1: wait for the topic's durability class. 0: do not wait, nor know.",
+)
+@click.option(
+    "--linger",
+    "linger_ms",
+    metavar="MS",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    help="How long a record may wait for company in its batch.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    help="Longest wait for the acknowledgement of a record.",
+)
+@bootstrap_option
+@click.pass_context
+def produce(
+    ctx: click.Context,
+    topic: str,
+    delimiter: bytes,
+    headers: list[tuple[str, bytes | None]],
+    codec: str,
+    partition: int | None,
+    null_when_empty: bool,
+    acks: str,
+    linger_ms: int,
+    timeout_s: float,
+    bootstrap: str,
+) -> None:
+    r"""Send lines from standard input to TOPIC, one record per line.
+
+    Any bytes but the newline may be in a line; the last one may lack its newline. Ends when the
+    input ends and everything is acknowledged. When records were not delivered, their lines are
+    named on standard error and the exit code is 7.
+
+    \b
+    Examples:
+      echo hello | segbroker produce greetings
+      segbroker produce flights -K : -z zstd < flights.txt
+      tail -F app.log | segbroker produce logs -H host=web1 -b broker:9092
+    """
+    from segbroker.client import Producer
+    from segbroker.client.errors import DeliveryFailed
+
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        note("one record per line; Ctrl-D ends")
+    settlement = Settlement()
+    with (
+        StopSignal() as stop,
+        Producer(
+            bootstrap,
+            acks="all" if acks == "all" else int(acks),
+            idempotent=acks == "all",
+            compression=codec,
+            linger_ms=linger_ms,
+            connect_timeout_ms=CONNECT_TIMEOUT_MS,
+            delivery_timeout_ms=round(timeout_s * 1000),
+        ) as producer,
+        counter("sent", sys.stdin) as update,
+    ):
+        split = partial(parse_line, delimiter=delimiter, null_when_empty=null_when_empty)
+        plain = not delimiter and not null_when_empty
+        send = partial(producer.send_many, topic, headers=headers or None, partition=partition)
+        read = partial(read_until, stop)
+        send_lines(read, send, None if plain else split, settlement, update)
+        with suppress(DeliveryFailed):  # each line's failure is looked at below
+            producer.flush()
+        settlement.settle_all()
+    undelivered = settlement.undelivered
+    if undelivered.count:
+        total = undelivered.count + settlement.acknowledged
+        note(f"{undelivered.count:,} of {total:,} records were not delivered:")
+        for sentence in undelivered:
+            note(f"  {sentence}")
+        if settlement.stopped:
+            note("reading stopped there; what followed was not sent")
+        ctx.exit(ExitCode.UNDELIVERED)
+    ctx.exit(stop.exit_code)
+
+
+def read_until(stop: StopSignal, size: int) -> bytes:
+    """What standard input has; b"" at its end, and after a signal."""
+    select.select([STDIN, stop.descriptor], [], [])
+    return b"" if stop.received is not None else os.read(STDIN, size)
+
+
+def send_lines(
+    read: Callable[[int], bytes],
+    send: "Callable[..., Deliveries]",
+    split: Callable[[bytes], Parsed] | None,
+    settlement: Settlement,
+    update: Update,
+) -> None:
+    """Send every line, until the input ends or the broker takes no more.
+
+    Args:
+        read: at most so many bytes of the input; b"" at its end.
+        send: send_many of the producer, with all but the records.
+        split: a line to its key and value; None: the whole line is the value.
+    """
+    from segbroker.client.errors import SegbrokerError
+
+    count = size = 0
+    for lines in read_lines(read):
+        try:
+            if split is None:
+                deliveries = send(lines)
+            else:
+                keys, values = zip(*map(split, lines), strict=True)
+                deliveries = send(values, keys=keys)
+        except SegbrokerError as exc:
+            # Which of these lines had left already nobody can say.
+            settlement.fail(count + 1, len(lines), exc)
+            return
+        except ValueError as exc:  # a partition that is not there, a name that cannot be
+            raise Failure(str(exc), ExitCode.NOT_FOUND) from exc
+        settlement.add(count + 1, deliveries)
+        count += len(lines)
+        size += sum(map(len, lines))
+        update(count, size)
+        if settlement.stopped:
+            return

@@ -1,0 +1,175 @@
+"""`segbroker serve`: one broker in this process, until a signal.
+
+    stdout   exactly one line, flushed, when connections are taken:
+                 segbroker listening on 127.0.0.1:9092
+             scripts wait for it and take the address from its last word (port 0 took a free one)
+    stderr   the log, see --log-format
+
+    SIGTERM or SIGINT   once: no new connection, requests in flight are answered (for at most
+                        drain_timeout_ms), everything is synced and closed, exit code 0
+                        again: the drain is given up, exit code 130 or 143; what was acknowledged
+                        is as safe as its durability class says
+
+Every setting of the broker is a flag here, made from the fields of `BrokerConfig`: a setting
+cannot be forgotten.  Flags win over SEGBROKER_* variables, these over the --config file.
+"""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import Field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from segbroker.broker.config import BrokerConfig, keys, merge
+
+from .command import Command
+from .exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    import trio
+
+    from segbroker.broker.server import Broker
+
+# What a first-time reader of --help looks for; the rest is for tuning.
+COMMON = (
+    "data",
+    "listen",
+    "advertised",
+    "durability",
+    "partitions",
+    "auto_create_topics",
+    "log_level",
+    "log_format",
+)
+
+
+class ServeCommand(Command):
+    """Shows the common settings first, the many others under a heading of their own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        common: list[tuple[str, str]] = []
+        tuning: list[tuple[str, str]] = []
+        known = {spec.name for spec in keys()}
+        for param in self.get_params(ctx):
+            row = param.get_help_record(ctx)
+            if row is not None:
+                rare = param.name in known and param.name not in COMMON
+                (tuning if rare else common).append(row)
+        with formatter.section("Options"):
+            formatter.write_dl(common)
+        with formatter.section("Limits and times"):
+            formatter.write_dl(tuning)
+
+
+def _option(spec: Field[Any]) -> click.Option:
+    """The flag of one setting.  The configuration checks the value: it knows the bounds."""
+    flag = "--" + spec.name.replace("_", "-")
+    default = spec.default if spec.default != "" else "none"
+    text = f"{spec.metadata['doc']}  [default: {str(default).lower()}]"
+    if isinstance(spec.default, bool):
+        flag += "/--no-" + spec.name.replace("_", "-")
+        return click.Option([flag], default=None, help=text)
+    metavar = "N" if isinstance(spec.default, int) else "TEXT"
+    metavar = {"data": "DIR", "listen": "HOST:PORT", "advertised": "HOST:PORT"}.get(
+        spec.name, metavar
+    )
+    choices = spec.metadata["choices"]
+    return click.Option([flag], metavar="|".join(choices) or metavar, default=None, help=text)
+
+
+def with_settings(command: click.Command) -> click.Command:
+    """Add a flag for every setting, before --config and --help."""
+    command.params[:0] = [_option(spec) for spec in sorted(keys(), key=_rank)]
+    return command
+
+
+def _rank(spec: Field[Any]) -> int:
+    return COMMON.index(spec.name) if spec.name in COMMON else len(COMMON)
+
+
+@with_settings
+@click.command(cls=ServeCommand)
+@click.option(
+    "--config",
+    metavar="FILE",
+    envvar="SEGBROKER_CONFIG",
+    show_envvar=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file with settings, at its top level.",
+)
+@click.option("--show-config", is_flag=True, help="Print every setting with its source, and end.")
+@click.pass_context
+def serve(
+    ctx: click.Context, config: Path | None, show_config: bool, **flags: str | bool | None
+) -> None:
+    """Run a broker on a data directory.
+
+    Prints `segbroker listening on HOST:PORT` to standard output when it is ready; the log goes to
+    standard error.  SIGTERM or Ctrl-C ends it after the requests in flight; a second one at once.
+
+    Each setting is also an environment variable (SEGBROKER_LOG_LEVEL for --log-level) and a key of
+    the --config file (log_level); flags win over variables, variables over the file.
+
+    \b
+    Examples:
+      segbroker serve
+      segbroker serve --data /var/lib/segbroker --listen 0.0.0.0:9092
+      segbroker serve --listen 127.0.0.1:0 --durability disk
+    """
+    settings = merge(flags, os.environ, config.read_text() if config else "")
+    if show_config:
+        for spec in keys():
+            value = getattr(settings, spec.name)
+            shown = str(value).lower() if isinstance(value, bool) else repr(value)
+            click.echo(f"{spec.name} = {shown:<24} # {settings.source(spec.name)}")
+        return
+    ctx.params["listen"] = settings.listen  # for the error of a port in use, whoever chose it
+    ctx.exit(run(settings))
+
+
+def run(settings: BrokerConfig) -> int:
+    """Serve until a signal; the exit code."""
+    import trio
+
+    from segbroker.broker.config import join_address
+    from segbroker.broker.logs import configure
+    from segbroker.broker.server import Broker
+
+    configure(settings)
+    broker = Broker(settings)
+    forced: list[int] = []
+
+    async def main() -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_obey, signals, broker, nursery.cancel_scope, forced)
+                address = await nursery.start(_run, broker, nursery.cancel_scope)
+                click.echo(f"segbroker listening on {join_address(*address)}")
+                # A pipe would keep the line until 8 KiB came together.
+                click.get_text_stream("stdout").flush()
+
+    trio.run(main)
+    return 128 + forced[0] if forced else ExitCode.OK
+
+
+async def _run(
+    broker: "Broker",
+    scope: "trio.CancelScope",
+    *,
+    task_status: "trio.TaskStatus[tuple[str, int]]",
+) -> None:
+    await broker.run(task_status=task_status)
+    scope.cancel()
+
+
+async def _obey(
+    signals: AsyncIterator[int], broker: "Broker", scope: "trio.CancelScope", forced: list[int]
+) -> None:
+    """The first signal drains, the second cuts everything off."""
+    await anext(signals)
+    broker.drain()
+    forced.append(await anext(signals))
+    scope.cancel()

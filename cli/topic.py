@@ -1,0 +1,305 @@
+"""`segbroker topic create | list | describe | alter | delete`.
+
+What a script would read goes to standard output (names, descriptions, --json); that something was
+done is said on standard error.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence, Set
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+
+from .command import CONNECT_TIMEOUT_MS, Group, bootstrap_option, note
+from .durability import PROMISES
+from .exit_codes import ExitCode
+from .tables import table_lines
+
+if TYPE_CHECKING:
+    from segbroker.client import Admin
+
+PARTITIONS_MAX = 100_000
+Facts: TypeAlias = dict[str, Any]
+
+
+@click.group(cls=Group)
+def topic() -> None:
+    """Create, list, describe, alter and delete topics.
+
+    \b
+    Example:
+      segbroker topic create flights --partitions 4 -c durability=disk
+    """
+
+
+def open_admin(bootstrap: str) -> "Admin":
+    from segbroker.client import Admin
+
+    return Admin(bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS)
+
+
+def _settings(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        settings[key] = value
+    return settings
+
+
+config_option = click.option(
+    "-c",
+    "--config",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_settings,
+    help="A setting of the topic; `describe` lists them. May be repeated.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="For scripts.")
+
+
+@topic.command()
+@click.argument("name")
+@click.option(
+    "--partitions",
+    metavar="N",
+    type=click.IntRange(1, PARTITIONS_MAX),
+    help="How many partitions.  [default: the broker's]",
+)
+@config_option
+@click.option("--if-not-exists", is_flag=True, help="Be content when the topic is there already.")
+@bootstrap_option
+def create(
+    name: str,
+    partitions: int | None,
+    settings: dict[str, str],
+    if_not_exists: bool,
+    bootstrap: str,
+) -> None:
+    """Create the topic NAME.
+
+    \b
+    Examples:
+      segbroker topic create greetings
+      segbroker topic create flights --partitions 4 -c durability=disk -c segment.bytes=16777216
+    """
+    from segbroker.client.errors import TopicAlreadyExists
+
+    with open_admin(bootstrap) as admin:
+        try:
+            admin.create_topic(
+                name, partitions=-1 if partitions is None else partitions, config=settings
+            )
+        except TopicAlreadyExists:
+            if not if_not_exists:
+                raise
+            note(f"topic {name} is there already")
+            return
+        count = partitions or len(admin.describe_topic(name).partitions)
+    note(f"created topic {name} with {plural(count, 'partition')}")
+
+
+@topic.command("list")
+@click.option("-l", "--long", is_flag=True, help="With partitions, records and durability.")
+@json_option
+@bootstrap_option
+def list_(long: bool, as_json: bool, bootstrap: str) -> None:
+    """List the topics, one per line.
+
+    \b
+    Examples:
+      segbroker topic list
+      segbroker topic list --long
+    """
+    with open_admin(bootstrap) as admin:
+        names = admin.list_topics()
+        facts = [facts_of(admin, name) for name in names] if long else []
+    if as_json:
+        click.echo(json.dumps(facts if long else names))
+    elif not long:
+        click.echo("".join(f"{name}\n" for name in names), nl=False)
+    else:
+        rows = [
+            (
+                str(fact["name"]),
+                f"{len(fact['partitions']):,}",
+                f"{count_records(fact):,}",
+                durability_of(fact),
+            )
+            for fact in facts
+        ]
+        echo_table(("topic", "partitions", "records", "durability"), rows, numbers={1, 2})
+
+
+@topic.command()
+@click.argument("name")
+@click.option("-v", "--verbose", is_flag=True, help="Say what each setting means.")
+@json_option
+@bootstrap_option
+def describe(name: str, verbose: bool, as_json: bool, bootstrap: str) -> None:
+    """Describe the topic NAME: partitions, offsets, settings, and what could be lost.
+
+    \b
+    Example:
+      segbroker topic describe flights
+    """
+    with open_admin(bootstrap) as admin:
+        facts = facts_of(admin, name)
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    click.echo(f"topic {name}: {plural(len(facts['partitions']), 'partition')}, ", nl=False)
+    click.echo(plural(count_records(facts), "record"))
+    click.echo()
+    for line in promise_lines(durability_of(facts)):
+        click.echo(line)
+    click.echo()
+    rows = [
+        (str(row["partition"]), f"{row['start']:,}", f"{row['end']:,}", f"{row['records']:,}")
+        for row in facts["partitions"]
+    ]
+    echo_table(("partition", "start", "end", "records"), rows, numbers={0, 1, 2, 3})
+    click.echo()
+    settings = [
+        (
+            row["key"],
+            row["value"] or "",
+            "default" if row["is_default"] else "set here",
+            row["documentation"] or "",
+        )
+        for row in facts["config"]
+    ]
+    width = 4 if verbose else 3
+    head = ("setting", "value", "from", "meaning")[:width]
+    echo_table(head, [row[:width] for row in settings], numbers=frozenset())
+
+
+@topic.command()
+@click.argument("name")
+@config_option
+@click.option("--unset", metavar="KEY", multiple=True, help="Put a setting back to its default.")
+@click.option(
+    "--partitions",
+    metavar="N",
+    type=click.IntRange(1, PARTITIONS_MAX),
+    help="Grow to N partitions. Keys may then go to other partitions than before.",
+)
+@bootstrap_option
+def alter(
+    name: str,
+    settings: dict[str, str],
+    unset: tuple[str, ...],
+    partitions: int | None,
+    bootstrap: str,
+) -> None:
+    """Change settings of the topic NAME, or give it more partitions.
+
+    \b
+    Examples:
+      segbroker topic alter flights -c segment.bytes=4194304
+      segbroker topic alter flights --partitions 8
+    """
+    changes: dict[str, str | None] = {**settings, **dict.fromkeys(unset)}
+    if not changes and partitions is None:
+        raise click.UsageError("nothing to change; give -c, --unset or --partitions")
+    with open_admin(bootstrap) as admin:
+        if changes:
+            admin.alter_topic_config(name, changes)
+            note(f"changed {', '.join(changes)} of topic {name}")
+        if partitions is not None:
+            admin.create_partitions(name, partitions)
+            note(f"topic {name} now has {plural(partitions, 'partition')}")
+
+
+@topic.command()
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@click.pass_context
+def delete(ctx: click.Context, name: str, yes: bool, bootstrap: str) -> None:
+    """Delete the topic NAME and all its records.
+
+    \b
+    Example:
+      segbroker topic delete flights --yes
+    """
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("nobody is there to be asked; say --yes")
+    with open_admin(bootstrap) as admin:
+        if not yes:
+            facts = facts_of(admin, name)
+            what = f"topic {name} with {plural(count_records(facts), 'record')}"
+            if not click.confirm(f"delete {what}?", err=True):
+                note("nothing was deleted")
+                ctx.exit(ExitCode.INTERRUPTED)
+        admin.delete_topic(name)
+    note(f"deleted topic {name}")
+
+
+def facts_of(admin: "Admin", name: str) -> Facts:
+    """What `describe --json` prints: plain values only."""
+    description = admin.describe_topic(name)
+    starts, ends = admin.offsets(name, "start"), admin.offsets(name, "end")
+    start = {tp.partition: found.offset for tp, found in starts.items()}
+    end = {tp.partition: found.offset for tp, found in ends.items()}
+    return {
+        "name": name,
+        "partitions": [
+            {
+                "partition": row.partition,
+                "leader": row.leader,
+                "leader_epoch": row.leader_epoch,
+                "start": start[row.partition],
+                "end": end[row.partition],
+                "records": end[row.partition] - start[row.partition],
+            }
+            for row in description.partitions
+        ],
+        "config": [
+            {
+                "key": key,
+                "value": entry.value,
+                "is_default": entry.is_default,
+                "documentation": entry.documentation,
+            }
+            for key, entry in sorted(description.config.items())
+        ],
+    }
+
+
+def count_records(facts: Facts) -> int:
+    """Offsets between start and end; gaps are among them."""
+    return sum(row["records"] for row in facts["partitions"])
+
+
+def durability_of(facts: Facts) -> str:
+    """The class, or "" of a broker that does not know such a thing."""
+    values = (row["value"] for row in facts["config"] if row["key"] == "durability")
+    return next(values, None) or ""
+
+
+def promise_lines(durability: str) -> list[str]:
+    """What the durability class means, in words."""
+    promise = PROMISES.get(durability)
+    if promise is None:
+        return [f"durability: {durability or 'not told by this broker'}"]
+    return [
+        f"durability: {durability}",
+        f"  a record is acknowledged         {promise.acknowledged}",
+        f"  lost when the broker is killed   {promise.process_death}",
+        f"  lost when the power is cut       {promise.power_cut}",
+    ]
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def echo_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Set[int]) -> None:
+    for line in table_lines(head, rows, numbers=numbers):
+        click.echo(line)

@@ -1,0 +1,64 @@
+"""One daemon for the folder, and the real command as a subprocess."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from ..support.daemon import Daemon, running
+
+TIMEOUT_S = 60
+COMMAND = [sys.executable, "-m", "segbroker.cli"]
+
+Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, without settings of the person who runs the tests."""
+    clean = {name: value for name, value in os.environ.items() if "SEGBROKER" not in name}
+    # rich and click ask these how wide a terminal is; help texts must not depend on it.
+    return {**clean, "COLUMNS": "100", "TERM": "dumb", **more}
+
+
+def segbroker(
+    *words: str, stdin: bytes = b"", env: dict[str, str] | None = None, cwd: Path | None = None
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run the command to its end."""
+    return subprocess.run(
+        [*COMMAND, *words],
+        input=stdin,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        env=environment(**(env or {})),
+        cwd=cwd,
+    )
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running(tmp_path_factory.mktemp("cli") / "data") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def run(daemon: Daemon) -> Run:
+    """The command, with the daemon's address in the environment."""
+
+    def run(*words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+        return segbroker(*words, stdin=stdin, env={"SEGBROKER_BOOTSTRAP": daemon.address})
+
+    return run
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test has."""
+    return f"cli-{next(_numbers)}"

@@ -1,0 +1,128 @@
+"""What holds for every subcommand: help, versions, completion, usage errors, start-up."""
+
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from segbroker.cli.main import Segbroker
+
+from .conftest import environment, segbroker
+
+COMMANDS = (
+    "serve",
+    "produce",
+    "consume",
+    "topic",
+    "topic create",
+    "topic list",
+    "topic describe",
+    "topic alter",
+    "topic delete",
+    "dump",
+    "completion",
+    "version",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(command: str) -> None:
+    run = segbroker(*command.split(), "--help")
+    text = run.stdout.decode()
+    assert run.returncode == 0
+    assert run.stderr == b""
+    assert text.startswith(f"Usage: segbroker {command} ")
+    assert re.search(rf"^ +.*segbroker {command}", text.partition("\n")[2], re.MULTILINE)
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_overview_lists_every_command_and_every_exit_code() -> None:
+    text = segbroker("--help").stdout.decode()
+    for name in Segbroker.leaves:
+        assert f"\n  {name} " in text
+    assert "\n     8  Damaged bytes were found" in text
+
+
+def test_the_version_is_one_line_for_scripts() -> None:
+    for words in (["version"], ["--version"]):
+        run = segbroker(*words)
+        assert run.returncode == 0
+        assert re.fullmatch(rb"segbroker \d+\.\d+\.\d+\n", run.stdout)
+
+
+def test_the_version_and_the_help_import_neither_client_nor_broker() -> None:
+    program = (
+        "import sys, segbroker.cli.main as m\n"
+        "sys.argv[1:] = sys.argv[1].split()\n"
+        "try: m.main()\n"
+        "except SystemExit: pass\n"
+        "print([n for n in ('trio', 'anyio', 'rich', 'segbroker.client', 'segbroker.broker')"
+        " if n in sys.modules], file=sys.stderr)\n"
+    )
+    for words in ("version", "--help", "produce --help", "consume --help", "topic --help"):
+        run = subprocess.run(
+            [sys.executable, "-c", program, words], capture_output=True, env=environment()
+        )
+        assert run.stderr.splitlines()[-1] == b"[]", words
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["cosnume"], "No such command"),
+        (["produce"], "Missing argument"),
+        (["produce", "t", "-z", "rar"], "'rar' is not one of"),
+        (["produce", "t", "-H", "novalue"], "'novalue' is not NAME=VALUE"),
+        (["produce", "t", "-K", "\\q"], "\\q is no escape"),
+        (["consume", "t", "-o", "yesterday"], "'yesterday' is not start, end, OFFSET, -N or @TIME"),
+        (["consume", "t", "-f", "%q"], "%q is unknown"),
+        (["consume", "t", "-f", "%s", "-J"], "-f and -J"),
+        (["consume", "t", "-b", "host:port"], "'port' is not in 1 .. 65535"),
+        (["topic", "create", "t", "-c", "nothing"], "'nothing' is not KEY=VALUE"),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_wrong_and_ends_with_2(
+    words: list[str], said: str
+) -> None:
+    run = segbroker(*words)
+    assert run.returncode == 2
+    assert run.stdout == b""
+    assert said in run.stderr.decode()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_of_each_shell_is_printed(shell: str) -> None:
+    run = segbroker("completion", shell)
+    assert run.returncode == 0
+    assert f"_SEGBROKER_COMPLETE={shell}_complete" in run.stdout.decode()
+
+
+def test_the_shell_is_offered_commands_and_options() -> None:
+    def offered(line: str) -> list[str]:
+        words = {"_SEGBROKER_COMPLETE": "bash_complete", "COMP_WORDS": line}
+        words["COMP_CWORD"] = str(len(line.split(" ")) - 1)
+        run = segbroker(env=words)
+        return [row.partition(",")[2] for row in run.stdout.decode().splitlines()]
+
+    assert offered("segbroker pro") == ["produce"]
+    assert "--bootstrap" in offered("segbroker consume --")
+    assert offered("segbroker topic d") == ["describe", "delete"]
+
+
+@pytest.mark.parametrize(
+    "words", [["topic", "list"], ["consume", "t", "-e"], ["produce", "t"]], ids=lambda w: w[0]
+)
+def test_no_broker_is_said_in_one_sentence_with_what_to_do(words: list[str]) -> None:
+    with socket.socket() as unused:  # bound, not listening: refuses connections
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        run = segbroker(*words, "-b", address, stdin=b"a line\n")
+    said = run.stderr.decode()
+    assert run.returncode == 4
+    assert run.stdout == b""
+    assert address in said.splitlines()[0]
+    assert said.splitlines()[0].startswith("Error: ")
+    assert f"Hint: start a broker: segbroker serve --listen {address}" in said
+    assert "Traceback" not in said

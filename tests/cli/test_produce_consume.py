@@ -1,0 +1,302 @@
+"""`segbroker produce` and `segbroker consume` against a real daemon."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import termios
+import time
+from base64 import b64encode
+
+import pytest
+
+from segbroker.client import Admin, Producer
+
+from ..support.daemon import Daemon
+from .conftest import COMMAND, TIMEOUT_S, Run, environment
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def start(daemon: Daemon, *words: str) -> "subprocess.Popen[bytes]":
+    """The command, running, with pipes."""
+    return subprocess.Popen(
+        [*COMMAND, *words, "-b", daemon.address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+
+
+def fill(daemon: Daemon, topic: str, count: int = 10, partitions: int = 1) -> None:
+    """Records "0", "1", ... in partition 0, one second apart from 2023-11-14T22:13:20Z on."""
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=partitions)
+    with Producer(daemon.address) as producer:
+        for n in range(count):
+            stamp = 1_700_000_000_000 + n * 1000
+            producer.send(topic, b"%d" % n, key=b"k%d" % n, partition=0, timestamp_ms=stamp)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_lines_come_back_as_they_went(run: Run, topic: str, codec: str) -> None:
+    lines = b"".join(b"line %d \x00\xff\r\n" % n for n in range(3000))
+    produced = run("produce", topic, "-p", "0", "-z", codec, stdin=lines)
+    assert (produced.returncode, produced.stdout, produced.stderr) == (0, b"", b"")
+    consumed = run("consume", topic, "-e")
+    assert (consumed.returncode, consumed.stderr) == (0, b"")
+    assert consumed.stdout == lines
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_every_kind_of_acks_delivers_also_a_last_line_without_newline(
+    run: Run, topic: str, acks: str
+) -> None:
+    assert run("produce", topic, "-p", "0", "--acks", acks, stdin=b"a\n\nb").returncode == 0
+    # acks=0 is not answered: the record may still be on its way when `produce` has ended.
+    assert run("consume", topic, "-p", "0", "-n", "3").stdout == b"a\n\nb\n"
+
+
+def test_no_input_is_no_record(run: Run, topic: str) -> None:
+    run("topic", "create", topic)
+    assert run("produce", topic).returncode == 0
+    assert run("consume", topic, "-e").stdout == b""
+
+
+def test_keys_headers_and_tombstones_arrive(run: Run, topic: str) -> None:
+    lines = b"k1:v1:more\nno key\n:empty key\nk2:\n"
+    words = ("-K", ":", "-H", "host=web1", "-H", "empty=", "-Z", "-p", "0")
+    assert run("produce", topic, *words, stdin=lines).returncode == 0
+    seen = run("consume", topic, "-e", "-f", r"%o [%k] %K [%s] %S {%h}\n", "-p", "0")
+    assert seen.stdout.splitlines() == [
+        b"0 [k1] 2 [v1:more] 7 {host=web1,empty=}",
+        b"1 [] -1 [no key] 6 {host=web1,empty=}",
+        b"2 [] 0 [empty key] 9 {host=web1,empty=}",
+        b"3 [k2] 2 [] -1 {host=web1,empty=}",
+    ]
+    nulls = run("consume", topic, "-e", "-f", r"%k=%s\n", "--null", "NULL", "-p", "0")
+    assert nulls.stdout == b"k1=v1:more\nNULL=no key\n=empty key\nk2=NULL\n"
+
+
+def test_a_key_delimiter_may_be_any_bytes(run: Run, topic: str) -> None:
+    run("produce", topic, "-K", r"\t=>\x01", stdin=b"a\t=>\x01b\n")
+    assert run("consume", topic, "-e", "-f", "%k|%s").stdout == b"a|b"
+
+
+def test_json_lines_are_one_object_per_record(daemon: Daemon, run: Run, topic: str) -> None:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+    with Producer(daemon.address) as producer:
+        producer.send(topic, "Zürich".encode(), key=b"k", timestamp_ms=7, headers=[("h", b"1")])
+        producer.send(topic, b"\xff", timestamp_ms=8)
+    lines = run("consume", topic, "-e", "-J").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {
+            "topic": topic,
+            "partition": 0,
+            "offset": 0,
+            "timestamp_ms": 7,
+            "key": "k",
+            "value": "Zürich",
+            "headers": [{"name": "h", "value": "1"}],
+        },
+        {
+            "topic": topic,
+            "partition": 0,
+            "offset": 1,
+            "timestamp_ms": 8,
+            "key": None,
+            "value_base64": b64encode(b"\xff").decode(),
+            "headers": [],
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("start", b"0123456789"),
+        ("7", b"789"),
+        ("10", b""),
+        ("-2", b"89"),
+        ("-100", b"0123456789"),
+        ("end", b""),
+        ("@1700000006000", b"6789"),
+        ("@1700000005001", b"6789"),
+        ("@2023-11-14T22:13:28Z", b"89"),
+        ("@2033-11-14T22:13:28Z", b""),
+        ("@0", b"0123456789"),
+    ],
+)
+def test_reading_starts_where_asked(
+    daemon: Daemon, run: Run, topic: str, where: str, expected: bytes
+) -> None:
+    fill(daemon, topic)
+    seen = run("consume", topic, "-e", "-o", where, "-f", "%s")
+    assert (seen.returncode, seen.stdout) == (0, expected)
+
+
+def test_reading_ends_after_the_count_in_the_middle_of_a_batch(
+    daemon: Daemon, run: Run, topic: str
+) -> None:
+    fill(daemon, topic)
+    assert run("consume", topic, "-n", "3").stdout == b"0\n1\n2\n"
+    assert run("consume", topic, "-n", "0").stdout == b""
+    assert run("consume", topic, "-n", "11", "-e", "-f", "%s").stdout == b"0123456789"
+
+
+def test_one_partition_or_some_can_be_read(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "3")
+    for n in range(3):
+        run("produce", topic, "-p", str(n), stdin=b"in %d\n" % n)
+    assert run("consume", topic, "-e", "-p", "1").stdout == b"in 1\n"
+    some = run("consume", topic, "-e", "-p", "0", "-p", "2").stdout
+    assert sorted(some.splitlines()) == [b"in 0", b"in 2"]
+    everything = run("consume", topic, "-e", "-f", r"%p%s\n").stdout
+    assert sorted(everything.splitlines()) == [b"0in 0", b"1in 1", b"2in 2"]
+
+
+def test_a_topic_that_is_not_there_is_said_with_what_to_do(run: Run) -> None:
+    seen = run("consume", "no-such-topic", "-e")
+    said = seen.stderr.decode()
+    assert seen.returncode == 5
+    assert "no-such-topic" in said.splitlines()[0]
+    assert "Hint: create it: segbroker topic create no-such-topic" in said
+
+
+def test_a_partition_that_is_not_there_is_said(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "2")
+    for words in (["produce"], ["consume", "-e"]):
+        seen = run(*words, topic, "-p", "2", stdin=b"x\n")
+        assert seen.returncode == 5
+        assert "2" in seen.stderr.decode().splitlines()[0]
+        assert "Traceback" not in seen.stderr.decode()
+
+
+def test_an_offset_out_of_range_is_said_with_its_bounds(
+    daemon: Daemon, run: Run, topic: str
+) -> None:
+    fill(daemon, topic)
+    seen = run("consume", topic, "-e", "-o", "99")
+    assert seen.returncode == 5
+    assert "99" in seen.stderr.decode()
+    assert "10" in seen.stderr.decode()
+
+
+def test_lines_that_were_not_delivered_are_named_and_the_others_arrive(
+    run: Run, topic: str
+) -> None:
+    run("topic", "create", topic, "--partitions", "1", "-c", "segment.bytes=16384")
+    lines = b"first\n" + b"x" * 20_000 + b"\nlast\n"
+    produced = run("produce", topic, "--linger", "0", stdin=lines)
+    said = produced.stderr.decode()
+    assert produced.returncode == 7
+    assert "1 of 3 records were not delivered" in said
+    assert re.search(r"^ +line 2: ", said, re.MULTILINE)
+    assert run("consume", topic, "-e").stdout == b"first\nlast\n"
+
+
+def test_a_typed_line_is_sent_before_the_next_is_typed(daemon: Daemon, topic: str) -> None:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+    writer = start(daemon, "produce", topic)
+    reader = start(daemon, "consume", topic)
+    assert writer.stdin is not None
+    assert reader.stdout is not None
+    for line in (b"one\n", b"two\n"):
+        writer.stdin.write(line)
+        writer.stdin.flush()
+        assert reader.stdout.readline() == line
+    writer.communicate(timeout=TIMEOUT_S)
+    assert writer.returncode == 0
+    reader.send_signal(signal.SIGTERM)
+    _, said = reader.communicate(timeout=TIMEOUT_S)
+    assert (reader.returncode, said) == (143, b"")
+
+
+def test_ctrl_c_ends_a_waiting_consumer_quietly(daemon: Daemon, topic: str) -> None:
+    fill(daemon, topic, 1)
+    reader = start(daemon, "consume", topic)
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == b"0\n"
+    reader.send_signal(signal.SIGINT)
+    rest, said = reader.communicate(timeout=TIMEOUT_S)
+    assert (reader.returncode, rest, said) == (130, b"", b"")
+
+
+def test_ctrl_c_ends_a_producer_after_what_it_has_read(
+    daemon: Daemon, run: Run, topic: str
+) -> None:
+    fill(daemon, topic, 0)
+    writer = start(daemon, "produce", topic, "--linger", "60000")
+    reader = start(daemon, "consume", topic, "-n", "1")
+    assert writer.stdin is not None
+    assert writer.stderr is not None
+    writer.stdin.write(b"read before Ctrl-C\n")
+    writer.stdin.flush()
+    # The line lingers for a minute: only Ctrl-C can send it.
+    wait_until_read(writer)
+    writer.send_signal(signal.SIGINT)
+    assert reader.communicate(timeout=TIMEOUT_S)[0] == b"read before Ctrl-C\n"
+    _, said = writer.communicate(timeout=TIMEOUT_S)
+    assert (writer.returncode, said) == (130, b"")
+
+
+def wait_until_read(process: "subprocess.Popen[bytes]") -> None:
+    """Until nothing is left in the pipe to a process."""
+    assert process.stdin is not None
+    deadline = time.monotonic() + TIMEOUT_S
+    left = b"?"
+    while left != bytes(4):
+        assert time.monotonic() < deadline, "the line was never read"
+        left = fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4))
+
+
+def test_a_reader_that_goes_away_ends_the_consumer_with_0_even_when_nothing_comes(
+    daemon: Daemon, topic: str
+) -> None:
+    fill(daemon, topic, 1)
+    reader = start(daemon, "consume", topic)
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == b"0\n"
+    reader.stdout.close()
+    assert reader.wait(TIMEOUT_S) == 0
+    assert reader.stderr is not None
+    assert reader.stderr.read() == b""
+    reader.stderr.close()
+    assert reader.stdin is not None
+    reader.stdin.close()
+
+
+def test_head_ends_a_long_reading_quietly(daemon: Daemon, run: Run, topic: str) -> None:
+    run("produce", topic, "-p", "0", stdin=b"a line\n" * 200_000)
+    command = " ".join([*COMMAND, "consume", topic, "-b", daemon.address])
+    pipeline = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | head -n 2"],
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        env=environment(),
+    )
+    assert (pipeline.returncode, pipeline.stdout, pipeline.stderr) == (0, b"a line\n" * 2, b"")
+
+
+def test_a_counter_is_drawn_on_a_terminal_only(daemon: Daemon, topic: str) -> None:
+    leader, follower = pty.openpty()
+    try:
+        run = subprocess.run(
+            [*COMMAND, "produce", topic, "-b", daemon.address],
+            input=b"a\nb\n",
+            stdout=subprocess.PIPE,
+            stderr=follower,
+            timeout=TIMEOUT_S,
+            env=environment(TERM="xterm"),
+        )
+        assert (run.returncode, run.stdout) == (0, b"")
+        assert b"2 records" in os.read(leader, 1 << 16)
+    finally:
+        os.close(leader)
+        os.close(follower)
