@@ -326,16 +326,16 @@ def _json(name: str, value: str, example: str) -> dict[str, object]:
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
-        raise OptionError(f"{name}={value!r} is not JSON like {example}")
+        raise OptionError(f"{name}={value!r} is not {example}")
     return parsed
 
 
 def _assignment(value: str) -> dict[str, tuple[int, ...]]:
-    example = '{"topic": [0, 1]}'
+    example = 'JSON like {"topic": [0, 1]}'
     found: dict[str, tuple[int, ...]] = {}
     for topic, numbers in _json("assign", value, example).items():
         if not isinstance(numbers, list) or not numbers:
-            raise OptionError(f"assign={value!r} is not JSON like {example}")
+            raise OptionError(f"assign={value!r} is not {example}")
         for number in numbers:
             if type(number) is not int or not 0 <= number <= PARTITION_MAX:
                 raise OptionError(

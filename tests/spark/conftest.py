@@ -1,0 +1,75 @@
+"""One broker and one Spark for the whole folder; every test takes topics of its own.
+
+With SEGBROKER_TEST_BOOTSTRAP=HOST:PORT the tests read that broker instead: the source is only
+protocol, so they must pass against Apache Kafka as well.
+
+Tests that start the JVM carry the mark `spark`; the others use the source's readers directly, as
+Spark's worker processes do.  Without pyspark none of them can be imported; `make test` installs it.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ..support.daemon import Daemon, running
+from .topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    root: Path = tmp_path_factory.mktemp("spark-broker")
+    with running(root / "data") as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    other = os.environ.get("SEGBROKER_TEST_BOOTSTRAP")
+    if other is not None:
+        return other
+    daemon: Daemon = request.getfixturevalue("daemon")
+    return daemon.address
+
+
+@pytest.fixture(scope="session")
+def topics(bootstrap: str) -> Topics:
+    return Topics(bootstrap)
+
+
+@pytest.fixture
+def name() -> Callable[[], str]:
+    """A maker of topic names that no other test or run has."""
+    return lambda: f"spark-{secrets.token_hex(6)}"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    from segbroker.spark import session
+
+    quiet = tmp_path_factory.mktemp("log4j") / "log4j2.properties"
+    quiet.write_text("rootLogger.level = off\n")
+    spark = session(
+        {
+            "spark.master": "local[2]",
+            "spark.app.name": "segbroker-tests",
+            "spark.log.level": "OFF",
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.streaming.pollingDelay": "10ms",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.local.dir": str(tmp_path_factory.mktemp("local")),
+        }
+    )
+    yield spark
+    spark.stop()
