@@ -1,5 +1,7 @@
 """The fetching of one range, by an executor, from a broker that does what the test says."""
 
+from types import GeneratorType
+
 import pytest
 
 from segbroker.client.errors import PeerError
@@ -65,6 +67,7 @@ def test_a_connection_with_a_reply_on_its_way_is_not_kept() -> None:
     with ScriptedBroker(two_at_a_time).running() as broker:
         task = Task(OffsetRange(TOPIC, 0, 0, 50), broker.address)
         batches = RangeFetcher(options_of(broker), task).batches()
+        assert isinstance(batches, GeneratorType)
         next(batches)
         batches.close()  # what a LIMIT does
         assert (broker.address, "segbroker-spark") not in fetching.LINKS

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 TIMEOUT_S = 30
 
-Header = tuple[str, bytes | None]
+Header = tuple[str, str | bytes | None]
 
 
 class Topics:
