@@ -353,6 +353,11 @@ class Accumulator:
         if headers is not None:
             headers = check_headers(headers)
             more += headers_size(headers)
+        if self._seal_if_full(queue, more):
+            # Without a key the next batch goes to another partition.
+            queue = self._queue_for(topic, key, partition)
+            if isinstance(queue, Completion):
+                return queue
         batch = self._room(queue, more)
         if isinstance(batch, Completion):
             return batch
@@ -375,6 +380,8 @@ class Accumulator:
         if batch.keys is not None or batch.headers is not None or batch.timestamps is not None:
             # The short way appends to `values` alone.
             self._open_sticky.pop(topic, None)
+        elif self.topics[topic].sticky is queue:
+            self._open_sticky[topic] = batch
         return self._delivery((batch, index))
 
     def append_some(
@@ -391,6 +398,10 @@ class Accumulator:
             return queue
         first = values[start]
         least = (len(first) if first else 0) + RECORD_OVERHEAD
+        if self._seal_if_full(queue, least):
+            queue = self._queue_for(topic, None, partition)
+            if isinstance(queue, Completion):
+                return queue
         batch = self._room(queue, least)
         if isinstance(batch, Completion):
             return batch
@@ -467,19 +478,18 @@ class Accumulator:
         self.wanted(topic)
         return state
 
+    def _seal_if_full(self, queue: PartitionQueue, more: int) -> bool:
+        """Seal the open batch when `more` bytes would pass batch_bytes; a first record always fits."""
+        batch = queue.open
+        if batch is None or not batch.values or batch.size + more <= self.settings.batch_bytes:
+            return False
+        self.seal(queue)
+        self._wake_by(0)
+        return True
+
     def _room(self, queue: PartitionQueue, more: int) -> ProducerBatch | Completion[None]:
         """A batch of the queue with `more` bytes reserved and not used yet."""
         batch = queue.open
-        if batch is not None and batch.size + more > max(
-            self.settings.batch_bytes, HEADER_SIZE + more
-        ):
-            self.seal(queue)
-            self._wake_by(0)
-            batch = None
-        if batch is not None and batch.values and batch.size + more > self.settings.batch_bytes:
-            self.seal(queue)
-            self._wake_by(0)
-            batch = None
         if batch is not None and batch.size + more <= batch.reserved:
             return batch
         held = batch.reserved if batch is not None else 0
@@ -514,9 +524,6 @@ class Accumulator:
         batch.deadline_ms = now_ms + self.settings.delivery_timeout_ms
         self.active[queue] = None
         self.unfinished_count += 1
-        state = self.topics[queue.topic]
-        if state.sticky is queue:
-            self._open_sticky[queue.topic] = batch
         self._wake_by(now_ms + self.settings.linger_ms)
         return batch
 

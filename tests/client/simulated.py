@@ -1,0 +1,386 @@
+"""A cluster of brokers in memory, and a world without sockets, clock or chance.
+
+    world = World(brokers=2)
+    world.run(until=lambda: completion.done)
+
+The brokers speak the real wire: what the client's connections put out is parsed from bytes, answers
+go back as bytes.  They keep real batches, patch base offsets, and recognise repeated batches by
+producer id, epoch and sequence (the last five), as Kafka does.  Time jumps to the next moment at which
+the client wants to do something.
+
+Faults are asked for before they happen: `broker.cut_before(n)`, `broker.cut_after(n)` (the nth produce
+is not appended, or appended and not answered), `broker.is_up = False`, `cluster.move(topic, 0, 2)`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from segbroker.client.connection import Connection
+from segbroker.client.engine import Engine
+from segbroker.client.errors import ConnectionLost
+from segbroker.client.settings import ClientSettings
+from segbroker.protocol.api_keys import SERVED, api_versions_response
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.frames import FrameReader
+from segbroker.protocol.headers import decode_request, encode_response, parse_request_header
+from segbroker.protocol.messages_core import (
+    ApiVersionsRequest,
+    FetchRequest,
+    FetchRequestPartition,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
+)
+from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
+from segbroker.protocol.record_batch import (
+    BatchHeader,
+    check_batch,
+    decode_batch,
+    iter_batches,
+    patch_batch,
+    read_header,
+)
+from segbroker.protocol.schema import Message, records_view
+
+WORLD_TIME_MAX_MS = 3_600_000
+
+
+@dataclass
+class Partition:
+    leader: int
+    batches: list[bytes] = field(default_factory=list)
+    log_start: int = 0
+    log_end: int = 0
+    # (producer id, epoch) -> the last five (first sequence, last sequence, base offset)
+    seen: dict[tuple[int, int], list[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def append(self, data: bytes) -> tuple[int, int]:
+        """(error code, base offset), by the rules of Kafka's idempotent producer."""
+        header = check_batch(data)
+        if header.producer_id >= 0:
+            mine = (header.producer_id, header.producer_epoch)
+            known = self.seen.setdefault(mine, [])
+            for first, last, base in known:
+                if (first, last) == (header.base_sequence, header.last_sequence):
+                    return ErrorCode.NONE, base
+            if any(p == mine[0] and e > mine[1] for p, e in self.seen):
+                return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+            expected = known[-1][1] + 1 if known else 0
+            if header.base_sequence != expected and (known or header.base_sequence == 0 or mine[1]):
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+            if header.base_sequence != expected:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+            known.append((header.base_sequence, header.last_sequence, self.log_end))
+            del known[:-5]
+        return ErrorCode.NONE, self.store(data, header)
+
+    def store(self, data: bytes, header: BatchHeader) -> int:
+        base = self.log_end
+        stored = bytearray(data)
+        patch_batch(stored, base, 0)
+        self.batches.append(bytes(stored))
+        self.log_end = base + header.last_offset_delta + 1
+        return base
+
+    def values(self) -> list[bytes | None]:
+        return [
+            value
+            for batch in self.batches
+            if not read_header(batch).is_control
+            for value in decode_batch(batch).values()
+        ]
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        out = b""
+        for batch in self.batches:
+            if read_header(batch).next_offset > offset:
+                if out and len(out) + len(batch) > max_bytes:
+                    break
+                out += batch
+        return out
+
+
+class Cluster:
+    """Topics and their partitions, shared by the brokers."""
+
+    def __init__(self, brokers: int) -> None:
+        self.topics: dict[str, list[Partition]] = {}
+        self.brokers = {number: Broker(number, self) for number in range(1, brokers + 1)}
+        self.auto_create = True
+        self.next_producer_id = 1000
+
+    def create(self, name: str, partitions: int = 1) -> list[Partition]:
+        numbers = list(self.brokers)
+        self.topics[name] = [Partition(numbers[p % len(numbers)]) for p in range(partitions)]
+        return self.topics[name]
+
+    def move(self, topic: str, partition: int, leader: int) -> None:
+        self.topics[topic][partition].leader = leader
+
+
+class Broker:
+    def __init__(self, number: int, cluster: Cluster) -> None:
+        self.number = number
+        self.cluster = cluster
+        self.is_up = True
+        self.versions = dict(SERVED)
+        self.requests: list[Message] = []
+        self.produce_errors: list[int] = []
+        self.too_large_bytes = 1 << 20
+        self.asked_versions: list[int] = []
+        self._cut_before: set[int] = set()
+        self._cut_after: set[int] = set()
+        self._produces = 0
+
+    def cut_before(self, *numbers: int) -> None:
+        """End the connection at these produce requests (from 1), nothing being done."""
+        self._cut_before.update(numbers)
+
+    def cut_after(self, *numbers: int) -> None:
+        """End the connection after these produce requests were done, before the answer."""
+        self._cut_after.update(numbers)
+
+    def answer(self, frame: memoryview) -> bytes | None:
+        """The reply frame; empty when there is none; None ends the connection."""
+        header = parse_request_header(frame)
+        request = decode_request(frame, header)
+        self.requests.append(request)
+        version = header.api_version
+        if isinstance(request, ApiVersionsRequest):
+            self.asked_versions.append(version)
+        if isinstance(request, ProduceRequest):
+            self._produces += 1
+            if self._produces in self._cut_before:
+                return None
+        reply, version = self._reply(request, version)
+        if isinstance(request, ProduceRequest):
+            if self._produces in self._cut_after:
+                return None
+            if request.acks == 0:
+                return b""
+        return b"".join(encode_response(reply, header.api_key, version, header.correlation_id))
+
+    def _reply(self, request: Message, version: int) -> tuple[Message, int]:
+        match request:
+            case ApiVersionsRequest():
+                return api_versions_response(version, vendor=False)
+            case MetadataRequest():
+                return self._metadata(request), version
+            case InitProducerIdRequest():
+                self.cluster.next_producer_id += 1
+                return (
+                    InitProducerIdResponse(
+                        producer_id=self.cluster.next_producer_id, producer_epoch=0
+                    ),
+                    version,
+                )
+            case ProduceRequest():
+                return self._produce(request), version
+            case FetchRequest():
+                return self._fetch(request), version
+            case ListOffsetsRequest():
+                return self._offsets(request), version
+        raise AssertionError(f"the simulated broker does not know {request}")
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        cluster = self.cluster
+        names = [topic.name or "" for topic in request.topics or ()]
+        if request.topics is None:
+            names = list(cluster.topics)
+        topics = []
+        for name in names:
+            if name not in cluster.topics and cluster.auto_create:
+                if request.allow_auto_topic_creation:
+                    cluster.create(name)
+            code = ErrorCode.NONE
+            if name not in cluster.topics:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics.append(
+                MetadataResponseTopic(
+                    error_code=code,
+                    name=name,
+                    partitions=[
+                        MetadataResponsePartition(
+                            partition_index=index,
+                            leader_id=partition.leader,
+                            replica_nodes=[],
+                            isr_nodes=[],
+                        )
+                        for index, partition in enumerate(cluster.topics.get(name, ()))
+                    ],
+                )
+            )
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=number, host="10.0.0.1", port=9000 + number)
+                for number in cluster.brokers
+            ],
+            cluster_id="simulated",
+            controller_id=1,
+            topics=topics,
+        )
+
+    def _produce(self, request: ProduceRequest) -> ProduceResponse:
+        responses = []
+        for topic in request.topic_data:
+            rows = []
+            for row in topic.partition_data:
+                code, base = self._produce_one(topic.name, row.index, bytes(records_view(row.records)))
+                rows.append(ProduceResponsePartition(index=row.index, error_code=code, base_offset=base))
+            responses.append(ProduceResponseTopic(name=topic.name, partition_responses=rows))
+        return ProduceResponse(responses=responses)
+
+    def _produce_one(self, topic: str, index: int, data: bytes) -> tuple[int, int]:
+        if self.produce_errors:
+            code = self.produce_errors.pop(0)
+            if code:
+                return code, -1
+        if topic not in self.cluster.topics:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
+        partition = self.cluster.topics[topic][index]
+        if partition.leader != self.number:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+        if len(data) > self.too_large_bytes:
+            return ErrorCode.MESSAGE_TOO_LARGE, -1
+        return partition.append(data)
+
+    def _fetch(self, request: FetchRequest) -> FetchResponse:
+        return FetchResponse(
+            responses=[
+                FetchResponseTopic(
+                    topic=topic.topic,
+                    partitions=[self._fetch_one(topic.topic, row) for row in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _fetch_one(self, topic: str, row: FetchRequestPartition) -> FetchResponsePartition:
+        partition = self.cluster.topics[topic][row.partition]
+        code = ErrorCode.NONE
+        if partition.leader != self.number:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif not partition.log_start <= row.fetch_offset <= partition.log_end:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        return FetchResponsePartition(
+            partition_index=row.partition,
+            error_code=code,
+            high_watermark=partition.log_end if not code else -1,
+            last_stable_offset=partition.log_end if not code else -1,
+            log_start_offset=partition.log_start if not code else -1,
+            aborted_transactions=None,
+            records=partition.read(row.fetch_offset, row.partition_max_bytes) if not code else b"",
+        )
+
+    def _offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for row in topic.partitions:
+                partition = self.cluster.topics[topic.name][row.partition_index]
+                offset = {-2: partition.log_start, -1: partition.log_end}[row.timestamp]
+                code = ErrorCode.NONE
+                if partition.leader != self.number:
+                    code, offset = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+                rows.append(
+                    ListOffsetsResponsePartition(
+                        partition_index=row.partition_index, error_code=code, offset=offset
+                    )
+                )
+            topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=rows))
+        return ListOffsetsResponse(topics=topics)
+
+
+class World:
+    """A client's engine among simulated brokers."""
+
+    def __init__(self, *, brokers: int = 1, create_topics: bool = True, seed: int = 1) -> None:
+        self.now_ms = 1_000
+        self.cluster = Cluster(brokers)
+        self.random = Random(seed)
+        self.settings = ClientSettings(bootstrap=(("10.0.0.1", 9001),))
+        self.engine = Engine(self.settings, self.random, create_topics=create_topics)
+        self._links: dict[Connection, tuple[Broker, FrameReader]] = {}
+
+    @property
+    def broker(self) -> Broker:
+        return self.cluster.brokers[1]
+
+    def clock(self) -> int:
+        return self.now_ms
+
+    def run(self, until: Callable[[], bool], *, within_ms: int = 600_000) -> None:
+        """Let things happen until the condition holds; AssertionError when time runs out."""
+        end_ms = self.now_ms + within_ms
+        while not until():
+            if self.turn():
+                continue
+            wake_ms = self.engine.next_wake_ms()
+            assert wake_ms is not None, "nothing will ever happen"
+            # A deadline that has passed and does nothing would spin for ever in a real shell.
+            self.now_ms = max(self.now_ms + 1, wake_ms)
+            assert self.now_ms <= end_ms, f"not within {within_ms} ms"
+
+    def turn(self) -> bool:
+        """One exchange of what there is; False when nothing moved."""
+        self.engine.step(self.now_ms)
+        moved = False
+        for connection in self.engine.network.take_opening():
+            moved = True
+            broker = self.cluster.brokers[connection.port - 9000]
+            if broker.is_up:
+                self._links[connection] = (broker, FrameReader(size_min=8))
+                connection.connected()
+            else:
+                connection.lost(ConnectionLost("10.0.0.1: refused"), self.now_ms)
+        for connection in self.engine.network.take_closed():
+            self._links.pop(connection, None)
+        for connection, (broker, reader) in list(self._links.items()):
+            moved = self._exchange(connection, broker, reader) or moved
+        return moved
+
+    def _exchange(self, connection: Connection, broker: Broker, reader: FrameReader) -> bool:
+        if not broker.is_up:
+            connection.lost(ConnectionLost("10.0.0.1: reset"), self.now_ms)
+            return True
+        data = b"".join(connection.outgoing)
+        if not data:
+            return False
+        connection.sent(len(data))
+        reader.receive_data(data)
+        while (frame := reader.next_frame()) is not None:
+            reply = broker.answer(frame)
+            if reply is None:
+                connection.lost(ConnectionLost("10.0.0.1: cut"), self.now_ms)
+                return True
+            self.deliver(connection, reply)
+        return True
+
+    def deliver(self, connection: Connection, data: bytes) -> None:
+        while data:
+            space = connection.get_buffer()
+            size = min(len(space), len(data))
+            space[:size] = data[:size]
+            connection.received(size, self.now_ms)
+            data = data[size:]
+
+    def stored(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        return self.cluster.topics[topic][partition].values()
+
+
+def whole_batches(data: bytes) -> list[bytes]:
+    return [bytes(view) for view in iter_batches(data)]

@@ -1,0 +1,482 @@
+"""The producer's core among simulated brokers: exactly once, in order, or said."""
+
+from typing import Any
+
+import pytest
+
+from segbroker.client.accumulator import Accumulator, Delivery
+from segbroker.client.completion import Completion
+from segbroker.client.errors import (
+    DeliveryFailed,
+    InvalidTopic,
+    TimedOut,
+    UnknownTopicOrPartition,
+)
+from segbroker.client.producing import Producing
+from segbroker.client.records import RecordMetadata
+from segbroker.client.settings import ProducerSettings
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import ProduceRequest
+from segbroker.protocol.record_batch import read_header
+from segbroker.protocol.schema import records_view
+
+from .simulated import World
+
+
+class Sender:
+    """A producer in a world: what a shell would do, without waiting."""
+
+    def __init__(self, world: World, **settings: Any) -> None:  # noqa: ANN401 - passed on
+        self.world = world
+        self.accumulator = Accumulator(
+            ProducerSettings(**settings),
+            world.random,
+            now_ms=world.clock,
+            wall_ms=lambda: 1_700_000_000_000,
+            wake_by=lambda at_ms: None,
+        )
+        self.producing = Producing(world.engine, self.accumulator, world.random)
+
+    def send(self, topic: str, value: bytes, **more: Any) -> Delivery:  # noqa: ANN401
+        while True:
+            got = self.try_send(topic, value, **more)
+            if not isinstance(got, Completion):
+                return got
+            self.world.run(lambda room=got: room.done)  # type: ignore[misc]
+
+    def try_send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Any = None,  # noqa: ANN401
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery | Completion[None]:
+        return self.accumulator.append(topic, value, key, headers, partition, timestamp_ms)
+
+    def flush(self) -> None:
+        done = self.producing.flush()
+        self.world.run(lambda: done.done)
+
+
+def metadata(delivery: Delivery) -> RecordMetadata:
+    batch, index = delivery
+    return batch.metadata(index)
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%06d" % number for number in range(count)]
+
+
+def test_records_arrive_in_order_and_know_their_offsets() -> None:
+    world = World()
+    sender = Sender(world)
+    deliveries = [sender.send("a", value) for value in numbers(100)]
+    sender.flush()
+    assert world.stored("a") == numbers(100)
+    assert [metadata(d).offset for d in deliveries] == list(range(100))
+    assert metadata(deliveries[7]) == RecordMetadata("a", 0, 7, 1_700_000_000_000)
+
+
+def test_a_batch_lingers_and_then_goes_by_itself() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=20)
+    sender.send("a", b"first")
+    began_ms = world.now_ms
+    delivery = sender.send("a", b"second")
+    world.run(lambda: delivery.done)
+    assert 20 <= world.now_ms - began_ms < 40
+    assert len(world.cluster.topics["a"][0].batches) == 1
+
+
+def test_waiting_for_a_record_ends_the_lingering() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=60_000)
+    delivery = sender.send("a", b"now")
+    delivery[0].hurry()
+    world.run(lambda: delivery.done, within_ms=100)
+
+
+@pytest.mark.parametrize("fault", ["cut_before", "cut_after"])
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_a_cut_connection_neither_loses_nor_repeats_nor_reorders(fault: str, number: int) -> None:
+    world = World()
+    getattr(world.broker, fault)(number)
+    sender = Sender(world, batch_bytes=200)
+    for value in numbers(200):
+        sender.send("a", value)
+    sender.flush()
+    assert world.stored("a") == numbers(200)
+
+
+def test_many_random_cuts_lose_nothing() -> None:
+    for seed in range(20):
+        world = World(seed=seed)
+        world.broker.cut_before(*world.random.sample(range(1, 120), 10))
+        world.broker.cut_after(*world.random.sample(range(1, 120), 10))
+        sender = Sender(world, batch_bytes=150, linger_ms=0)
+        deliveries = []
+        for value in numbers(300):
+            deliveries.append(sender.send("a", value))
+            if world.random.random() < 0.3:
+                world.turn()
+        sender.flush()
+        assert world.stored("a") == numbers(300), f"seed {seed}"
+        assert [metadata(d).offset for d in deliveries] == list(range(300)), f"seed {seed}"
+
+
+def test_a_leader_that_moved_is_followed() -> None:
+    world = World(brokers=3)
+    world.cluster.create("a", 3)
+    sender = Sender(world, linger_ms=0)
+    for number in range(30):
+        if number == 10:
+            world.cluster.move("a", 0, 3)
+        if number == 20:
+            world.cluster.move("a", 0, 2)
+        sender.send("a", b"%d" % number, partition=0)
+        world.turn()
+    sender.flush()
+    assert world.stored("a", 0) == [b"%d" % number for number in range(30)]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CORRUPT_MESSAGE,
+    ],
+)
+def test_a_retryable_error_is_retried_in_order(code: ErrorCode) -> None:
+    world = World()
+    world.broker.produce_errors = [0, code, 0, 0, code, code]
+    sender = Sender(world, batch_bytes=150)
+    for value in numbers(60):
+        sender.send("a", value)
+    sender.flush()
+    assert world.stored("a") == numbers(60)
+
+
+def test_a_final_error_fails_its_batch_alone_and_the_rest_is_delivered() -> None:
+    world = World()
+    world.broker.produce_errors = [0, ErrorCode.INVALID_RECORD]
+    sender = Sender(world, batch_bytes=150)
+    for value in numbers(60):
+        sender.send("a", value)
+    sender.flush()
+    undelivered = sender.accumulator.take_undelivered()
+    lost = [record.value for record in undelivered]
+    assert lost and lost == numbers(60)[len(lost) : 2 * len(lost)]
+    assert [v for v in numbers(60) if v not in lost] == world.stored("a")
+    # The hole in the sequences is closed by the next epoch of the same producer.
+    epochs = [read_header(b).producer_epoch for b in world.cluster.topics["a"][0].batches]
+    assert epochs[0] == 0 and epochs[-1] == 1
+
+
+def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
+    world = World()
+    world.broker.too_large_bytes = 400
+    sender = Sender(world, batch_bytes=4_000)
+    deliveries = [sender.send("a", value) for value in numbers(200)]
+    sender.flush()
+    assert world.stored("a") == numbers(200)
+    assert [metadata(d).offset for d in deliveries] == list(range(200))
+    assert sender.accumulator.reserved_bytes == 0
+
+
+def test_a_single_record_that_is_too_large_fails() -> None:
+    world = World()
+    world.broker.too_large_bytes = 400
+    sender = Sender(world)
+    sender.send("a", b"x" * 1_000)
+    sender.flush()
+    (record,) = sender.accumulator.take_undelivered()
+    assert "max.message.bytes" in str(record.error)
+    assert sender.accumulator.reserved_bytes == 0
+
+
+def test_a_producer_that_the_broker_forgot_gets_a_new_identity() -> None:
+    world = World()
+    sender = Sender(world, batch_bytes=150)
+    sender.send("a", b"before")
+    sender.flush()
+    world.broker.produce_errors = [ErrorCode.UNKNOWN_PRODUCER_ID]
+    sender.send("a", b"after")
+    sender.flush()
+    assert world.stored("a") == [b"before", b"after"]
+    ids = [read_header(b).producer_id for b in world.cluster.topics["a"][0].batches]
+    assert ids == [1001, 1002]
+
+
+def test_sequences_wrap_round_at_two_to_the_thirty_one() -> None:
+    world = World()
+    sender = Sender(world, batch_bytes=150)
+    sender.send("a", b"first")
+    sender.flush()
+    queue = sender.accumulator.topics["a"].queue(0)
+    # As if 2^31 - 3 records had been sent: the broker has seen up to there.
+    queue.next_sequence = 2**31 - 3
+    partition = world.cluster.topics["a"][0]
+    partition.seen[queue.producer_id, queue.epoch] = [(0, 2**31 - 4, 0)]
+    world.broker.cut_after(2)
+    for value in numbers(5):
+        sender.send("a", value)
+    sender.flush()
+    assert world.stored("a") == [b"first", *numbers(5)]
+    assert read_header(partition.batches[-1]).last_sequence == 1
+
+
+def test_no_more_than_five_batches_of_a_partition_are_in_flight() -> None:
+    world = World()
+    world.cluster.create("a")
+    sender = Sender(world, batch_bytes=150)
+    for value in numbers(400):
+        sender.send("a", value)
+    world.engine.step(world.now_ms)
+    for _ in range(5):
+        world.turn()
+        assert len(sender.accumulator.topics["a"].queue(0).in_flight) <= 5
+    sender.flush()
+    assert world.stored("a") == numbers(400)
+
+
+def test_records_that_are_not_acknowledged_in_time_are_handed_back() -> None:
+    world = World()
+    sender = Sender(world, delivery_timeout_ms=5_000)
+    sender.send("a", b"first")
+    sender.flush()
+    world.broker.is_up = False
+    sender.send("a", b"lost", key=b"k", headers=[("h", b"v")])
+    began_ms = world.now_ms
+    sender.flush()
+    assert 5_000 <= world.now_ms - began_ms < 7_000
+    (record,) = sender.accumulator.take_undelivered()
+    assert (record.topic, record.partition, record.key, record.value) == ("a", 0, b"k", b"lost")
+    assert record.headers == (("h", b"v"),)
+    assert isinstance(record.error, TimedOut)
+    assert "topic 'a', partition 0" in str(record.error)
+
+
+def test_after_a_time_out_the_partition_goes_on() -> None:
+    world = World()
+    sender = Sender(world, delivery_timeout_ms=5_000)
+    sender.send("a", b"first")
+    sender.flush()
+    world.broker.is_up = False
+    sender.send("a", b"lost")
+    sender.flush()
+    world.broker.is_up = True
+    sender.send("a", b"again")
+    sender.flush()
+    assert world.stored("a") == [b"first", b"again"]
+
+
+def test_a_failure_that_the_caller_has_seen_is_not_said_again() -> None:
+    world = World()
+    world.broker.produce_errors = [ErrorCode.INVALID_RECORD]
+    sender = Sender(world)
+    seen, unseen = sender.send("a", b"seen"), sender.send("a", b"unseen")
+    sender.flush()
+    with pytest.raises(Exception, match="breaks a rule"):
+        metadata(seen)
+    assert unseen.done
+    assert [record.value for record in sender.accumulator.take_undelivered()] == [b"unseen"]
+
+
+def test_a_full_buffer_is_waited_for_and_never_exceeded() -> None:
+    world = World()
+    sender = Sender(world, buffer_bytes=10_000, batch_bytes=1_000)
+    waits = 0
+    for number in range(500):
+        got = sender.try_send("a", b"%d" % number + b"x" * 100)
+        while isinstance(got, Completion):
+            waits += 1
+            world.run(lambda room=got: room.done)  # type: ignore[misc]
+            got = sender.try_send("a", b"%d" % number + b"x" * 100)
+        assert sender.accumulator.reserved_bytes <= 10_000
+    sender.flush()
+    assert waits > 5
+    assert len(world.stored("a")) == 500
+    assert sender.accumulator.reserved_bytes == 0
+
+
+def test_a_record_larger_than_the_whole_buffer_passes_alone() -> None:
+    world = World()
+    sender = Sender(world, buffer_bytes=10_000, batch_bytes=1_000)
+    sender.send("a", b"x" * 50_000)
+    sender.flush()
+    assert world.stored("a") == [b"x" * 50_000]
+
+
+def test_keys_go_where_java_would_send_them() -> None:
+    world = World()
+    world.cluster.create("a", 10)
+    sender = Sender(world)
+    for key in (b"foobar", b"foobar", b"a-little-bit-long-string"):
+        sender.send("a", key, key=key)
+    sender.flush()
+    # murmur2: foobar -790332482, a-little-bit-long-string -985981536 (Kafka's own test vectors).
+    assert world.stored("a", (-790332482 & 0x7FFFFFFF) % 10) == [b"foobar", b"foobar"]
+    assert len(world.stored("a", (-985981536 & 0x7FFFFFFF) % 10)) == 1
+
+
+def test_records_without_a_key_fill_one_partition_at_a_time() -> None:
+    world = World()
+    world.cluster.create("a", 4)
+    sender = Sender(world, batch_bytes=1_000)
+    for value in numbers(2_000):
+        sender.send("a", value)
+    sender.flush()
+    sizes = [len(world.stored("a", p)) for p in range(4)]
+    assert sum(sizes) == 2_000 and all(sizes)
+    batches = sum(len(p.batches) for p in world.cluster.topics["a"])
+    assert batches < 60
+
+
+def test_columns_that_came_late_are_filled_up() -> None:
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"1")
+    sender.send("a", b"2", headers=[("n", None)])
+    sender.send("a", b"3", timestamp_ms=5)
+    sender.send("a", b"4")
+    sender.flush()
+    data = world.cluster.topics["a"][0].batches[0]
+    from segbroker.protocol.record_batch import decode_batch
+
+    batch = decode_batch(data)
+    assert batch.headers() == [(), (("n", None),), (), ()]
+    now = 1_700_000_000_000
+    assert batch.timestamps() == [now, now, 5, now]
+
+
+def test_a_topic_that_cannot_be_had_is_an_error_not_a_wait() -> None:
+    world = World()
+    world.cluster.auto_create = False
+    sender = Sender(world)
+    with pytest.raises(UnknownTopicOrPartition, match="'nowhere'"):
+        sender.send("nowhere", b"x")
+    world.cluster.create("nowhere")
+    sender.send("nowhere", b"now it is there")
+    sender.flush()
+    assert world.stored("nowhere") == [b"now it is there"]
+
+
+def test_a_partition_that_does_not_exist_is_refused_with_the_bounds() -> None:
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"x")
+    with pytest.raises(ValueError, match=r"partition 3 of topic 'a' is outside \[0, 1\)"):
+        sender.send("a", b"x", partition=3)
+
+
+@pytest.mark.parametrize("value", ["text", 5, [b"x"]])
+def test_values_are_bytes(value: object) -> None:
+    world = World()
+    sender = Sender(world)
+    with pytest.raises(TypeError, match="not bytes or None"):
+        sender.send("a", value)  # type: ignore[arg-type]
+
+
+def test_a_buffer_of_the_caller_is_copied() -> None:
+    world = World()
+    sender = Sender(world)
+    value = bytearray(b"before")
+    sender.send("a", value)  # type: ignore[arg-type]
+    value[:] = b"after!"
+    sender.flush()
+    assert world.stored("a") == [b"before"]
+
+
+def test_acks_0_is_done_when_it_is_sent() -> None:
+    world = World()
+    sender = Sender(world, acks=0, idempotent=False)
+    delivery = sender.send("a", b"x")
+    sender.flush()
+    assert metadata(delivery).offset == -1
+    assert world.stored("a") == [b"x"]
+
+
+def test_without_idempotence_one_batch_is_in_flight_so_that_retries_keep_the_order() -> None:
+    world = World()
+    world.broker.produce_errors = [0, ErrorCode.REQUEST_TIMED_OUT, 0, ErrorCode.REQUEST_TIMED_OUT]
+    sender = Sender(world, idempotent=False, batch_bytes=150)
+    for value in numbers(60):
+        sender.send("a", value)
+    sender.flush()
+    assert world.stored("a") == numbers(60)
+
+
+def test_one_request_carries_a_batch_of_each_partition() -> None:
+    world = World()
+    world.cluster.create("a", 3)
+    sender = Sender(world)
+    for partition in range(3):
+        sender.send("a", b"x", partition=partition)
+    sender.flush()
+    (request,) = [r for r in world.broker.requests if isinstance(r, ProduceRequest)]
+    assert sum(len(topic.partition_data) for topic in request.topic_data) == 3
+    assert all(
+        len(records_view(row.records)) > 61
+        for topic in request.topic_data
+        for row in topic.partition_data
+    )
+
+
+def test_breaking_off_fails_everything_and_frees_the_buffer() -> None:
+    world = World()
+    world.broker.is_up = False
+    sender = Sender(world)
+    got = sender.try_send("a", b"x")
+    assert isinstance(got, Completion)
+    world.broker.is_up = True
+    sender.send("a", b"y")
+    sender.producing.close(TimedOut("enough"))
+    assert [record.value for record in sender.accumulator.take_undelivered()] == [b"y"]
+    assert sender.accumulator.reserved_bytes == 0
+    assert sender.accumulator.unfinished_count == 0
+
+
+def test_undelivered_records_are_raised_before_they_fill_the_buffer() -> None:
+    world = World()
+    sender = Sender(world, buffer_bytes=10_000, batch_bytes=1_000)
+    world.broker.produce_errors = [ErrorCode.INVALID_RECORD] * 1_000
+    with pytest.raises(DeliveryFailed) as caught:
+        for _ in range(1_000):
+            sender.send("a", b"x" * 100)
+    assert len(caught.value.undelivered) > 10
+
+
+def test_the_broker_says_why_a_topic_name_is_not_valid() -> None:
+    world = World()
+    sender = Sender(world)
+    sender.accumulator._new_topic("a")
+    sender.accumulator.topic_known("a", 0, InvalidTopic("topic 'a': reserved"))
+    with pytest.raises(InvalidTopic, match="reserved"):
+        sender.send("a", b"x")
+
+
+def test_send_many_cuts_at_batch_bytes_and_keeps_the_order() -> None:
+    world = World()
+    world.cluster.create("a", 1)
+    sender = Sender(world, batch_bytes=1_000)
+    sender.send("a", b"first")
+    sizes = [world.random.randrange(0, 400) for _ in range(500)]
+    values: list[bytes | None] = [b"x" * size for size in sizes]
+    values[100] = None
+    start = 0
+    while start < len(values):
+        got = sender.accumulator.append_some("a", values, start, None, None)
+        if isinstance(got, Completion):
+            world.run(lambda room=got: room.done)  # type: ignore[misc]
+        else:
+            assert got[2] > 0
+            start += got[2]
+    sender.flush()
+    assert world.stored("a") == [b"first", *values]
+    assert all(len(b) <= 1_061 for b in world.cluster.topics["a"][0].batches)
