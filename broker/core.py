@@ -46,8 +46,8 @@ class Core:
     spawn: Callable[[Callable[[], Awaitable[None]]], None]
     bound: tuple[str, int]
     started_ms: int
+    open_connections: Callable[[], int]
     counters: Counters = field(default_factory=Counters)
-    connections: int = 0
 
     def advertised(self, peer: Peer) -> tuple[str, int]:
         """host and port that this peer is told to connect to."""

@@ -47,6 +47,11 @@ class Deadlines:
     def __len__(self) -> int:
         return len(self._heap) - self._dead
 
+    @property
+    def size(self) -> int:
+        """Entries of the heap, dead ones included."""
+        return len(self._heap)
+
     def add(self, deadline: float, timed: Timed) -> None:
         """Have `timed.expire()` called at `deadline` (trio's clock) unless it is done by then."""
         heapq.heappush(self._heap, (deadline, next(self._ordinal), timed))

@@ -14,6 +14,23 @@ from segbroker.segments import errors as storage
 
 STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     storage.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    storage.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    storage.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    storage.InvalidConfig: ErrorCode.INVALID_CONFIG,
+    storage.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
+    storage.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    storage.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    storage.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    storage.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    storage.PartitionReadOnly: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    # As Kafka says it: the consumer must hear of it, a retried storage error would hide it.
+    storage.CorruptSegment: ErrorCode.CORRUPT_MESSAGE,
+    storage.DataDirectoryLocked: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.UnsupportedFormat: ErrorCode.KAFKA_STORAGE_ERROR,
+    # Closed by its owner: the broker is draining, or the topic is going away.
+    storage.LogClosed: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 
 BATCH_FAULTS: Final[dict[BatchFault, ErrorCode]] = {

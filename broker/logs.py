@@ -31,11 +31,15 @@ def configure(config: BrokerConfig, stream: TextIO | None = None) -> None:
     ]
     if as_json:
         processors += [
-            structlog.processors.dict_tracebacks,
+            structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(sort_keys=False),
         ]
     else:
-        processors.append(structlog.dev.ConsoleRenderer(colors=stream.isatty()))
+        processors.append(
+            structlog.dev.ConsoleRenderer(
+                colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        )
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.log_level]),

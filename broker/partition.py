@@ -69,6 +69,11 @@ class Partition:
         handler.on_high_watermark = self._high_watermark_moved
         handler.on_failure = self._failed
 
+    @property
+    def appends_waiting(self) -> int:
+        """How many appends wait to be durable."""
+        return len(self._appends)
+
     def wait_durable(
         self, last_offset: int, size: int, waiter: AppendWaiter | None, row: int
     ) -> None:

@@ -33,6 +33,7 @@ from .core import Core, now_ms
 from .error_map import wire_error
 from .partition import Partition
 from .peer import Peer
+from .refused import Refused
 from .replies import Buffer
 
 log = structlog.get_logger()
@@ -213,15 +214,6 @@ def _append_all(core: Core, peer: Peer, header: RequestHeader, request: ProduceR
                 )
     if request.acks:
         slot.begin(request.timeout_ms)
-
-
-class Refused(Exception):  # noqa: N818 - says what happened
-    """A batch that cannot be appended, for a reason that only produce knows."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 def _append(

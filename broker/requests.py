@@ -19,6 +19,7 @@ from segbroker.protocol.headers import (
     RequestHeader,
     decode_request,
     encode_response,
+    encode_vendor_response,
     parse_request_header,
 )
 from segbroker.protocol.messages_core import ApiVersionsRequest, FetchRequest, ProduceRequest
@@ -26,6 +27,7 @@ from segbroker.protocol.schema import Message
 
 from .call import Call
 from .cluster import describe_cluster, find_coordinator, init_producer_id
+from .config_admin import alter_configs, describe_configs, incremental_alter_configs
 from .core import Core
 from .fetch import fetch
 from .metadata import metadata
@@ -34,6 +36,8 @@ from .offsets import list_offsets, offset_for_leader_epoch
 from .peer import Peer
 from .produce import produce
 from .replies import Buffer
+from .topic_admin import create_partitions, create_topics, delete_records, delete_topics
+from .vendor_apis import vendor_reply
 
 Answer: TypeAlias = Callable[[Core, Call[Any]], Message]
 SlowAnswer: TypeAlias = Callable[[Core, Call[Any]], Awaitable[Message]]
@@ -64,6 +68,7 @@ class Reply:
 
 ANSWERS: Final[dict[int, Answer]] = {
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs,
     ApiKey.FIND_COORDINATOR: find_coordinator,
     ApiKey.OFFSET_COMMIT: offset_commit,
     ApiKey.OFFSET_FETCH: offset_fetch,
@@ -72,6 +77,12 @@ ANSWERS: Final[dict[int, Answer]] = {
 SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.METADATA: metadata,
     ApiKey.LIST_OFFSETS: list_offsets,
+    ApiKey.CREATE_TOPICS: create_topics,
+    ApiKey.DELETE_TOPICS: delete_topics,
+    ApiKey.CREATE_PARTITIONS: create_partitions,
+    ApiKey.DELETE_RECORDS: delete_records,
+    ApiKey.ALTER_CONFIGS: alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
     ApiKey.INIT_PRODUCER_ID: init_producer_id,
 }
@@ -94,7 +105,7 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
     if not is_served(key, header.api_version):
         raise Unserved(f"api key {key} version {header.api_version} is not served")
     if is_vendor(key):
-        return None
+        return _answer_vendor(core, peer, header, frame)
     request = decode_request(frame, header)
     if key == ApiKey.PRODUCE:
         return produce(core, peer, header, cast(ProduceRequest, request))
@@ -109,6 +120,12 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
 
 async def _answer_slowly(core: Core, call: Call[Any], answer: SlowAnswer) -> None:
     _reply(core, call.peer, call.header, await answer(core, call))
+
+
+async def _answer_vendor(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
+    body = await vendor_reply(core, peer, header, frame)
+    peer.outbox.push(Reply(encode_vendor_response(body, header.correlation_id)))
+    core.turn.flush(peer.outbox.flush)
 
 
 def _reply(core: Core, peer: Peer, header: RequestHeader, message: Message) -> None:

@@ -132,6 +132,7 @@ class Broker:
                 spawn=partial(_spawn, services),
                 bound=listener.getsockname()[:2],
                 started_ms=now_ms(),
+                open_connections=self._connections.__len__,
             )
             self._address = core.bound
             services.start_soon(core.deadlines.run)

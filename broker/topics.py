@@ -13,7 +13,7 @@ removes: nothing is appended to files that are being unlinked.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 import structlog
@@ -23,6 +23,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.errors import TopicExists, UnknownTopic
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager, TopicMeta
+from segbroker.segments.names import check_topic_name
 from segbroker.segments.topic_config import TopicConfig
 
 from .config import BrokerConfig
@@ -101,13 +102,8 @@ class Topics:
                 return await self._open(key)
             await opening.wait()
 
-    async def create(self, name: str, partitions: int, overrides: Mapping[str, str]) -> TopicMeta:
-        """Create a topic.
-
-        Raises:
-            TopicExists, InvalidTopicName, ValueError (a configuration), StorageError.
-        """
-        config = self.topic_config(overrides)
+    async def create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
+        """Create a topic. Raises TopicExists, InvalidTopicName, StorageError."""
         async with self._administration:
             meta = await self._lanes.run(self._create, name, partitions, config)
         log.info(
@@ -125,7 +121,9 @@ class Topics:
             InvalidTopicName, StorageError.
         """
         try:
-            return self.get(name) or await self.create(name, self._config.partitions, {})
+            return self.get(name) or await self.create(
+                name, self._config.partitions, self.topic_config({})
+            )
         except TopicExists:  # another client was first
             return self.get(name)
 
@@ -150,11 +148,31 @@ class Topics:
             await self._lanes.run(self.manager.create_partitions, name, count)
         log.info("partitions_created", topic=name, partitions=count)
 
-    async def alter(self, name: str, overrides: Mapping[str, str]) -> None:
-        """Replace the configuration of a topic. Raises UnknownTopic, ValueError, StorageError."""
+    async def alter(
+        self,
+        name: str,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Replace what is set on a topic by `change(what is set)`.
+
+        Raises:
+            UnknownTopic, InvalidConfig, StorageError, and whatever `change` raises.
+        """
         async with self._administration:
-            await self._lanes.run(self.manager.alter_topic, name, dict(overrides))
-        log.info("topic_altered", topic=name, overrides=dict(overrides))
+            meta = self.get(name)
+            if meta is None:
+                raise UnknownTopic(name)
+            overrides = TopicConfig.parse(change(meta.config.overrides)).overrides
+            if validate_only:
+                return
+            await self._lanes.run(self.manager.alter_topic, name, overrides)
+        log.info("topic_altered", topic=name, overrides=overrides)
+
+    def check_name(self, name: str) -> None:
+        """Raises InvalidTopicName for a name that no topic may have."""
+        check_topic_name(name)
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
         """The configuration of a new topic: `overrides` over the broker's own default."""

@@ -1,0 +1,123 @@
+"""segbroker's own requests: a msgpack map in, a msgpack map out, on the same port.
+
+| api                  | asks                      | answers                                |
+|----------------------|---------------------------|----------------------------------------|
+| SERVER_INFO          | nothing                   | ids, address, limits, counters         |
+| PARTITION_STATISTICS | "topics": names, or none  | per partition: offsets, bytes, state   |
+
+A reply that failed is {"error": {...}} (protocol.vendor); every reply has {"performance": {...}},
+where its time went.  Unknown keys of a request are ignored, so that a newer client can talk to an
+older broker.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, Final, TypeAlias
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.headers import RequestHeader
+from segbroker.protocol.vendor import VendorKey, error_reply, unpack
+from segbroker.segments.errors import StorageError
+
+from .config import join_address
+from .core import Core, now_ms
+from .error_map import wire_error
+from .partition import Partition
+from .peer import Peer
+from .refused import Refused
+
+Body: TypeAlias = dict[str, Any]
+VendorAnswer: TypeAlias = Callable[[Core, Peer, Body], Awaitable[Body]]
+
+
+async def vendor_reply(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> Body:
+    """The reply map of one request. Raises RemoteProtocolError when its body is no map."""
+    began = time.perf_counter_ns()
+    body = unpack(frame[header.body_position :])
+    try:
+        reply = await ANSWERS[header.api_key](core, peer, body)
+    except Refused as exc:
+        reply = error_reply(exc.code, exc.message)
+    except StorageError as exc:
+        reply = error_reply(*wire_error(exc))
+    reply["performance"] = {
+        "queue_us": 0,
+        "storage_us": (time.perf_counter_ns() - began) // 1000,
+        "throttle_ms": 0,
+    }
+    return reply
+
+
+async def server_info(core: Core, peer: Peer, body: Body) -> Body:
+    """What this broker is and how it is doing."""
+    config = core.config
+    return {
+        "cluster_id": core.topics.manager.cluster_id,
+        "broker_id": config.broker_id,
+        "address": join_address(*core.advertised(peer)),
+        "uptime_ms": now_ms() - core.started_ms,
+        "topics": len(core.topics.all),
+        "partitions": sum(meta.partitions for meta in core.topics.all.values()),
+        "partitions_open": len(core.topics.served),
+        "connections": core.open_connections(),
+        "unsynced_bytes": core.ingest.unsynced_bytes,
+        "unsynced_bytes_max": config.ingest_bytes_max,
+        "ingest_stalls": core.ingest.stalls,
+        "fetch_buffer_bytes": core.pool.lent_bytes,
+        "fetch_buffer_bytes_max": config.fetch_buffer_bytes_max,
+        "lanes_busy": core.lanes.busy,
+        "counters": asdict(core.counters),
+    }
+
+
+async def partition_statistics(core: Core, peer: Peer, body: Body) -> Body:
+    """Offsets and sizes of partitions: of the topics named, or of all."""
+    names = body.get("topics")
+    if names is None:
+        names = sorted(core.topics.all)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"topics = {names!r} is not a list of names")
+    topics = {}
+    for name in names:
+        meta = core.topics.get(name)
+        if meta is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        topics[name] = {
+            "topic_id": meta.topic_id.bytes,
+            "durability": meta.config.durability.value,
+            "partitions": [await _partition(core, name, index) for index in range(meta.partitions)],
+        }
+    return {"topics": topics}
+
+
+async def _partition(core: Core, name: str, index: int) -> Body:
+    try:
+        partition = await core.topics.open(name, index)
+    except StorageError as exc:
+        return {"partition": index, **error_reply(*wire_error(exc))}
+    if partition is None:  # deleted meanwhile
+        return {"partition": index, **error_reply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
+    return _statistics(partition)
+
+
+def _statistics(partition: Partition) -> Body:
+    handler = partition.handler
+    return {
+        "partition": partition.index,
+        "log_start_offset": handler.log_start_offset,
+        "high_watermark": handler.high_watermark,
+        "log_end_offset": handler.log_end_offset,
+        "leader_epoch": handler.leader_epoch,
+        "size_bytes": handler.size_bytes,
+        "segments": handler.segments_count,
+        "read_only": None if handler.read_only is None else str(handler.read_only),
+        "fetches_waiting": len(partition.fetches),
+        "appends_waiting": partition.appends_waiting,
+    }
+
+
+ANSWERS: Final[dict[int, VendorAnswer]] = {
+    VendorKey.SERVER_INFO: server_info,
+    VendorKey.PARTITION_STATISTICS: partition_statistics,
+}

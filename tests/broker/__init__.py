@@ -1,0 +1,1 @@
+"""The broker through its sockets."""

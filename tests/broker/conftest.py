@@ -1,0 +1,70 @@
+"""A broker in the test's own loop, on a free port, with its log in memory."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+import structlog
+import trio
+from structlog.typing import EventDict
+
+from segbroker.broker.config import BrokerConfig
+from segbroker.broker.server import Broker
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.storage import Storage
+
+ROOT = "/data"
+
+
+@asynccontextmanager
+async def serving(
+    *, storage: Storage | None = None, drain: bool = True, **keys: str | int | bool
+) -> AsyncIterator[Broker]:
+    """A running broker; drained at the end, so that every test also tests that."""
+    config = BrokerConfig(**{"listen": "127.0.0.1:0", **keys})  # type: ignore[arg-type]
+    manager = DiskManager(
+        ROOT,
+        storage=storage or MemoryStorage(),
+        call_soon=trio.lowlevel.current_trio_token().run_sync_soon,
+        now_ms=1_700_000_000_000,
+    )
+    broker = Broker(config, manager=manager)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.run)
+        yield broker
+        if drain:
+            broker.drain()
+        else:
+            nursery.cancel_scope.cancel()
+
+
+class Events(list[EventDict]):
+    """The log events since the test began, in order."""
+
+    def named(self, name: str) -> list[EventDict]:
+        """Those of one name."""
+        return [entry for entry in self if entry["event"] == name]
+
+    def __call__(self, logger: object, method: str, event: EventDict) -> EventDict:
+        """As a structlog processor: remember and pass on."""
+        self.append(dict(event, level=method))
+        return event
+
+
+@pytest.fixture(autouse=True)
+def events() -> Iterator[Events]:
+    """The log of the test; what it printed is shown when the test fails."""
+    heard = Events()
+    structlog.configure(
+        processors=[
+            heard,
+            structlog.dev.ConsoleRenderer(
+                colors=False, exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    yield heard
+    structlog.reset_defaults()

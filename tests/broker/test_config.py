@@ -1,0 +1,103 @@
+"""Configuration: four sources, one result, errors that name key and value."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from segbroker.broker.config import (
+    BrokerConfig,
+    InvalidConfig,
+    join_address,
+    keys,
+    merge,
+    split_address,
+)
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_flags_win_over_the_environment_over_the_file_over_the_defaults() -> None:
+    toml = 'listen = "127.0.0.1:1"\npartitions = 11\nlanes = 3\n'
+    environment = {"SEGBROKER_PARTITIONS": "12", "SEGBROKER_LANES": "4", "HOME": "/root"}
+    config = merge({"lanes": 5, "data": None}, environment, toml)
+    assert (config.listen, config.partitions, config.lanes) == ("127.0.0.1:1", 12, 5)
+    assert config.data == "segbroker-data"
+    assert [config.source(key) for key in ("listen", "partitions", "lanes", "data")] == [
+        "file",
+        "environment",
+        "flag",
+        "default",
+    ]
+
+
+def test_without_any_source_the_defaults_stand() -> None:
+    assert merge() == BrokerConfig()
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "toml", "words"),
+    [
+        ({"partitions": 0}, {}, "", ["partitions", "0", "[1, 100000]"]),
+        ({}, {"SEGBROKER_LANES": "many"}, "", ["lanes", "'many'"]),
+        ({}, {"SEGBROKER_LANE": "3"}, "", ["unknown key 'lane'", "environment"]),
+        ({}, {}, "no_such_key = 1", ["unknown key 'no_such_key'", "file"]),
+        ({}, {}, "partitions = ", ["not TOML"]),
+        ({"durability": "eventually"}, {}, "", ["durability", "'eventually'", "fsync", "disk"]),
+        ({"auto_create_topics": "perhaps"}, {}, "", ["auto_create_topics", "'perhaps'"]),
+        ({"listen": "9092"}, {}, "", ["listen", "'9092'", "host:port"]),
+        ({"listen": "localhost:http"}, {}, "", ["listen", "'localhost:http'"]),
+        ({"listen": "::1:9092"}, {}, "", ["listen", "'::1:9092'"]),
+        ({"advertised": "host:70000"}, {}, "", ["advertised", "'host:70000'"]),
+    ],
+)
+def test_an_error_names_the_key_and_the_value(
+    flags: dict[str, str | int], environment: dict[str, str], toml: str, words: list[str]
+) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        merge(flags, environment, toml)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_variables_of_the_command_line_are_not_ours() -> None:
+    assert merge({}, {"SEGBROKER_BOOTSTRAP": "h:1", "SEGBROKER_CONFIG": "f"}) == BrokerConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("64 MiB", 64 << 20), ("1GiB", 1 << 30), ("4096 KiB", 4 << 20), ("70000", 70_000)],
+)
+def test_a_size_may_have_a_binary_unit(text: str, size: int) -> None:
+    assert merge({"ingest_bytes_max": text}).ingest_bytes_max == size
+
+
+def test_a_unit_is_no_part_of_a_count() -> None:
+    with pytest.raises(InvalidConfig, match="partitions"):
+        merge({"partitions": "4 KiB"})
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [
+        ("127.0.0.1:9092", "127.0.0.1", 9092),
+        ("[::1]:0", "::1", 0),
+        ("broker.local:1", "broker.local", 1),
+    ],
+)
+def test_an_address_is_split_and_joined(address: str, host: str, port: int) -> None:
+    assert split_address(address) == (host, port)
+    assert join_address(host, port) == address
+
+
+def test_the_page_lists_every_key_with_its_default_and_no_other() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `([^|]*)` \|", page, flags=re.MULTILINE)
+    expected = [(spec.name, _shown(spec.default)) for spec in keys()]
+    assert rows == expected
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if value != "" else '""'

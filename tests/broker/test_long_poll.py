@@ -1,0 +1,146 @@
+"""Long polls: woken by the append, ended by their deadline, never early, never forgotten."""
+
+import pytest
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+)
+
+from ..support.wire_client import batch, connect, fetch_request, values
+from .conftest import serving
+
+
+async def test_a_waiting_fetch_is_woken_by_the_append() -> None:
+    async with serving() as broker, connect(broker.address) as a, connect(broker.address) as b:
+        await a.create("t")
+        await a.send(fetch_request("t", 0, wait_ms=60_000), 12)
+        await b.produce("t", b"v")
+        with trio.fail_after(5):
+            _, reply = await a.receive(FetchResponse, 12)
+        assert values(reply.responses[0].partitions[0]) == [b"v"]
+
+
+async def test_every_waiting_fetch_of_a_partition_is_woken() -> None:
+    async with (
+        serving() as broker,
+        trio.open_nursery() as nursery,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+
+        async def reader() -> None:
+            async with connect(broker.address) as reading:
+                assert values(await reading.fetch("t", 0, wait_ms=60_000)) == [b"v"]
+
+        for _ in range(40):
+            nursery.start_soon(reader)
+        while len(broker.core.deadlines) < 40:
+            await trio.lowlevel.checkpoint()
+        await client.produce("t", b"v")
+
+
+async def test_without_records_the_wait_ends_with_an_empty_reply() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        began = trio.current_time()
+        row = await client.fetch("t", 0, wait_ms=150)
+        assert trio.current_time() - began >= 0.149
+        assert (row.error_code, values(row), row.high_watermark) == (0, [], 0)
+        assert len(broker.core.deadlines) == 0
+
+
+async def test_fewer_than_min_bytes_wait_on() -> None:
+    async with serving() as broker, connect(broker.address) as a, connect(broker.address) as b:
+        await a.create("t")
+        await b.produce("t", b"one")
+        await a.send(fetch_request("t", 0, wait_ms=60_000, min_bytes=len(batch(b"one")) + 1), 12)
+        while len(broker.core.deadlines) < 1:
+            await trio.lowlevel.checkpoint()
+        await b.produce("t", b"two")
+        with trio.fail_after(5):
+            _, reply = await a.receive(FetchResponse, 12)
+        assert values(reply.responses[0].partitions[0]) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    ("offset", "code"),
+    [(1, ErrorCode.OFFSET_OUT_OF_RANGE), (-1, ErrorCode.OFFSET_OUT_OF_RANGE)],
+)
+async def test_an_offset_outside_the_log_is_answered_at_once(offset: int, code: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        with trio.fail_after(5):
+            assert (await client.fetch("t", offset, wait_ms=60_000)).error_code == code
+
+
+async def test_one_bad_partition_answers_for_all() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        request = FetchRequest(
+            max_wait_ms=60_000,
+            min_bytes=1,
+            topics=[
+                FetchRequestTopic(
+                    topic="t",
+                    partitions=[
+                        FetchRequestPartition(
+                            partition=index, fetch_offset=0, partition_max_bytes=1000
+                        )
+                        for index in (0, 7, 1)
+                    ],
+                )
+            ],
+        )
+        with trio.fail_after(5):
+            reply = await client.ask(request, FetchResponse, 12)
+        rows = reply.responses[0].partitions
+        assert [(row.partition_index, row.error_code) for row in rows] == [(0, 0), (7, 3), (1, 0)]
+
+
+async def test_the_first_batch_comes_even_above_every_limit_and_batches_are_whole() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"x" * 10_000)
+        await client.produce("t", b"y" * 10_000)
+        request = fetch_request("t", 0, max_bytes=1, partition_max_bytes=1)
+        reply = await client.ask(request, FetchResponse, 12)
+        assert values(reply.responses[0].partitions[0]) == [b"x" * 10_000]
+
+
+async def test_the_batch_around_an_offset_is_sent_whole() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"a", b"b", b"c")
+        assert values(await client.fetch("t", 1)) == [b"a", b"b", b"c"]
+
+
+async def test_a_reader_that_went_away_leaves_nothing_behind() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        async with connect(broker.address) as reader:
+            await reader.send(fetch_request("t", 0, wait_ms=60_000), 12)
+            while len(broker.core.deadlines) < 1:
+                await trio.lowlevel.checkpoint()
+        while broker.connections > 1:
+            await trio.lowlevel.checkpoint()
+        assert len(broker.core.deadlines) == 0
+        partition = broker.core.topics.served_partition("t", 0)
+        assert partition is not None
+        assert partition.fetches == {}
+        await client.produce("t", b"v")
+
+
+@pytest.mark.parametrize(("isolation", "aborted"), [(0, None), (1, [])])
+async def test_aborted_transactions_are_null_unless_read_committed(
+    isolation: int, aborted: list[object] | None
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        request = fetch_request("t", 0, isolation_level=isolation)
+        reply = await client.ask(request, FetchResponse, 12)
+        assert reply.responses[0].partitions[0].aborted_transactions == aborted

@@ -1,0 +1,102 @@
+"""Buffers of fetch replies: reused, bounded, in line at the limit."""
+
+import pytest
+
+from segbroker.broker.pool import ALLOWANCE_UNDER_PRESSURE, SIZE_LEAST, BufferPool
+
+MIB = 1 << 20
+
+
+def test_a_buffer_that_came_back_is_lent_again() -> None:
+    pool = BufferPool(4 * MIB)
+    first = pool.lease(100_000)
+    assert first is not None
+    first.buffer[:4] = b"mark"
+    first.release()
+    again = pool.lease(70_000)
+    assert again is not None
+    assert bytes(again.buffer[:4]) == b"mark"
+
+
+@pytest.mark.parametrize("size", [1, SIZE_LEAST, SIZE_LEAST + 1, MIB, MIB + 1])
+def test_a_buffer_holds_what_was_asked_for(size: int) -> None:
+    lease = BufferPool(4 * MIB).lease(size)
+    assert lease is not None
+    assert len(lease.buffer) >= size
+
+
+def test_at_the_budget_nothing_is_lent_until_something_comes_back_in_order() -> None:
+    pool = BufferPool(2 * MIB)
+    held = [pool.lease(MIB), pool.lease(MIB)]
+    assert pool.lease(1) is None
+    served: list[str] = []
+    pool.wait(MIB, lambda: served.append("first"))
+    pool.wait(1, lambda: served.append("second"))
+    assert served == []
+    assert held[0] is not None
+    held[0].release()
+    assert served == ["first", "second"]
+
+
+def test_one_that_takes_its_buffer_leaves_the_next_in_line() -> None:
+    pool = BufferPool(MIB)
+    held = pool.lease(MIB)
+    assert held is not None
+    served: list[str] = []
+
+    def first() -> None:
+        served.append("first")
+        assert pool.lease(MIB) is not None
+
+    pool.wait(MIB, first)
+    pool.wait(MIB, lambda: served.append("second"))
+    held.release()
+    assert served == ["first"]
+
+
+def test_a_line_that_is_served_at_once_is_no_deep_recursion() -> None:
+    pool = BufferPool(MIB)
+    held = pool.lease(MIB)
+    assert held is not None
+    served = 0
+
+    def serve() -> None:
+        nonlocal served
+        lease = pool.lease(MIB)
+        assert lease is not None
+        served += 1
+        lease.release()
+
+    for _ in range(5_000):
+        pool.wait(MIB, serve)
+    held.release()
+    assert served == 5_000
+    assert pool.lent_bytes == 0
+
+
+def test_a_batch_above_the_whole_budget_is_read_when_nothing_else_is() -> None:
+    pool = BufferPool(MIB)
+    large = pool.lease(3 * MIB)
+    assert large is not None
+    assert pool.lease(1) is None
+    large.release()
+    assert pool.lease(1) is not None
+
+
+def test_replies_shrink_above_half_of_the_budget() -> None:
+    pool = BufferPool(8 * MIB)
+    assert pool.allowance == 8 * MIB
+    held = [pool.lease(2 * MIB), pool.lease(2 * MIB), pool.lease(SIZE_LEAST)]
+    assert pool.allowance == ALLOWANCE_UNDER_PRESSURE
+    assert held[2] is not None
+    held[2].release()
+    assert pool.allowance == 8 * MIB
+
+
+def test_giving_back_twice_is_giving_back_once() -> None:
+    pool = BufferPool(MIB)
+    lease = pool.lease(MIB)
+    assert lease is not None
+    lease.release()
+    lease.release()
+    assert pool.lent_bytes == 0

@@ -1,0 +1,65 @@
+"""The end of a turn: woken once, flushed once, large fan-outs in pieces."""
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from segbroker.broker.turn import FAN_OUT_MAX, Turn
+
+
+class Woken:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def wake(self) -> None:
+        self.count += 1
+
+
+async def test_a_partition_and_a_connection_are_looked_at_once_per_turn() -> None:
+    turn = Turn()
+    partition = Woken()
+    flushed: list[int] = []
+
+    def flush() -> None:
+        flushed.append(partition.count)
+
+    for _ in range(40):
+        turn.wake(partition)
+        turn.flush(flush)
+    turn.end()
+    assert partition.count == 1
+    assert flushed == [1], "woken before flushed"
+    turn.end()
+    assert flushed == [1]
+
+
+async def test_a_large_fan_out_lets_other_tasks_run_between() -> None:
+    turn = Turn()
+    flushed = 0
+
+    def flusher() -> None:
+        nonlocal flushed
+        flushed += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turn.run)
+        await wait_all_tasks_blocked()
+        for _ in range(FAN_OUT_MAX * 3):
+            turn.flush(lambda: flusher())
+        turn.end()
+        assert flushed == FAN_OUT_MAX
+        await wait_all_tasks_blocked()
+        assert flushed == FAN_OUT_MAX * 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_fails_to_wake_does_not_stop_the_others() -> None:
+    class Broken:
+        def wake(self) -> None:
+            raise ValueError("a bug")
+
+    turn = Turn()
+    partition = Woken()
+    turn.wake(partition)
+    turn.wake(Broken())
+    turn.end()
+    assert partition.count == 1
