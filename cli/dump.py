@@ -6,7 +6,6 @@ torn).
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import click

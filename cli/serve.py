@@ -67,8 +67,9 @@ class ServeCommand(Command):
 def _option(spec: Field[Any]) -> click.Option:
     """The flag of one setting.  The configuration checks the value: it knows the bounds."""
     flag = "--" + spec.name.replace("_", "-")
-    default = spec.default if spec.default != "" else "none"
-    text = f"{spec.metadata['doc']}  [default: {str(default).lower()}]"
+    text = spec.metadata["doc"]
+    if spec.default != "":
+        text += f"  [default: {str(spec.default).lower()}]"
     if isinstance(spec.default, bool):
         flag += "/--no-" + spec.name.replace("_", "-")
         return click.Option([flag], default=None, help=text)
@@ -110,8 +111,8 @@ def serve(
     Prints `segbroker listening on HOST:PORT` to standard output when it is ready; the log goes to
     standard error.  SIGTERM or Ctrl-C ends it after the requests in flight; a second one at once.
 
-    Each setting is also an environment variable (SEGBROKER_LOG_LEVEL for --log-level) and a key of
-    the --config file (log_level); flags win over variables, variables over the file.
+    Each setting is also an environment variable (SEGBROKER_DATA for --data) and a key of the
+    --config file (data); flags win over variables, variables over the file.
 
     \b
     Examples:
@@ -123,8 +124,9 @@ def serve(
     if show_config:
         for spec in keys():
             value = getattr(settings, spec.name)
-            shown = str(value).lower() if isinstance(value, bool) else repr(value)
-            click.echo(f"{spec.name} = {shown:<24} # {settings.source(spec.name)}")
+            # As the --config file takes it: what is shown can be saved and edited.
+            shown = f'"{value}"' if isinstance(value, str) else str(value).lower()
+            click.echo(f"{f'{spec.name} = {shown}':<40} # {settings.source(spec.name)}")
         return
     ctx.params["listen"] = settings.listen  # for the error of a port in use, whoever chose it
     ctx.exit(run(settings))

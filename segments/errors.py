@@ -1,0 +1,140 @@
+"""What can go wrong in a log, by whose doing it was.
+
+| group | classes | who can do something |
+|---|---|---|
+| refused | OffsetOutOfRange, BatchTooLarge, InvalidTopicName, TopicExists, ... | the caller |
+| producer | OutOfOrderSequence, InvalidProducerEpoch | the producer |
+| the disk | PartitionReadOnly, DiskFull, CorruptSegment, DataDirectoryLocked | the operator |
+
+Every message carries both values: what was asked and what is.  broker/ translates each class to
+a wire code in one module; a test walks the subclasses so that none is forgotten.
+"""
+
+
+class StorageError(Exception):
+    """Base of all that segments/ raises on purpose."""
+
+
+class OffsetOutOfRange(StorageError):
+    """The offset is not in the log."""
+
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} outside [{start}, {end})")
+        self.offset, self.start, self.end = offset, start, end
+
+
+class BatchTooLarge(StorageError):
+    """The batch can never fit; no offset was assigned."""
+
+    def __init__(self, size: int, limit: int, setting: str) -> None:
+        super().__init__(f"batch of {size} bytes, {setting} is {limit}")
+        self.size, self.limit, self.setting = size, limit, setting
+
+
+class InvalidTopicName(StorageError):
+    """The name could not be a directory of its own."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"topic name {name!r}: {reason}")
+        self.name = name
+
+
+class InvalidConfig(StorageError, ValueError):
+    """A topic setting is unknown, malformed, or contradicts another."""
+
+    def __init__(self, key: str, value: object, reason: str) -> None:
+        super().__init__(f"{key}={value}: {reason}")
+        self.key, self.value = key, value
+
+
+class InvalidPartitions(StorageError):
+    """A partition count that cannot be: too few, too many, or fewer than there are."""
+
+    def __init__(self, topic: str, count: int, reason: str) -> None:
+        super().__init__(f"{count} partitions for topic {topic!r}: {reason}")
+        self.topic, self.count = topic, count
+
+
+class TopicExists(StorageError):
+    """A topic of that name is there already."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"topic {name!r} exists")
+        self.name = name
+
+
+class DirectoryInTheWay(StorageError):
+    """A directory of the new topic's name is there, and the metadata knows nothing of it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} exists and belongs to no topic; move it away first")
+        self.path = path
+
+
+class UnknownTopic(StorageError):
+    """There is no such topic, or it has no such partition."""
+
+    def __init__(self, name: str, partition: int | None = None) -> None:
+        where = f"partition {partition} of topic {name!r}" if partition is not None else repr(name)
+        super().__init__(f"there is no {where}")
+        self.name, self.partition = name, partition
+
+
+class OutOfOrderSequence(StorageError):
+    """An idempotent producer skipped or repeated a sequence number outside the window."""
+
+    def __init__(self, producer_id: int, sequence: int, expected: int) -> None:
+        super().__init__(f"producer {producer_id} sent sequence {sequence}, expected {expected}")
+        self.producer_id, self.sequence, self.expected = producer_id, sequence, expected
+
+
+class InvalidProducerEpoch(StorageError):
+    """A newer instance of this producer has written already."""
+
+    def __init__(self, producer_id: int, epoch: int, current: int) -> None:
+        super().__init__(f"producer {producer_id} has epoch {epoch}, the partition knows {current}")
+        self.producer_id, self.epoch, self.current = producer_id, epoch, current
+
+
+class PartitionReadOnly(StorageError):
+    """A write or a sync failed; nothing more is written until recovery has run."""
+
+    def __init__(self, where: str, cause: BaseException | str) -> None:
+        super().__init__(f"{where} is read-only: {cause}")
+        self.where, self.cause = where, cause
+
+
+class DiskFull(PartitionReadOnly):
+    """The same, because there was no space; it ends by itself when there is."""
+
+
+class CorruptSegment(StorageError):
+    """Stored bytes do not match their checksum; they were not delivered."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"{path} at byte {position}: {reason}")
+        self.path, self.position, self.reason = path, position, reason
+
+
+class DataDirectoryLocked(StorageError):
+    """Another process owns the data directory."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is in use by another process")
+        self.path = path
+
+
+class UnsupportedFormat(StorageError):
+    """A file of another format version, or none of ours."""
+
+    def __init__(self, path: str, found: object, expected: object) -> None:
+        super().__init__(f"{path} has format {found!r}, this version reads {expected!r}")
+        self.path = path
+
+
+class LogClosed(StorageError):
+    """The log was closed by its owner."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is closed")
+        self.path = path

@@ -1,0 +1,179 @@
+"""`segbroker dump` on the files of a real daemon, whole and damaged."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from segbroker.client import Admin, Producer
+
+from ..support.daemon import start
+from .conftest import segbroker
+
+# Ten batches of 1,000 records of 100 bytes go to 1 MiB in about: segments 0 and 1.
+RECORDS = 10
+BATCHES = 12
+
+
+@pytest.fixture(scope="module")
+def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of partition 0 of topic `t`: three segments, batches of ten records."""
+    data = tmp_path_factory.mktemp("dump") / "data"
+    daemon = start(data)
+    with Admin(daemon.address) as admin:
+        admin.create_topic("t", partitions=1, config={"segment.bytes": "16384"})
+    with Producer(daemon.address) as producer:
+        for n in range(BATCHES):
+            values = [b"%02d-%d " % (n, i) + b"x" * 300 for i in range(RECORDS)]
+            producer.send_many("t", values, partition=0).result()
+    daemon.stop()
+    return data / "topics" / "t" / "partition_0"
+
+
+@pytest.fixture
+def copy(partition: Path, tmp_path: Path) -> Path:
+    """The same, to be damaged."""
+    return Path(shutil.copytree(partition, tmp_path / "partition_0"))
+
+
+def name(kind: str) -> str:
+    return f"t_partition_0{kind}"
+
+
+def test_every_file_of_a_broker_that_was_stopped_is_whole(partition: Path) -> None:
+    root = partition.parents[2]
+    kinds = set()
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and path.suffix in (
+            ".log",
+            ".index",
+            ".manifest",
+            ".producers",
+            ".msgpack",
+        ):
+            run = segbroker("dump", str(path))
+            assert run.returncode == 0, run.stdout.decode()
+            assert run.stdout.decode().splitlines()[-1] == "no damage found"
+            assert run.stderr == b""
+            kinds.add(path.suffix)
+    assert kinds >= {".log", ".index", ".manifest", ".msgpack"}
+
+
+def test_a_log_shows_its_batches(partition: Path) -> None:
+    run = segbroker("dump", "--json", str(partition / name("_segment_0.log")))
+    report = json.loads(run.stdout)
+    assert (report["kind"], report["torn"], report["damage"]) == ("segment log", [], [])
+    first, second = report["rows"][:2]
+    assert (first["position"], first["offset"], first["last_offset"]) == (0, 0, 9)
+    assert (second["position"], second["offset"]) == (first["size"], 10)
+    assert (first["records"], first["codec"], first["flags"]) == (10, "none", [])
+    assert report["records"] == 10 * len(report["rows"])
+
+
+def test_a_log_shows_its_records_when_asked(partition: Path) -> None:
+    run = segbroker("dump", "-r", str(partition / name("_segment_0.log")))
+    assert "00-0 xxx" in run.stdout.decode()
+    assert "00-9 xxx" in run.stdout.decode()
+
+
+def test_a_flipped_bit_is_damage_at_its_batch_and_the_batches_behind_are_found(
+    copy: Path,
+) -> None:
+    log = copy / name("_segment_0.log")
+    content = bytearray(log.read_bytes())
+    whole = json.loads(segbroker("dump", "--json", str(log)).stdout)["rows"]
+    content[whole[1]["position"] + 100] ^= 1
+    log.write_bytes(content)
+    run = segbroker("dump", "--json", str(log))
+    report = json.loads(run.stdout)
+    assert run.returncode == 8
+    assert report["rows"] == [whole[0], *whole[2:]]
+    (sentence,) = report["damage"]
+    assert sentence.startswith(
+        f"bad batch at byte {whole[1]['position']}, {whole[1]['size']} bytes"
+    )
+    assert "CRC" in sentence
+    readable = segbroker("dump", str(log))
+    assert readable.returncode == 8
+    assert readable.stdout.decode().splitlines()[-1] == f"DAMAGE: {sentence}"
+
+
+def test_a_torn_tail_is_said_and_is_no_damage(copy: Path) -> None:
+    last = max(copy.glob("*.log"), key=lambda path: (path.stat().st_size > 0, path.name))
+    content = last.read_bytes()
+    last.write_bytes(content[:-5])
+    run = segbroker("dump", str(last))
+    assert run.returncode == 0
+    assert "torn tail at byte " in run.stdout.decode()
+    last.write_bytes(content + bytes(100))
+    assert (
+        f"torn tail at byte {len(content)}, 100 bytes: zeros"
+        in segbroker("dump", str(last)).stdout.decode()
+    )
+
+
+def test_a_torn_tail_before_a_later_segment_is_damage(copy: Path) -> None:
+    log = copy / name("_segment_0.log")
+    log.write_bytes(log.read_bytes()[:-5])
+    run = segbroker("dump", str(log))
+    assert run.returncode == 8
+    assert "; a later segment exists" in run.stdout.decode()
+
+
+def test_an_index_is_checked_against_its_log(copy: Path) -> None:
+    index, log = copy / name("_segment_0.index"), copy / name("_segment_0.log")
+    content = bytearray(log.read_bytes())
+    content[200] ^= 1
+    log.write_bytes(content)
+    run = segbroker("dump", str(index))
+    assert run.returncode == 8
+    assert "DAMAGE: block 0 at byte 0 of the log: XXH3 " in run.stdout.decode()
+    log.unlink()
+    alone = segbroker("dump", str(index))
+    assert alone.returncode == 0
+    assert "not checked, the log is not beside it" in alone.stdout.decode()
+
+
+@pytest.mark.parametrize("position", [0, 9, 30])
+def test_a_damaged_index_header_is_damage(copy: Path, position: int) -> None:
+    index = copy / name("_segment_0.index")
+    content = bytearray(index.read_bytes())
+    content[position] ^= 1
+    index.write_bytes(content)
+    assert segbroker("dump", str(index)).returncode == 8
+
+
+def test_a_damaged_manifest_row_is_damage_and_a_cut_one_is_a_torn_tail(copy: Path) -> None:
+    path = copy / name(".manifest")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert segbroker("dump", str(path)).returncode == 8
+    path.write_bytes(content[:-1])
+    cut = segbroker("dump", str(path))
+    assert cut.returncode == 0
+    assert "torn tail" in cut.stdout.decode()
+
+
+def test_a_snapshot_shows_the_topics_and_a_flipped_bit_is_damage(
+    partition: Path, tmp_path: Path
+) -> None:
+    snapshot = max((partition.parents[2] / "meta").glob("*.msgpack"))
+    report = json.loads(segbroker("dump", "--json", str(snapshot)).stdout)
+    (row,) = report["rows"]
+    assert (row["topic"], row["partitions"], row["config"]) == ("t", 1, {"segment.bytes": "16384"})
+    content = bytearray(snapshot.read_bytes())
+    content[-3] ^= 1
+    damaged = tmp_path / snapshot.name
+    damaged.write_bytes(content)
+    run = segbroker("dump", str(damaged))
+    assert run.returncode == 8
+    assert "DAMAGE: the checksum is wrong" in run.stdout.decode()
+
+
+def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    run = segbroker("dump", str(tmp_path / "notes.txt"))
+    assert run.returncode == 2
+    assert "notes.txt is none of *.log" in run.stderr.decode()
+    assert segbroker("dump", str(tmp_path / "missing.log")).returncode == 2

@@ -1,0 +1,124 @@
+"""`segbroker serve` as a process: ready line, settings, signals, refusals."""
+
+import re
+import signal
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from segbroker.broker.config import keys
+from segbroker.client import Admin, Producer
+
+from ..support.daemon import start
+from .conftest import COMMAND, TIMEOUT_S, environment, segbroker
+
+
+def test_the_ready_line_is_all_there_is_on_standard_output(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    match = re.fullmatch(rb"segbroker listening on (127\.0\.0\.1:[1-9][0-9]*)\n", line)
+    assert match is not None
+    with Admin(match[1].decode()) as admin:
+        assert admin.list_topics() == []
+    process.send_signal(signal.SIGTERM)
+    rest, _ = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, rest) == (0, b"")
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_and_what_was_acknowledged_is_there_at_the_next_start(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    daemon = start(tmp_path / "data")
+    with Producer(daemon.address) as producer:
+        producer.send_many("kept", [b"%d" % n for n in range(1000)], partition=0)
+    assert daemon.stop(how) == 0
+    daemon = start(tmp_path / "data")
+    try:
+        seen = segbroker("consume", "kept", "-e", "-b", daemon.address)
+        assert seen.stdout == b"".join(b"%d\n" % n for n in range(1000))
+    finally:
+        daemon.stop()
+
+
+def test_a_data_directory_in_use_is_said_in_one_sentence(tmp_path: Path) -> None:
+    daemon = start(tmp_path / "data")
+    try:
+        second = segbroker("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    finally:
+        daemon.stop()
+    said = second.stderr.decode().splitlines()
+    assert (second.returncode, second.stdout) == (9, b"")
+    assert any(line.startswith("Error: ") and str(tmp_path / "data") in line for line in said)
+    assert "Hint: another broker runs on it: stop that one, or choose another --data" in said
+
+
+def test_a_port_in_use_is_said_in_one_sentence(tmp_path: Path) -> None:
+    daemon = start(tmp_path / "data")
+    try:
+        second = segbroker("serve", "--data", str(tmp_path / "two"), "--listen", daemon.address)
+    finally:
+        daemon.stop()
+    said = second.stderr.decode().splitlines()
+    assert (second.returncode, second.stdout) == (9, b"")
+    assert f"Error: the address is in use: {daemon.address}" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "toml", "named"),
+    [
+        (["--listen", "nowhere"], {}, "", "listen = 'nowhere' is not host:port"),
+        (["--lanes", "0"], {}, "", "lanes = 0 is outside [1, 256]"),
+        ([], {"SEGBROKER_LANES": "many"}, "", "lanes = 'many' is not a whole number"),
+        ([], {"SEGBROKER_LANE": "1"}, "", "unknown key 'lane' (from the environment)"),
+        ([], {}, "lanes = 'many'", "lanes = 'many' is not a whole number"),
+        ([], {}, "lane = 1", "unknown key 'lane' (from the file)"),
+        ([], {}, "lanes", "the configuration file is not TOML"),
+    ],
+)
+def test_a_wrong_setting_is_said_by_key_and_value(
+    tmp_path: Path, words: list[str], env: dict[str, str], toml: str, named: str
+) -> None:
+    (tmp_path / "broker.toml").write_text(toml)
+    config = ["--config", str(tmp_path / "broker.toml")] if toml else []
+    run = segbroker("serve", *words, *config, env=env, cwd=tmp_path)
+    assert (run.returncode, run.stdout) == (3, b"")
+    assert run.stderr.decode().startswith(f"Error: {named}")
+    assert not (tmp_path / "segbroker-data").exists()
+
+
+def test_flags_win_over_variables_and_variables_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "broker.toml").write_text("lanes = 1\nflushers = 1\nslots_max = 1\n")
+    env = {"SEGBROKER_CONFIG": str(tmp_path / "broker.toml")}
+    env |= {"SEGBROKER_LANES": "2", "SEGBROKER_FLUSHERS": "2"}
+    shown = segbroker("serve", "--lanes", "3", "--show-config", env=env).stdout.decode()
+    rows = dict(line.split(" = ", 1) for line in shown.splitlines())
+    assert tomllib.loads(shown)["lanes"] == 3
+    assert rows["lanes"].split() == ["3", "#", "flag"]
+    assert rows["flushers"].split() == ["2", "#", "environment"]
+    assert rows["slots_max"].split() == ["1", "#", "file"]
+    assert rows["auto_create_topics"].split() == ["true", "#", "default"]
+
+
+def test_every_setting_is_a_flag() -> None:
+    text = segbroker("serve", "--help").stdout.decode()
+    for spec in keys():
+        assert f"--{spec.name.replace('_', '-')}" in text
+
+
+def test_a_switch_can_be_turned_off(tmp_path: Path) -> None:
+    daemon = start(tmp_path / "data", "--no-auto-create-topics")
+    try:
+        seen = segbroker("produce", "nobody-made-it", "-b", daemon.address, stdin=b"x\n")
+    finally:
+        daemon.stop()
+    assert seen.returncode in (5, 7)
+    assert "nobody-made-it" in seen.stderr.decode()

@@ -1,0 +1,140 @@
+"""`segbroker topic` against a real daemon."""
+
+import json
+
+import pytest
+
+from segbroker.cli.durability import PROMISES
+from segbroker.segments.topic_config import Durability
+
+from .conftest import Run
+
+
+def test_a_topic_is_created_listed_described_altered_and_deleted(run: Run, topic: str) -> None:
+    created = run("topic", "create", topic, "--partitions", "3", "-c", "segment.bytes=65536")
+    assert (created.returncode, created.stdout) == (0, b"")
+    assert created.stderr == f"created topic {topic} with 3 partitions\n".encode()
+    assert topic in run("topic", "list").stdout.decode().splitlines()
+
+    run("produce", topic, "-p", "1", stdin=b"a\nb\n")
+    facts = json.loads(run("topic", "describe", topic, "--json").stdout)
+    assert facts["name"] == topic
+    assert [(row["partition"], row["records"]) for row in facts["partitions"]] == [
+        (0, 0),
+        (1, 2),
+        (2, 0),
+    ]
+    config = {row["key"]: (row["value"], row["is_default"]) for row in facts["config"]}
+    assert config["segment.bytes"] == ("65536", False)
+    assert config["durability"] == ("fsync", True)
+
+    altered = run("topic", "alter", topic, "--unset", "segment.bytes", "--partitions", "4")
+    assert altered.returncode == 0
+    assert "4 partitions" in altered.stderr.decode()
+    text = run("topic", "describe", topic).stdout.decode()
+    assert text.startswith(f"topic {topic}: 4 partitions, 2 records\n")
+    assert ["segment.bytes", "1048576", "default"] in [line.split() for line in text.splitlines()]
+
+    deleted = run("topic", "delete", topic, "--yes")
+    assert (deleted.returncode, deleted.stderr) == (0, f"deleted topic {topic}\n".encode())
+    assert topic not in run("topic", "list").stdout.decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("durability", "power_cut"),
+    [("fsync", "nothing"), ("disk", "the newest records, those not yet synced")],
+)
+def test_describe_says_what_the_durability_class_can_lose(
+    run: Run, topic: str, durability: str, power_cut: str
+) -> None:
+    run("topic", "create", topic, "-c", f"durability={durability}")
+    lines = run("topic", "describe", topic).stdout.decode().splitlines()
+    assert f"durability: {durability}" in lines
+    assert f"  lost when the power is cut       {power_cut}" in lines
+
+
+def test_every_durability_class_has_its_words() -> None:
+    assert PROMISES.keys() == {durability.value for durability in Durability}
+
+
+def test_describe_verbose_says_what_each_setting_means(run: Run, topic: str) -> None:
+    run("topic", "create", topic)
+    text = run("topic", "describe", topic, "-v").stdout.decode()
+    (line,) = (line for line in text.splitlines() if line.startswith("segment.bytes "))
+    assert "segment" in line.partition("default")[2]
+
+
+def test_the_long_list_has_records_and_durability(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "2", "-c", "durability=disk")
+    run("produce", topic, stdin=b"x\n" * 1500)
+    rows = [line.split() for line in run("topic", "list", "-l").stdout.decode().splitlines()]
+    assert rows[0] == ["topic", "partitions", "records", "durability"]
+    assert [topic, "2", "1,500", "disk"] in rows
+    long = json.loads(run("topic", "list", "-l", "--json").stdout)
+    assert (
+        sum(row["records"] for fact in long if fact["name"] == topic for row in fact["partitions"])
+        == 1500
+    )
+    assert topic in json.loads(run("topic", "list", "--json").stdout)
+
+
+def test_a_topic_that_exists_is_refused_or_accepted_as_asked(run: Run, topic: str) -> None:
+    run("topic", "create", topic)
+    again = run("topic", "create", topic)
+    assert again.returncode == 6
+    assert topic in again.stderr.decode().splitlines()[0]
+    assert f"Hint: segbroker topic describe {topic} shows it" in again.stderr.decode()
+    assert run("topic", "create", topic, "--if-not-exists").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["describe"], ["delete", "--yes"], ["alter", "-c", "segment.ms=1"]],
+    ids=lambda w: w[0],
+)
+def test_a_topic_that_is_not_there_is_said(run: Run, words: list[str]) -> None:
+    seen = run("topic", *words, "no-such-topic")
+    said = seen.stderr.decode()
+    assert (seen.returncode, seen.stdout) == (5, b"")
+    assert "no-such-topic" in said.splitlines()[0]
+    assert "Hint: segbroker topic list shows what there is" in said
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("segment.bytes=many", ["segment.bytes", "many"]),
+        ("no.such.key=1", ["no.such.key"]),
+        ("durability=sometimes", ["durability", "sometimes"]),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_key_and_value(
+    run: Run, topic: str, setting: str, named: list[str]
+) -> None:
+    created = run("topic", "create", topic, "-c", setting)
+    assert created.returncode == 3
+    for word in named:
+        assert word in created.stderr.decode()
+    run("topic", "create", topic)
+    assert run("topic", "alter", topic, "-c", setting).returncode == 3
+
+
+@pytest.mark.parametrize("name", ["with spaces", "..", "a/b"])
+def test_a_name_that_cannot_be_is_refused_with_the_reason(run: Run, name: str) -> None:
+    created = run("topic", "create", name)
+    assert created.returncode == 6
+    assert repr(name) in created.stderr.decode()
+
+
+def test_partitions_never_become_fewer(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "3")
+    seen = run("topic", "alter", topic, "--partitions", "2")
+    assert seen.returncode == 6
+    assert "2" in seen.stderr.decode()
+    assert "3" in seen.stderr.decode()
+
+
+def test_nothing_is_deleted_without_a_yes(run: Run, topic: str) -> None:
+    run("topic", "create", topic)
+    assert run("topic", "delete", topic, stdin=b"y\n").returncode == 2
+    assert topic in run("topic", "list").stdout.decode().splitlines()
