@@ -52,7 +52,7 @@ START_TIME = -2
 BACKOFF_FIRST_MS = 50
 BACKOFF_MAX_MS = 1_000
 # A topic that was just made may be unknown to a broker for a moment.
-NEW_TOPIC_GRACE_MS = 3_000
+NEW_TOPIC_GRACE_MS = 2_000
 
 T = TypeVar("T")
 

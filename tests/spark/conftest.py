@@ -46,6 +46,16 @@ def topics(bootstrap: str) -> Topics:
     return Topics(bootstrap)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_links_left() -> Iterator[None]:
+    """A worker process keeps connections until it ends; here they end with the tests."""
+    yield
+    from segbroker.spark.fetching import LINKS
+
+    while LINKS:
+        LINKS.popitem()[1].close()
+
+
 @pytest.fixture
 def name() -> Callable[[], str]:
     """A maker of topic names that no other test or run has."""
