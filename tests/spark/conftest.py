@@ -9,6 +9,7 @@ Spark's worker processes do.  Without pyspark none of them can be imported; `mak
 
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..support.daemon import Daemon, running
+from .bare_machine import path_without_java
 from .topics import Topics
 
 if TYPE_CHECKING:
@@ -64,22 +66,39 @@ def name() -> Callable[[], str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    from segbroker.spark import session
+    """A session as a user builds it, on a machine without Java; nobody registers the source."""
+    from pyspark.sql import SparkSession
 
-    quiet = tmp_path_factory.mktemp("log4j") / "log4j2.properties"
+    from segbroker.spark import ensure_java
+
+    root = tmp_path_factory.mktemp("spark")
+    quiet = root / "log4j2.properties"
     quiet.write_text("rootLogger.level = off\n")
-    spark = session(
-        {
-            "spark.master": "local[2]",
-            "spark.app.name": "segbroker-tests",
-            "spark.log.level": "OFF",
-            "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.streaming.pollingDelay": "10ms",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.local.dir": str(tmp_path_factory.mktemp("local")),
-        }
-    )
-    yield spark
-    spark.stop()
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        # Tests are short: a compiler that optimises would not pay.
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}"
+        " -XX:TieredStopAtLevel=1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.pollingDelay": "10ms",
+        "spark.sql.warehouse.dir": str(root / "warehouse"),
+        "spark.local.dir": str(root / "local"),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("segbroker-tests")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("PATH", str(path_without_java(root / "bin")))
+        patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
+        patch.delenv("JAVA_HOME", raising=False)
+        ensure_java()
+        spark = builder.getOrCreate()
+        yield spark
+        spark.stop()
