@@ -27,10 +27,9 @@ from segbroker.protocol.messages_core import (
     ProduceResponseTopic,
 )
 from segbroker.protocol.record_batch import InvalidBatch, check_batch
-from segbroker.segments.errors import StorageError
 
-from .core import Core, now_ms
-from .error_map import wire_error
+from .core import Core
+from .error_map import STORAGE_FAILURES, wire_error
 from .partition import Partition
 from .peer import Peer
 from .refused import Refused
@@ -43,7 +42,7 @@ _ACKS = (0, 1, -1)
 _ZSTD_SINCE = 7
 
 
-class AcksZeroRefused(Exception):  # noqa: N818 - says what happened
+class AcksZeroRefused(Exception):
     """A produce without reply failed; closing is the only way to say so."""
 
 
@@ -173,7 +172,7 @@ async def _open_and_append(
     for name, index in closed:
         try:
             await core.topics.open(name, index)
-        except StorageError as exc:
+        except STORAGE_FAILURES as exc:
             # The row is answered below: an unopened partition that exists has a storage error.
             log.error("partition_not_opened", topic=name, partition=index, error=str(exc))
     _append_all(core, peer, header, request)
@@ -185,7 +184,7 @@ def _append_all(core: Core, peer: Peer, header: RequestHeader, request: ProduceR
     slot = ProduceSlot(core, peer, header)
     if request.acks:
         peer.outbox.push(slot)
-    now = now_ms()
+    now = core.now_ms()
     for topic in request.topic_data:
         rows = slot.add_topic(topic.name)
         for asked in topic.partition_data:
@@ -194,13 +193,13 @@ def _append_all(core: Core, peer: Peer, header: RequestHeader, request: ProduceR
                 partition, last_offset, size = _append(
                     core, header, request, topic.name, asked.index, asked.records, row, now
                 )
-            except (InvalidBatch, StorageError) as exc:
+            except (InvalidBatch, *STORAGE_FAILURES) as exc:
                 _refuse(row, *wire_error(exc))
             except Refused as exc:
                 _refuse(row, exc.code, exc.message)
             else:
                 if last_offset < partition.handler.high_watermark:
-                    partition.touch()
+                    partition.advanced()
                 elif request.acks:
                     slot.add_waiting_row(rows, row, partition, last_offset, size)
                     continue
@@ -244,7 +243,7 @@ def _append(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce {_ZSTD_SINCE}, this is {header.api_version}",
         )
-    result = partition.handler.append(records, batch, now)
+    result = partition.append(records, batch, now)
     row.base_offset = result.base_offset
     row.log_append_time_ms = result.log_append_time_ms
     row.log_start_offset = result.log_start_offset

@@ -26,10 +26,11 @@ Invariant: sequences of a partition are numbered in the order of sealing, which 
 sending; a batch keeps its records until it is acknowledged, so that a failure can hand them back.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
-from bisect import bisect_right
 from random import Random
 
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
@@ -38,6 +39,7 @@ from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
 
 from .completion import Completion, Waker
 from .errors import ClosedError, DeliveryFailed, SegbrokerError, Undelivered
+from .inbox import Delivery, Inbox, Span
 from .records import RecordMetadata
 from .settings import ProducerSettings
 
@@ -255,17 +257,6 @@ class TopicQueue:
         return queue
 
 
-class Delivery(tuple[ProducerBatch, int]):
-    """A record on its way: (its batch, its index there).  The shells add how to wait."""
-
-    __slots__ = ()
-
-    @property
-    def done(self) -> bool:
-        """Whether it is decided: acknowledged or failed."""
-        return self[0].done
-
-
 class Accumulator:
     """See the module."""
 
@@ -278,6 +269,7 @@ class Accumulator:
         wall_ms: Callable[[], int],
         wake_by: WakeBy,
         delivery: type[Delivery] = Delivery,
+        lock: AbstractContextManager[object] | None = None,
     ) -> None:
         """`wake_by(t)` tells the I/O side that it has to look at `t` (ms) at the latest."""
         self.settings = settings
@@ -291,7 +283,9 @@ class Accumulator:
         self.unfinished_count = 0
         self.sealed_count = 0
         self.flushing = False
-        self._open_sticky: dict[str, ProducerBatch] = {}
+        # The short way in, see inbox: the shells' send() appends there.
+        self.inboxes: dict[str, Inbox] = {}
+        self._lock = lock if lock is not None else nullcontext()
         self._random = random
         self._now_ms = now_ms
         self._wall_ms = wall_ms
@@ -316,34 +310,11 @@ class Accumulator:
         Raises what makes the record impossible (types, a partition that does not exist), and
         DeliveryFailed when undelivered records fill half the buffer.
         """
-        batch = self._open_sticky.get(topic)
-        if (
-            batch is None
-            or key is not None
-            or partition is not None
-            or headers is not None
-            or timestamp_ms is not None
-            or type(value) is not bytes
-        ):
-            return self._append(topic, value, key, headers, partition, timestamp_ms)
-        size = batch.size + len(value) + RECORD_OVERHEAD
-        if size > batch.reserved:
-            return self._append(topic, value, key, headers, partition, timestamp_ms)
-        values = batch.values
-        index = len(values)
-        values.append(value)
-        batch.size = size
-        return self._delivery((batch, index))
-
-    def _append(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Headers | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-    ) -> Delivery | Completion[None]:
+        inbox = self.inboxes.get(topic)
+        if inbox is not None and inbox.pending:
+            room = self._drain(inbox, force=False)
+            if room is not None:
+                return room
         value = as_bytes("value", value)
         key = as_bytes("key", key)
         queue = self._queue_for(topic, key, partition)
@@ -377,12 +348,7 @@ class Accumulator:
             batch.timestamps.append(batch.timestamp_ms if timestamp_ms is None else timestamp_ms)
         values.append(value)
         batch.size += more
-        if batch.keys is not None or batch.headers is not None or batch.timestamps is not None:
-            # The short way appends to `values` alone.
-            self._open_sticky.pop(topic, None)
-        elif self.topics[topic].sticky is queue:
-            self._open_sticky[topic] = batch
-        return self._delivery((batch, index))
+        return self._delivery((batch, index, None))
 
     def append_some(
         self,
@@ -391,8 +357,13 @@ class Accumulator:
         start: int,
         partition: int | None,
         timestamp_ms: int | None,
+        *,
+        force: bool = False,
     ) -> tuple[ProducerBatch, int, int] | Completion[None]:
-        """Append values[start:] as far as one batch takes them: (batch, first index, count)."""
+        """Append values[start:] as far as one batch takes them: (batch, first index, count).
+
+        `force`: whether or not there is room in the buffer.
+        """
         queue = self._queue_for(topic, None, partition)
         if isinstance(queue, Completion):
             return queue
@@ -402,7 +373,7 @@ class Accumulator:
             queue = self._queue_for(topic, None, partition)
             if isinstance(queue, Completion):
                 return queue
-        batch = self._room(queue, least)
+        batch = self._room(queue, least, force=force)
         if isinstance(batch, Completion):
             return batch
         # As many as may fit by the size of the first; then exactly, where that was too many.
@@ -432,6 +403,82 @@ class Accumulator:
         batch.values += taken
         batch.size += total
         return batch, index, count
+
+    def turn_in(self, inbox: Inbox) -> Completion[None] | None:
+        """A sender found `limit` records pending: open the inbox, or put them into batches.
+
+        Answers what to wait for when the buffer has no room for all of them.
+        """
+        if self.error is not None:
+            raise self.error
+        if inbox.limit == 0:
+            self._open_inbox(inbox)
+            if len(inbox.pending) < inbox.limit:
+                return None
+        if self.failed_bytes * 2 > self.settings.buffer_bytes:
+            raise DeliveryFailed(self.take_undelivered())
+        room = self._drain(inbox, force=False)
+        if room is None:
+            self._open_inbox(inbox)
+        return room
+
+    def settle(self, inbox: Inbox) -> None:
+        """Somebody waits for a pending record: put all of them into a batch, sealed."""
+        with self._lock:
+            self._drain(inbox, force=True)
+            self._wake_by(0)
+
+    def drain_all(self) -> None:
+        """Put everything pending into batches (a flush)."""
+        for inbox in self.inboxes.values():
+            self._drain(inbox, force=True)
+
+    def _open_inbox(self, inbox: Inbox) -> None:
+        inbox.opened_ms = self._now_ms()
+        inbox.wall_ms = self._wall_ms()
+        inbox.limit = inbox.limit_usual
+        self._wake_by(inbox.opened_ms + self.settings.linger_ms)
+
+    def _drain(self, inbox: Inbox, *, force: bool) -> Completion[None] | None:
+        """Move what is pending into batches; those are sealed.  The rest is put back."""
+        pending = inbox.pending
+        taken = pending[:]
+        if not taken:
+            return None
+        del pending[: len(taken)]
+        span, inbox.span = inbox.span, Span(inbox)
+        spans, indexes, values = zip(*taken, strict=True)
+        is_regular = spans.count(span) == len(taken) and indexes == tuple(range(len(taken)))
+        start = 0
+        queue = None
+        total = 0
+        while start < len(taken):
+            got = self.append_some(inbox.topic, values, start, None, None, force=force)
+            if isinstance(got, Completion):
+                pending[:0] = taken[start:]
+                return got
+            batch, first, count = got
+            queue = batch.queue
+            if batch.opened_ms > inbox.opened_ms > 0:
+                batch.opened_ms, batch.timestamp_ms = inbox.opened_ms, inbox.wall_ms
+                batch.deadline_ms = inbox.opened_ms + self.settings.delivery_timeout_ms
+            total += batch.size
+            if is_regular:
+                span.pieces.append((start, count, batch, first))
+            else:
+                for index, delivery in enumerate(taken[start : start + count]):
+                    home = delivery[0]
+                    assert isinstance(home, Span), "only plain records are pending"
+                    if home.exact is None:
+                        home.exact = {}
+                    home.exact[id(delivery)] = (batch, first + index)
+            start += count
+        mean = max(1, sum(map(len, values)) // len(taken)) + RECORD_OVERHEAD
+        inbox.limit_usual = max(1, (self.settings.batch_bytes - HEADER_SIZE) // mean)
+        if queue is not None and queue.open is not None:
+            self.seal(queue)
+            self._wake_by(0)
+        return None
 
     def _queue_for(
         self, topic: str, key: bytes | None, partition: int | None
@@ -487,7 +534,9 @@ class Accumulator:
         self._wake_by(0)
         return True
 
-    def _room(self, queue: PartitionQueue, more: int) -> ProducerBatch | Completion[None]:
+    def _room(
+        self, queue: PartitionQueue, more: int, *, force: bool = False
+    ) -> ProducerBatch | Completion[None]:
         """A batch of the queue with `more` bytes reserved and not used yet."""
         batch = queue.open
         if batch is not None and batch.size + more <= batch.reserved:
@@ -496,7 +545,7 @@ class Accumulator:
         needed = (batch.size if batch is not None else HEADER_SIZE) + more
         reserve = max(needed, min(self.settings.batch_bytes, held * 2 or RESERVE_FIRST_BYTES))
         # One record larger than the whole buffer may pass alone; else nothing could ever send it.
-        if self.reserved_bytes and (
+        if not force and self.reserved_bytes and (
             self.reserved_bytes + reserve - held > self.settings.buffer_bytes
         ):
             if self._space is None:
@@ -538,7 +587,6 @@ class Accumulator:
         state = self.topics[queue.topic]
         if state.sticky is queue:
             state.sticky = None
-            self._open_sticky.pop(queue.topic, None)
         # What was reserved and not used goes back.
         self.reserved_bytes -= batch.reserved - batch.size
         batch.reserved = batch.size
@@ -578,6 +626,8 @@ class Accumulator:
             state.partition_count = max(partition_count, state.partition_count)
             state.remembered.clear()
         state.error = None if state.partition_count else error
+        if state.partition_count and topic not in self.inboxes and self.error is None:
+            self.inboxes[topic] = Inbox(self, topic)
         if (state.partition_count or error is not None) and not state.known.done:
             known, state.known = state.known, Completion()
             known.resolve(None)
@@ -586,6 +636,13 @@ class Accumulator:
         """Seal what has lingered, what somebody waits for, and all of it when memory is short."""
         linger_ms = self.settings.linger_ms
         hurry = self.flushing or self._space is not None
+        for inbox in self.inboxes.values():
+            if inbox.limit and (hurry or now_ms >= inbox.opened_ms + linger_ms):
+                self._drain(inbox, force=True)
+                inbox.limit = 0
+                # Only now look: whoever appended before saw the old limit, see inbox.
+                if inbox.pending:
+                    self._open_inbox(inbox)
         for queue in self.active:
             batch = queue.open
             if (
@@ -598,6 +655,11 @@ class Accumulator:
     def next_linger_ms(self) -> int | None:
         linger_ms = self.settings.linger_ms
         wake = None
+        for inbox in self.inboxes.values():
+            if inbox.limit:
+                due = inbox.opened_ms + linger_ms
+                if wake is None or due < wake:
+                    wake = due
         for queue in self.active:
             batch = queue.open
             if batch is not None:
@@ -634,6 +696,10 @@ class Accumulator:
 
     def break_off(self, error: SegbrokerError) -> None:
         """Nothing more will be sent: everything unfinished fails with `error`."""
+        inboxes, self.inboxes = dict(self.inboxes), {}
+        for inbox in inboxes.values():
+            inbox.limit = 0
+            self._drain(inbox, force=True)
         self.error = error if isinstance(error, ClosedError) else self.error or error
         for queue in list(self.active):
             batches = [*queue.in_flight, *queue.sealed]
@@ -651,7 +717,6 @@ class Accumulator:
                     batch.fail(error)
                     self.finished(batch)
             self.active.pop(queue, None)
-        self._open_sticky.clear()
         for state in self.topics.values():
             if not state.known.done:
                 state.known.resolve(None)

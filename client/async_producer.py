@@ -19,12 +19,13 @@ from typing import Any, Self
 import anyio
 import anyio.lowlevel
 
-from .accumulator import Accumulator, Delivery, Headers, ProducerBatch
+from .accumulator import Accumulator, Headers, ProducerBatch
 from .async_driver import AsyncDriver, wait_done
 from .clock import now_ms, wall_ms
 from .completion import Completion
 from .engine import Engine
 from .errors import BusyError, DeliveryFailed, Undelivered
+from .inbox import SHORT_BYTES, Delivery, Inbox
 from .lookups import topics_known
 from .producer import GRACE_MS
 from .producing import Producing
@@ -49,7 +50,7 @@ class AsyncDelivery(Delivery):
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, Any, RecordMetadata]:
-        batch, index = self
+        batch, index = self.place()
         batch.hurry()
         yield from wait_done(batch).__await__()
         return batch.metadata(index)
@@ -70,7 +71,7 @@ class AsyncDeliveries(Sequence[AsyncDelivery]):
         position = index + len(self) if index < 0 else index
         for batch, first, count in self._spans:
             if 0 <= position < count:
-                return AsyncDelivery((batch, first + position))
+                return AsyncDelivery((batch, first + position, None))
             position -= count
         raise IndexError(f"delivery {index} of {len(self)}")
 
@@ -192,6 +193,23 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
     ) -> AsyncDelivery:
         """Send one record; as Producer.send."""
+        if (
+            key is None
+            and partition is None
+            and headers is None
+            and timestamp_ms is None
+            and type(value) is bytes
+            and len(value) <= SHORT_BYTES
+        ):
+            inbox = self._accumulator.inboxes.get(topic)
+            if inbox is not None:
+                pending = inbox.pending
+                index = len(pending)
+                delivery = AsyncDelivery((inbox.span, index, value))
+                pending.append(delivery)
+                if index >= inbox.limit:
+                    await self._turn_in(inbox)
+                return delivery
         got = self._append(topic, value, key, headers, partition, timestamp_ms)
         while type(got) is not AsyncDelivery:
             assert isinstance(got, Completion)
@@ -241,7 +259,7 @@ class AsyncProducer:
             if len(keys) != len(values):
                 raise ValueError(f"{len(keys)} keys for {len(values)} values")
             for value, key in zip(values, keys, strict=True):
-                batch, index = await self.send(
+                delivery = await self.send(
                     topic,
                     value,
                     key=key,
@@ -249,7 +267,7 @@ class AsyncProducer:
                     partition=partition,
                     timestamp_ms=timestamp_ms,
                 )
-                spans.append((batch, index, 1))
+                spans.append((*delivery.place(), 1))
             return AsyncDeliveries(spans)
         start = 0
         while start < len(values):
@@ -279,6 +297,12 @@ class AsyncProducer:
         done = self._producing.flush()
         self._driver.wake_by(0)
         await wait_done(done)
+
+    async def _turn_in(self, inbox: Inbox) -> None:
+        while (room := self._accumulator.turn_in(inbox)) is not None:
+            await self._wait_for_room(room)
+        # A batch went: let the others run, and the batch be sent.
+        await anyio.lowlevel.checkpoint()
 
     async def _wait_for_room(self, room: Completion[None]) -> None:
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block

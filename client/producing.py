@@ -94,6 +94,7 @@ class Producing:
 
     def flush(self) -> Completion[None]:
         """Done when everything appended so far is acknowledged or failed."""
+        self.accumulator.drain_all()
         done: Completion[None] = Completion()
         batches = [
             batch
@@ -124,9 +125,9 @@ class Producing:
             while self._wanted:
                 self.engine.cluster.want([self._wanted.pop()])
             self._tell_topics()
+        accumulator.seal_due(now_ms)
         if not accumulator.active:
             return
-        accumulator.seal_due(now_ms)
         self._expire(now_ms)
         if self.settings.idempotent and self.producer_id < 0:
             self._ask_id(now_ms)

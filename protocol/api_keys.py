@@ -1,10 +1,14 @@
 """Which api keys there are, which versions are served, which are advertised.
 
 Known is what a message class exists for: those ranges can be encoded and decoded.  SERVED is what
-the broker answers.  ADVERTISED is what ApiVersions says, and it lies once, as Apache Kafka does:
-Produce begins at 0, because librdkafka before 2.11.1 switches gzip, snappy and lz4 off when the
-minimum is 3 (librdkafka issue 4956, KAFKA-18659).  A request of a version that is not served ends
-the connection, but for ApiVersions, which is answered with error 35 in the layout of version 0.
+the broker answers, ADVERTISED what ApiVersions says.  A request of a version that is not served
+ends the connection, but for ApiVersions, which is answered with error 35 in the layout of version
+0.
+
+Produce begins at 0 though versions 0 to 2 carry record formats that are refused (error 43 for each
+partition): librdkafka before 2.11.1 switches gzip, snappy and lz4 off when the minimum is 3
+(librdkafka issue 4956, KAFKA-18659).  OffsetFetch and OffsetCommit are served before groups are:
+librdkafka's close() waits 45 s for a coordinator that answers them.
 
 Why the lower ends are not higher: librdkafka before 2.11.1 wants exact versions inside the ranges
 (Produce 3 and 7, Fetch 4 and 10, FindCoordinator 0, ListOffsets 1, InitProducerId 0); 2.6.0 sends
@@ -113,10 +117,12 @@ class ApiVersionRange(NamedTuple):
 
 
 SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
-    ApiKey.PRODUCE: ApiVersionRange(3, 12),
+    ApiKey.PRODUCE: ApiVersionRange(0, 12),
     ApiKey.FETCH: ApiVersionRange(4, 12),
     ApiKey.LIST_OFFSETS: ApiVersionRange(1, 8),
     ApiKey.METADATA: ApiVersionRange(0, 12),
+    ApiKey.OFFSET_COMMIT: ApiVersionRange(2, 9),
+    ApiKey.OFFSET_FETCH: ApiVersionRange(1, 9),
     ApiKey.FIND_COORDINATOR: ApiVersionRange(0, 4),
     ApiKey.API_VERSIONS: ApiVersionRange(0, 4),
     ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7),
@@ -132,9 +138,7 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
 }
 """What the broker answers."""
 
-ADVERTISED: Final[dict[ApiKey, ApiVersionRange]] = SERVED | {
-    ApiKey.PRODUCE: ApiVersionRange(0, SERVED[ApiKey.PRODUCE].max),
-}
+ADVERTISED: Final[dict[ApiKey, ApiVersionRange]] = dict(SERVED)
 """What ApiVersions says to everybody."""
 
 SERVED_VENDOR: Final[dict[VendorKey, ApiVersionRange]] = {

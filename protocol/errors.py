@@ -39,7 +39,7 @@ class LocalProtocolError(ProtocolError):
     """We were asked to send something that the protocol cannot carry."""
 
 
-class UnsupportedVersion(ProtocolError):  # noqa: N818 - the field's word
+class UnsupportedVersion(ProtocolError):
     """An api key or a version of it that is not served, or not known here."""
 
 

@@ -26,9 +26,8 @@ RECEIVE_GROWTH_MAX: Final = MIB
 RECEIVE_KEEP_MAX: Final = 4 * MIB
 
 # Inside a message; the peer's frame is refused (RemoteProtocolError).
-STRING_SIZE_MAX: Final = (
-    0x7FFF  # the int16 of the classic encoding; Kafka keeps it for the flexible one
-)
+# (Strings: an int16 in the classic encoding; Kafka keeps the limit in the flexible one.)
+STRING_SIZE_MAX: Final = 0x7FFF
 ITEMS_COUNT_MAX: Final = 1 << 20  # array elements of one message, nested ones included, numbers not
 TAGS_COUNT_MAX: Final = 1024  # tagged fields of one struct
 
@@ -40,8 +39,7 @@ CLIENT_ID_SIZE_MAX: Final = STRING_SIZE_MAX
 RECORDS_SIZE_MAX: Final = 100 * MIB
 
 # Bodies of segbroker's own apis and persisted maps (msgpack).
-VENDOR_BODY_SIZE_MAX: Final = (
-    MIB  # an empty list costs one byte there and 56 here; disk maps say more
-)
+# An empty list is one byte there and 56 in memory; who reads a larger map from disk says so.
+VENDOR_BODY_SIZE_MAX: Final = MIB
 VENDOR_ITEMS_COUNT_MAX: Final = 1 << 20  # elements of one array or map
 VENDOR_DEPTH_MAX: Final = 32

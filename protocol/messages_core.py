@@ -128,10 +128,10 @@ class ProduceRequestTopic(Message):
     partition_data: list[ProduceRequestPartition]
 
 
-class ProduceRequest(Message, key=0, versions=(3, 12), flexible=9):
+class ProduceRequest(Message, key=0, versions=(0, 12), flexible=9):
     """Append one batch to each of some partitions."""
 
-    transactional_id: Str | None = None
+    transactional_id: Annotated[Str | None, since(3)] = None
     acks: Int16
     timeout_ms: Int32
     topic_data: list[ProduceRequestTopic]
@@ -151,7 +151,7 @@ class ProduceResponsePartition(Message):
     index: Int32
     error_code: Int16 = 0
     base_offset: Int64
-    log_append_time_ms: Int64 = -1
+    log_append_time_ms: Annotated[Int64, since(2)] = -1
     log_start_offset: Annotated[Int64, since(5)] = -1
     record_errors: Annotated[list[ProduceResponseRecordError], since(8)] = []
     error_message: Annotated[Str | None, since(8)] = None
@@ -170,11 +170,11 @@ class ProduceResponseNodeEndpoint(Message):
     rack: Str | None = None
 
 
-class ProduceResponse(Message, key=0, versions=(3, 12), flexible=9):
+class ProduceResponse(Message, key=0, versions=(0, 12), flexible=9):
     """Where each batch went; not sent for acks 0."""
 
     responses: list[ProduceResponseTopic]
-    throttle_time_ms: Int32 = 0
+    throttle_time_ms: Annotated[Int32, since(1)] = 0
     node_endpoints: Annotated[list[ProduceResponseNodeEndpoint], tag(0, since=10)] = []
 
 

@@ -142,12 +142,9 @@ class _MessageType(Table):
 
 def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
     if sys.version_info >= (3, 14):
-        import annotationlib
-
-        annotate = annotationlib.get_annotate_from_class_namespace(namespace)
-        if annotate is None:
-            return {}
-        return annotationlib.call_annotate_function(annotate, annotationlib.Format.VALUE)
+        # PEP 749: a function that answers with the values when asked for format 1.
+        annotate = namespace.get("__annotate_func__") or namespace.get("__annotate__")
+        return {} if annotate is None else annotate(1)
     return cast(dict[str, Any], namespace.get("__annotations__", {}))
 
 

@@ -13,6 +13,7 @@ while the process lives; after a failure `read_only` is set, every waiter has be
 Threads: the loop calls everything but what says "blocking".
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ REOPEN_INTERVAL_MS = 2_000
 """How often a partition that ran out of space looks whether there is some."""
 
 SNAPSHOT_SEGMENTS = 16
-"""Producer state is written after so many seals, so recovery reads no more segments than that."""
+"""Producer state is written every so many segments; recovery replays no more than that."""
 
 
 class AppendResult(NamedTuple):
@@ -79,7 +80,7 @@ class DiskHandler:
         self._indexes = indexes
         self._config = config
         self._first_epoch = leader_epoch
-        self._seals = 0
+        self._snapshots: deque[tuple[int, bytes]] = deque()
         self._reopen_at_ms = 0
         self._log, self._producers = self._open(now_ms)
         self._attach()
@@ -102,7 +103,9 @@ class DiskHandler:
     def _attach(self) -> None:
         self._log.on_synced = self._synced
         self._log.on_failed = self._failed
+        self._log.on_rolled = self._rolled
         self._log.on_sealed = self._sealed
+        self._snapshots.clear()
 
     # ------------------------------------------------------------------ what is there
 
@@ -283,14 +286,18 @@ class DiskHandler:
         # What was written but never acked and survived is whole, synced and now visible.
         self._advance(log.log_end_offset)
 
-    def _sealed(self) -> None:
-        self._seals += 1
-        if self._seals % SNAPSHOT_SEGMENTS == 0 and len(self._producers):
-            content, log = self._producers, self._log
-            offset = log.synced_offset
-            if offset == log.log_end_offset:
-                raw = content.to_bytes(offset)
-                self._background.housekeep_soon(lambda: self._write_producers(raw))
+    def _rolled(self, number: int, offset: int) -> None:
+        # Taken at the roll, when it holds for exactly `offset`; written once that is synced.
+        if number % SNAPSHOT_SEGMENTS == 0:
+            self._snapshots.append((offset, self._producers.to_bytes(offset)))
+
+    def _sealed(self, offset: int) -> None:
+        newest: bytes | None = None
+        while self._snapshots and self._snapshots[0][0] <= offset:
+            newest = self._snapshots.popleft()[1]
+        if newest is not None:
+            content = newest
+            self._background.housekeep_soon(lambda: self._write_producers(content))
 
     def _write_producers(self, content: bytes) -> None:
         try:
@@ -319,5 +326,5 @@ class DiskHandler:
     def close(self) -> None:
         """Sync, write what makes the next open cheap, let go of the files; blocking."""
         self._log.close()
-        if self._log.failed is None and len(self._producers):
+        if self._log.failed is None:
             self._write_producers(self._producers.to_bytes(self._log.log_end_offset))

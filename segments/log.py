@@ -167,7 +167,8 @@ class SegmentedLog:
         self.report = RecoveryReport()
         self.on_synced: Callable[[int], None] | None = None
         self.on_failed: Callable[[PartitionReadOnly], None] | None = None
-        self.on_sealed: Callable[[], None] | None = None
+        self.on_rolled: Callable[[int, int], None] | None = None
+        self.on_sealed: Callable[[int], None] | None = None
         self._stem = stem
         self._background = background
         self._files = files
@@ -387,6 +388,8 @@ class SegmentedLog:
             self._rolled.append(old)
             self._unsynced.append(old)
             self._active = new
+        if self.on_rolled is not None:
+            self.on_rolled(old.number, old.next_offset)
         self.sync_soon()
         return new
 
@@ -487,7 +490,7 @@ class SegmentedLog:
         self._rolled.popleft()
         segment.file.close()
         if self.on_sealed is not None:
-            self.on_sealed()
+            self.on_sealed(segment.next_offset)
 
     def _write_index(self, number: int, index: BlockIndex) -> None:
         path = names.index_path(self.prefix, number)

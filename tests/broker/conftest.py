@@ -9,12 +9,22 @@ import trio
 from structlog.typing import EventDict
 
 from segbroker.broker.config import BrokerConfig
-from segbroker.broker.server import Broker
+from segbroker.broker.server import Broker, call_soon_here
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import Storage
 
 ROOT = "/data"
+
+
+def manager(storage: Storage | None = None) -> DiskManager:
+    """A manager on a disk in memory, for a broker in this loop."""
+    return DiskManager(
+        ROOT,
+        storage=storage or MemoryStorage(),
+        call_soon=call_soon_here(),
+        now_ms=1_700_000_000_000,
+    )
 
 
 @asynccontextmanager
@@ -23,13 +33,7 @@ async def serving(
 ) -> AsyncIterator[Broker]:
     """A running broker; drained at the end, so that every test also tests that."""
     config = BrokerConfig(**{"listen": "127.0.0.1:0", **keys})  # type: ignore[arg-type]
-    manager = DiskManager(
-        ROOT,
-        storage=storage or MemoryStorage(),
-        call_soon=trio.lowlevel.current_trio_token().run_sync_soon,
-        now_ms=1_700_000_000_000,
-    )
-    broker = Broker(config, manager=manager)
+    broker = Broker(config, manager=manager(storage))
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
         yield broker

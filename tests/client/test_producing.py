@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from segbroker.client.accumulator import Accumulator, Delivery
+from segbroker.client.accumulator import Accumulator
 from segbroker.client.completion import Completion
 from segbroker.client.errors import (
     DeliveryFailed,
@@ -12,6 +12,7 @@ from segbroker.client.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
+from segbroker.client.inbox import Delivery
 from segbroker.client.producing import Producing
 from segbroker.client.records import RecordMetadata
 from segbroker.client.settings import ProducerSettings
@@ -61,8 +62,7 @@ class Sender:
 
 
 def metadata(delivery: Delivery) -> RecordMetadata:
-    batch, index = delivery
-    return batch.metadata(index)
+    return delivery.metadata()
 
 
 def numbers(count: int) -> list[bytes]:
@@ -94,7 +94,7 @@ def test_waiting_for_a_record_ends_the_lingering() -> None:
     world = World()
     sender = Sender(world, linger_ms=60_000)
     delivery = sender.send("a", b"now")
-    delivery[0].hurry()
+    delivery.place()[0].hurry()
     world.run(lambda: delivery.done, within_ms=100)
 
 

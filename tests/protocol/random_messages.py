@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from random import Random
-from typing import Any
+from typing import cast
 from uuid import UUID
 
 from segbroker.protocol import (
@@ -12,6 +12,7 @@ from segbroker.protocol import (
     messages_security,
     messages_transactions,
 )
+from segbroker.protocol.fields import Field
 from segbroker.protocol.schema import Message
 
 MODULES = (
@@ -25,13 +26,16 @@ BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 TEXTS = ("", "t", "topic-1", "größe", "a" * 126, "b" * 127, "c" * 128, "日本", "d" * 20_000)
 
 
+def _travels(cls: type[Message]) -> bool:
+    return cls.message_versions[1] < 0x7FFF
+
+
 def message_classes() -> Iterator[type[Message]]:
     """Every message that travels by itself, structs inside others not included."""
     for module in MODULES:
         for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, Message):
-                if value.flexible_from < 0x7FFF or value.message_versions[1] < 0x7FFF:
-                    yield value
+            if isinstance(value, type) and issubclass(value, Message) and _travels(value):
+                yield value
 
 
 def classes_and_versions() -> list[tuple[type[Message], int]]:
@@ -53,7 +57,7 @@ def random_message(cls: type[Message], version: int, random: Random) -> Message:
     )
 
 
-def _value(field: Any, version: int, random: Random) -> Any:
+def _value(field: Field, version: int, random: Random) -> object:
     if field.is_nullable(version) and random.random() < 0.2:
         return None
     if field.tag is not None and random.random() < 0.3:
@@ -63,9 +67,9 @@ def _value(field: Any, version: int, random: Random) -> Any:
     return _item(field, version, random)
 
 
-def _item(field: Any, version: int, random: Random) -> Any:
+def _item(field: Field, version: int, random: Random) -> object:
     if field.struct is not None:
-        return random_message(field.struct, version, random)
+        return random_message(cast(type[Message], field.struct), version, random)
     match field.kind.name:
         case "string":
             return random.choice(TEXTS)

@@ -194,6 +194,35 @@ def test_a_varlong_has_at_most_ten_bytes_and_64_bits(varlong: str, delta: int | 
         assert (None if index is None else index.longs[1]) == delta
 
 
+@pytest.mark.parametrize("twin", [batch_native, batch_pure])
+def test_records_behind_the_counted_ones_are_refused(twin: ModuleType) -> None:
+    batch = encode_batch([b"a", b"b"], timestamps_ms=0)
+    assert twin.select(batch, HEADER_SIZE, 2, b"\1\1") == (batch[HEADER_SIZE:], 0)
+    assert twin.select(batch, HEADER_SIZE, 1, b"\1") is None
+    assert twin.index(batch, HEADER_SIZE, 1, 0, 1, 0, None) is None
+
+
+@pytest.mark.parametrize("twin", [batch_native, batch_pure])
+def test_a_header_name_is_never_null_and_its_value_may_be(twin: ModuleType) -> None:
+    # attributes, time, offset, null key, null value, one header: name of 0 bytes, null value
+    legal = bytes.fromhex("10 00 00 00 01 01 02 00 01")
+    assert twin.index(legal, 0, 1, 0, 0, 0, None) is not None
+    null_name = legal[:7] + b"\x01" + legal[8:]
+    assert twin.index(null_name, 0, 1, 0, 0, 0, None) is None
+
+
+@pytest.mark.parametrize("twin", [batch_native, batch_pure])
+def test_holes_between_offsets_are_noticed(twin: ModuleType) -> None:
+    dense = twin.index(encode_batch([b"a", b"b"], timestamps_ms=0), HEADER_SIZE, 2, 0, 1, 0, None)
+    assert not dense.flags & IndexFlag.HOLES
+    # The second record's offset delta, byte 72, is 5.
+    batch = bytearray(encode_batch([b"a", b"b"], timestamps_ms=0))
+    batch[72] = 10
+    sparse = twin.index(bytes(batch), HEADER_SIZE, 2, 0, 5, 0, None)
+    assert sparse.flags & IndexFlag.HOLES
+    assert sparse.longs[:2].tolist() == [0, 5]
+
+
 def test_timestamps_past_64_bits_are_refused_by_both() -> None:
     batch = bytearray(encode_batch([b"a", b"b"], timestamps_ms=[0, 5]))
     batch[27:35] = (2**63 - 3).to_bytes(8, "big")

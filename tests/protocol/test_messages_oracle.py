@@ -19,7 +19,7 @@ from segbroker.protocol.schema import Message
 
 from .random_messages import classes_and_versions, message_classes, random_message
 
-# KIP-848 is not in kafka-python; these two are compared with bytes written out, in test_messages.py.
+# KIP-848 is not in kafka-python; test_messages.py has bytes written out for these.
 WITHOUT_ORACLE = {
     "ConsumerGroupHeartbeatRequest",
     "ConsumerGroupHeartbeatResponse",
@@ -32,7 +32,7 @@ MESSAGES_PER_CASE = 8
 _definitions: dict[str, Any] = {}
 
 
-def definition(name: str) -> Any:
+def definition(name: str) -> Any:  # noqa: ANN401 - kafka-python is not typed
     if name not in _definitions:
         _definitions[name] = StructField(
             load_json(name, package="kafka.protocol.schemas.resources")

@@ -560,6 +560,7 @@ def test_a_filtered_batch_keeps_its_offsets_and_its_producer(codec: Codec) -> No
         (100, b"a"),
         (102, b"c"),
     ]
+    assert decode_batch(filtered).offsets() == [100, 102]
     again = filter_batch(filtered, {100}, NOW)
     assert [tuple(r)[:2] for r in decode_batch(again)] == [(102, NOW + 5)]
     assert filter_batch(batch, {7}, NOW) == bytes(batch)

@@ -1,0 +1,113 @@
+"""The end of a broker: what is in flight is answered, then everything is closed."""
+
+import os
+import signal
+
+import pytest
+import trio
+
+from segbroker.broker.config import BrokerConfig
+from segbroker.broker.server import Broker
+from segbroker.protocol.messages_core import FetchResponse
+from segbroker.segments.memory import MemoryStorage
+
+from ..support.wire_client import connect, fetch_request, values
+from .conftest import Events, manager, serving
+
+
+async def test_a_waiting_fetch_is_answered_and_then_the_connection_is_closed() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        sent = await client.send(fetch_request("t", 0, wait_ms=60_000), 12)
+        while len(broker.core.deadlines) < 1:
+            await trio.lowlevel.checkpoint()
+        broker.drain()
+        with trio.fail_after(5):
+            received, reply = await client.receive(FetchResponse, 12)
+            assert received == sent
+            assert values(reply.responses[0].partitions[0]) == []
+            assert await client.is_closed()
+
+
+async def test_an_idle_connection_does_not_hold_up_the_end() -> None:
+    with trio.fail_after(5):
+        async with serving() as broker, connect(broker.address) as client:
+            await client.create("t")
+            broker.drain()
+            assert await client.is_closed()
+
+
+async def test_nobody_is_accepted_any_more() -> None:
+    async with serving(drain_timeout_ms=60_000) as broker, connect(broker.address) as client:
+        await client.create("t")
+        broker.drain()
+        assert await client.is_closed()
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await trio.open_tcp_stream(*broker.address)
+
+
+async def test_who_does_not_take_its_replies_is_cut_off_at_the_deadline() -> None:
+    async with serving(drain_timeout_ms=100) as broker, connect(broker.address) as stuck:
+        await stuck.create("t")
+        for _ in range(16):
+            await stuck.produce("t", b"x" * 900_000)
+        for _ in range(8):
+            await stuck.send(
+                fetch_request("t", 0, max_bytes=1 << 24, partition_max_bytes=1 << 24), 12
+            )
+        while broker.core.pool.lent_bytes == 0:
+            await trio.lowlevel.checkpoint()
+        broker.drain()
+        with trio.fail_after(5):
+            while broker.connections:
+                await trio.lowlevel.checkpoint()
+    assert broker.core.pool.lent_bytes == 0
+
+
+async def test_what_was_acknowledged_is_there_after_a_restart() -> None:
+    storage = MemoryStorage()
+    async with serving(storage=storage) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"a", b"b")
+    async with serving(storage=storage) as broker, connect(broker.address) as client:
+        assert values(await client.fetch("t", 0)) == [b"a", b"b"]
+        assert (await client.produce("t", b"c")).base_offset == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_first_signal_drains(number: signal.Signals, events: Events) -> None:
+    broker = Broker(BrokerConfig(listen="127.0.0.1:0"), manager=manager())
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(
+                lambda task_status: broker.run(handle_signals=True, task_status=task_status)
+            )
+            os.kill(os.getpid(), number)
+    assert [line["signal"] for line in events.named("signal_received")] == [number.name]
+    assert len(events.named("broker_stopped")) == 1
+
+
+async def test_the_second_signal_does_not_wait() -> None:
+    broker = Broker(
+        BrokerConfig(listen="127.0.0.1:0", drain_timeout_ms=3_600_000), manager=manager()
+    )
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(
+                lambda task_status: broker.run(handle_signals=True, task_status=task_status)
+            )
+            async with connect(broker.address) as stuck:
+                await stuck.create("t")
+                for _ in range(16):
+                    await stuck.produce("t", b"x" * 900_000)
+                await stuck.send(
+                    fetch_request("t", 0, max_bytes=1 << 24, partition_max_bytes=1 << 24), 12
+                )
+                while broker.core.pool.lent_bytes == 0:
+                    await trio.lowlevel.checkpoint()
+                os.kill(os.getpid(), signal.SIGTERM)
+                while not broker.draining:
+                    await trio.lowlevel.checkpoint()
+                os.kill(os.getpid(), signal.SIGTERM)
+                while broker.connections:
+                    await trio.lowlevel.checkpoint()

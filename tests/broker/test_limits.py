@@ -1,0 +1,170 @@
+"""Limits: each refusal is a closed connection or a bounded wait, one line, nothing leaked."""
+
+import socket
+
+import pytest
+import trio
+
+from segbroker.protocol.messages_core import (
+    FetchResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceResponse,
+)
+
+from ..support.wire_client import batch, connect, fetch_request, produce_request, values
+from .conftest import Events, serving
+
+
+async def test_a_frame_above_the_limit_is_refused_before_it_arrives(events: Events) -> None:
+    async with serving(frame_bytes_max=4096) as broker, connect(broker.address) as client:
+        await client.send_bytes((4097).to_bytes(4, "big"))
+        with trio.fail_after(5):
+            assert await client.is_closed()
+        (line,) = events.named("malformed_request")
+        assert "4097" in line["error"]
+        assert "4096" in line["error"]
+
+
+async def test_a_connection_above_the_limit_is_closed_and_the_others_stay(events: Events) -> None:
+    async with serving(connections_max=2) as broker:
+        async with connect(broker.address) as first, connect(broker.address) as second:
+            for client in (first, second):
+                await client.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+            async with connect(broker.address) as third:
+                with trio.fail_after(5):
+                    assert await third.is_closed()
+            assert len(events.named("connection_refused")) == 1
+            await first.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+        while broker.connections:
+            await trio.lowlevel.checkpoint()
+        async with connect(broker.address) as next_one:
+            await next_one.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+
+
+async def test_a_connection_that_never_asks_is_closed(events: Events) -> None:
+    async with serving(handshake_timeout_ms=60) as broker, connect(broker.address) as client:
+        await client.send_bytes(b"\x00\x00")  # half a size is no request
+        with trio.fail_after(5):
+            assert await client.is_closed()
+        assert len(events.named("handshake_timed_out")) == 1
+
+
+async def test_an_idle_connection_is_closed_but_not_one_that_waits(events: Events) -> None:
+    async with (
+        serving(idle_timeout_ms=60) as broker,
+        connect(broker.address) as idle,
+        connect(broker.address) as waiting,
+    ):
+        await waiting.create("t")
+        await waiting.send(fetch_request("t", 0, wait_ms=400), 12)
+        await idle.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+        with trio.fail_after(5):
+            assert await idle.is_closed()
+            await waiting.receive(FetchResponse, 12)
+        assert len(events.named("idle_timed_out")) == 1
+
+
+async def test_a_reader_that_takes_nothing_is_closed_and_the_rest_is_served(
+    events: Events,
+) -> None:
+    async with (
+        serving(send_timeout_ms=100) as broker,
+        connect(broker.address) as stuck,
+        connect(broker.address) as client,
+    ):
+        stuck.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        await client.create("t")
+        for _ in range(16):
+            await client.produce("t", b"x" * 900_000)
+        for _ in range(20):
+            await stuck.send(
+                fetch_request("t", 0, max_bytes=1 << 24, partition_max_bytes=1 << 24), 12
+            )
+        with trio.fail_after(10):
+            while not events.named("send_timed_out"):
+                assert len(values(await client.fetch("t", 0))) >= 1
+            while broker.connections > 1:
+                await trio.lowlevel.checkpoint()
+        assert broker.core.pool.lent_bytes == 0
+
+
+async def test_a_slow_reader_gets_every_byte_in_order() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        client.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        await client.create("t")
+        for n in range(12):
+            await client.produce("t", bytes([65 + n]) * 500_000)
+        for n in range(12):
+            await client.send(fetch_request("t", n, max_bytes=1), 12)
+        await client.send(MetadataRequest(topics=[]), 1)
+        for n in range(12):
+            _, reply = await client.receive(FetchResponse, 12)
+            row = reply.responses[0].partitions[0]
+            assert values(row) == [bytes([65 + n]) * 500_000]
+        await client.receive(MetadataResponse, 1)
+        assert broker.core.pool.lent_bytes == 0
+
+
+async def test_a_connection_with_too_many_open_requests_is_not_read() -> None:
+    async with (
+        serving(slots_max=4) as broker,
+        connect(broker.address) as a,
+        connect(broker.address) as b,
+    ):
+        await a.create("t")
+        await a.create("other")
+        for _ in range(4):
+            await a.send(fetch_request("t", 0, wait_ms=60_000), 12)
+        await a.send(produce_request("other", batch(b"late")), 9)
+        while len(broker.core.deadlines) < 4:
+            await trio.lowlevel.checkpoint()
+        # The fifth request is not even read: nothing is appended.
+        assert values(await b.fetch("other", 0, wait_ms=100)) == []
+        await b.produce("t", b"v")
+        with trio.fail_after(5):
+            for _ in range(4):
+                await a.receive(FetchResponse, 12)
+            await a.receive(ProduceResponse, 9)
+        assert values(await b.fetch("other", 0)) == [b"late"]
+
+
+async def test_half_requests_are_bounded_in_sum(events: Events) -> None:
+    async with serving(request_bytes_max=1 << 20, request_wait_ms=50) as broker:
+        async with (
+            connect(broker.address) as first,
+            connect(broker.address) as second,
+            connect(broker.address) as small,
+        ):
+            await small.create("t")
+            await first.send_bytes((8 << 20).to_bytes(4, "big") + bytes(900_000))
+            large = (8 << 20).to_bytes(4, "big") + bytes(8 << 20)
+            with trio.fail_after(5), pytest.raises(trio.BrokenResourceError):
+                await second.send_bytes(large)
+            assert len(events.named("unserved_request")) == 1
+            assert (await small.produce("t", b"small")).error_code == 0
+        while broker.connections:
+            await trio.lowlevel.checkpoint()
+        assert broker.half_request_bytes == 0
+
+
+async def test_fetches_wait_in_line_for_a_buffer() -> None:
+    async with serving(fetch_buffer_bytes_max=1 << 20) as broker:
+        async with connect(broker.address) as slow, connect(broker.address) as client:
+            slow.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+            await client.create("t")
+            for _ in range(8):
+                await client.produce("t", b"x" * 1_000_000)
+            for _ in range(8):
+                await slow.send(fetch_request("t", 0), 12)
+            while broker.core.pool.lent_bytes == 0:
+                await trio.lowlevel.checkpoint()
+            sent = await client.send(fetch_request("t", 7), 12)
+            with trio.fail_after(10):
+                for _ in range(8):
+                    _, reply = await slow.receive(FetchResponse, 12)
+                    assert values(reply.responses[0].partitions[0]) == [b"x" * 1_000_000]
+                received, reply = await client.receive(FetchResponse, 12)
+            assert received == sent
+            assert values(reply.responses[0].partitions[0]) == [b"x" * 1_000_000]
+        assert broker.core.pool.lent_bytes == 0
