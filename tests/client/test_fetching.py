@@ -40,11 +40,16 @@ class Reader:
             stop_at_end=stop_at_end,
         )
 
+    def has_news(self) -> bool:
+        fetching = self.fetching
+        is_ready = any(not fetched.state.paused for fetched in fetching.ready)
+        return is_ready or bool(fetching.errors) or fetching.is_ended
+
     def next_batch(self) -> ConsumedBatch | None:
         """The next batch with records; None at the end of a bounded reading."""
         fetching = self.fetching
         while True:
-            self.world.run(lambda: bool(fetching.ready or fetching.errors or fetching.is_ended))
+            self.world.run(lambda: self.has_news())
             fetched = fetching.take()
             if fetched is None:
                 if fetching.is_ended:
@@ -98,7 +103,18 @@ def test_what_was_stored_is_read_in_order(codec: Codec) -> None:
 
 @pytest.mark.parametrize(
     ("start", "first"),
-    [("start", 0), (0, 0), (1, 1), (9, 9), (10, 10), (55, 55), (99, 99), (-1, 99), (-100, 0), (-500, 0)],
+    [
+        ("start", 0),
+        (0, 0),
+        (1, 1),
+        (9, 9),
+        (10, 10),
+        (55, 55),
+        (99, 99),
+        (-1, 99),
+        (-100, 0),
+        (-500, 0),
+    ],
 )
 def test_reading_begins_exactly_at_the_offset_asked_for(start: Start, first: int) -> None:
     world = World(create_topics=False)
@@ -250,9 +266,8 @@ def test_a_batch_with_holes_keeps_its_offsets() -> None:
     world = World(create_topics=False)
     (partition,) = world.cluster.create("a")
     data = encode_batch([b"%d" % i for i in range(10)], timestamps_ms=7)
-    thinned = filter_batch(data, bytes(i % 3 == 0 for i in range(10)))
-    assert thinned is not None
-    partition.store(bytes(thinned), read_header(bytes(thinned)))
+    thinned = filter_batch(data, {1, 2, 4, 5, 7, 8}, 7)
+    partition.store(thinned, read_header(thinned))
     for start, expected in [(0, [0, 3, 6, 9]), (4, [6, 9]), (6, [6, 9])]:
         reader = Reader(World(create_topics=False), stop_at_end=True)
         reader.world.cluster.topics["a"] = [partition]
@@ -283,7 +298,8 @@ def test_seeking_drops_what_was_prefetched() -> None:
     reader.read(10)
     assert reader.fetching.ready
     reader.fetching.seek(tp, 95)
-    assert not reader.fetching.ready and reader.fetching.buffered_bytes == 0
+    assert not reader.fetching.ready
+    assert reader.fetching.buffered_bytes == 0
     assert offsets(reader.read(5)) == [95, 96, 97, 98, 99]
     reader.fetching.seek(tp, 3)
     assert offsets(reader.read(1))[0] == 3
@@ -296,8 +312,8 @@ def test_a_paused_partition_keeps_what_was_prefetched() -> None:
     reader.fetching.subscribe(["a"], "start")
     reader.read(10)
     reader.fetching.pause([TopicPartition("a", 0)])
-    others = reader.read(100)
-    assert {record.partition for record in others[10:]} == {1}
+    others = reader.read(90)
+    assert {record.partition for record in others} == {1}
     reader.fetching.resume([TopicPartition("a", 0)])
     assert len(reader.read_all()) > 0
 
