@@ -27,6 +27,7 @@ from segbroker.protocol.messages_core import (
     ProduceResponseTopic,
 )
 from segbroker.protocol.record_batch import InvalidBatch, check_batch
+from segbroker.segments.topic_config import TimestampType
 
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
@@ -40,6 +41,8 @@ log = structlog.get_logger()
 _ACKS = (0, 1, -1)
 # zstd came with this version; older clients could not read what they are asked to store.
 _ZSTD_SINCE = 7
+# Earlier versions are served to be refused by name (librdkafka wants them advertised).
+_RECORD_BATCHES_SINCE = 3
 
 
 class AcksZeroRefused(Exception):
@@ -228,6 +231,11 @@ def _append(
     """Append one batch and fill its row: (partition, last offset, size)."""
     if request.acks not in _ACKS:
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
+    if header.api_version < _RECORD_BATCHES_SINCE:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"Produce {header.api_version} carries message sets; {_RECORD_BATCHES_SINCE} is needed",
+        )
     partition = core.topics.served_partition(name, index)
     if partition is None:
         if core.topics.exists(name, index):
@@ -242,6 +250,11 @@ def _append(
         raise Refused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce {_ZSTD_SINCE}, this is {header.api_version}",
+        )
+    create_time = partition.handler.config.timestamp_type is TimestampType.CREATE_TIME
+    if batch.is_log_append_time and create_time:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP, "log append time in a batch for a topic of create time"
         )
     result = partition.append(records, batch, now)
     row.base_offset = result.base_offset
