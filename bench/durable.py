@@ -137,7 +137,10 @@ def rows(quick: bool = False) -> list[Row]:
             )
         after = fdatasync_rate(Path(folder))
         found.append(
-            Row("raw: write 200 B + fdatasync, one after the other", "–", f"{raw:,.0f}/s before, "
-                f"{after:,.0f}/s after")
+            Row(
+                "raw: write 200 B + fdatasync, one after the other",
+                "–",
+                f"{raw:,.0f}/s before, {after:,.0f}/s after",
+            )
         )
     return found

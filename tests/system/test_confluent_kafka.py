@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
@@ -14,15 +15,18 @@ from segbroker.client import Producer as OurProducer
 
 from ..support.daemon import Daemon, start
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 TIMEOUT_S = 30
 
+Setting = str | int | float | bool
 
-def settings(daemon: Daemon, **more: object) -> dict[str, object]:
+
+def settings(daemon: Daemon, **more: Setting) -> dict[str, Setting]:
     return {"bootstrap.servers": daemon.address, **more}
 
 
-def produce(daemon: Daemon, topic: str, values: list[bytes], **more: object) -> list[Message]:
+def produce(daemon: Daemon, topic: str, values: list[bytes], **more: Setting) -> list[Message]:
     """Every record delivered, or the test fails; the delivery reports in order of arrival."""
     reports: list[Message] = []
 
@@ -55,9 +59,13 @@ def consume(daemon: Daemon, topic: str, count: int, partitions: int = 1) -> list
     return seen
 
 
-def create(daemon: Daemon, topic: str, partitions: int = 1, **config: str) -> None:
+def create(
+    daemon: Daemon, topic: str, partitions: int = 1, config: dict[str, str] | None = None
+) -> None:
     admin = AdminClient(settings(daemon))
-    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(TIMEOUT_S)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})])[topic].result(
+        TIMEOUT_S
+    )
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -78,7 +86,7 @@ def test_records_come_back_as_sent_with_every_codec(
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_our_client_reads_what_librdkafka_wrote(
-    daemon: Daemon, topic: Callable[[], str], codec: str
+    daemon: Daemon, topic: Callable[[], str], codec: Codec
 ) -> None:
     name = topic()
     create(daemon, name)
@@ -93,7 +101,7 @@ def test_our_client_reads_what_librdkafka_wrote(
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_librdkafka_reads_what_our_client_wrote(
-    daemon: Daemon, topic: Callable[[], str], codec: str
+    daemon: Daemon, topic: Callable[[], str], codec: Codec
 ) -> None:
     name = topic()
     create(daemon, name)
@@ -142,7 +150,9 @@ def test_a_consumer_that_waits_at_the_end_is_woken_by_the_append(
     consumer.assign([TopicPartition(name, 0, 0)])
     end = consumer.poll(TIMEOUT_S)
     assert end is not None
-    assert end.error().code() == KafkaError._PARTITION_EOF
+    error = end.error()
+    assert error is not None
+    assert error.code() == KafkaError._PARTITION_EOF
     produce(daemon, name, [b"now"])
     message = consumer.poll(TIMEOUT_S)
     assert message is not None
@@ -174,7 +184,7 @@ def test_topics_are_created_described_altered_grown_and_deleted(
 ) -> None:
     name = topic()
     admin = AdminClient(settings(daemon))
-    create(daemon, name, 2, **{"segment.bytes": "65536"})
+    create(daemon, name, 2, {"segment.bytes": "65536"})
     assert len(admin.list_topics(name).topics[name].partitions) == 2
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
     described = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
@@ -200,7 +210,7 @@ def test_a_topic_that_cannot_be_is_refused_with_the_reason(
     daemon: Daemon, name: str, config: dict[str, str], code: int
 ) -> None:
     with pytest.raises(KafkaException) as caught:
-        create(daemon, name, **config)
+        create(daemon, name, 1, config)
     assert caught.value.args[0].code() == code
     assert caught.value.args[0].str()
 
@@ -209,7 +219,7 @@ def test_a_batch_that_cannot_fit_a_segment_is_refused_and_the_rest_is_served(
     daemon: Daemon, topic: Callable[[], str]
 ) -> None:
     name = topic()
-    create(daemon, name, **{"segment.bytes": "16384"})
+    create(daemon, name, 1, {"segment.bytes": "16384"})
     errors: list[KafkaError | None] = []
     producer = Producer(settings(daemon))
     for size in (100, 20_000, 100):
