@@ -251,7 +251,7 @@ def _append(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce {_ZSTD_SINCE}, this is {header.api_version}",
         )
-    create_time = partition.handler.config.timestamp_type is TimestampType.CREATE_TIME
+    create_time = partition.handler.config.message_timestamp_type is TimestampType.CREATE_TIME
     if batch.is_log_append_time and create_time:
         raise Refused(
             ErrorCode.INVALID_TIMESTAMP, "log append time in a batch for a topic of create time"

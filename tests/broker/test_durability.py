@@ -224,7 +224,7 @@ async def test_wrong_bytes_are_reported_and_never_sent(events: Events) -> None:
         folder = "/data/topics/t/partition_0"
         (name,) = [one for one in disk.listdir(folder) if one.endswith("_segment_0.log")]
         file = disk.open(f"{folder}/{name}")
-        file.pwrite([b"X"], 200)
+        file.pwrite(b"X", 200)
         file.close()
         row = await client.fetch("t", 0)
         assert (row.error_code, values(row)) == (ErrorCode.CORRUPT_MESSAGE, [])
