@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Totals = tuple[int, int, int, int, int]
 
 # Enough for several micro-batches of the 336,776 flights.
-OFFSETS_PER_BATCH = 100_000
+OFFSETS_PER_BATCH = 150_000
 FIELDS = "carrier STRING, dep_delay INT, arr_delay INT"
 TOTALS = """
     SELECT flight.carrier AS carrier,
