@@ -6,7 +6,7 @@ STAMP = $(VENV)/.installed
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types check bench soak clean
+.PHONY: help install demo test matrix lint types check bench soak asan clean
 
 help:            ## This list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -29,6 +29,9 @@ demo: install    ## The main job on real input: 336,776 flights in and out again
 test: install    ## The tests
 	$(BIN)/python -m pytest -q
 
+matrix: install  ## Old releases of foreign clients; installs them on first use
+	$(BIN)/python -m pytest -q -m matrix
+
 lint: install    ## Format and lint
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 
@@ -36,6 +39,20 @@ types: install   ## mypy --strict, the rooms, the tests, the tools
 	$(BIN)/mypy && $(BIN)/mypy tests bench demo
 
 check: lint types test  ## What CI runs
+
+SECONDS ?= 120
+SEED ?= 1
+soak: install    ## Fuzz for SECONDS, beginning with SEED
+	-$(BIN)/python -m pip install -q --disable-pip-version-check atheris
+	$(BIN)/python -m tests.fuzz.soak --seconds $(SECONDS) --seed $(SEED)
+
+ASAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g
+asan: install    ## The kernel's tests under AddressSanitizer and UBSan
+	rm -rf build/asan
+	CFLAGS="$(ASAN)" LDFLAGS="$(ASAN)" $(BIN)/python setup.py -q build --build-lib build/asan --build-temp build/asan/objects
+	PYTHONPATH=build/asan PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	$(BIN)/python -m tests.fuzz.asan
 
 bench: install   ## Ratios against peers in one run; prints a table for docs/benchmarks.md
 	$(BIN)/python -m bench
