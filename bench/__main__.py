@@ -7,7 +7,7 @@ from importlib import import_module
 
 from . import machine, report
 
-SCENARIOS = ("librdkafka", "own_client", "durable", "latency", "storage")
+SCENARIOS = ("librdkafka", "own_client", "durable", "latency", "storage", "spark")
 
 
 def main() -> None:

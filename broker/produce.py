@@ -27,6 +27,7 @@ from segbroker.protocol.messages_core import (
     ProduceResponseTopic,
 )
 from segbroker.protocol.record_batch import InvalidBatch, check_batch
+from segbroker.segments.topic_config import TimestampType
 
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
@@ -249,6 +250,11 @@ def _append(
         raise Refused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce {_ZSTD_SINCE}, this is {header.api_version}",
+        )
+    create_time = partition.handler.config.message_timestamp_type is TimestampType.CREATE_TIME
+    if batch.is_log_append_time and create_time:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP, "log append time in a batch for a topic of create time"
         )
     result = partition.append(records, batch, now)
     row.base_offset = result.base_offset

@@ -227,7 +227,7 @@ class Broker:
             core.counters.connections_refused += 1
             log.warning(
                 "connection_refused",
-                peer=f"{address[0]}:{address[1]}",
+                peer=join_address(*address),
                 limit=self.config.connections_max,
             )
             sock.close()

@@ -67,7 +67,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "fetch_buffer_bytes_max": config.fetch_buffer_bytes_max,
         "lanes_busy": core.lanes.busy,
         "counters": asdict(core.counters),
-        "storage": core.topics.manager.statistics(),
+        "storage": asdict(core.topics.manager.statistics()),
     }
 
 

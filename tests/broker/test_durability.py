@@ -177,11 +177,13 @@ async def test_a_cold_read_holds_up_neither_writes_nor_other_readers() -> None:
         await warm.create("u")
         await warm.produce("t", b"cold")
         await warm.produce("u", b"warm")
+        assert values(await warm.fetch("u", 0)) == [b"warm"]  # its file is open from now on
+        before = broker.core.counters.lane_reads
         disk.cached = False
         disk.reads.clear()
         await cold.send(fetch_request("t", 0), 12)
         await cold.send(produce_request("u", batch(b"behind the read")), 9)
-        while not broker.core.counters.lane_reads:
+        while broker.core.counters.lane_reads == before:
             await trio.lowlevel.checkpoint()
         disk.cached = True
         with trio.fail_after(5):
@@ -222,7 +224,7 @@ async def test_wrong_bytes_are_reported_and_never_sent(events: Events) -> None:
         folder = "/data/topics/t/partition_0"
         (name,) = [one for one in disk.listdir(folder) if one.endswith("_segment_0.log")]
         file = disk.open(f"{folder}/{name}")
-        file.pwrite([b"X"], 200)
+        file.pwrite(b"X", 200)
         file.close()
         row = await client.fetch("t", 0)
         assert (row.error_code, values(row)) == (ErrorCode.CORRUPT_MESSAGE, [])

@@ -42,7 +42,7 @@ def test_a_batch_fault_is_told_by_its_fault() -> None:
 
 
 def test_a_failed_disk_is_retryable_for_the_client() -> None:
-    code, _ = wire_error(PartitionReadOnly("t-0", OSError("EIO")))
+    code, _ = wire_error(PartitionReadOnly("t", 0, OSError("EIO")))
     assert code == ErrorCode.KAFKA_STORAGE_ERROR
     assert code.retryable
 

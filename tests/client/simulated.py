@@ -5,11 +5,12 @@
 
 The brokers speak the real wire: what the client's connections put out is parsed from bytes, answers
 go back as bytes.  They keep real batches, patch base offsets, and recognise repeated batches by
-producer id, epoch and sequence (the last five), as Kafka does.  Time jumps to the next moment at which
-the client wants to do something.
+producer id, epoch and sequence (the last five), as Kafka does.  Time jumps to the next moment at
+which the client wants to do something.
 
-Faults are asked for before they happen: `broker.cut_before(n)`, `broker.cut_after(n)` (the nth produce
-is not appended, or appended and not answered), `broker.is_up = False`, `cluster.move(topic, 0, 2)`.
+Faults are asked for before they happen: `broker.cut_before(n)`, `broker.cut_after(n)` (the nth
+produce is not appended, or appended and not answered), `broker.is_up = False`,
+`cluster.move(topic, 0, 2)`.
 """
 
 from collections.abc import Callable
@@ -205,9 +206,9 @@ class Broker:
             names = list(cluster.topics)
         topics = []
         for name in names:
-            if name not in cluster.topics and cluster.auto_create:
-                if request.allow_auto_topic_creation:
-                    cluster.create(name)
+            may_create = cluster.auto_create and request.allow_auto_topic_creation
+            if name not in cluster.topics and may_create:
+                cluster.create(name)
             code = ErrorCode.NONE
             if name not in cluster.topics:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -241,8 +242,12 @@ class Broker:
         for topic in request.topic_data:
             rows = []
             for row in topic.partition_data:
-                code, base = self._produce_one(topic.name, row.index, bytes(records_view(row.records)))
-                rows.append(ProduceResponsePartition(index=row.index, error_code=code, base_offset=base))
+                code, base = self._produce_one(
+                    topic.name, row.index, bytes(records_view(row.records))
+                )
+                rows.append(
+                    ProduceResponsePartition(index=row.index, error_code=code, base_offset=base)
+                )
             responses.append(ProduceResponseTopic(name=topic.name, partition_responses=rows))
         return ProduceResponse(responses=responses)
 

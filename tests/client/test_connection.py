@@ -1,5 +1,7 @@
 """One connection: negotiation, order of replies, deadlines, nonsense from the peer."""
 
+from functools import partial
+
 import pytest
 
 from segbroker.client.connection import SPOKEN, Connection, Reply, State
@@ -52,6 +54,11 @@ def metadata(correlation_id: int) -> bytes:
     return b"".join(encode_response(reply, ApiKey.METADATA, 5, correlation_id))
 
 
+def keep(got: list[str], name: str, reply: Reply, now_ms: int) -> None:
+    assert isinstance(reply, MetadataResponse)
+    got.append(name)
+
+
 def test_the_first_request_asks_for_versions_and_says_who_we_are() -> None:
     data = b"".join(connection().outgoing)
     assert data[4:8] == bytes.fromhex("0012 0003")
@@ -81,7 +88,8 @@ def test_a_broker_that_does_not_know_our_version_is_asked_again_with_0() -> None
     receive(made, versions({18: (0, 2)}, version=0, error=35))
     assert b"".join(made.outgoing)[4:8] == bytes.fromhex("0012 0000")
     receive(made, versions({3: (0, 5)}, version=0, correlation_id=2))
-    assert made.is_ready and made.version_for(ApiKey.METADATA) == 5
+    assert made.is_ready
+    assert made.version_for(ApiKey.METADATA) == 5
 
 
 def test_a_broker_that_hangs_up_on_version_3_is_asked_with_0_the_next_time() -> None:
@@ -100,11 +108,7 @@ def test_replies_are_matched_in_order_however_the_network_cuts_them() -> None:
         made = ready({ApiKey.METADATA: (0, 5)})
         got: list[str] = []
         for name in ("first", "second"):
-
-            def on_reply(reply: Reply, now_ms: int, name: str = name) -> None:
-                assert isinstance(reply, MetadataResponse)
-                got.append(name)
-
+            on_reply = partial(keep, got, name)
             made.request(MetadataRequest(topics=[]), on_reply, now_ms=0, deadline_ms=9)
         if cut:
             receive(made, stream[:cut])
@@ -150,14 +154,16 @@ def test_the_end_of_the_stream_fails_what_is_in_flight() -> None:
     )
     made.received(0, 0)
     (error,) = replies
-    assert isinstance(error, ConnectionLost) and error.retryable
+    assert isinstance(error, ConnectionLost)
+    assert error.retryable
 
 
 def test_a_reply_that_is_late_ends_the_connection() -> None:
     made = ready({ApiKey.METADATA: (0, 5)})
     made.request(MetadataRequest(topics=[]), lambda r, t: None, now_ms=0, deadline_ms=100)
     made.expire(99)
-    assert made.is_ready and made.next_deadline_ms() == 100
+    assert made.is_ready
+    assert made.next_deadline_ms() == 100
     made.expire(100)
     assert isinstance(made.error, TimedOut)
 
@@ -177,7 +183,8 @@ def test_a_request_that_the_broker_does_not_know_is_refused_before_it_is_sent() 
     made = ready({ApiKey.PRODUCE: (3, 8)})
     with pytest.raises(UnsupportedByBroker, match="METADATA"):
         made.request(MetadataRequest(topics=[]), lambda r, t: None, now_ms=0, deadline_ms=9)
-    assert not made.outgoing and not made.in_flight
+    assert not made.outgoing
+    assert not made.in_flight
 
 
 def test_what_was_sent_in_part_goes_on_where_it_stopped() -> None:
@@ -187,4 +194,5 @@ def test_what_was_sent_in_part_goes_on_where_it_stopped() -> None:
     for size in (1, 3, 4, 1):
         taken += b"".join(made.outgoing)[:size]
         made.sent(size)
-    assert taken == b"abcdefghi" and not made.outgoing
+    assert taken == b"abcdefghi"
+    assert not made.outgoing

@@ -103,7 +103,18 @@ def test_what_was_stored_is_read_in_order(codec: Codec) -> None:
 
 @pytest.mark.parametrize(
     ("start", "first"),
-    [("start", 0), (0, 0), (1, 1), (9, 9), (10, 10), (55, 55), (99, 99), (-1, 99), (-100, 0), (-500, 0)],
+    [
+        ("start", 0),
+        (0, 0),
+        (1, 1),
+        (9, 9),
+        (10, 10),
+        (55, 55),
+        (99, 99),
+        (-1, 99),
+        (-100, 0),
+        (-500, 0),
+    ],
 )
 def test_reading_begins_exactly_at_the_offset_asked_for(start: Start, first: int) -> None:
     world = World(create_topics=False)
@@ -287,7 +298,8 @@ def test_seeking_drops_what_was_prefetched() -> None:
     reader.read(10)
     assert reader.fetching.ready
     reader.fetching.seek(tp, 95)
-    assert not reader.fetching.ready and reader.fetching.buffered_bytes == 0
+    assert not reader.fetching.ready
+    assert reader.fetching.buffered_bytes == 0
     assert offsets(reader.read(5)) == [95, 96, 97, 98, 99]
     reader.fetching.seek(tp, 3)
     assert offsets(reader.read(1))[0] == 3

@@ -138,14 +138,13 @@ def test_a_code_without_a_class_is_still_an_error_with_its_number() -> None:
 
 def test_every_class_of_the_table_is_a_broker_error_with_its_code() -> None:
     for code, cls in BY_CODE.items():
-        assert issubclass(cls, BrokerError) and cls.code == code
+        assert issubclass(cls, BrokerError)
+        assert cls.code == code
         assert cls.retryable is ErrorCode.of(code).retryable
 
 
 def test_a_failed_delivery_names_some_and_holds_all() -> None:
-    undelivered = [
-        Undelivered("a", 0, None, b"%d" % i, (), 0, TimedOut("late")) for i in range(10)
-    ]
+    undelivered = [Undelivered("a", 0, None, b"%d" % i, (), 0, TimedOut("late")) for i in range(10)]
     error = DeliveryFailed(undelivered)
     assert error.undelivered == undelivered
     assert str(error).startswith("10 records were not delivered: a-0 value of 1 bytes: late;")

@@ -1,7 +1,6 @@
 """A disk in memory whose syncs and reads can be held up, or fail, at the test's word."""
 
 import threading
-from collections.abc import Sequence
 
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import Buffer, StorageFile
@@ -36,8 +35,8 @@ class _GatedFile:
     def path(self) -> str:
         return self._file.path
 
-    def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
-        return self._file.pwrite(buffers, position)
+    def pwrite(self, data: Buffer, position: int) -> int:
+        return self._file.pwrite(data, position)
 
     def pread(self, buffer: memoryview, position: int) -> int:
         assert self._disk.reads.wait(10), "the test never opened the gate"
