@@ -70,7 +70,9 @@ def supervise(seconds: int, seed: int, wanted: list[str] | None) -> int:
         took_s = time.monotonic() - begun_s
         executed = re.findall(r"number_of_executed_units: (\d+)", run.stderr)
         verdict = "ok" if run.returncode == 0 else f"FOUND SOMETHING (exit {run.returncode})"
-        print(f"{name:<10} {executed[-1] if executed else '?':>9} inputs {took_s:6.1f} s  {verdict}")
+        print(
+            f"{name:<10} {executed[-1] if executed else '?':>9} inputs {took_s:6.1f} s  {verdict}"
+        )
         if run.returncode != 0:
             failed += 1
             # libFuzzer's lines about its progress begin with #.

@@ -24,7 +24,7 @@ from typing import Final
 from segbroker.cli.index_dump import dump_index
 from segbroker.cli.log_dump import dump_log
 from segbroker.cli.manifest_dump import dump_manifest
-from segbroker.cli.state_dump import dump_state
+from segbroker.cli.state_dump import dump_metadata, dump_producers
 from segbroker.protocol import batch_pure, kernel
 from segbroker.protocol.batch_pure import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE
 from segbroker.protocol.checksums import crc32c
@@ -191,11 +191,11 @@ def manifest(data: bytes) -> None:
 
 
 def producers(data: bytes) -> None:
-    dump_state(data, ".producers")
+    dump_producers(data)
 
 
 def snapshot(data: bytes) -> None:
-    dump_state(data, ".msgpack")
+    dump_metadata(data, "snapshot-1.msgpack")
 
 
 def damaged_directory(data: bytes) -> None:
