@@ -4,11 +4,11 @@
 |---|---|---|
 | frames | FrameReader | the frames that the definition gives, however the bytes are cut |
 | request | requests with their headers | an answer or ProtocolError |
-| message | decoders of requests and responses | the same; what decodes, encodes to a fixed point |
+| message | message decoders | the same; what decodes, encodes to a fixed point |
 | vendor | msgpack bodies | an answer or RemoteProtocolError; what decodes comes back |
 | batch | record batch, both twins | the same verdict and the same records from C and Python |
 | codec | decompression | at most the allowed size, or DecompressionError |
-| log, index, manifest, producers, snapshot | files of a data directory | a report, never an exception |
+| log, index, manifest, producers, snapshot | their dump | a report, never an exception |
 | directory | the storage engine | an error that it may raise; never a wrong record |
 
 An input begins with the few bytes that choose among a target's cases; the rest is the data.  What
