@@ -8,7 +8,7 @@ ROOMS = protocol segments broker client cli testing spark pyspark_segbroker
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help install spark demo test lint types check bench soak clean
+.PHONY: help install spark demo test matrix lint types check bench soak asan clean
 
 help:            ## This list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -39,6 +39,9 @@ demo: install spark  ## The main job on real input: 336,776 flights in and out a
 test: install spark  ## The tests
 	$(BIN)/python -m pytest -q
 
+matrix: install  ## Old releases of foreign clients; installs them on first use
+	$(BIN)/python -m pytest -q -m matrix
+
 lint: install    ## Format and lint
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 
@@ -46,6 +49,20 @@ types: install spark  ## mypy --strict, the rooms, the tests, the tools
 	$(BIN)/mypy && $(BIN)/mypy tests bench demo
 
 check: lint types test  ## What CI runs
+
+SECONDS ?= 120
+SEED ?= 1
+soak: install    ## Fuzz for SECONDS, beginning with SEED
+	-$(BIN)/python -m pip install -q --disable-pip-version-check atheris
+	$(BIN)/python -m tests.fuzz.soak --seconds $(SECONDS) --seed $(SEED)
+
+ASAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g
+asan: install    ## The kernel's tests under AddressSanitizer and UBSan
+	rm -rf build/asan
+	CFLAGS="$(ASAN)" LDFLAGS="$(ASAN)" $(BIN)/python setup.py -q build --build-lib build/asan --build-temp build/asan/objects
+	PYTHONPATH=build/asan PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	$(BIN)/python -m tests.fuzz.asan
 
 bench: install spark  ## Ratios against peers in one run; prints a table for docs/benchmarks.md
 	$(BIN)/python -m bench

@@ -60,7 +60,7 @@ def files() -> dict[str, bytes]:
 
 
 def manager_of(storage: MemoryStorage) -> DiskManager:
-    return DiskManager(ROOT, storage=storage, now_ms=NOW_MS)
+    return DiskManager(ROOT, storage=storage, flushers=0, now_ms=NOW_MS)
 
 
 def walk(storage: MemoryStorage, folder: str) -> list[tuple[str, bytes]]:
@@ -103,11 +103,19 @@ def damage(edits: bytes) -> MemoryStorage:
                 contents[path], contents[other] = contents[other], contents[path]
     storage = MemoryStorage()
     for path, content in contents.items():
-        storage.makedirs(path.rpartition("/")[0])
+        make_folders(storage, path)
         file = storage.open(path, create=True)
-        file.pwrite([content], 0)
+        file.pwrite(content, 0)
         file.close()
     return storage
+
+
+def make_folders(storage: MemoryStorage, path: str) -> None:
+    parts = path.split("/")[:-1]
+    for depth in range(1, len(parts) + 1):
+        folder = "/".join(parts[:depth])
+        if not storage.exists(folder):
+            storage.mkdir(folder)
 
 
 def check(storage: MemoryStorage) -> None:

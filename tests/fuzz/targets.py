@@ -4,11 +4,11 @@
 |---|---|---|
 | frames | FrameReader | the frames that the definition gives, however the bytes are cut |
 | request | requests with their headers | an answer or ProtocolError |
-| message | decoders of requests and responses | the same; what decodes, encodes to a fixed point |
+| message | message decoders | the same; what decodes, encodes to a fixed point |
 | vendor | msgpack bodies | an answer or RemoteProtocolError; what decodes comes back |
 | batch | record batch, both twins | the same verdict and the same records from C and Python |
 | codec | decompression | at most the allowed size, or DecompressionError |
-| log, index, manifest, producers, snapshot | files of a data directory | a report, never an exception |
+| log, index, manifest, producers, snapshot | their dump | a report, never an exception |
 | directory | the storage engine | an error that it may raise; never a wrong record |
 
 An input begins with the few bytes that choose among a target's cases; the rest is the data.  What
@@ -24,7 +24,7 @@ from typing import Final
 from segbroker.cli.index_dump import dump_index
 from segbroker.cli.log_dump import dump_log
 from segbroker.cli.manifest_dump import dump_manifest
-from segbroker.cli.state_dump import dump_state
+from segbroker.cli.state_dump import dump_metadata, dump_producers
 from segbroker.protocol import batch_pure, kernel
 from segbroker.protocol.batch_pure import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE
 from segbroker.protocol.checksums import crc32c
@@ -191,11 +191,11 @@ def manifest(data: bytes) -> None:
 
 
 def producers(data: bytes) -> None:
-    dump_state(data, ".producers")
+    dump_producers(data)
 
 
 def snapshot(data: bytes) -> None:
-    dump_state(data, ".msgpack")
+    dump_metadata(data, "snapshot-1.msgpack")
 
 
 def damaged_directory(data: bytes) -> None:

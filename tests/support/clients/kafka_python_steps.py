@@ -316,18 +316,18 @@ def config_of(admin: Any, topic: str, name: str) -> str:
 @STEPS.step()
 def configs_are_described_and_altered(scene: Scene) -> None:
     topic = scene.topic("configs")
-    create(scene, topic, retention_ms="3600000")
+    create(scene, topic, segment_ms="3600000")
     admin = admin_of(scene)
-    retention = partial(config_of, admin, topic, "retention.ms")
-    check_becomes("as created", retention, "3600000")
+    period = partial(config_of, admin, topic, "segment.ms")
+    check_becomes("as created", period, "3600000")
     check_equal("default", config_of(admin, topic, "cleanup.policy"), "delete")
-    admin.alter_configs([ConfigResource("topic", topic, {"retention.ms": "7200000"})])
-    check_becomes("altered", retention, "7200000")
+    admin.alter_configs([ConfigResource("topic", topic, {"segment.ms": "7200000"})])
+    check_becomes("altered", period, "7200000")
     if RELEASE >= (3, 0):
         plain = scene.topic("plain")
         create(scene, plain)
-        admin.reset_configs([ConfigResource("topic", topic, ["retention.ms"])])
-        check_becomes("reset", retention, config_of(admin, plain, "retention.ms"))
+        admin.reset_configs([ConfigResource("topic", topic, ["segment.ms"])])
+        check_becomes("reset", period, config_of(admin, plain, "segment.ms"))
     admin.close()
 
 
