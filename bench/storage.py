@@ -1,4 +1,4 @@
-"""The storage engine alone: verified reads of sealed segments, starts with many segments, memory."""
+"""The storage engine alone: verified reads of sealed segments, long starts, idle memory."""
 
 import statistics
 import subprocess
