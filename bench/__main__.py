@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import time
 import traceback
@@ -30,6 +31,9 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.scenarios) - set(SCENARIOS):
         parser.error(f"no scenario {', '.join(sorted(unknown))}; there are {names}")
+    # A kill ends the servers too: their blocks are left as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     where = machine.describe()
     spin_before = machine.spin_rate()
     tables, failed = [], []
@@ -47,13 +51,12 @@ def main() -> None:
             f"### {SCENARIOS[name]}\n\n`{name}`, {took:.0f} s; load average before it {load:.1f}."
         )
         tables.append(f"{heading}\n\n{report.table(entries)}")
-        print(tables[-1], "\n", file=sys.stderr, flush=True)
+        print(f"{name} took {took:.0f} s", file=sys.stderr, flush=True)
     spin = (spin_before, machine.spin_rate())
     text = report.section(where, os.getloadavg()[0], spin, "\n\n".join(tables))
     if options.write:
         report.write(machine.ROOT / "docs" / "benchmarks.md", text)
-    else:
-        print(text)
+    print(text)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

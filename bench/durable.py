@@ -14,7 +14,7 @@ from collections import deque
 from pathlib import Path
 
 from . import peers
-from .peers.base import RECEIVE_SIZE, Writer
+from .peers.sockets import RECEIVE_SIZE, Writer
 from .report import Entry, Note, Row, latency
 from .throughput import described
 

@@ -7,7 +7,8 @@ import time
 
 from . import peers
 from .machine import cpu_seconds
-from .pump import ReadingChild, write
+from .peers.sockets import write
+from .pump import ReadingChild
 from .report import Entry, Note, Row, Runs, rate
 from .throughput import described
 

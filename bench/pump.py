@@ -1,6 +1,6 @@
-"""Raw load: bytes into sockets and counts out of them; `python -m bench.pump` is the reading child.
+"""Readers in a process of their own (`python -m bench.pump`), and records that carry the time.
 
-A reader runs in a process of its own, so that it does not share an interpreter with the writer.
+Readers run in a process of their own, so that they do not share an interpreter with the writer.
 For latencies the writer puts MARK and CLOCK_MONOTONIC (one clock for all processes of a Linux
 machine) into the value, and the reader looks for them in the bytes as they arrive: the same way
 for every protocol, without decoding any.
@@ -8,78 +8,17 @@ for every protocol, without decoding any.
 
 import contextlib
 import json
-import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from struct import Struct
 
-from .peers import BY_NAME
-from .peers.base import RECEIVE_SIZE, Peer, Reader, Writer
+from .peers import BY_NAME, Peer
+from .peers.sockets import RECEIVE_SIZE, Writer, read
 
 MARK = b"\xf5SBMARK\xf5"
 STAMP = Struct(">8sQ")
-QUIET_S = 60.0
-IN_FLIGHT_BYTES = 4 << 20
-
-
-def write(writer: Writer, count: int, size: int) -> None:
-    """Publish `count` records of `size` bytes, many in flight, until all are acknowledged."""
-    per_request = max(1, min(500, (256 << 10) // size))
-    window = max(2 * per_request, min(20_000, IN_FLIGHT_BYTES // size))
-    values = [bytes(size)] * per_request
-    sock = writer.socket
-    sock.setblocking(False)
-    sent = acked = 0
-    pending = memoryview(b"")
-    with selectors.DefaultSelector() as selector:
-        selector.register(sock, selectors.EVENT_READ)
-        while acked < count:
-            if not pending and sent < count and sent - acked + per_request <= window:
-                number = min(per_request, count - sent)
-                pending = memoryview(writer.request(values[:number]))
-                sent += number
-            if pending:
-                try:
-                    pending = pending[sock.send(pending) :]
-                except BlockingIOError:
-                    selector.modify(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
-                    assert selector.select(QUIET_S), f"nothing moved after {acked} of {count}"
-                    selector.modify(sock, selectors.EVENT_READ)
-            waits = sent - acked + per_request > window or sent == count
-            if selector.select(QUIET_S if waits and not pending else 0):
-                data = sock.recv(RECEIVE_SIZE)
-                assert data, f"closed after {acked} of {count}"
-                acked += writer.acked(data)
-            else:
-                assert pending or not waits, f"quiet after {acked} of {count}"
-    sock.close()
-
-
-def read(
-    readers: Sequence[Reader], count: int, heard: Callable[[bytes], object] | None = None
-) -> None:
-    """Until every reader has had `count` records; `heard` gets the bytes as they arrive."""
-    with selectors.DefaultSelector() as selector:
-        left = {}
-        for n, reader in enumerate(readers):
-            selector.register(reader.socket, selectors.EVENT_READ, (n, reader))
-            left[n] = count
-        while left:
-            ready = selector.select(QUIET_S)
-            assert ready, f"readers went quiet, records missing: {left}"
-            for key, _ in ready:
-                n, reader = key.data
-                data = reader.socket.recv(RECEIVE_SIZE)
-                assert data, f"closed with {left[n]} records missing"
-                if heard is not None:
-                    heard(data)
-                left[n] -= reader.received(data)
-                if left[n] <= 0:
-                    selector.unregister(reader.socket)
-                    reader.socket.close()
-                    del left[n]
+RESULT_TIMEOUT_S = 600.0
 
 
 class Stamps:
@@ -111,7 +50,7 @@ class ReadingChild:
 
     def result(self) -> tuple[float, list[float]]:
         """When it was done, in seconds of CLOCK_MONOTONIC, and the latencies in seconds."""
-        out, _ = self._process.communicate(timeout=10 * QUIET_S)
+        out, _ = self._process.communicate(timeout=RESULT_TIMEOUT_S)
         assert self._process.returncode == 0, "the reading child failed"
         ended, ages = json.loads(out)
         return ended / 1e9, [age / 1e9 for age in ages]

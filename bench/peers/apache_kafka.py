@@ -1,10 +1,13 @@
 """Apache Kafka in one process (KRaft: broker and controller), as its defaults are."""
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from . import programs
 from .base import free_port, process
@@ -48,6 +51,22 @@ group.initial.rebalance.delay.ms=0
         command = [java[0], "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", *java[1:], "kafka.Kafka"]
         with process([*command, str(properties)], folder, port) as pid:
             yield cls(f"127.0.0.1:{port}", pid, programs.KAFKA_VERSION)
+
+    def create_topic(self, durable: bool = False, partitions: int = 4) -> str:
+        """Metadata names a leader a moment before the broker acts as one: wait for that too."""
+        topic = super().create_topic(durable, partitions)
+        consumer = Consumer({"bootstrap.servers": self.address, "group.id": "bench"})
+        left = set(range(partitions))
+        while left:
+            partition = min(left)
+            try:
+                consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=1)
+            except KafkaException:
+                time.sleep(0.05)
+            else:
+                left.remove(partition)
+        consumer.close()
+        return topic
 
     def topic_config(self, durable: bool) -> dict[str, str]:
         return {"flush.messages": "1"} if durable else {}

@@ -1,8 +1,7 @@
 """What a broker must offer to be measured: a start, topics, a `Writer` and a `Reader`.
 
-Writers and readers are raw sockets with ready-made requests: they count what comes back and
-decode nothing else.  So the figures of a peer are those of its server and not of a slow client
-library, which is to the peer's advantage.  Where librdkafka can be used it is (kafka_wire.py).
+By default a peer is driven over raw sockets (sockets.py); where librdkafka can be used it is
+(kafka_wire.py).
 """
 
 import os
@@ -14,32 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
+
+from . import sockets
+from .sockets import Reader, Writer
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
-RECEIVE_SIZE = 1 << 20
-
-
-class Writer(Protocol):
-    """One connection that publishes."""
-
-    socket: socket.socket
-
-    def request(self, values: Sequence[bytes]) -> bytes:
-        """The bytes that publish `values`; every record is acknowledged."""
-
-    def acked(self, data: bytes) -> int:
-        """How many more records `data`, just received, acknowledges."""
-
-
-class Reader(Protocol):
-    """One connection that reads a topic from its first record on, and goes on waiting."""
-
-    socket: socket.socket
-
-    def received(self, data: bytes) -> int:
-        """How many more records `data`, just received, brings; asks for the next ones."""
 
 
 class Peer(ABC):
@@ -74,17 +54,18 @@ class Peer(ABC):
     def reader(self, topic: str, size: int) -> Reader:
         """Reads records of `size` bytes from the start of the topic."""
 
-    def produce(self, topic: str, count: int, size: int) -> None:
-        """Publish `count` records and wait for every acknowledgement."""
-        from ..pump import write
+    def produce(self, topic: str, count: int, size: int) -> float:
+        """Publish `count` records and wait for every acknowledgement; records per second."""
+        writer = self.writer(topic)
+        began = time.perf_counter()
+        sockets.write(writer, count, size)
+        return count / (time.perf_counter() - began)
 
-        write(self.writer(topic), count, size)
-
-    def consume(self, topic: str, count: int, size: int) -> None:
-        """Read `count` records from the start."""
-        from ..pump import read
-
-        read([self.reader(topic, size)], count)
+    def consume(self, topic: str, count: int, size: int) -> float:
+        """Read `count` records from the start; records per second."""
+        began = time.perf_counter()
+        sockets.read([self.reader(topic, size)], count)
+        return count / (time.perf_counter() - began)
 
     @property
     def host_and_port(self) -> tuple[str, int]:
@@ -95,20 +76,6 @@ class Peer(ABC):
         sock = socket.create_connection(self.host_and_port)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
-
-
-class Marker:
-    """Counts occurrences of some bytes in a stream, however it is cut."""
-
-    def __init__(self, marker: bytes) -> None:
-        self._marker = marker
-        self._rest = b""
-
-    def count(self, data: bytes) -> int:
-        data = self._rest + data
-        keep = len(self._marker) - 1
-        self._rest = data[-keep:] if keep else b""
-        return data.count(self._marker)
 
 
 def free_port() -> int:

@@ -121,8 +121,8 @@ class KafkaPeer(Peer):
     def reader(self, topic: str, size: int) -> KafkaReader:
         return KafkaReader(self, topic)
 
-    def produce(self, topic: str, count: int, size: int) -> None:
-        librdkafka.produce(self.address, topic, count, size)
+    def produce(self, topic: str, count: int, size: int) -> float:
+        return librdkafka.produce(self.address, topic, count, size)
 
-    def consume(self, topic: str, count: int, size: int) -> None:
-        librdkafka.consume(self.address, topic, count)
+    def consume(self, topic: str, count: int, size: int) -> float:
+        return librdkafka.consume(self.address, topic, count)

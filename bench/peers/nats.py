@@ -11,7 +11,8 @@ from typing import Self
 from uuid import uuid4
 
 from . import programs
-from .base import RECEIVE_SIZE, Marker, Peer, free_port, process
+from .base import Peer, free_port, process
+from .sockets import RECEIVE_SIZE, Marker
 
 _PULL = 2_000  # messages asked for at once
 

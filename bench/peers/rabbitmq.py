@@ -18,7 +18,8 @@ from typing import Self
 from uuid import uuid4
 
 from . import programs
-from .base import RECEIVE_SIZE, Peer, free_port, process
+from .base import Peer, free_port, process
+from .sockets import RECEIVE_SIZE
 
 _DECLARE_PUBLISHER, _PUBLISH, _CONFIRM, _SUBSCRIBE, _DELIVER, _CREDIT = 1, 2, 3, 7, 8, 9
 _CREATE, _PEER_PROPERTIES, _SASL_HANDSHAKE, _SASL_AUTHENTICATE, _TUNE, _OPEN = (
@@ -139,6 +140,18 @@ class RabbitReader(_Connection):
         return records
 
 
+def _machine_of(group: int) -> int:
+    """The Erlang machine among the processes of the start script's group."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue  # it has just ended
+        if "(beam.smp)" in text and int(text.rpartition(")")[2].split()[2]) == group:
+            return int(stat.parent.name)
+    return group
+
+
 class RabbitMQ(Peer):
     name = "RabbitMQ streams"
     stored = "written by the leader, never synced before the confirm"
@@ -172,8 +185,8 @@ class RabbitMQ(Peer):
             "RABBITMQ_PID_FILE": str(folder / "pid"),
         }
         try:
-            with process([program], folder, port, environment) as pid:
-                yield cls(f"127.0.0.1:{port}", pid, found[0] if found else "")
+            with process([program], folder, port, environment) as script:
+                yield cls(f"127.0.0.1:{port}", _machine_of(script), found[0] if found else "")
         finally:  # Erlang's port mapper, started by the node on a port of its own, outlives it
             quiet = {**os.environ, "ERL_EPMD_PORT": str(epmd)}
             subprocess.run(["epmd", "-kill"], env=quiet, capture_output=True)
