@@ -20,11 +20,10 @@ from segbroker.protocol.messages_transactions import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from segbroker.segments.errors import StorageError
 
 from .call import Call
 from .core import Core
-from .error_map import wire_error
+from .error_map import STORAGE_FAILURES, wire_error
 from .metadata import CLUSTER_OPERATIONS, NOT_ASKED
 
 _GROUP = 0
@@ -82,6 +81,6 @@ async def init_producer_id(core: Core, call: Call[InitProducerIdRequest]) -> Ini
         )
     try:
         producer_id = await core.producer_ids.take()
-    except StorageError as exc:
+    except STORAGE_FAILURES as exc:
         return InitProducerIdResponse(error_code=wire_error(exc)[0], producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -32,7 +32,7 @@ _PORT_MAX: Final = 65_535
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
-class InvalidConfig(ValueError):  # noqa: N818 - says what is wrong
+class InvalidConfig(ValueError):
     """A key that does not exist, or a value that its key does not allow; the message names both."""
 
 

@@ -32,13 +32,12 @@ from segbroker.protocol.messages_admin import (
     IncrementalAlterConfigsResponse,
     IncrementalAlterConfigsResponseResource,
 )
-from segbroker.segments.errors import StorageError
 from segbroker.segments.topic_config import TopicConfig
 
 from .call import Call
 from .config import join_address, keys
 from .core import Core
-from .error_map import wire_error
+from .error_map import STORAGE_FAILURES, wire_error
 from .peer import Peer
 from .refused import Refused
 
@@ -55,6 +54,7 @@ _BOOLEAN: Final = 1
 _STRING: Final = 2
 _LONG: Final = 5
 _LIST: Final = 7
+_TYPES: Final = {"boolean": _BOOLEAN, "string": _STRING, "int": 3, "long": _LONG, "list": _LIST}
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _LIST_KEYS: Final = frozenset({"cleanup.policy"})
@@ -126,11 +126,10 @@ def _describe(
 
 
 def _topic_rows(config: TopicConfig) -> Iterable[DescribeConfigsResponseConfig]:
-    defaults = {setting.name: setting.value for setting in TopicConfig({}).describe()}
     for setting in config.describe():
         synonyms = [
             DescribeConfigsResponseSynonym(
-                name=setting.name, value=defaults[setting.name], source=_DEFAULT
+                name=setting.name, value=setting.default, source=_DEFAULT
             )
         ]
         if not setting.is_default:
@@ -147,15 +146,9 @@ def _topic_rows(config: TopicConfig) -> Iterable[DescribeConfigsResponseConfig]:
             config_source=_DEFAULT if setting.is_default else _TOPIC_OVERRIDE,
             is_sensitive=False,
             synonyms=synonyms,
-            config_type=_topic_type(setting.name, setting.value),
-            documentation=setting.doc,
+            config_type=_TYPES[setting.kind],
+            documentation=setting.documentation,
         )
-
-
-def _topic_type(name: str, value: str) -> int:
-    if name in _LIST_KEYS:
-        return _LIST
-    return _LONG if value.removeprefix("-").isdigit() else _STRING
 
 
 def _broker_rows(core: Core, peer: Peer) -> Iterable[DescribeConfigsResponseConfig]:
@@ -248,7 +241,7 @@ async def _alter(
         await core.topics.alter(asked.resource_name, change, validate_only=validate_only)
     except Refused as exc:
         return exc.code, exc.message
-    except StorageError as exc:
+    except STORAGE_FAILURES as exc:
         return wire_error(exc)
     return ErrorCode.NONE, None
 
@@ -278,7 +271,7 @@ def _apply(changed: dict[str, str], one: IncrementalAlterConfigsRequestConfig) -
     elif one.config_operation in (_APPEND, _SUBTRACT) and one.value is not None:
         if one.name not in _LIST_KEYS:
             raise Refused(ErrorCode.INVALID_CONFIG, f"{one.name} is not a list")
-        default = {setting.name: setting.value for setting in TopicConfig({}).describe()}
+        default = {setting.name: setting.value for setting in TopicConfig().describe()}
         present = changed.get(one.name, default[one.name]).split(",")
         asked = one.value.split(",")
         kept = [item for item in present if item and item not in asked]

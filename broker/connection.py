@@ -28,6 +28,7 @@ from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
 
+from .config import join_address
 from .core import Core
 from .peer import Peer
 from .produce import AcksZeroRefused
@@ -191,7 +192,7 @@ class Connection:
         """Who the peer is, for a log line."""
         peer = self.peer
         return {
-            "peer": f"{peer.address[0]}:{peer.address[1]}",
+            "peer": join_address(*peer.address),
             "client_id": peer.client_id,
             "software": f"{peer.software_name} {peer.software_version}".strip(),
         }

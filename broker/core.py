@@ -46,6 +46,7 @@ class Core:
     spawn: Callable[[Callable[[], Awaitable[None]]], None]
     bound: tuple[str, int]
     started_ms: int
+    now_ms: Callable[[], int]
     open_connections: Callable[[], int]
     counters: Counters = field(default_factory=Counters)
 
@@ -60,6 +61,6 @@ class Core:
         return host, port
 
 
-def now_ms() -> int:
+def wall_ms() -> int:
     """The wall clock in ms since 1970: timestamps of records, never a deadline."""
     return time.time_ns() // 1_000_000

@@ -2,7 +2,8 @@
 
 Every subclass of StorageError and every BatchFault has a row (a test walks both).  A subclass
 without its own row would take its parent's; StorageError itself is KAFKA_STORAGE_ERROR, the only
-code that makes clients retry without blaming the request.
+code that makes clients retry without blaming the request.  An OSError that storage lets through
+(a full disk while a topic is created) is the same.
 """
 
 from typing import Final
@@ -49,6 +50,10 @@ BATCH_FAULTS: Final[dict[BatchFault, ErrorCode]] = {
 }
 
 
+# What a call into segments/ may raise that is not a bug.
+STORAGE_FAILURES: Final = (storage.StorageError, OSError)
+
+
 def wire_error(error: Exception) -> tuple[ErrorCode, str]:
     """The code and the sentence for a client.
 
@@ -58,6 +63,8 @@ def wire_error(error: Exception) -> tuple[ErrorCode, str]:
     """
     if isinstance(error, InvalidBatch):
         return BATCH_FAULTS[error.fault], str(error)
+    if isinstance(error, OSError):
+        return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
     for cls in type(error).__mro__:
         if (code := STORAGE_ERRORS.get(cls)) is not None:
             return code, str(error)

@@ -32,11 +32,11 @@ from segbroker.protocol.messages_core import (
     FetchResponsePartition,
     FetchResponseTopic,
 )
-from segbroker.segments.errors import OffsetOutOfRange, StorageError
+from segbroker.segments.errors import OffsetOutOfRange
 from segbroker.segments.handler import ReadPlan
 
 from .core import Core
-from .error_map import wire_error
+from .error_map import STORAGE_FAILURES, wire_error
 from .partition import Partition
 from .peer import Peer
 from .pool import Lease
@@ -45,6 +45,8 @@ from .replies import Buffer
 log = structlog.get_logger()
 
 _READ_COMMITTED: Final = 1
+# A batch header: nothing is planned for less, and the first batch comes anyway.
+_READ_LEAST: Final = 64
 
 
 class _Target:
@@ -202,7 +204,7 @@ class FetchSlot:
             plan = target.partition.handler.plan_read(
                 target.asked.fetch_offset, self._partition_bytes_max(target)
             )
-        except StorageError:
+        except STORAGE_FAILURES:
             return None
         if plan is None:
             return 0
@@ -212,10 +214,10 @@ class FetchSlot:
 
     def _bytes_max(self) -> int:
         config = self._core.config
-        return max(1, min(self._request.max_bytes, config.fetch_bytes_max))
+        return max(_READ_LEAST, min(self._request.max_bytes, config.fetch_bytes_max))
 
     def _partition_bytes_max(self, target: _Target) -> int:
-        return max(1, min(target.asked.partition_max_bytes, self._bytes_max()))
+        return max(_READ_LEAST, min(target.asked.partition_max_bytes, self._bytes_max()))
 
     def _finish(self) -> None:
         self.done = True
@@ -286,7 +288,7 @@ class FetchSlot:
             return partition.handler.plan_read(asked.fetch_offset, size)
         except OffsetOutOfRange:
             row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-        except StorageError as exc:
+        except STORAGE_FAILURES as exc:
             self._storage_failed(partition, row, exc)
         return None
 
@@ -295,7 +297,7 @@ class FetchSlot:
         buffer = lease.buffer[read.start : read.stop]
         try:
             count = read.plan.read_nowait(buffer)
-        except StorageError as exc:
+        except STORAGE_FAILURES as exc:
             self._read_failed(read, exc)
             count = 0
         if count is None:
@@ -313,7 +315,7 @@ class FetchSlot:
                 buffer = lease.buffer[read.start : read.stop]
                 try:
                     count = await self._core.lanes.run(read.plan.read, buffer)
-                except StorageError as exc:
+                except STORAGE_FAILURES as exc:
                     self._read_failed(read, exc)
                     count = 0
                 read.row.records = buffer[:count]
@@ -330,13 +332,13 @@ class FetchSlot:
         if not self._abandoned:
             self._peer.outbox.flush()
 
-    def _read_failed(self, read: _Read, exc: StorageError) -> None:
+    def _read_failed(self, read: _Read, exc: Exception) -> None:
         code, _ = wire_error(exc)
         read.row.error_code = code
         log.error("read_failed", partition=read.row.partition_index, error=str(exc))
 
     def _storage_failed(
-        self, partition: Partition, row: FetchResponsePartition, exc: StorageError
+        self, partition: Partition, row: FetchResponsePartition, exc: Exception
     ) -> None:
         row.error_code, _ = wire_error(exc)
         log.error("read_failed", topic=partition.topic, partition=partition.index, error=str(exc))
@@ -387,7 +389,7 @@ async def _open_and_fetch(
     for name, index in closed:
         try:
             await core.topics.open(name, index)
-        except StorageError as exc:
+        except STORAGE_FAILURES as exc:
             failed[name, index], _ = wire_error(exc)
             log.error("partition_not_opened", topic=name, partition=index, error=str(exc))
     _begin(core, peer, header, request, failed)

@@ -22,12 +22,11 @@ from segbroker.protocol.messages_core import (
     MetadataResponseTopic,
 )
 from segbroker.protocol.schema import ZERO_UUID
-from segbroker.segments.errors import StorageError
 from segbroker.segments.manager import TopicMeta
 
 from .call import Call
 from .core import Core
-from .error_map import wire_error
+from .error_map import STORAGE_FAILURES, wire_error
 
 # Bit n stands for ACL operation n. Until there are ACLs everything is allowed.
 # Cluster: create 5, alter 7, describe 8, cluster action 9, describe configs 10, alter configs 11,
@@ -72,7 +71,7 @@ async def _asked(core: Core, asked: MetadataRequestTopic, create: bool) -> Metad
     if meta is None and create and core.config.auto_create_topics:
         try:
             meta = await core.topics.auto_create(asked.name)
-        except StorageError as exc:
+        except STORAGE_FAILURES as exc:
             return _unknown(asked.name, wire_error(exc)[0], asked)
     if meta is None:
         return _unknown(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)

@@ -26,12 +26,11 @@ from segbroker.protocol.messages_core import (
     OffsetForLeaderEpochResponsePartition,
     OffsetForLeaderEpochResponseTopic,
 )
-from segbroker.segments.errors import StorageError
 from segbroker.segments.handler import DiskHandler
 
 from .call import Call
 from .core import Core
-from .error_map import wire_error
+from .error_map import STORAGE_FAILURES, wire_error
 from .fetch import check_epoch
 
 END: Final = -1
@@ -80,7 +79,7 @@ async def _list_one(
                     row.offset, row.timestamp = found
             case _:
                 row.error_code = ErrorCode.INVALID_REQUEST
-    except StorageError as exc:
+    except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)
     return row
 
@@ -118,7 +117,10 @@ async def _epoch_end(
         handler = partition.handler
         row.error_code = check_epoch(asked.current_leader_epoch, handler.leader_epoch)
         if not row.error_code:
-            row.leader_epoch, row.end_offset = handler.end_offset_for_epoch(asked.leader_epoch)
-    except StorageError as exc:
+            row.leader_epoch, row.end_offset = handler.end_offset_for_epoch(asked.leader_epoch) or (
+                -1,
+                -1,
+            )
+    except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)
     return row

@@ -19,8 +19,9 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.record_batch import BatchHeader
 from segbroker.segments.errors import StorageError
-from segbroker.segments.handler import DiskHandler
+from segbroker.segments.handler import AppendResult, DiskHandler
 
 from .error_map import wire_error
 from .ingest import Ingest
@@ -56,7 +57,16 @@ class _Append(NamedTuple):
 class Partition:
     """A topic-partition, as long as the broker serves it."""
 
-    __slots__ = ("_appends", "_ingest", "_turn", "fetches", "handler", "index", "topic")
+    __slots__ = (
+        "_appending",
+        "_appends",
+        "_ingest",
+        "_turn",
+        "fetches",
+        "handler",
+        "index",
+        "topic",
+    )
 
     def __init__(self, handler: DiskHandler, *, ingest: Ingest, turn: Turn) -> None:
         self.handler = handler
@@ -64,6 +74,7 @@ class Partition:
         self.index = handler.partition
         self.fetches: dict[FetchWaiter, None] = {}
         self._appends: deque[_Append] = deque()
+        self._appending = False
         self._ingest = ingest
         self._turn = turn
         handler.on_high_watermark = self._high_watermark_moved
@@ -74,6 +85,18 @@ class Partition:
         """How many appends wait to be durable."""
         return len(self._appends)
 
+    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> AppendResult:
+        """Append one checked batch. Raises StorageError.
+
+        The watermark may move inside this call; the caller looks and calls `advanced`, so that
+        the whole turn's readers are woken once, at its end.
+        """
+        self._appending = True
+        try:
+            return self.handler.append(batch, header, now_ms)
+        finally:
+            self._appending = False
+
     def wait_durable(
         self, last_offset: int, size: int, waiter: AppendWaiter | None, row: int
     ) -> None:
@@ -81,8 +104,10 @@ class Partition:
         self._appends.append(_Append(last_offset, size, waiter, row))
         self._ingest.add(size)
 
-    def touch(self) -> None:
-        """Records became visible in this turn: whoever waits for them is woken at its end."""
+    def advanced(self) -> None:
+        """The watermark moved in this turn: whoever waits for records is woken at its end."""
+        if self._appends:
+            self._settle_durable()
         if self.fetches:
             self._turn.wake(self)
 
@@ -116,20 +141,14 @@ class Partition:
                 append.waiter.settled(append.row, code, message)
 
     def _high_watermark_moved(self, handler: DiskHandler) -> None:
-        # Called by the loop's own callback queue, where an exception would end the whole broker.
-        try:
-            self._settle_durable()
-            self.touch()
-        except Exception:
-            log.exception("watermark_failed", topic=self.topic, partition=self.index)
+        if self._appending:
+            return
+        self.advanced()
         self._turn.end()
 
     def _failed(self, handler: DiskHandler, error: StorageError) -> None:
         log.error("partition_failed", topic=self.topic, partition=self.index, error=str(error))
-        try:
-            self._settle_durable()
-            code, message = wire_error(error)
-            self._fail_appends(code, message)
-        except Exception:
-            log.exception("failing_failed", topic=self.topic, partition=self.index)
-        self._turn.end()
+        self._settle_durable()
+        self._fail_appends(*wire_error(error))
+        if not self._appending:
+            self._turn.end()

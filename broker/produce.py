@@ -27,10 +27,10 @@ from segbroker.protocol.messages_core import (
     ProduceResponseTopic,
 )
 from segbroker.protocol.record_batch import InvalidBatch, check_batch
-from segbroker.segments.errors import StorageError
+from segbroker.segments.topic_config import TimestampType
 
-from .core import Core, now_ms
-from .error_map import wire_error
+from .core import Core
+from .error_map import STORAGE_FAILURES, wire_error
 from .partition import Partition
 from .peer import Peer
 from .refused import Refused
@@ -41,9 +41,11 @@ log = structlog.get_logger()
 _ACKS = (0, 1, -1)
 # zstd came with this version; older clients could not read what they are asked to store.
 _ZSTD_SINCE = 7
+# Earlier versions are served to be refused by name (librdkafka wants them advertised).
+_RECORD_BATCHES_SINCE = 3
 
 
-class AcksZeroRefused(Exception):  # noqa: N818 - says what happened
+class AcksZeroRefused(Exception):
     """A produce without reply failed; closing is the only way to say so."""
 
 
@@ -173,7 +175,7 @@ async def _open_and_append(
     for name, index in closed:
         try:
             await core.topics.open(name, index)
-        except StorageError as exc:
+        except STORAGE_FAILURES as exc:
             # The row is answered below: an unopened partition that exists has a storage error.
             log.error("partition_not_opened", topic=name, partition=index, error=str(exc))
     _append_all(core, peer, header, request)
@@ -185,7 +187,7 @@ def _append_all(core: Core, peer: Peer, header: RequestHeader, request: ProduceR
     slot = ProduceSlot(core, peer, header)
     if request.acks:
         peer.outbox.push(slot)
-    now = now_ms()
+    now = core.now_ms()
     for topic in request.topic_data:
         rows = slot.add_topic(topic.name)
         for asked in topic.partition_data:
@@ -194,13 +196,13 @@ def _append_all(core: Core, peer: Peer, header: RequestHeader, request: ProduceR
                 partition, last_offset, size = _append(
                     core, header, request, topic.name, asked.index, asked.records, row, now
                 )
-            except (InvalidBatch, StorageError) as exc:
+            except (InvalidBatch, *STORAGE_FAILURES) as exc:
                 _refuse(row, *wire_error(exc))
             except Refused as exc:
                 _refuse(row, exc.code, exc.message)
             else:
                 if last_offset < partition.handler.high_watermark:
-                    partition.touch()
+                    partition.advanced()
                 elif request.acks:
                     slot.add_waiting_row(rows, row, partition, last_offset, size)
                     continue
@@ -229,6 +231,11 @@ def _append(
     """Append one batch and fill its row: (partition, last offset, size)."""
     if request.acks not in _ACKS:
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
+    if header.api_version < _RECORD_BATCHES_SINCE:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"Produce {header.api_version} carries message sets; {_RECORD_BATCHES_SINCE} is needed",
+        )
     partition = core.topics.served_partition(name, index)
     if partition is None:
         if core.topics.exists(name, index):
@@ -244,7 +251,12 @@ def _append(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce {_ZSTD_SINCE}, this is {header.api_version}",
         )
-    result = partition.handler.append(records, batch, now)
+    create_time = partition.handler.config.message_timestamp_type is TimestampType.CREATE_TIME
+    if batch.is_log_append_time and create_time:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP, "log append time in a batch for a topic of create time"
+        )
+    result = partition.append(records, batch, now)
     row.base_offset = result.base_offset
     row.log_append_time_ms = result.log_append_time_ms
     row.log_start_offset = result.log_start_offset

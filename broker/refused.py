@@ -3,7 +3,7 @@
 from segbroker.protocol.errors import ErrorCode
 
 
-class Refused(Exception):  # noqa: N818 - says what happened
+class Refused(Exception):
     """Not done; `code` and `message` are for the client."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:

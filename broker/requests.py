@@ -43,7 +43,7 @@ Answer: TypeAlias = Callable[[Core, Call[Any]], Message]
 SlowAnswer: TypeAlias = Callable[[Core, Call[Any]], Awaitable[Message]]
 
 
-class Unserved(Exception):  # noqa: N818 - says what happened
+class Unserved(Exception):
     """The request is none that we serve; the connection is closed."""
 
 

@@ -21,13 +21,13 @@ import structlog
 import trio
 
 from segbroker.protocol.kernel import KERNEL_IS_NATIVE
-from segbroker.segments.errors import StorageError
 from segbroker.segments.manager import DiskManager
 
 from .config import BrokerConfig, join_address
 from .connection import Connection, HalfRequests, Shelf
-from .core import Core, now_ms
+from .core import Core, wall_ms
 from .deadlines import Deadlines
+from .error_map import STORAGE_FAILURES
 from .ingest import Ingest
 from .lanes import Lanes
 from .listener import accept_all, bind
@@ -43,10 +43,22 @@ log = structlog.get_logger()
 class Broker:
     """One broker. `await run()` in a nursery; `address` once it has started; `drain()` to end."""
 
-    def __init__(self, config: BrokerConfig, *, manager: DiskManager | None = None) -> None:
-        """`manager`: one to serve instead of that of `config.data` (tests: in memory); it is
-        opened and closed here."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        manager: DiskManager | None = None,
+        now_ms: Callable[[], int] = wall_ms,
+    ) -> None:
+        """
+        Args:
+            config: the settings.
+            manager: one to serve instead of that of `config.data` (tests: in memory); it is
+                opened and closed here. Its `call_soon` should be that of `call_soon_here`.
+            now_ms: the clock of timestamps and ages; deadlines are on trio's.
+        """
         self.config = config
+        self._now_ms = now_ms
         self._manager = manager
         self._address: tuple[str, int] | None = None
         self._connections: set[Connection] = set()
@@ -101,10 +113,10 @@ class Broker:
         lanes = Lanes(self.config.lanes)
         manager = self._manager or DiskManager(
             self.config.data,
-            call_soon=trio.lowlevel.current_trio_token().run_sync_soon,
+            call_soon=call_soon_here(),
             flushers=self.config.flushers,
             open_files_max=self.config.open_files_max,
-            now_ms=now_ms(),
+            now_ms=self._now_ms(),
         )
         await lanes.run(manager.open)
         try:
@@ -132,7 +144,7 @@ class Broker:
         async with trio.open_nursery() as services:
             self._core = core = Core(
                 config=config,
-                topics=Topics(manager, config, lanes, ingest, turn),
+                topics=Topics(manager, config, lanes, ingest, turn, self._now_ms),
                 producer_ids=ProducerIds(manager, lanes),
                 lanes=lanes,
                 pool=BufferPool(config.fetch_buffer_bytes_max),
@@ -141,7 +153,8 @@ class Broker:
                 deadlines=Deadlines(turn.end),
                 spawn=partial(_spawn, services),
                 bound=listener.getsockname()[:2],
-                started_ms=now_ms(),
+                started_ms=self._now_ms(),
+                now_ms=self._now_ms,
                 open_connections=self._connections.__len__,
             )
             self._address = core.bound
@@ -214,7 +227,7 @@ class Broker:
             core.counters.connections_refused += 1
             log.warning(
                 "connection_refused",
-                peer=f"{address[0]}:{address[1]}",
+                peer=join_address(*address),
                 limit=self.config.connections_max,
             )
             sock.close()
@@ -233,6 +246,22 @@ class Broker:
             log.debug("connection_closed", **connection.name())
 
 
+def call_soon_here() -> Callable[[Callable[[], None]], None]:
+    """A `call_soon` for the DiskManager of this loop.
+
+    What fails in it is logged: an exception in trio's own callback queue would end the process.
+    """
+    run_sync_soon = trio.lowlevel.current_trio_token().run_sync_soon
+
+    def guarded(job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception:
+            log.exception("callback_failed")
+
+    return lambda job: run_sync_soon(guarded, job)
+
+
 def _spawn(nursery: trio.Nursery, task: Callable[[], Awaitable[None]]) -> None:
     nursery.start_soon(_guarded, task)
 
@@ -249,6 +278,6 @@ async def _keep_house(core: Core) -> None:
     while True:
         await trio.sleep(core.config.housekeeping_interval_ms / 1000)
         try:
-            await core.lanes.run(core.topics.manager.housekeeping, now_ms())
-        except StorageError as exc:
+            await core.lanes.run(core.topics.manager.housekeeping, core.now_ms())
+        except STORAGE_FAILURES as exc:
             log.error("housekeeping_failed", error=str(exc))

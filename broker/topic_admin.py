@@ -36,13 +36,12 @@ from segbroker.protocol.messages_admin import (
     DeleteTopicsResponse,
     DeleteTopicsResponseTopic,
 )
-from segbroker.segments.errors import StorageError, TopicExists
 from segbroker.segments.topic_config import TopicConfig
 
 from .call import Call
 from .config_admin import created_configs
 from .core import Core
-from .error_map import wire_error
+from .error_map import STORAGE_FAILURES, wire_error
 from .refused import Refused
 
 _DEFAULT: Final = -1
@@ -65,7 +64,7 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
             await _create(core, asked, row, validate_only=request.validate_only)
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
-        except StorageError as exc:
+        except STORAGE_FAILURES as exc:
             row.error_code, row.error_message = wire_error(exc)
     return CreateTopicsResponse(topics=list(rows.values()))
 
@@ -77,11 +76,9 @@ async def _create(
     *,
     validate_only: bool,
 ) -> None:
-    core.topics.check_name(asked.name)
     partitions = _partitions(core, asked)
+    core.topics.check_new(asked.name, partitions)
     config = _config(core, asked)
-    if core.topics.all.get(asked.name) is not None:
-        raise TopicExists(asked.name)
     if not validate_only:
         meta = await core.topics.create(asked.name, partitions, config)
         row.topic_id = meta.topic_id
@@ -163,7 +160,7 @@ async def _delete_named(core: Core, name: str) -> DeleteTopicsResponseTopic:
         row.topic_id = meta.topic_id
     try:
         await core.topics.delete(name)
-    except StorageError as exc:
+    except STORAGE_FAILURES as exc:
         row.error_code, row.error_message = wire_error(exc)
     return row
 
@@ -183,7 +180,7 @@ async def create_partitions(
             await _grow(core, asked, validate_only=request.validate_only)
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
-        except StorageError as exc:
+        except STORAGE_FAILURES as exc:
             row.error_code, row.error_message = wire_error(exc)
     return CreatePartitionsResponse(results=list(rows.values()))
 
@@ -243,6 +240,6 @@ async def _delete_before(
             row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             return row
         row.low_watermark = await core.lanes.run(handler.delete_records_before, offset)
-    except StorageError as exc:
+    except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)
     return row

@@ -12,7 +12,6 @@ Deleting first ends the service (waiters are answered, the name is closed to ope
 removes: nothing is appended to files that are being unlinked.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
@@ -23,7 +22,6 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.errors import TopicExists, UnknownTopic
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager, TopicMeta
-from segbroker.segments.names import check_topic_name
 from segbroker.segments.topic_config import TopicConfig
 
 from .config import BrokerConfig
@@ -39,13 +37,20 @@ class Topics:
     """The topics of one broker."""
 
     def __init__(
-        self, manager: DiskManager, config: BrokerConfig, lanes: Lanes, ingest: Ingest, turn: Turn
+        self,
+        manager: DiskManager,
+        config: BrokerConfig,
+        lanes: Lanes,
+        ingest: Ingest,
+        turn: Turn,
+        now_ms: Callable[[], int],
     ) -> None:
         self.manager = manager
         self._config = config
         self._lanes = lanes
         self._ingest = ingest
         self._turn = turn
+        self._now_ms = now_ms
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._opening: dict[tuple[str, int], trio.Event] = {}
         self._deleting: set[str] = set()
@@ -170,9 +175,9 @@ class Topics:
             await self._lanes.run(self.manager.alter_topic, name, overrides)
         log.info("topic_altered", topic=name, overrides=overrides)
 
-    def check_name(self, name: str) -> None:
-        """Raises InvalidTopicName for a name that no topic may have."""
-        check_topic_name(name)
+    def check_new(self, name: str, partitions: int) -> None:
+        """Raise what creating would raise: InvalidTopicName, InvalidPartitions, TopicExists."""
+        self.manager.check_new_topic(name, partitions)
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
         """The configuration of a new topic: `overrides` over the broker's own default."""
@@ -182,9 +187,7 @@ class Topics:
         return TopicConfig.parse(merged)
 
     def _create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
-        return self.manager.create_topic(
-            name, partitions, config, now_ms=time.time_ns() // 1_000_000
-        )
+        return self.manager.create_topic(name, partitions, config, now_ms=self._now_ms())
 
     async def _open(self, key: tuple[str, int]) -> Partition:
         done = self._opening[key] = trio.Event()

@@ -18,11 +18,10 @@ from typing import Any, Final, TypeAlias
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.vendor import VendorKey, error_reply, unpack
-from segbroker.segments.errors import StorageError
 
 from .config import join_address
-from .core import Core, now_ms
-from .error_map import wire_error
+from .core import Core
+from .error_map import STORAGE_FAILURES, wire_error
 from .partition import Partition
 from .peer import Peer
 from .refused import Refused
@@ -39,7 +38,7 @@ async def vendor_reply(core: Core, peer: Peer, header: RequestHeader, frame: mem
         reply = await ANSWERS[header.api_key](core, peer, body)
     except Refused as exc:
         reply = error_reply(exc.code, exc.message)
-    except StorageError as exc:
+    except STORAGE_FAILURES as exc:
         reply = error_reply(*wire_error(exc))
     reply["performance"] = {
         "queue_us": 0,
@@ -56,7 +55,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "cluster_id": core.topics.manager.cluster_id,
         "broker_id": config.broker_id,
         "address": join_address(*core.advertised(peer)),
-        "uptime_ms": now_ms() - core.started_ms,
+        "uptime_ms": core.now_ms() - core.started_ms,
         "topics": len(core.topics.all),
         "partitions": sum(meta.partitions for meta in core.topics.all.values()),
         "partitions_open": len(core.topics.served),
@@ -68,6 +67,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "fetch_buffer_bytes_max": config.fetch_buffer_bytes_max,
         "lanes_busy": core.lanes.busy,
         "counters": asdict(core.counters),
+        "storage": asdict(core.topics.manager.statistics()),
     }
 
 
@@ -94,7 +94,7 @@ async def partition_statistics(core: Core, peer: Peer, body: Body) -> Body:
 async def _partition(core: Core, name: str, index: int) -> Body:
     try:
         partition = await core.topics.open(name, index)
-    except StorageError as exc:
+    except STORAGE_FAILURES as exc:
         return {"partition": index, **error_reply(*wire_error(exc))}
     if partition is None:  # deleted meanwhile
         return {"partition": index, **error_reply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}

@@ -23,6 +23,7 @@ from .failures import explain
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # A person waits: long enough for a broker that is just starting.
 CONNECT_TIMEOUT_MS = 3_000
+API_TIMEOUT_MS = 15_000
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 

@@ -21,7 +21,7 @@ import click
 from .exit_codes import ExitCode
 
 
-class Failure(Exception):  # noqa: N818 - an error is inside it
+class Failure(Exception):
     """What the person reads instead of a traceback."""
 
     def __init__(self, message: str, code: ExitCode, hint: str = "") -> None:

@@ -16,7 +16,7 @@ READ_SIZE = 1 << 18
 LINE_SIZE_MAX = FRAME_SIZE_MAX
 
 
-class LineTooLong(ValueError):  # noqa: N818 - reads as what it is
+class LineTooLong(ValueError):
     """A line that no broker would take; the message has its number."""
 
 

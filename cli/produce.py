@@ -16,10 +16,10 @@ import os
 import select
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
@@ -28,12 +28,13 @@ from .escapes import unescape
 from .exit_codes import ExitCode
 from .failures import Failure
 from .line_ranges import LineRanges
-from .lines import read_lines
+from .lines import LineTooLong, read_lines
 from .progress import Update, counter
 from .stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from segbroker.client import Deliveries
+    from segbroker.client.settings import Acks, Compression
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Deliveries that wait for their turn to be looked at: a stuck partition must not hoard the others'.
@@ -231,9 +232,9 @@ def produce(
         StopSignal() as stop,
         Producer(
             bootstrap,
-            acks="all" if acks == "all" else int(acks),
+            acks=cast("Acks", acks if acks == "all" else int(acks)),
             idempotent=acks == "all",
-            compression=codec,
+            compression=cast("Compression", codec),
             linger_ms=linger_ms,
             connect_timeout_ms=CONNECT_TIMEOUT_MS,
             delivery_timeout_ms=round(timeout_s * 1000),
@@ -266,6 +267,17 @@ def read_until(stop: StopSignal, size: int) -> bytes:
     return b"" if stop.received is not None else os.read(STDIN, size)
 
 
+def whole_lines(read: Callable[[int], bytes], settlement: Settlement) -> Iterator[list[bytes]]:
+    """Lines until the end, or until one that is too long for any broker."""
+    count = 0
+    try:
+        for lines in read_lines(read):
+            count += len(lines)
+            yield lines
+    except LineTooLong as exc:
+        settlement.fail(count + 1, 1, exc)
+
+
 def send_lines(
     read: Callable[[int], bytes],
     send: "Callable[..., Deliveries]",
@@ -283,7 +295,7 @@ def send_lines(
     from segbroker.client.errors import SegbrokerError
 
     count = size = 0
-    for lines in read_lines(read):
+    for lines in whole_lines(read, settlement):
         try:
             if split is None:
                 deliveries = send(lines)

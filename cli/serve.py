@@ -104,7 +104,7 @@ def _rank(spec: Field[Any]) -> int:
 @click.option("--show-config", is_flag=True, help="Print every setting with its source, and end.")
 @click.pass_context
 def serve(
-    ctx: click.Context, config: Path | None, show_config: bool, **flags: str | bool | None
+    ctx: click.Context, /, config: Path | None, show_config: bool, **flags: str | bool | None
 ) -> None:
     """Run a broker on a data directory.
 

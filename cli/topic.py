@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from .command import CONNECT_TIMEOUT_MS, Group, bootstrap_option, note
+from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Group, bootstrap_option, note
 from .durability import PROMISES
 from .exit_codes import ExitCode
 from .tables import table_lines
@@ -36,7 +36,7 @@ def topic() -> None:
 def open_admin(bootstrap: str) -> "Admin":
     from segbroker.client import Admin
 
-    return Admin(bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS)
+    return Admin(bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS, api_timeout_ms=API_TIMEOUT_MS)
 
 
 def _settings(

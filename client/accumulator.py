@@ -171,7 +171,8 @@ class ProducerBatch:
 
     def undelivered(self) -> list[Undelivered]:
         """The records of a failed batch whose failure nobody has seen yet."""
-        assert self.error is not None and self.observed is not None
+        assert self.error is not None
+        assert self.observed is not None
         records = []
         for index, value in enumerate(self.values):
             if index in self.observed:
@@ -526,7 +527,7 @@ class Accumulator:
         return state
 
     def _seal_if_full(self, queue: PartitionQueue, more: int) -> bool:
-        """Seal the open batch when `more` bytes would pass batch_bytes; a first record always fits."""
+        """Seal the open batch when `more` bytes do not fit; a first record always does."""
         batch = queue.open
         if batch is None or not batch.values or batch.size + more <= self.settings.batch_bytes:
             return False
@@ -545,8 +546,10 @@ class Accumulator:
         needed = (batch.size if batch is not None else HEADER_SIZE) + more
         reserve = max(needed, min(self.settings.batch_bytes, held * 2 or RESERVE_FIRST_BYTES))
         # One record larger than the whole buffer may pass alone; else nothing could ever send it.
-        if not force and self.reserved_bytes and (
-            self.reserved_bytes + reserve - held > self.settings.buffer_bytes
+        if (
+            not force
+            and self.reserved_bytes
+            and (self.reserved_bytes + reserve - held > self.settings.buffer_bytes)
         ):
             if self._space is None:
                 self._space = Completion()
@@ -581,7 +584,8 @@ class Accumulator:
     def seal(self, queue: PartitionQueue) -> None:
         """Close the open batch of a queue: numbered, encoded when the producer id is known."""
         batch = queue.open
-        assert batch is not None and batch.values, "only a batch with records is sealed"
+        assert batch is not None, "there is an open batch"
+        assert batch.values, "only a batch with records is sealed"
         queue.open = None
         batch.count = len(batch.values)
         state = self.topics[queue.topic]
@@ -724,7 +728,7 @@ class Accumulator:
 
 
 def as_bytes(what: str, value: object) -> bytes | None:
-    """Keys and values are bytes or None; other buffers are copied, as the caller may change them."""
+    """Keys and values are bytes or None; other buffers are copied: they may change."""
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, bytes | bytearray | memoryview):

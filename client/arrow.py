@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow
 
+from segbroker.protocol.batch_pure import Gathered
 from segbroker.protocol.record_batch import RecordColumns
 
 HEADER_TYPE = pyarrow.struct([("key", pyarrow.binary()), ("value", pyarrow.binary())])
@@ -53,11 +54,11 @@ def batch_to_arrow(topic: str, partition: int, columns: RecordColumns) -> pyarro
     )
 
 
-def _fixed(kind: Any, count: int, data: Any) -> Any:
+def _fixed(kind: object, count: int, data: object) -> Any:  # noqa: ANN401 - pyarrow is untyped
     return pyarrow.Array.from_buffers(kind, count, [None, pyarrow.py_buffer(data)])
 
 
-def _binary(column: Any) -> Any:
+def _binary(column: Gathered) -> Any:  # noqa: ANN401 - pyarrow is untyped
     validity = None if column.validity is None else pyarrow.py_buffer(column.validity)
     return pyarrow.Array.from_buffers(
         pyarrow.binary(),

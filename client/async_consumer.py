@@ -22,7 +22,6 @@ import anyio
 import anyio.lowlevel
 
 from .async_driver import AsyncDriver, wait_done
-from .clock import now_ms
 from .consumed import ConsumedBatch
 from .errors import BusyError, SegbrokerError
 from .fetching import Fetched, Start

@@ -48,19 +48,19 @@ class BrokenError(SegbrokerError):
     """The world's doing: the network, the clock, or a peer that does not follow the protocol."""
 
 
-class ConnectionLost(BrokenError):  # noqa: N818 - the field's word
+class ConnectionLost(BrokenError):
     """The connection ended before the reply came; the request may or may not have been done."""
 
     retryable = True
 
 
-class BrokerUnreachable(BrokenError):  # noqa: N818 - the field's word
+class BrokerUnreachable(BrokenError):
     """No broker could be reached until the deadline."""
 
     retryable = True
 
 
-class TimedOut(BrokenError):  # noqa: N818 - the field's word
+class TimedOut(BrokenError):
     """The deadline of the call passed."""
 
     retryable = True
@@ -70,11 +70,11 @@ class PeerError(BrokenError):
     """The other side sent something that the protocol does not allow."""
 
 
-class UnsupportedByBroker(BrokenError):  # noqa: N818 - the field's word
+class UnsupportedByBroker(BrokenError):
     """The broker has no version of a request that this client can speak."""
 
 
-class CorruptBatch(BrokenError):  # noqa: N818 - the field's word
+class CorruptBatch(BrokenError):
     """A batch was read whose checksum or structure is wrong; nothing of it is handed out."""
 
 
@@ -90,7 +90,7 @@ class Undelivered(NamedTuple):
     error: SegbrokerError
 
 
-class DeliveryFailed(SegbrokerError):  # noqa: N818 - the field's word
+class DeliveryFailed(SegbrokerError):
     """Records were not acknowledged.  `undelivered` has each with its error, in the order sent.
 
     TimedOut and ConnectionLost leave it open whether the broker has the record; any other
@@ -125,136 +125,136 @@ class BrokerError(SegbrokerError):
 class UnknownServerError(BrokerError):
     """The broker met an error that has no code, or one newer than this client."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
-class OffsetOutOfRange(BrokerError):  # noqa: N818
+class OffsetOutOfRange(BrokerError):
     """The offset is below the log start or above the log end."""
     code = ErrorCode.OFFSET_OUT_OF_RANGE
-class CorruptMessage(BrokerError):  # noqa: N818
+class CorruptMessage(BrokerError):
     """The broker found a wrong checksum or length in a batch."""
     code = ErrorCode.CORRUPT_MESSAGE
-class UnknownTopicOrPartition(BrokerError):  # noqa: N818
+class UnknownTopicOrPartition(BrokerError):
     """There is no such topic or partition on the broker."""
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-class LeaderNotAvailable(BrokerError):  # noqa: N818
+class LeaderNotAvailable(BrokerError):
     """The partition has no leader yet."""
     code = ErrorCode.LEADER_NOT_AVAILABLE
-class NotLeaderOrFollower(BrokerError):  # noqa: N818
+class NotLeaderOrFollower(BrokerError):
     """This broker does not serve the partition (any more)."""
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-class RequestTimedOut(BrokerError):  # noqa: N818
+class RequestTimedOut(BrokerError):
     """The broker could not do the request within its time."""
     code = ErrorCode.REQUEST_TIMED_OUT
-class ReplicaNotAvailable(BrokerError):  # noqa: N818
+class ReplicaNotAvailable(BrokerError):
     """The replica is not available."""
     code = ErrorCode.REPLICA_NOT_AVAILABLE
-class MessageTooLarge(BrokerError):  # noqa: N818
+class MessageTooLarge(BrokerError):
     """The batch is larger than the topic's max.message.bytes."""
     code = ErrorCode.MESSAGE_TOO_LARGE
-class CoordinatorLoadInProgress(BrokerError):  # noqa: N818
+class CoordinatorLoadInProgress(BrokerError):
     """The coordinator is still loading its state."""
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-class CoordinatorNotAvailable(BrokerError):  # noqa: N818
+class CoordinatorNotAvailable(BrokerError):
     """There is no coordinator (yet)."""
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-class NotCoordinator(BrokerError):  # noqa: N818
+class NotCoordinator(BrokerError):
     """This broker is not the coordinator."""
     code = ErrorCode.NOT_COORDINATOR
-class InvalidTopic(BrokerError):  # noqa: N818
+class InvalidTopic(BrokerError):
     """The topic name is not valid."""
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
-class RecordListTooLarge(BrokerError):  # noqa: N818
+class RecordListTooLarge(BrokerError):
     """The batches together are larger than a segment."""
     code = ErrorCode.RECORD_LIST_TOO_LARGE
-class NotEnoughReplicas(BrokerError):  # noqa: N818
+class NotEnoughReplicas(BrokerError):
     """Fewer replicas are in sync than the topic requires."""
     code = ErrorCode.NOT_ENOUGH_REPLICAS
-class NotEnoughReplicasAfterAppend(BrokerError):  # noqa: N818
+class NotEnoughReplicasAfterAppend(BrokerError):
     """Written, but to fewer replicas than the topic requires."""
     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-class InvalidRequiredAcks(BrokerError):  # noqa: N818
+class InvalidRequiredAcks(BrokerError):
     """acks is neither 0, 1 nor all."""
     code = ErrorCode.INVALID_REQUIRED_ACKS
-class TopicAuthorizationFailed(BrokerError):  # noqa: N818
+class TopicAuthorizationFailed(BrokerError):
     """Not allowed on this topic."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-class GroupAuthorizationFailed(BrokerError):  # noqa: N818
+class GroupAuthorizationFailed(BrokerError):
     """Not allowed on this group."""
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-class ClusterAuthorizationFailed(BrokerError):  # noqa: N818
+class ClusterAuthorizationFailed(BrokerError):
     """Not allowed on this cluster."""
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-class InvalidTimestamp(BrokerError):  # noqa: N818
+class InvalidTimestamp(BrokerError):
     """A timestamp or timestamp type that the topic refuses."""
     code = ErrorCode.INVALID_TIMESTAMP
 class UnsupportedVersionError(BrokerError):
     """The broker does not serve this version of the request."""
     code = ErrorCode.UNSUPPORTED_VERSION
-class TopicAlreadyExists(BrokerError):  # noqa: N818
+class TopicAlreadyExists(BrokerError):
     """A topic of this name exists."""
     code = ErrorCode.TOPIC_ALREADY_EXISTS
-class InvalidPartitions(BrokerError):  # noqa: N818
+class InvalidPartitions(BrokerError):
     """The number of partitions is not valid."""
     code = ErrorCode.INVALID_PARTITIONS
-class InvalidReplicationFactor(BrokerError):  # noqa: N818
+class InvalidReplicationFactor(BrokerError):
     """The replication factor cannot be met."""
     code = ErrorCode.INVALID_REPLICATION_FACTOR
-class InvalidReplicaAssignment(BrokerError):  # noqa: N818
+class InvalidReplicaAssignment(BrokerError):
     """The replica assignment is not valid."""
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-class InvalidConfig(BrokerError):  # noqa: N818
+class InvalidConfig(BrokerError):
     """A configuration key or value is not valid."""
     code = ErrorCode.INVALID_CONFIG
-class NotController(BrokerError):  # noqa: N818
+class NotController(BrokerError):
     """This broker is not the controller."""
     code = ErrorCode.NOT_CONTROLLER
-class InvalidRequest(BrokerError):  # noqa: N818
+class InvalidRequest(BrokerError):
     """The request contradicts itself."""
     code = ErrorCode.INVALID_REQUEST
-class UnsupportedForMessageFormat(BrokerError):  # noqa: N818
+class UnsupportedForMessageFormat(BrokerError):
     """The record format is not one that the broker takes."""
     code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-class PolicyViolation(BrokerError):  # noqa: N818
+class PolicyViolation(BrokerError):
     """A policy of the broker refuses the parameters."""
     code = ErrorCode.POLICY_VIOLATION
-class OutOfOrderSequenceNumber(BrokerError):  # noqa: N818
+class OutOfOrderSequenceNumber(BrokerError):
     """The producer's sequence number is not the next one."""
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-class DuplicateSequenceNumber(BrokerError):  # noqa: N818
+class DuplicateSequenceNumber(BrokerError):
     """The batch was appended before."""
     code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-class InvalidProducerEpoch(BrokerError):  # noqa: N818
+class InvalidProducerEpoch(BrokerError):
     """The producer's epoch is older than the one the broker knows."""
     code = ErrorCode.INVALID_PRODUCER_EPOCH
-class StorageFailed(BrokerError):  # noqa: N818
+class StorageFailed(BrokerError):
     """The broker's disk failed under the partition."""
     code = ErrorCode.KAFKA_STORAGE_ERROR
-class UnknownProducerId(BrokerError):  # noqa: N818
+class UnknownProducerId(BrokerError):
     """The broker has forgotten the producer."""
     code = ErrorCode.UNKNOWN_PRODUCER_ID
-class FencedLeaderEpoch(BrokerError):  # noqa: N818
+class FencedLeaderEpoch(BrokerError):
     """The leader epoch is older than the broker's."""
     code = ErrorCode.FENCED_LEADER_EPOCH
-class UnknownLeaderEpoch(BrokerError):  # noqa: N818
+class UnknownLeaderEpoch(BrokerError):
     """The leader epoch is newer than the broker's."""
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
-class UnsupportedCompressionType(BrokerError):  # noqa: N818
+class UnsupportedCompressionType(BrokerError):
     """The topic or the request version does not take this codec."""
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-class OffsetNotAvailable(BrokerError):  # noqa: N818
+class OffsetNotAvailable(BrokerError):
     """The leader does not know its high watermark yet."""
     code = ErrorCode.OFFSET_NOT_AVAILABLE
-class InvalidRecord(BrokerError):  # noqa: N818
+class InvalidRecord(BrokerError):
     """The broker refused a record of the batch."""
     code = ErrorCode.INVALID_RECORD
-class ThrottlingQuotaExceeded(BrokerError):  # noqa: N818
+class ThrottlingQuotaExceeded(BrokerError):
     """The quota of this kind of request is used up for now."""
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-class ProducerFenced(BrokerError):  # noqa: N818
+class ProducerFenced(BrokerError):
     """A newer producer took over."""
     code = ErrorCode.PRODUCER_FENCED
-class ResourceNotFound(BrokerError):  # noqa: N818
+class ResourceNotFound(BrokerError):
     """There is no such resource."""
     code = ErrorCode.RESOURCE_NOT_FOUND
-class UnknownTopicId(BrokerError):  # noqa: N818
+class UnknownTopicId(BrokerError):
     """There is no topic with this id."""
     code = ErrorCode.UNKNOWN_TOPIC_ID
 # fmt: on

@@ -13,8 +13,9 @@ may wait.  While a partition is left out because its buffer is full, the others'
 briefly at the broker, so that the full one is not starved when it drains.
 
 Of what a fetch brings: a batch may begin before the offset asked for (its first records are cut
-off where it is handed out), the last one may be cut off (ignored), control batches and gaps move the
-position and hold no records, and with read_committed the batches of aborted transactions are skipped.
+off where it is handed out), the last one may be cut off (ignored), control batches and gaps move
+the position and hold no records, and with read_committed batches of aborted transactions are
+skipped.
 
 Out of range: the default is an error with the bounds; `on_reset` can move to the start or the end.
 The caller may seek and go on.
@@ -188,7 +189,7 @@ class Fetching:
         self._add(wanted, start)
 
     def subscribe(self, topics: Collection[str], start: Start) -> None:
-        """Read all partitions of these topics, from `start`; of partitions that appear later, all."""
+        """Read all partitions of these topics from `start`; those that appear later, whole."""
         self.subscribed = {topic: self.subscribed.get(topic, start) for topic in topics}
         self._drop(tp for tp in list(self.states) if tp.topic not in self.subscribed)
         self.engine.cluster.want(topics)

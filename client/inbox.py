@@ -7,8 +7,8 @@ headers, not large) is appended to a list, which the interpreter does in one ste
 drained under the lock a batch at a time: by the sender when `limit` records are there, by the I/O
 side when they have lingered.
 
-What is appended is the Delivery itself.  It says in which *span* (from one drain to the next) and at
-which index it was appended; the drain compares the indexes with the positions found.  They agree
+What is appended is the Delivery itself.  It says in which *span* (from one drain to the next) and
+at which index it was appended; the drain compares the indexes with the positions found.  They agree
 unless two threads send at once, or records were put back because the buffer was full; those are
 then entered one by one, by identity.  Either way a Delivery finds its batch when it is asked.
 

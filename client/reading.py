@@ -13,9 +13,9 @@ from datetime import datetime
 from operator import length_hint
 from random import Random
 
+from .consumed import ConsumedBatch
 from .engine import Call, Engine
 from .errors import ClosedError
-from .consumed import ConsumedBatch
 from .fetching import Fetched, Fetching, Start, WakeBy, check_start, to_ms
 from .lookups import END_TIME, START_TIME, look_up, topics_known
 from .records import OffsetAndTimestamp, Record, TopicPartition
@@ -135,10 +135,9 @@ class Reading:
     def take_records(self) -> Iterator[Record] | None:
         """The rest of the batch that is being handed out, if there is one."""
         handing = self.handing
-        if handing is not None and length_hint(handing.records):
-            if not self.fetching.state(handing.tp).paused:
-                return handing.records
-        return None
+        if handing is None or not length_hint(handing.records):
+            return None
+        return None if self.fetching.state(handing.tp).paused else handing.records
 
     def hand_out(self, fetched: Fetched, batch: ConsumedBatch) -> Iterator[Record]:
         self.handing = Handing(batch, fetched.next_offset)

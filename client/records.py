@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-
 RecordHeaders = tuple[tuple[str, bytes | None], ...]
 """Names and values, in order; a name may come more than once."""
 

@@ -8,8 +8,8 @@
 One lock guards the core; it is held for computing only, never around a system call or a wait.
 
 Waking costs a system call, so it is done only when the I/O thread sleeps longer than `t`:
-`_asleep_until_ms` says so.  It is set to "for ever" before the thread looks for its next deadline: a
-wake_by in between then wakes once too often rather than once too seldom.
+`_asleep_until_ms` says so.  It is "for ever" while the thread looks for its next deadline, so that
+a wake_by in between wakes once too often rather than once too seldom.
 
 Waiting is done with threading.Event, which a signal interrupts: Ctrl-C works at once.
 
@@ -22,6 +22,7 @@ import selectors
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from typing import TypeVar
 
@@ -280,10 +281,9 @@ class ThreadDriver:
         for connection in engine.network.take_closed():
             transport = self._transports.pop(connection, None)
             if transport is not None and transport.socket is not None:
-                try:
+                # A socket whose connecting failed was not registered again.
+                with suppress(KeyError):
                     self._selector.unregister(transport.socket)
-                except KeyError:
-                    pass  # connecting had failed: it was never registered again
                 transport.close()
 
 

@@ -1,158 +1,140 @@
-"""What happens behind the append: syncs and file housekeeping, in threads or at once.
+"""The storage engine's own threads: flushers, and one that keeps house.
 
-| | flushers (N threads) | housekeeper (1 thread) |
-|---|---|---|
-| does | fdatasync for logs that asked | the next segment file, seals, snapshots, unlinks |
-| order | one job per log at a time; what arrives meanwhile rides the next | as submitted |
+    append -> request(handler) -> queue -> flusher: sync -> call_soon(high watermark moves)
 
-A log asks with `sync_soon(log.sync_now)`; asking again while its job runs makes exactly one more run.
-So a lone writer's sync starts at once, and a crowd shares one: group commit without a timer.
+Group commit without a timer: a partition is in the queue or being flushed at most once; what is
+appended during its flush rides the next one, which begins when this one ends.  Alone, a write
+waits for nothing but its own sync; under load the groups grow by themselves.
 
-Results go to the loop through `call_soon`.  `InlineBackground` does everything before it
-returns, in the caller's thread: the library without a broker, and deterministic tests.
+| flush state | request() | a flusher takes it | the flush ends |
+|---|---|---|---|
+| IDLE | QUEUED | - | - |
+| QUEUED | - | FLUSHING | - |
+| FLUSHING | AGAIN | - | IDLE |
+| AGAIN | - | - | QUEUED |
 
-Limits: the queues hold at most one entry per log (sync) and what rolls produce (housekeeping);
-`close` finishes what is queued.
+The house is kept by one thread: next segments made ahead, full ones sealed, deleted topics
+unlinked.  With `flushers=0` there are no threads at all and everything happens in the caller: for
+tests and tools.
+
+Invariant: a handler's `flush_state` changes under the lock here; no lock is held during a sync.
 """
 
 import threading
-from collections import deque
 from collections.abc import Callable
+from enum import Enum
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-Job = Callable[[], None]
+import structlog
 
+log = structlog.get_logger()
 
-class Background(Protocol):
-    """Where a log sends what should not hold its caller."""
-
-    def sync_soon(self, job: Job) -> None:
-        """Run `job` soon; one run at a time per job, one more if asked meanwhile."""
-        ...
-
-    def housekeep_soon(self, job: Job) -> None: ...
-
-    def call_soon(self, job: Job) -> None:
-        """Run `job` on the loop (or here, when there is none)."""
-        ...
-
-    def close(self) -> None: ...
+Task: TypeAlias = Callable[[], None]
 
 
-class InlineBackground:
-    """Everything at once, in the caller's thread."""
+class FlushState(Enum):
+    """Where a partition stands with the flushers."""
 
-    def __init__(self) -> None:
-        self._queue: deque[Job] = deque()
-        self._running = False
-
-    def _run(self, job: Job) -> None:
-        # Jobs may ask for more jobs: a queue keeps the stack flat and the order as asked.
-        self._queue.append(job)
-        if self._running:
-            return
-        self._running = True
-        try:
-            while self._queue:
-                self._queue.popleft()()
-        finally:
-            self._running = False
-            self._queue.clear()
-
-    def sync_soon(self, job: Job) -> None:
-        self._run(job)
-
-    def housekeep_soon(self, job: Job) -> None:
-        self._run(job)
-
-    def call_soon(self, job: Job) -> None:
-        job()
-
-    def close(self) -> None:
-        pass
+    IDLE = 0
+    QUEUED = 1
+    FLUSHING = 2
+    AGAIN = 3
 
 
-class ThreadedBackground:
-    """Flusher threads and one housekeeper.
+class Flushable(Protocol):
+    """What the flushers flush.  `flush` reports its own failures and does not raise."""
 
-    Args:
-        call_soon: runs a callable on the loop; must be callable from any thread.
-        flushers: number of threads that sync.
-        on_crash: told of an exception that no job should raise (a bug); the thread goes on.
-    """
+    flush_state: FlushState
 
-    def __init__(
-        self,
-        call_soon: Callable[[Job], object],
-        *,
-        flushers: int = 2,
-        on_crash: Callable[[BaseException], None],
-    ) -> None:
-        self._call_soon = call_soon
-        self._on_crash = on_crash
+    def flush(self) -> None: ...
+
+
+class Flushers:
+    """A few threads that sync."""
+
+    def __init__(self, count: int) -> None:
         self._lock = threading.Lock()
-        self._queued: set[Job] = set()
-        self._running: set[Job] = set()
-        self._again: set[Job] = set()
-        self._syncs: SimpleQueue[Job | None] = SimpleQueue()
-        self._chores: SimpleQueue[Job | None] = SimpleQueue()
+        self._queue: SimpleQueue[Flushable | None] = SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._flush, name=f"segbroker-flusher-{n}", daemon=True)
-            for n in range(flushers)
+            threading.Thread(target=self._run, name=f"flusher-{i}", daemon=True)
+            for i in range(count)
         ]
-        self._housekeeper = threading.Thread(
-            target=self._housekeep, name="segbroker-housekeeper", daemon=True
-        )
-        for thread in (*self._threads, self._housekeeper):
+        for thread in self._threads:
             thread.start()
 
-    def sync_soon(self, job: Job) -> None:
+    def request(self, handler: Flushable) -> None:
+        """Have `handler` flushed soon; at once, in this thread, when there are no flushers."""
+        if not self._threads:
+            handler.flush()
+            return
         with self._lock:
-            if job in self._queued:
-                return
-            if job in self._running:
-                self._again.add(job)
-                return
-            self._queued.add(job)
-        self._syncs.put(job)
-
-    def housekeep_soon(self, job: Job) -> None:
-        self._chores.put(job)
-
-    def call_soon(self, job: Job) -> None:
-        self._call_soon(job)
+            match handler.flush_state:
+                case FlushState.IDLE:
+                    handler.flush_state = FlushState.QUEUED
+                case FlushState.FLUSHING:
+                    handler.flush_state = FlushState.AGAIN
+                    return
+                case _:
+                    return
+        self._queue.put(handler)
 
     def close(self) -> None:
-        """Finish what is queued and end the threads."""
+        """Flush what is queued, then end the threads."""
         for _ in self._threads:
-            self._syncs.put(None)
+            self._queue.put(None)
         for thread in self._threads:
             thread.join()
-        self._chores.put(None)
-        self._housekeeper.join()
+        # What asked again while the last ones ended.
+        while not self._queue.empty():
+            handler = self._queue.get()
+            if handler is not None:
+                handler.flush()
+                handler.flush_state = FlushState.IDLE
+        self._threads = []
 
-    def _flush(self) -> None:
-        while (job := self._syncs.get()) is not None:
+    def _run(self) -> None:
+        while (handler := self._queue.get()) is not None:
             with self._lock:
-                self._queued.discard(job)
-                self._running.add(job)
-            self._guard(job)
+                handler.flush_state = FlushState.FLUSHING
+            try:
+                handler.flush()
+            except Exception:
+                log.exception("flush_crashed")
             with self._lock:
-                self._running.discard(job)
-                again = job in self._again
-                self._again.discard(job)
-                if again:
-                    self._queued.add(job)
+                again = handler.flush_state is FlushState.AGAIN
+                handler.flush_state = FlushState.QUEUED if again else FlushState.IDLE
             if again:
-                self._syncs.put(job)
+                self._queue.put(handler)
 
-    def _housekeep(self) -> None:
-        while (job := self._chores.get()) is not None:
-            self._guard(job)
 
-    def _guard(self, job: Job) -> None:
-        try:
-            job()
-        except Exception as error:  # a bug in one job must not end the syncs of all
-            self._on_crash(error)
+class Housekeeper:
+    """One thread for what must not happen on the loop and nobody waits for."""
+
+    def __init__(self, *, threaded: bool) -> None:
+        self._queue: SimpleQueue[Task | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
+            self._thread.start()
+
+    def submit(self, task: Task) -> None:
+        """Have `task` done soon; at once, in this thread, when there is no other."""
+        if self._thread is None:
+            task()
+        else:
+            self._queue.put(task)
+
+    def close(self) -> None:
+        """Do what is queued, then end the thread."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (task := self._queue.get()) is not None:
+            try:
+                task()
+            except Exception:
+                log.exception("housekeeping_crashed")

@@ -63,14 +63,6 @@ class TopicExists(StorageError):
         self.name = name
 
 
-class DirectoryInTheWay(StorageError):
-    """A directory of the new topic's name is there, and the metadata knows nothing of it."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"{path} exists and belongs to no topic; move it away first")
-        self.path = path
-
-
 class UnknownTopic(StorageError):
     """There is no such topic, or it has no such partition."""
 
@@ -99,9 +91,9 @@ class InvalidProducerEpoch(StorageError):
 class PartitionReadOnly(StorageError):
     """A write or a sync failed; nothing more is written until recovery has run."""
 
-    def __init__(self, where: str, cause: BaseException | str) -> None:
-        super().__init__(f"{where} is read-only: {cause}")
-        self.where, self.cause = where, cause
+    def __init__(self, topic: str, partition: int, cause: BaseException | str) -> None:
+        super().__init__(f"partition {partition} of topic {topic!r} is read-only: {cause}")
+        self.topic, self.partition, self.cause = topic, partition, cause
 
 
 class DiskFull(PartitionReadOnly):

@@ -1,121 +1,94 @@
-"""DiskHandler: one topic-partition - its log, its producers, its high watermark.
+"""DiskHandler: one topic-partition, with what an acknowledgement means.
 
-    append: producer state → size → offset → write → (disk) high watermark moves at once
-                                                   → (fsync) a flusher syncs, then it moves
+    append    check sequence -> assign offset -> pwrite     (the caller's thread)
+    visible   disk: at once    fsync: when a flusher has synced it   -> high_watermark
+    failure   first failed write or sync: read-only, every waiter told, nothing retried
 
-The high watermark is the first offset that readers may not see: what lies below has met the
-topic's durability class.  Replies, long polls and reads all follow it.
+| attribute | changed by | read by |
+|---|---|---|
+| high_watermark, read_only | appender, or `call_soon` | anybody, no lock |
+| the log | see partition_log | |
+| flush_state | flushers, under their lock | flushers |
 
-Invariants: log_start_offset ≤ high_watermark ≤ log_end_offset; the high watermark never goes back
-while the process lives; after a failure `read_only` is set, every waiter has been told through
-`on_failure`, and reads of what is below the high watermark go on.
+A duplicate of the idempotent producer is answered with the offsets of the original; when that is
+not durable yet its last_offset lies at or above the high watermark and the caller waits for it as
+for any other append.
 
-Threads: the loop calls everything but what says "blocking".
+ENOSPC on a write is the one failure that passes: `try_recover` opens the log again, through
+recovery, and goes on.  A failed sync does not pass: the kernel may have dropped the dirty pages,
+so what a read returns proves nothing (a restart through recovery is the operator's decision).
 """
 
-from collections import deque
+import errno
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from segbroker.protocol.record_batch import BatchHeader, set_log_append_time
+import structlog
 
-from .background import Background
-from .errors import DiskFull, OffsetOutOfRange, PartitionReadOnly
-from .file_cache import FileCache
-from .index_cache import IndexCache
-from .log import RecoveryReport, SegmentedLog
-from .producers import ProducerStates
-from .reads import ReadPlan
-from .storage import Storage, read_file, replace_file
+from segbroker.protocol.record_batch import BatchHeader
+
+from .background import Flushers, FlushState, Housekeeper
+from .errors import DiskFull, PartitionReadOnly, StorageError
+from .partition_log import PartitionLog
+from .reading import ReadPlan
 from .topic_config import Durability, TimestampType, TopicConfig
 
 __all__ = ["AppendResult", "DiskHandler", "ReadPlan"]
 
-REOPEN_INTERVAL_MS = 2_000
-"""How often a partition that ran out of space looks whether there is some."""
+log = structlog.get_logger()
 
-SNAPSHOT_SEGMENTS = 16
-"""Producer state is written every so many segments; recovery replays no more than that."""
+CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
+PRODUCER_EXPIRATION_MS = 86_400_000
+RECOVER_INTERVAL_MS = 1_000
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class AppendResult(NamedTuple):
-    """Where a batch went."""
+    """Where a batch went.  `log_append_time_ms` is -1 unless the topic stamps its records."""
 
     base_offset: int
     last_offset: int
     log_append_time_ms: int
-    """-1 unless the topic's timestamps are the broker's."""
     log_start_offset: int
     duplicate: bool
-    """The batch was there already; these are the offsets it got then."""
 
 
 class DiskHandler:
-    """One topic-partition; made by DiskManager."""
+    """One topic-partition.  Made by DiskManager."""
 
     def __init__(
         self,
-        storage: Storage,
-        folder: str,
-        stem: str,
         topic: str,
         partition: int,
-        config: TopicConfig,
+        opened: PartitionLog,
         *,
-        background: Background,
-        files: FileCache,
-        indexes: IndexCache,
-        leader_epoch: int,
-        now_ms: int,
+        reopen: Callable[[int], PartitionLog],
+        flushers: Flushers,
+        housekeeper: Housekeeper,
+        call_soon: CallSoon,
     ) -> None:
         self.topic = topic
         self.partition = partition
+        self.high_watermark = opened.log_end_offset
+        self.read_only: PartitionReadOnly | None = None
         self.on_high_watermark: Callable[[DiskHandler], None] | None = None
-        self.on_failure: Callable[[DiskHandler, PartitionReadOnly], None] | None = None
-        self._storage = storage
-        self._folder = folder
-        self._stem = stem
-        self._background = background
-        self._files = files
-        self._indexes = indexes
-        self._config = config
-        self._first_epoch = leader_epoch
-        self._snapshots: deque[tuple[int, bytes]] = deque()
-        self._reopen_at_ms = 0
-        self._log, self._producers = self._open(now_ms)
-        self._attach()
-        self.high_watermark = self._log.log_end_offset
+        self.on_failure: Callable[[DiskHandler, StorageError], None] | None = None
+        self.flush_state = FlushState.IDLE
+        self.last_append_ms = 0
+        self._log = opened
+        self._reopen = reopen
+        self._flushers = flushers
+        self._housekeeper = housekeeper
+        self._call_soon = call_soon
+        self._tidying = False
+        self._recovered_ms = 0
+        self._sync_failed = False
 
-    def _open(self, now_ms: int) -> tuple[SegmentedLog, ProducerStates]:
-        log = SegmentedLog.open(
-            self._storage,
-            self._folder,
-            self._stem,
-            self._config,
-            now_ms=now_ms,
-            background=self._background,
-            files=self._files,
-            indexes=self._indexes,
-            leader_epoch=self._first_epoch,
-        )
-        return log, self._load_producers(log)
-
-    def _attach(self) -> None:
-        self._log.on_synced = self._synced
-        self._log.on_failed = self._failed
-        self._log.on_rolled = self._rolled
-        self._log.on_sealed = self._sealed
-        self._snapshots.clear()
-
-    # ------------------------------------------------------------------ what is there
+    # What it is
 
     @property
     def config(self) -> TopicConfig:
-        return self._config
-
-    @config.setter
-    def config(self, config: TopicConfig) -> None:
-        self._config = self._log.config = config
+        return self._log.config
 
     @property
     def leader_epoch(self) -> int:
@@ -130,9 +103,9 @@ class DiskHandler:
         return self._log.log_end_offset
 
     @property
-    def last_stable_offset(self) -> int:
-        """First offset that read_committed readers may not see: no transactions, so the same."""
-        return self.high_watermark
+    def recovery_point(self) -> int:
+        """Below it everything is synced."""
+        return self._log.recovery_point
 
     @property
     def size_bytes(self) -> int:
@@ -143,188 +116,216 @@ class DiskHandler:
         return self._log.segments_count
 
     @property
-    def unsynced_offsets(self) -> int:
-        """Records written and not yet synced."""
-        return self._log.log_end_offset - self._log.synced_offset
+    def has_unsynced(self) -> bool:
+        return self._log.has_unsynced
 
-    @property
-    def read_only(self) -> PartitionReadOnly | None:
-        """Why nothing can be written, or None."""
-        return self._log.failed
+    def reconfigure(self, config: TopicConfig) -> None:
+        """Use other settings from the next batch on."""
+        self._log.reconfigure(config)
 
-    @property
-    def recovery_report(self) -> RecoveryReport:
-        return self._log.report
-
-    # ------------------------------------------------------------------ appending
+    # Writing
 
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> AppendResult:
-        """Append one checked batch; never blocks on a sync.
+        """Append one whole, writable, checked batch; one thread at a time.
 
-        Args:
-            batch: exactly one batch, writable; patched in place.
-            header: as `check_batch` returned it.
-            now_ms: the time now.
-
-        Raises:
-            BatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch: nothing was appended.
-            PartitionReadOnly, DiskFull: the disk failed, now or earlier.
+        Returns when it is written; it is durable in the topic's class when `high_watermark`
+        passes `last_offset`.  Raises BatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch
+        before an offset is assigned; PartitionReadOnly (DiskFull) when it could not be written.
         """
-        log = self._log
-        log.check_open()
-        idempotent = header.producer_id >= 0
-        if idempotent and (known := self._producers.check(header)) is not None:
-            return AppendResult(
-                known.base_offset, known.last_offset, -1, log.log_start_offset, True
-            )
-        append_time = -1
-        if self._config.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            append_time = now_ms
-            set_log_append_time(batch, now_ms)
-            header = header._replace(max_timestamp=now_ms)
-        base = log.append(batch, header)
-        if idempotent:
-            self._producers.note(header, base, now_ms)
-        last = base + header.last_offset_delta
-        if self._config.durability is Durability.FSYNC:
-            log.sync_soon()
+        if self.read_only is not None:
+            raise self.read_only
+        opened = self._log
+        opened.check_size(header.size)
+        tracked = header.producer_id >= 0
+        number = opened.active.number
+        with opened.append_lock:
+            if tracked:
+                known = opened.producers.check(header)
+                if known is not None:
+                    return AppendResult(
+                        known.base_offset,
+                        known.last_offset,
+                        -1,
+                        opened.log_start_offset,
+                        True,
+                    )
+            try:
+                base_offset = opened.write(batch, header, now_ms)
+            except OSError as exc:
+                raise self._poison(exc) from exc
+            if tracked:
+                opened.producers.apply(header, base_offset)
+        self.last_append_ms = now_ms
+        config = opened.config
+        if config.durability is Durability.DISK:
+            self.high_watermark = opened.log_end_offset
         else:
-            self._advance(last + 1)
-        return AppendResult(base, last, append_time, log.log_start_offset, False)
+            self._flushers.request(self)
+        if opened.active.number != number or opened.wants_prepare:
+            self.tidy_soon()
+        stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        return AppendResult(
+            base_offset,
+            base_offset + header.last_offset_delta,
+            now_ms if stamped else -1,
+            opened.log_start_offset,
+            False,
+        )
 
     def sync(self) -> None:
-        """Sync all that is written; blocking.  Raises PartitionReadOnly."""
-        self._log.sync()
+        """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly."""
+        if self.read_only is not None:
+            raise self.read_only
+        try:
+            end_offset = self._log.sync()
+        except OSError as exc:
+            self._sync_failed = True
+            raise self._poison(exc) from exc
+        self._call_soon(lambda: self._advance(end_offset))
 
-    def sync_soon(self) -> None:
-        """Ask for a sync if anything is unsynced: the tick of the `disk` class."""
-        if self.unsynced_offsets and self.read_only is None:
-            self._log.sync_soon()
+    def flush(self) -> None:
+        """`sync` for a flusher: who waits hears of a failure through `on_failure`."""
+        if self.read_only is not None:
+            return  # nothing is synced after a failure
+        try:
+            self.sync()
+        except PartitionReadOnly as exc:
+            log.debug("flush_failed", topic=self.topic, partition=self.partition, error=str(exc))
 
-    def _synced(self, target: int) -> None:
-        if self._config.durability is Durability.FSYNC:
-            self._advance(target)
-
-    def _advance(self, offset: int) -> None:
-        if offset > self.high_watermark:
-            self.high_watermark = offset
+    def _advance(self, end_offset: int) -> None:
+        if end_offset > self.high_watermark:
+            self.high_watermark = end_offset
             if self.on_high_watermark is not None:
                 self.on_high_watermark(self)
 
-    def _failed(self, error: PartitionReadOnly) -> None:
+    def _poison(self, cause: OSError) -> PartitionReadOnly:
+        """Read-only from now on; the first error is kept and told to everybody once."""
+        if self.read_only is None:
+            full = cause.errno in _NO_SPACE and not self._sync_failed
+            error = (DiskFull if full else PartitionReadOnly)(self.topic, self.partition, cause)
+            self.read_only = error
+            log.error(
+                "partition_read_only",
+                topic=self.topic,
+                partition=self.partition,
+                error=str(cause),
+            )
+            self._call_soon(lambda: self._tell_failure(error))
+        return self.read_only
+
+    def _tell_failure(self, error: StorageError) -> None:
         if self.on_failure is not None:
             self.on_failure(self, error)
 
-    # ------------------------------------------------------------------ reading
+    # Reading
 
     def plan_read(
         self, offset: int, max_bytes: int, *, up_to: int | None = None
     ) -> ReadPlan | None:
-        """Plan a read (reads.py); up to the high watermark unless told otherwise.
+        """What to read from `offset` on, below `up_to` (default: the high watermark).
 
-        Raises:
-            OffsetOutOfRange: outside [log_start_offset, high_watermark].
+        For the loop: no I/O.  None: nothing there yet.  Raises OffsetOutOfRange.
         """
-        bound = self.high_watermark
-        if not self.log_start_offset <= offset <= self._log.log_end_offset:
-            raise OffsetOutOfRange(offset, self.log_start_offset, bound)
-        return self._log.plan_read(offset, max_bytes, bound if up_to is None else up_to)
+        return self._log.plan_read(
+            offset, max_bytes, self.high_watermark if up_to is None else up_to
+        )
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """The first visible record at or after the time, and its timestamp; blocking."""
-        return self._log.offset_for_timestamp(timestamp_ms, self.high_watermark)
+        """(offset, timestamp) of the first record not older; None without one.  Blocking."""
+        return self._log.offset_for_timestamp(timestamp_ms)
 
     def greatest_timestamp(self) -> tuple[int, int] | None:
-        """The first record with the greatest timestamp, and that timestamp; blocking."""
-        newest = self._log.max_timestamp
-        return None if newest < 0 else self.offset_for_timestamp(newest)
+        """(offset, timestamp) of the first record with the greatest timestamp.  Blocking."""
+        return self._log.greatest_timestamp()
 
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """The epoch and where it ends; None for one that was never."""
-        if epoch != self.leader_epoch:
-            return None
-        return epoch, self.high_watermark
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, offset where it ends) for the largest known epoch not above; (-1, -1)."""
+        return self._log.end_offset_for_epoch(epoch)
+
+    # Keeping house
 
     def delete_records_before(self, offset: int) -> int:
-        """Move the log start offset; -1 for the high watermark.  Blocking; the new start.
+        """Let the log begin at `offset`; durable when this returns.  Blocking.
 
-        Raises:
-            OffsetOutOfRange: past the high watermark.
+        -1 means the high watermark, as in Kafka.  Raises OffsetOutOfRange, PartitionReadOnly.
         """
-        bound = self.high_watermark
-        if offset == -1:
-            offset = bound
-        if not 0 <= offset <= bound:
-            raise OffsetOutOfRange(offset, self.log_start_offset, bound)
-        return self._log.delete_before(offset)
+        if self.read_only is not None:
+            raise self.read_only
+        try:
+            return self._log.delete_records_before(self.high_watermark if offset == -1 else offset)
+        except OSError as exc:
+            raise self._poison(exc) from exc
 
-    # ------------------------------------------------------------------ housekeeping
+    def tidy_soon(self) -> None:
+        """Have the next segment made and full ones sealed, off this thread."""
+        if not self._tidying:
+            self._tidying = True
+            self._housekeeper.submit(self._tidy)
 
-    def housekeeping(self, now_ms: int) -> None:
-        """What time brings: age rolls, sync ticks, forgotten producers.  On the loop."""
-        if isinstance(self.read_only, DiskFull) and now_ms >= self._reopen_at_ms:
-            self._reopen_at_ms = now_ms + REOPEN_INTERVAL_MS
-            self._background.housekeep_soon(lambda: self._try_reopen(now_ms))
+    def _tidy(self) -> None:
+        self._tidying = False
+        opened = self._log
+        if self.read_only is not None or opened.is_closed:
             return
-        self._log.roll_if_old(now_ms)
-        self._producers.expire(now_ms)
-        self.sync_soon()
+        try:
+            opened.seal()
+        except OSError as exc:
+            self._sync_failed = True
+            self._poison(exc)
+            return
+        self._call_soon(lambda: self._advance(opened.recovery_point))
+        if opened.wants_prepare:
+            try:
+                opened.prepare()
+            except OSError as exc:
+                # Not a failed write: the roll makes the file itself, and reports.
+                log.warning("segment_not_prepared", path=opened.paths.folder, error=str(exc))
 
-    def _try_reopen(self, now_ms: int) -> None:
-        """After a full disk: recover the log anew; if that can sync, writing goes on."""
+    def keep_house(self, now_ms: int) -> None:
+        """What is due by time: age rolls, forgotten producers, recovery of a full disk."""
+        if self.read_only is not None:
+            self.try_recover(now_ms)
+            return
+        try:
+            if self._log.maybe_roll_by_age(now_ms):
+                self.tidy_soon()
+        except OSError as exc:
+            self._poison(exc)
+            return
+        with self._log.append_lock:
+            self._log.producers.expire(now_ms - PRODUCER_EXPIRATION_MS)
+
+    def try_recover(self, now_ms: int) -> bool:
+        """Open the log again after a full disk, at most once a second; whether it is writable."""
+        if not isinstance(self.read_only, DiskFull) or self._sync_failed:
+            return False
+        if now_ms - self._recovered_ms < RECOVER_INTERVAL_MS:
+            return False
+        self._recovered_ms = now_ms
         old = self._log
-        old.close()
         try:
-            log, producers = self._open(now_ms)
-        except OSError:
-            return
-        self._background.call_soon(lambda: self._reopened(log, producers))
+            opened = self._reopen(now_ms)
+        except (OSError, StorageError) as exc:
+            log.warning("still_read_only", path=old.paths.folder, error=str(exc))
+            return False
+        # Reads go on throughout: plans made before the swap keep the old files pinned.
+        self._log = opened
+        old.close(checkpoint=False)
+        log.info("partition_writable_again", topic=self.topic, partition=self.partition)
 
-    def _reopened(self, log: SegmentedLog, producers: ProducerStates) -> None:
-        self._log, self._producers = log, producers
-        self._attach()
-        # What was written but never acked and survived is whole, synced and now visible.
-        self._advance(log.log_end_offset)
+        def writable() -> None:
+            self.read_only = None
+            self._advance(opened.log_end_offset)
 
-    def _rolled(self, number: int, offset: int) -> None:
-        # Taken at the roll, when it holds for exactly `offset`; written once that is synced.
-        if number % SNAPSHOT_SEGMENTS == 0:
-            self._snapshots.append((offset, self._producers.to_bytes(offset)))
+        self._call_soon(writable)
+        return True
 
-    def _sealed(self, offset: int) -> None:
-        newest: bytes | None = None
-        while self._snapshots and self._snapshots[0][0] <= offset:
-            newest = self._snapshots.popleft()[1]
-        if newest is not None:
-            content = newest
-            self._background.housekeep_soon(lambda: self._write_producers(content))
+    def close(self, *, checkpoint: bool = True) -> None:
+        """Sync, save and close; without a checkpoint when the files are going away.
 
-    def _write_producers(self, content: bytes) -> None:
+        Raises PartitionReadOnly when the last sync failed.
+        """
         try:
-            replace_file(self._storage, self._producers_path, content)
-        except OSError:
-            return  # recovery replays more; the next one tries again
-
-    @property
-    def _producers_path(self) -> str:
-        return f"{self._folder}/{self._stem}.producers"
-
-    def _load_producers(self, log: SegmentedLog) -> ProducerStates:
-        states, offset = ProducerStates(), 0
-        try:
-            snapshot = ProducerStates.from_bytes(read_file(self._storage, self._producers_path))
-        except FileNotFoundError:
-            snapshot = None
-        # A snapshot past the end would answer "duplicate" for batches that are gone.
-        if snapshot is not None and snapshot[1] <= log.log_end_offset:
-            states, offset = snapshot
-        for header in log.headers_from(offset):
-            if header.producer_id >= 0 and not header.is_control:
-                states.note(header, header.base_offset, header.max_timestamp)
-        return states
-
-    def close(self) -> None:
-        """Sync, write what makes the next open cheap, let go of the files; blocking."""
-        self._log.close()
-        if self._log.failed is None:
-            self._write_producers(self._producers.to_bytes(self._log.log_end_offset))
+            self._log.close(checkpoint=checkpoint and self.read_only is None)
+        except OSError as exc:
+            raise self._poison(exc) from exc

@@ -1,217 +1,220 @@
-"""The block index of a segment: where the batches are, and what their bytes must hash to.
+""".index: where the blocks of a segment lie, and the checksum of each.
 
-    header, 32 bytes
-    +--------+---------+----------+-------------+------------+------------------------+
-    | "SBIX" | version | reserved | base_offset | created_ms | xxh3-64 of all before  |
-    | 4s     | u16 = 1 | u16 = 0  | i64         | i64        | u64                    |
-    +--------+---------+----------+-------------+------------+------------------------+
-    then per block, 32 bytes
-    +-----------------+----------+--------+---------+---------------+---------+
-    | relative_offset | position | length | records | max_timestamp | xxh3-64 |
-    | u32             | u32      | u32    | u32     | i64           | u64     |
-    +-----------------+----------+--------+---------+---------------+---------+
+    header    byte 0       4         6        8             16           24            32
+                   +-------+---------+--------+-------------+------------+-------------+
+                   | magic | version | 0      | base_offset | created_ms | xxh3-64 of  |
+                   | SBIX  | u16 =1  | u16    | i64         | i64        | the 24, u64 |
+                   +-------+---------+--------+-------------+------------+-------------+
+    entries   byte 0                4          8        12        16              24        32
+                   +----------------+----------+--------+---------+---------------+---------+
+                   | offset         | position | length | records | max_timestamp | xxh3-64 |
+                   | relative, u32  | u32      | u32    | u32     | i64           | u64     |
+                   +----------------+----------+--------+---------+---------------+---------+
 
-Big-endian.  A block is a run of whole batches of at least BLOCK_SIZE_MIN bytes (the last one of a
-segment may be shorter).  Its checksum covers its bytes in the log and then the first 24 bytes of
-its entry, so a swapped or shifted entry fails like a flipped bit.
+Big-endian.  A block is a run of whole batches: they are added until the block has
+`index.interval.bytes`; a batch of that size is a block of its own.  The entry's checksum covers
+the block's bytes in the log and then the entry's own first 24 bytes, so neither can change
+unnoticed, and a block in the wrong place is noticed too (its offset is in both).
 
-Invariants: blocks follow each other without a hole from position 0; fixed stride, so offsets and
-times are found by binary search; nothing here is needed to know the log: a missing or wrong
-index is rebuilt from it.
+Fixed stride: entry i lies at 32 + 32 i, look-ups are binary searches over columns, a scrub decodes
+no batch.  An index is never trusted: a wrong or missing one is rebuilt from the log, whose batches
+carry everything but these checksums.  That is why it needs no atomic replacement.
 
-Why 16 KiB: every read verifies whole blocks.  docs/decisions/ has the measurement.
+Invariants: entries lie behind each other without a hole, from position 0 to the end of the log
+file; offsets rise strictly.
 """
 
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 import xxhash
 
+from segbroker.protocol.checksums import xxh3_64
+
 from .storage import Buffer
 
-MAGIC = b"SBIX"
-VERSION = 1
-HEADER = struct.Struct(">4sHHqqQ")
-ENTRY = struct.Struct(">IIIIqQ")
-COVERED = struct.Struct(">IIIIq")
-BLOCK_SIZE_MIN = 16 * 1024
+MAGIC: Final = b"SBIX"
+VERSION: Final = 1
+HEADER: Final = struct.Struct(">4sHHqqQ")
+ENTRY: Final = struct.Struct(">IIIIqQ")
+ENTRY_SUMMED: Final = struct.Struct(">IIIIq")
+HEADER_SIZE: Final = HEADER.size
+ENTRY_SIZE: Final = ENTRY.size
+assert HEADER_SIZE == ENTRY_SIZE == 32, "fixed stride"
+_SUMMED_SIZE: Final = ENTRY_SUMMED.size
 
-assert HEADER.size == ENTRY.size == 32
-assert COVERED.size == 24
+
+class WrongIndex(Exception):
+    """The bytes are not a whole index of this segment; rebuild it."""
+
+
+def block_checksum(block: Buffer, summed: Buffer) -> int:
+    """XXH3-64 over a block and then the first 24 bytes of its entry."""
+    hasher = xxhash.xxh3_64(block)
+    hasher.update(summed)
+    return hasher.intdigest()
 
 
 class Block(NamedTuple):
-    """One entry of the index; positions and lengths in bytes."""
+    """One entry."""
 
-    relative_offset: int
+    offset: int
     position: int
     length: int
     records: int
     max_timestamp: int
     checksum: int
 
-    @property
-    def end(self) -> int:
-        return self.position + self.length
-
-
-class BadIndex(Exception):
-    """The bytes are no index of this segment; the caller rebuilds it."""
-
-
-def block_checksum(content: Buffer, entry: bytes) -> int:
-    """XXH3-64 of a block's bytes and the first 24 bytes of its entry."""
-    digest = xxhash.xxh3_64(content)
-    digest.update(entry[: COVERED.size])
-    return digest.intdigest()
+    def matches(self, data: Buffer) -> bool:
+        """Whether `data` are the bytes that this entry was written for."""
+        return block_checksum(data, ENTRY_SUMMED.pack(*self[:5])) == self.checksum
 
 
 class BlockIndex:
-    """The closed blocks of one segment, 32 bytes each in memory as on disk.
+    """A whole index in memory; immutable, shared by readers.
 
-    Appended to by one thread; read by others at the same time: every method works on what was
-    there when it began, since entries are only ever added behind.
-    """
-
-    __slots__ = ("base_offset", "created_ms", "entries")
-
-    def __init__(self, base_offset: int, created_ms: int) -> None:
-        self.base_offset = base_offset
-        self.created_ms = created_ms
-        self.entries = bytearray()
-
-    def __len__(self) -> int:
-        return len(self.entries) // ENTRY.size
-
-    def __getitem__(self, number: int) -> Block:
-        return Block._make(ENTRY.unpack_from(self.entries, number * ENTRY.size))
-
-    def __iter__(self) -> Iterator[Block]:
-        return map(Block._make, ENTRY.iter_unpack(bytes(self.entries)))
-
-    @property
-    def end_position(self) -> int:
-        """Where the last closed block ends in the log."""
-        return self[len(self) - 1].end if self.entries else 0
-
-    def add(self, block: Block) -> None:
-        assert block.position == self.end_position, "blocks follow each other without a hole"
-        self.entries += ENTRY.pack(*block)
-
-    def find_offset(self, relative_offset: int) -> int:
-        """Number of the last block that begins at or before the offset; -1 if none does."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if ENTRY.unpack_from(self.entries, middle * ENTRY.size)[0] <= relative_offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1
-
-    def find_time(self, timestamp_ms: int) -> int:
-        """Number of the first block with a record at or after the time; len(self) if none has."""
-        # Producers set timestamps, so they need not rise: no binary search is right here, and a
-        # segment has few blocks.
-        for number, block in enumerate(self):
-            if block.max_timestamp >= timestamp_ms:
-                return number
-        return len(self)
-
-    def to_bytes(self) -> bytes:
-        covered = HEADER.pack(MAGIC, VERSION, 0, self.base_offset, self.created_ms, 0)[:-8]
-        digest = xxhash.xxh3_64_intdigest(covered)
-        return covered + digest.to_bytes(8, "big") + bytes(self.entries)
-
-    @classmethod
-    def from_bytes(cls, content: bytes, *, base_offset: int, log_size: int) -> "BlockIndex":
-        """Read an index file; BadIndex unless it fits the segment to the byte."""
-        if len(content) < HEADER.size or len(content) % ENTRY.size:
-            raise BadIndex(f"{len(content)} bytes")
-        magic, version, _, base, created_ms, digest = HEADER.unpack_from(content)
-        if magic != MAGIC or version != VERSION:
-            raise BadIndex(f"magic {magic!r} version {version}")
-        if digest != xxhash.xxh3_64_intdigest(content[: HEADER.size - 8]):
-            raise BadIndex("header checksum")
-        if base != base_offset:
-            raise BadIndex(f"base offset {base}, the segment begins at {base_offset}")
-        index = cls(base, created_ms)
-        index.entries += content[HEADER.size :]
-        position = relative = 0
-        for number, block in enumerate(index):
-            later = number > 0
-            if block.position != position or (later and block.relative_offset <= relative):
-                raise BadIndex(f"block {number} is out of place")
-            position, relative = block.end, block.relative_offset
-        if position != log_size:
-            raise BadIndex(f"covers {position} of {log_size} bytes")
-        return index
-
-
-class IndexBuilder:
-    """The index of a segment that grows: closed blocks and the pending one.
-
-    Fed once per batch, in order, with the bytes as stored.
+    `summed` keeps the 24 bytes per entry that the checksum covers, so that verifying a block
+    packs nothing.
     """
 
     __slots__ = (
-        "_digest",
-        "_length",
-        "_max_timestamp",
-        "_position",
-        "_records",
-        "_relative",
-        "index",
+        "base_offset",
+        "blocks",
+        "created_ms",
+        "ends",
+        "log_size",
+        "offsets",
+        "running_max_timestamps",
+        "summed",
     )
 
-    def __init__(self, base_offset: int, created_ms: int) -> None:
-        self.index = BlockIndex(base_offset, created_ms)
-        self._digest = xxhash.xxh3_64()
-        self._position = self._length = self._records = self._relative = 0
+    def __init__(self, base_offset: int, created_ms: int, blocks: list[Block]) -> None:
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.blocks = blocks
+        self.offsets = [block.offset for block in blocks]
+        self.ends = [block.position + block.length for block in blocks]
+        self.running_max_timestamps = list(accumulate((b.max_timestamp for b in blocks), max))
+        self.summed = [ENTRY_SUMMED.pack(*block[:5]) for block in blocks]
+        self.log_size = self.ends[-1] if blocks else 0
+
+    @property
+    def memory_size(self) -> int:
+        """About what it costs to keep, in bytes."""
+        return 400 + 380 * len(self.blocks)
+
+    def block_at(self, offset: int) -> int:
+        """Ordinal of the block that would hold the absolute `offset`."""
+        return bisect_right(self.offsets, offset - self.base_offset) - 1
+
+    def block_by_time(self, timestamp_ms: int) -> int:
+        """Ordinal of the first block with a record not older than this; len(blocks) for none."""
+        return bisect_left(self.running_max_timestamps, timestamp_ms)
+
+    def matches(self, ordinal: int, data: Buffer) -> bool:
+        """Whether `data` are the bytes of block `ordinal`."""
+        hasher = xxhash.xxh3_64(data)
+        hasher.update(self.summed[ordinal])
+        return hasher.intdigest() == self.blocks[ordinal].checksum
+
+    def encode(self) -> bytes:
+        """The file."""
+        head = HEADER.pack(MAGIC, VERSION, 0, self.base_offset, self.created_ms, 0)[:24]
+        rows = [
+            summed + block.checksum.to_bytes(8, "big")
+            for block, summed in zip(self.blocks, self.summed, strict=True)
+        ]
+        return b"".join([head, xxh3_64(head).to_bytes(8, "big"), *rows])
+
+
+def decode_index(data: Buffer, base_offset: int, log_size: int) -> BlockIndex:
+    """The index in `data`, which must be that of a segment with this base offset and size.
+
+    The blocks' checksums are not compared with the log here: readers do that block by block.
+    Raises WrongIndex.
+    """
+    if len(data) < HEADER_SIZE or (len(data) - HEADER_SIZE) % ENTRY_SIZE:
+        raise WrongIndex(f"{len(data)} bytes are not a header and whole entries")
+    magic, version, _, base, created_ms, checksum = HEADER.unpack_from(data)
+    if magic != MAGIC or version != VERSION or checksum != xxh3_64(bytes(data[:24])):
+        raise WrongIndex("the header is damaged or of another version")
+    if base != base_offset:
+        raise WrongIndex(f"base offset {base}, the segment has {base_offset}")
+    blocks = list(map(Block._make, ENTRY.iter_unpack(memoryview(data)[HEADER_SIZE:])))
+    position, offset = 0, -1
+    for block in blocks:
+        if block.position != position or block.offset <= offset or not block.length:
+            raise WrongIndex(f"entry for position {block.position} behind {position}")
+        position += block.length
+        offset = block.offset
+    if position != log_size or (blocks and blocks[0].offset):
+        raise WrongIndex(f"covers {position} bytes, the segment has {log_size}")
+    return BlockIndex(base, created_ms, blocks)
+
+
+class BlockBuilder:
+    """Makes entries of batches as they are appended.
+
+    Holds the hash of the block that is still growing; `finish` closes it.
+    """
+
+    __slots__ = (
+        "_base_offset",
+        "_hasher",
+        "_interval",
+        "_max_timestamp",
+        "_offset",
+        "_position",
+        "_records",
+        "_size",
+        "blocks",
+    )
+
+    def __init__(self, base_offset: int, interval: int) -> None:
+        self.blocks: list[Block] = []
+        self._base_offset = base_offset
+        self._interval = interval
+        self._position = 0
+        self._start(0)
+
+    def _start(self, position: int) -> None:
+        self._hasher = xxhash.xxh3_64()
+        self._position = position
+        self._size = 0
+        self._records = 0
+        self._offset = 0
         self._max_timestamp = -1
 
     @property
-    def size(self) -> int:
-        """Bytes the index file would have now."""
-        return HEADER.size + len(self.index.entries) + (ENTRY.size if self._length else 0)
-
-    @property
-    def end_position(self) -> int:
-        return self._position + self._length
+    def index_size(self) -> int:
+        """Bytes of the index file if it were written now."""
+        return HEADER_SIZE + ENTRY_SIZE * (len(self.blocks) + bool(self._size))
 
     def add(self, batch: Buffer, base_offset: int, records: int, max_timestamp: int) -> None:
-        if self._length == 0:
-            self._relative = base_offset - self.index.base_offset
-            self._max_timestamp = max_timestamp
-        self._digest.update(batch)
-        self._length += len(batch)
+        """Add the next batch of the segment."""
+        size = len(batch)
+        if self._size and self._size + size > 2 * self._interval:
+            self._close()  # a large batch is a block of its own
+        if not self._size:
+            self._offset = base_offset - self._base_offset
+        self._hasher.update(batch)
+        self._size += size
         self._records += records
         if max_timestamp > self._max_timestamp:
             self._max_timestamp = max_timestamp
-        if self._length >= BLOCK_SIZE_MIN:
-            self.close_block()
+        if self._size >= self._interval:
+            self._close()
 
-    def close_block(self) -> None:
-        """End the pending block, if there is one."""
-        if self._length == 0:
-            return
-        fields = (self._relative, self._position, self._length, self._records, self._max_timestamp)
-        self._digest.update(COVERED.pack(*fields))
-        self.index.add(Block(*fields, self._digest.intdigest()))
-        self._digest = xxhash.xxh3_64()
-        self._position += self._length
-        self._length = self._records = 0
+    def _close(self) -> None:
+        fields = (self._offset, self._position, self._size, self._records, self._max_timestamp)
+        self._hasher.update(ENTRY_SUMMED.pack(*fields))
+        self.blocks.append(Block(*fields, self._hasher.intdigest()))
+        self._start(self._position + self._size)
 
-    def pending(self) -> Block | None:
-        """The pending block; its checksum covers its bytes alone, not an entry."""
-        if self._length == 0:
-            return None
-        return Block(
-            self._relative,
-            self._position,
-            self._length,
-            self._records,
-            self._max_timestamp,
-            self._digest.intdigest(),
-        )
+    def finish(self, created_ms: int) -> BlockIndex:
+        """The whole index; nothing is added afterwards."""
+        if self._size:
+            self._close()
+        return BlockIndex(self._base_offset, created_ms, self.blocks)

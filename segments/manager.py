@@ -1,369 +1,441 @@
-"""DiskManager: the registry of a data directory - which topics there are, who handles which partition.
+"""DiskManager: the data directory, its topics, and the open partitions.
 
-    with DiskManager("/data", now_ms=now) as manager:
-        manager.create_topic("clicks", 4, TopicConfig(), now_ms=now)
-        handler = manager.get_handler("clicks", 0)
+    <root>/LOCK                 one process at a time
+    <root>/meta/                metadata.py: what exists
+    <root>/topics/<topic>/...   what it holds (names.py)
+    <root>/topics/~<id>         a deleted topic on its way out
 
-`topics` is what exists, durable (meta.py).  A handler is opened on first use and lives until close:
-`handler_if_open` is a dictionary look-up for the loop, `get_handler` may scan files and belongs
-in a lane.  One process at a time: the directory is locked.
+Creating makes the directories, then the snapshot: a crash in between leaves an orphan that the next
+opening removes.  Deleting goes the other way: the snapshot without the topic is the deletion, then
+the directory gets a name that no topic can have, then its files go.
 
-Deleting a topic is two-phase, so that a crash at any point either keeps it or removes it:
+| lock | protects | held over |
+|---|---|---|
+| _admin_lock | metadata changes: one at a time, whole | the snapshot's sync: administration only |
+| _lock | the dictionaries of handlers and of those being opened | nothing |
 
-    rename topics/<t> to topics/.deleted-<id>, directory sync → metadata without it → unlink
+`topics` is replaced as a whole, never changed, so the loop reads it without a lock; `handlers` are
+looked up without one as well.  Opening a partition happens in the caller's thread; who comes second
+waits for the first.
 
-What a crash leaves is finished at the next open: a `.deleted-<id>` whose topic is still in the
-metadata goes on being deleted, any other is just unlinked.
-
-Threads: `_admin` serialises what changes topics (lanes only, held over their I/O); the maps are
-replaced or extended in one step, so the loop reads them without a lock.
+Invariant: a handler is in the dictionary exactly as long as its topic exists and it is open.
 """
 
+import base64
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
-from uuid import UUID, uuid4
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType, TracebackType
+from typing import Final
+from uuid import UUID
 
 import structlog
 
-from . import names
-from .background import Background, InlineBackground, Job, ThreadedBackground
+from .background import Flushers, Housekeeper
+from .caches import FileCache, IndexCache
 from .errors import (
     DataDirectoryLocked,
-    DirectoryInTheWay,
     InvalidPartitions,
+    LogClosed,
+    StorageError,
     TopicExists,
     UnknownTopic,
 )
-from .file_cache import FileCache
-from .handler import DiskHandler
-from .index_cache import IndexCache
-from .log import remove_tree
-from .meta import Metadata, MetadataStore, TopicMeta
+from .handler import CallSoon, DiskHandler
+from .metadata import Metadata, MetadataStore, TopicMeta
+from .names import check_topic_name, partition_paths
+from .opening import open_log
+from .partition_log import PartitionLog
 from .posix import PosixStorage
-from .storage import Storage, StorageLock
+from .storage import Storage, StorageLock, make_dirs, remove_tree
 from .topic_config import Durability, TopicConfig
 
-PARTITIONS_MAX = 10_000
-"""Partitions of one topic."""
+__all__ = ["DiskManager", "Statistics", "TopicMeta"]
 
-INDEXES_MAX = 4_096
+log = structlog.get_logger()
 
-_log = structlog.get_logger()
+PARTITIONS_MAX: Final = 10_000
+SYNC_TICK_MS: Final = 1_000
 
-__all__ = ["DiskManager", "TopicMeta"]
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Numbers at a moment; none takes a lock."""
+
+    topics_count: int
+    partitions_open: int
+    partitions_read_only: int
+    segments_count: int
+    log_bytes: int
+    open_files: int
+    loaded_indexes: int
+    index_bytes: int
+
+
+def _at_once(task: Callable[[], None]) -> None:
+    task()
 
 
 class DiskManager:
-    """The logs of one data directory.
-
-    Args:
-        root: the data directory; made when missing.
-        storage: the disk; the real one by default.
-        call_soon: runs a callable on the loop, from any thread. None: there is no loop, and syncs
-            and housekeeping happen in the caller's thread before it returns.
-        flushers: threads that sync.
-        open_files_max: descriptors of sealed segments kept open.
-        now_ms: the time now.
-    """
+    """All topics of one data directory."""
 
     def __init__(
         self,
         root: str,
         *,
         storage: Storage | None = None,
-        call_soon: Callable[[Job], object] | None = None,
+        call_soon: CallSoon | None = None,
         flushers: int = 2,
-        open_files_max: int = 1_024,
+        open_files_max: int = 1024,
+        index_bytes_max: int = 64 << 20,
         now_ms: int = 0,
     ) -> None:
-        self.root = str(root)
-        self._storage: Storage = storage or PosixStorage()
-        self._call_soon = call_soon
-        self._flushers = flushers
-        self._now_ms = now_ms
-        self._files = FileCache(self._storage, open_files_max)
-        self._indexes = IndexCache(INDEXES_MAX)
-        self._background: Background = InlineBackground()
-        self._handlers: dict[tuple[str, int], DiskHandler] = {}
-        self._admin = threading.RLock()
-        self._lock: StorageLock | None = None
-        self._meta = MetadataStore(self._storage, f"{self.root}/meta")
-        self._state = Metadata("")
+        """call_soon: how handlers' callbacks reach the loop; None runs them where they arise.
 
-    # ------------------------------------------------------------------ opening and closing
+        flushers: threads that sync; 0 for no threads at all (tests, tools).
+        """
+        self.root = root.rstrip("/") or "/"
+        self.storage: Storage = storage if storage is not None else PosixStorage()
+        self.topics: Mapping[str, TopicMeta] = MappingProxyType({})
+        self.handlers: dict[tuple[str, int], DiskHandler] = {}
+        self.files = FileCache(open_files_max)
+        self.indexes = IndexCache(index_bytes_max)
+        self._call_soon = call_soon or _at_once
+        self._flushers_count = flushers
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._admin_lock = threading.Lock()
+        self._opening: dict[tuple[str, int], threading.Event] = {}
+        self._metadata: Metadata | None = None
+        self._store = MetadataStore(self.storage, f"{self.root}/meta")
+        self._lock_file: StorageLock | None = None
+        self._flushers: Flushers | None = None
+        self._housekeeper: Housekeeper | None = None
+        self._tick_ms = 0
+
+    # The data directory
 
     def open(self) -> None:
-        """Lock the directory, load the metadata, finish what a crash interrupted.
+        """Lock the data directory, read what exists, remove what is half deleted.
 
-        Raises:
-            DataDirectoryLocked: another process has it.
-            UnsupportedFormat: it is of another version, or damaged.
-            OSError.
+        Raises DataDirectoryLocked, CorruptSegment (a damaged snapshot), OSError.
         """
-        storage = self._storage
-        storage.makedirs(self.root)
+        make_dirs(self.storage, self.root)
         try:
-            self._lock = storage.lock(f"{self.root}/LOCK")
-        except BlockingIOError:
-            raise DataDirectoryLocked(self.root) from None
+            self._lock_file = self.storage.lock(f"{self.root}/LOCK")
+        except BlockingIOError as exc:
+            raise DataDirectoryLocked(self.root) from exc
         try:
-            state = self._meta.load()
-            storage.makedirs(f"{self.root}/topics")
-            if state is None:
-                state = Metadata(cluster_id=str(uuid4()))
-                self._meta.save(state)
-            self._state = state
-            self._finish_deletions()
-            if self._call_soon is not None:
-                self._background = ThreadedBackground(
-                    self._call_soon, flushers=self._flushers, on_crash=_report_crash
-                )
+            make_dirs(self.storage, f"{self.root}/meta")
+            make_dirs(self.storage, f"{self.root}/topics")
+            metadata = self._store.load()
+            if metadata is None:
+                cluster_id = base64.urlsafe_b64encode(self.storage.random_bytes(16))
+                metadata = Metadata(cluster_id.decode().rstrip("="))
+                self._store.save(metadata)
+            self._publish(metadata)
+            self._remove_orphans(metadata)
         except BaseException:
-            self._lock.release()
-            self._lock = None
+            self._lock_file.release()
             raise
+        self._flushers = Flushers(self._flushers_count)
+        self._housekeeper = Housekeeper(threaded=self._flushers_count > 0)
 
     def close(self) -> None:
-        """Sync and close every handler in order, then end the threads and unlock.
+        """Sync and close everything, in order; a second time does nothing.
 
-        Raises:
-            ExceptionGroup: what could not be closed; everything else was.
+        Raises an ExceptionGroup of what failed, after all else is closed.
         """
-        if self._lock is None:
+        if self._lock_file is None:
             return
-        errors: list[Exception] = []
-        with self._admin:
-            self._background.close()
-            for key in sorted(self._handlers):
-                try:
-                    self._handlers[key].close()
-                except Exception as error:
-                    errors.append(error)
-            self._handlers = {}
-            self._files.close()
-            self._lock.release()
-            self._lock = None
-        if errors:
-            raise ExceptionGroup(f"closing {self.root}", errors)
+        assert self._flushers is not None
+        assert self._housekeeper is not None
+        self._housekeeper.close()
+        self._flushers.close()
+        failures: list[Exception] = []
+        with self._lock:
+            handlers, self.handlers = self.handlers, {}
+        for handler in handlers.values():
+            try:
+                handler.close()
+            except StorageError as exc:
+                failures.append(exc)
+        self._lock_file.release()
+        self._lock_file = None
+        if failures:
+            raise ExceptionGroup("partitions that could not be closed", failures)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "DiskManager":
         self.open()
         return self
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         self.close()
 
-    # ------------------------------------------------------------------ topics
-
-    @property
-    def topics(self) -> Mapping[str, TopicMeta]:
-        """Every topic by name; a new mapping after each change."""
-        return self._state.topics
-
     @property
     def cluster_id(self) -> str:
-        """Made once per data directory."""
-        return self._state.cluster_id
+        """The identity of this data directory; made once."""
+        return self._known.cluster_id
+
+    @property
+    def _known(self) -> Metadata:
+        if self._metadata is None:
+            raise LogClosed(self.root)
+        return self._metadata
+
+    def _publish(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self.topics = MappingProxyType(metadata.topics)
+
+    def _save(self, metadata: Metadata) -> None:
+        self._store.save(metadata)
+        self._publish(metadata)
+
+    def _topic_folder(self, name: str) -> str:
+        return f"{self.root}/topics/{name}"
+
+    def _remove_orphans(self, metadata: Metadata) -> None:
+        for name in self.storage.listdir(f"{self.root}/topics"):
+            if name not in metadata.topics:
+                log.info("orphan_removed", folder=self._topic_folder(name))
+                self._bury(name, self.storage.random_bytes(8).hex())
+
+    def _bury(self, name: str, grave: str) -> None:
+        """Take a topic's directory out of the way, then remove it."""
+        target = self._topic_folder(f"~{grave}")
+        self.storage.rename(self._topic_folder(name), target)
+        self.storage.fsync_dir(f"{self.root}/topics")
+        remove_tree(self.storage, target)
+
+    # Topics
+
+    def check_new_topic(self, name: str, partitions: int) -> None:
+        """Raise what `create_topic` would raise for these, and make nothing."""
+        check_topic_name(name)
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise InvalidPartitions(name, partitions, f"outside [1, {PARTITIONS_MAX}]")
+        if name in self._known.topics:
+            raise TopicExists(name)
 
     def create_topic(
         self, name: str, partitions: int, config: TopicConfig, *, now_ms: int
     ) -> TopicMeta:
-        """Make a topic; durable when this returns.
+        """Make a topic; durable when this returns.  Blocking.
 
-        Raises:
-            InvalidTopicName, InvalidPartitions, TopicExists, DirectoryInTheWay, OSError.
+        Raises InvalidTopicName, InvalidPartitions, TopicExists, StorageError.
         """
-        del now_ms  # a topic has no birthday yet; the parameter is part of the interface
-        names.check_topic_name(name)
-        with self._admin:
+        with self._admin_lock:
             self.check_new_topic(name, partitions)
-            folder = self._folder(name)
-            if self._storage.exists(folder):
-                raise DirectoryInTheWay(folder)
-            epoch = self._state.epochs.get(name, -1) + 1
-            topic = TopicMeta(name, uuid4(), partitions, config, epoch)
-            self._save(self._state.with_topic(topic))
-        return topic
+            metadata = self._known
+            topic_id = UUID(bytes=self.storage.random_bytes(16), version=4)
+            meta = TopicMeta(name, topic_id, partitions, config, metadata.first_epoch(name))
+            try:
+                if self.storage.exists(self._topic_folder(name)):
+                    self._bury(name, topic_id.hex)  # of an attempt that failed
+                self._make_partitions(name, range(partitions))
+                self._save(metadata.with_topic(meta))
+            except OSError as exc:
+                raise StorageError(f"topic {name!r} was not created: {exc}") from exc
+        log.info("topic_created", topic=name, partitions=partitions, epoch=meta.epoch)
+        return meta
 
-    def check_new_topic(self, name: str, partitions: int) -> None:
-        """Raise what `create_topic` would raise for these, without making anything."""
-        names.check_topic_name(name)
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise InvalidPartitions(name, partitions, f"outside [1, {PARTITIONS_MAX}]")
-        if name in self._state.topics:
-            raise TopicExists(name)
+    def _make_partitions(self, name: str, numbers: range) -> None:
+        folder = self._topic_folder(name)
+        make_dirs(self.storage, folder)
+        for partition in numbers:
+            path = partition_paths(self.root, name, partition).folder
+            if not self.storage.exists(path):
+                self.storage.mkdir(path)
+        self.storage.fsync_dir(folder)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its files.  Raises UnknownTopic, OSError."""
-        with self._admin:
-            topic = self._topic(name)
-            self._close_handlers(key for key in self._handlers if key[0] == name)
-            folder, doomed = self._folder(name), self._doomed(topic.topic_id)
-            if self._storage.exists(folder):
-                self._storage.rename(folder, doomed)
-                self._storage.fsync_dir(f"{self.root}/topics")
-            self._save(self._state.without_topic(name))
-        if self._storage.exists(doomed):
-            self._background.housekeep_soon(lambda: self._remove(doomed))
+        """Delete a topic; it is gone for good when this returns, its files soon after.
+
+        Raises UnknownTopic, StorageError.
+        """
+        with self._admin_lock:
+            metadata = self._known
+            meta = metadata.topics.get(name)
+            if meta is None:
+                raise UnknownTopic(name)
+            try:
+                self._save(metadata.without_topic(name))
+            except OSError as exc:
+                raise StorageError(f"topic {name!r} was not deleted: {exc}") from exc
+            with self._lock:
+                keys = [key for key in self.handlers if key[0] == name]
+                handlers = [self.handlers.pop(key) for key in keys]
+            for handler in handlers:
+                handler.close(checkpoint=False)
+            grave = self._topic_folder(f"~{meta.topic_id.hex}")
+            try:
+                self.storage.rename(self._topic_folder(name), grave)
+                self.storage.fsync_dir(f"{self.root}/topics")
+            except OSError as exc:
+                # It is deleted all the same; the next opening removes the orphan.
+                log.warning("deleted_topic_not_moved", topic=name, error=str(exc))
+                return
+        assert self._housekeeper is not None
+        self._housekeeper.submit(lambda: self._unlink(grave))
+        log.info("topic_deleted", topic=name)
+
+    def _unlink(self, grave: str) -> None:
+        try:
+            remove_tree(self.storage, grave)
+        except OSError as exc:
+            log.warning("deleted_topic_not_removed", folder=grave, error=str(exc))
 
     def create_partitions(self, name: str, count: int) -> TopicMeta:
-        """Let a topic grow to `count` partitions.
-
-        Raises:
-            UnknownTopic, OSError; InvalidPartitions: not more than there are, or too many.
-        """
-        with self._admin:
-            topic = self._topic(name)
-            if count <= topic.partitions:
-                raise InvalidPartitions(name, count, f"there are {topic.partitions} already")
-            if count > PARTITIONS_MAX:
-                raise InvalidPartitions(name, count, f"limit {PARTITIONS_MAX}")
-            topic = replace(topic, partitions=count)
-            self._save(self._state.with_topic(topic))
-            return topic
+        """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""
+        with self._admin_lock:
+            meta = self._meta(name)
+            if not meta.partitions < count <= PARTITIONS_MAX:
+                raise InvalidPartitions(
+                    name, count, f"it has {meta.partitions}, the limit is {PARTITIONS_MAX}"
+                )
+            grown = replace(meta, partitions=count)
+            try:
+                self._make_partitions(name, range(meta.partitions, count))
+                self._save(self._known.with_topic(grown))
+            except OSError as exc:
+                raise StorageError(f"topic {name!r} did not grow: {exc}") from exc
+        return grown
 
     def alter_topic(self, name: str, overrides: Mapping[str, str]) -> TopicMeta:
-        """Replace the settings of a topic by `overrides` over the defaults.
-
-        Raises:
-            UnknownTopic, InvalidConfig, OSError.
-        """
-        with self._admin:
-            topic = replace(self._topic(name), config=TopicConfig.parse(overrides))
-            self._save(self._state.with_topic(topic))
-            for (owner, _), handler in list(self._handlers.items()):
-                if owner == name:
-                    self._background.call_soon(
-                        lambda h=handler: setattr(h, "config", topic.config)  # type: ignore[misc]
-                    )
-            return topic
+        """Replace the settings of a topic.  Raises UnknownTopic, InvalidConfig."""
+        config = TopicConfig.parse(overrides)
+        with self._admin_lock:
+            altered = replace(self._meta(name), config=config)
+            try:
+                self._save(self._known.with_topic(altered))
+            except OSError as exc:
+                raise StorageError(f"topic {name!r} was not altered: {exc}") from exc
+            for partition in range(altered.partitions):
+                handler = self.handler_if_open(name, partition)
+                if handler is not None:
+                    handler.reconfigure(config)
+        return altered
 
     def allocate_producer_ids(self, count: int) -> range:
-        """A block of producer ids that no one gets again, also after a crash."""
-        assert count > 0
-        with self._admin:
-            first = self._state.next_producer_id
-            self._save(replace(self._state, next_producer_id=first + count))
-            return range(first, first + count)
+        """So many ids that were never given before and never will be again."""
+        with self._admin_lock:
+            first = self._known.next_producer_id
+            try:
+                self._save(replace(self._known, next_producer_id=first + count))
+            except OSError as exc:
+                raise StorageError(f"no producer ids: {exc}") from exc
+        return range(first, first + count)
 
-    # ------------------------------------------------------------------ handlers
+    def _meta(self, name: str) -> TopicMeta:
+        meta = self._known.topics.get(name)
+        if meta is None:
+            raise UnknownTopic(name)
+        return meta
+
+    # Partitions
 
     def handler_if_open(self, topic: str, partition: int) -> DiskHandler | None:
-        """The handler, if it is open: for the loop."""
-        return self._handlers.get((topic, partition))
+        """The handler if it is open: for the loop."""
+        return self.handlers.get((topic, partition))
 
     def get_handler(self, topic: str, partition: int) -> DiskHandler:
-        """The handler, opened and recovered on first use; blocking.
+        """The handler, opened and recovered if need be.  Blocking: for lanes.
 
-        Raises:
-            UnknownTopic, CorruptSegment, OSError.
+        Raises UnknownTopic, CorruptSegment, StorageError.
         """
-        handler = self._handlers.get((topic, partition))
-        if handler is not None:
-            return handler
-        with self._admin:
-            handler = self._handlers.get((topic, partition))
-            if handler is not None:
+        key = (topic, partition)
+        while True:
+            with self._lock:
+                handler = self.handlers.get(key)
+                if handler is not None:
+                    return handler
+                opening = self._opening.get(key)
+                if opening is None:
+                    mine = self._opening[key] = threading.Event()
+                    break
+            opening.wait()
+        try:
+            return self._open_handler(topic, partition)
+        finally:
+            with self._lock:
+                del self._opening[key]
+            mine.set()
+
+    def _open_handler(self, topic: str, partition: int) -> DiskHandler:
+        meta = self._meta(topic)
+        if not 0 <= partition < meta.partitions:
+            raise UnknownTopic(topic, partition)
+        assert self._flushers is not None
+        assert self._housekeeper is not None
+
+        def reopen(now_ms: int) -> PartitionLog:
+            return self._open_log(self._meta(topic), partition, now_ms)
+
+        try:
+            opened = self._open_log(meta, partition, self._now_ms)
+        except OSError as exc:
+            raise StorageError(f"cannot open partition {partition} of {topic!r}: {exc}") from exc
+        handler = DiskHandler(
+            topic,
+            partition,
+            opened,
+            reopen=reopen,
+            flushers=self._flushers,
+            housekeeper=self._housekeeper,
+            call_soon=self._call_soon,
+        )
+        with self._lock:
+            current = self.topics.get(topic)
+            if current is not None and current.topic_id == meta.topic_id:
+                self.handlers[topic, partition] = handler
                 return handler
-            meta = self._topic(topic)
-            if not 0 <= partition < meta.partitions:
-                raise UnknownTopic(topic, partition)
-            handler = DiskHandler(
-                self._storage,
-                names.partition_folder(self.root, topic, partition),
-                names.partition_stem(topic, partition),
-                topic,
-                partition,
-                meta.config,
-                background=self._background,
-                files=self._files,
-                indexes=self._indexes,
-                leader_epoch=meta.epoch,
-                now_ms=self._now_ms,
-            )
-            report = handler.recovery_report
-            if not report.is_clean:
-                _log.warning(
-                    "partition_recovered",
-                    topic=topic,
-                    partition=partition,
-                    cut_bytes=report.cut_bytes,
-                    gaps=report.gaps,
-                    quarantined=report.quarantined,
-                )
-            self._handlers[topic, partition] = handler
-            return handler
+        handler.close(checkpoint=False)  # deleted while it was being opened
+        raise UnknownTopic(topic)
+
+    def _open_log(self, meta: TopicMeta, partition: int, now_ms: int) -> PartitionLog:
+        return open_log(
+            self.storage,
+            partition_paths(self.root, meta.name, partition),
+            meta.config,
+            self.files,
+            self.indexes,
+            now_ms=now_ms,
+            leader_epoch=meta.epoch,
+            create=False,
+        )
+
+    # Keeping house
 
     def housekeeping(self, now_ms: int) -> None:
-        """Age rolls, sync ticks, reopening after a full disk; call about once a second."""
+        """What is due by time: age rolls, the sync tick of class `disk`, a disk with space again.
+
+        Call it in a lane, several times a second.
+        """
         self._now_ms = now_ms
-        for handler in list(self._handlers.values()):
-            self._background.call_soon(lambda h=handler: h.housekeeping(now_ms))  # type: ignore[misc]
+        assert self._flushers is not None
+        tick = now_ms - self._tick_ms >= SYNC_TICK_MS
+        if tick:
+            self._tick_ms = now_ms
+        for handler in list(self.handlers.values()):
+            handler.keep_house(now_ms)
+            if tick and handler.config.durability is Durability.DISK and handler.has_unsynced:
+                self._flushers.request(handler)
 
-    def statistics(self) -> dict[str, Any]:
-        """Counts for people and metrics."""
-        handlers = list(self._handlers.values())
-        return {
-            "topics": len(self._state.topics),
-            "partitions": sum(t.partitions for t in self._state.topics.values()),
-            "open_partitions": len(handlers),
-            "open_files": len(self._files),
-            "loaded_indexes": len(self._indexes),
-            "bytes": sum(handler.size_bytes for handler in handlers),
-            "read_only_partitions": sum(handler.read_only is not None for handler in handlers),
-            "durability": {
-                d.value: sum(t.config.durability is d for t in self._state.topics.values())
-                for d in Durability
-            },
-        }
-
-    # ------------------------------------------------------------------ inside
-
-    def _topic(self, name: str) -> TopicMeta:
-        topic = self._state.topics.get(name)
-        if topic is None:
-            raise UnknownTopic(name)
-        return topic
-
-    def _save(self, state: Metadata) -> None:
-        self._meta.save(state)
-        self._state = state
-
-    def _folder(self, name: str) -> str:
-        return f"{self.root}/topics/{name}"
-
-    def _doomed(self, topic_id: UUID) -> str:
-        return f"{self.root}/topics/{names.DELETED_PREFIX}{topic_id}"
-
-    def _close_handlers(self, keys: Iterable[tuple[str, int]]) -> None:
-        for key in list(keys):
-            self._handlers.pop(key).close()
-
-    def _remove(self, folder: str) -> None:
-        try:
-            remove_tree(self._storage, folder)
-        except OSError as error:
-            # The topic is gone for its users; the next start tries again.
-            _log.warning("topic_files_not_removed", folder=folder, error=str(error))
-
-    def _finish_deletions(self) -> None:
-        by_id = {str(topic.topic_id): name for name, topic in self._state.topics.items()}
-        for entry in self._storage.listdir(f"{self.root}/topics"):
-            if not entry.startswith(names.DELETED_PREFIX):
-                continue
-            name = by_id.get(entry.removeprefix(names.DELETED_PREFIX))
-            if name is not None:
-                self._save(self._state.without_topic(name))
-            self._remove(f"{self.root}/topics/{entry}")
-
-
-def _report_crash(error: BaseException) -> None:
-    _log.error("background_job_crashed", exc_info=error)
+    def statistics(self) -> Statistics:
+        """Numbers at this moment."""
+        handlers = list(self.handlers.values())
+        return Statistics(
+            topics_count=len(self.topics),
+            partitions_open=len(handlers),
+            partitions_read_only=sum(h.read_only is not None for h in handlers),
+            segments_count=sum(h.segments_count for h in handlers),
+            log_bytes=sum(h.size_bytes for h in handlers),
+            open_files=len(self.files),
+            loaded_indexes=len(self.indexes),
+            index_bytes=self.indexes.memory_size,
+        )

@@ -1,86 +1,93 @@
-"""The disk port in memory: for tests, for embedded brokers, and as the model of a disk.
+"""The disk port in memory, with a power switch.
 
-Behaves like `PosixStorage` down to the errno of its errors (one test suite runs over both).  A
-file that was unlinked or replaced stays readable through the descriptors that have it open.
-Nothing survives the object; `fdatasync` and `fsync_dir` succeed and promise nothing.
+    names       path -> inode        what processes see
+    inode       content, synced      synced: what fdatasync has promised
+    directory   names, durable names what fsync_dir has promised
+
+`after_kill()` is the disk another process finds when this one died: everything written is there.
+`after_power_cut()` is the harshest disk that the promises of the port allow: of each file what was
+synced, in each directory the names that were synced.  Both are copies; the original goes on.
+
+A file stays readable through an open handle after its name is gone, as on POSIX.
 """
 
 import errno
 import threading
-from collections.abc import Sequence
+
+from segbroker.protocol.checksums import xxh3_64
 
 from .storage import Buffer
 
 
-def _error(number: int, path: str) -> OSError:
-    # OSError picks the subclass by errno: FileNotFoundError, FileExistsError, ...
-    return OSError(number, errno.errorcode[number], path)
-
-
 class _Inode:
-    __slots__ = ("content",)
+    __slots__ = ("content", "synced")
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.content = bytearray(content)
+        self.synced = content
+
+
+class _Directory:
+    __slots__ = ("durable", "names")
 
     def __init__(self) -> None:
-        self.content = bytearray()
+        self.names: dict[str, _Inode | _Directory] = {}
+        self.durable: dict[str, _Inode | _Directory] = {}
 
 
 class MemoryFile:
-    """One open descriptor on an inode."""
+    """An open file."""
 
-    __slots__ = ("_closed", "_inode", "_lock", "_read_only", "path")
+    __slots__ = ("_closed", "_disk", "_inode", "path")
 
-    def __init__(self, path: str, inode: _Inode, lock: threading.Lock, *, read_only: bool) -> None:
+    def __init__(self, path: str, inode: _Inode, disk: "MemoryStorage") -> None:
         self.path = path
         self._inode = inode
-        self._lock = lock
-        self._read_only = read_only
+        self._disk = disk
         self._closed = False
 
-    def _check(self, *, writing: bool = False) -> None:
-        if self._closed or (writing and self._read_only):
-            raise _error(errno.EBADF, self.path)
+    def _content(self) -> bytearray:
+        if self._closed:
+            raise OSError(errno.EBADF, "closed", self.path)
+        return self._inode.content
 
-    def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
-        self._check(writing=True)
-        data = b"".join(buffers)
-        with self._lock:
-            content = self._inode.content
-            if len(content) < position:
-                content.extend(bytes(position - len(content)))
+    def pwrite(self, data: Buffer, position: int) -> int:
+        with self._disk.mutex:
+            content = self._content()
+            if position > len(content):
+                content += bytes(position - len(content))
             content[position : position + len(data)] = data
-        return len(data)
+            return len(data)
 
     def pread(self, buffer: memoryview, position: int) -> int:
-        self._check()
-        with self._lock:
-            data = self._inode.content[position : position + len(buffer)]
-        buffer[: len(data)] = data
-        return len(data)
+        with self._disk.mutex:
+            found = self._content()[position : position + len(buffer)]
+        buffer[: len(found)] = found
+        return len(found)
 
     def pread_nowait(self, buffer: memoryview, position: int) -> int | None:
         count = self.pread(buffer, position)
         return count if count == len(buffer) else None
 
     def fdatasync(self) -> None:
-        self._check()
+        with self._disk.mutex:
+            self._inode.synced = bytes(self._content())
 
     def truncate(self, size: int) -> None:
-        self._check(writing=True)
-        with self._lock:
-            content = self._inode.content
+        with self._disk.mutex:
+            content = self._content()
             del content[size:]
-            content.extend(bytes(size - len(content)))
+            content += bytes(size - len(content))
 
     def size(self) -> int:
-        self._check()
-        return len(self._inode.content)
+        return len(self._content())
 
     def close(self) -> None:
         self._closed = True
 
 
 class MemoryLock:
-    """A held entry in the storage's set of locks."""
+    """A held lock of a memory disk."""
 
     def __init__(self, held: set[str], path: str) -> None:
         self._held = held
@@ -91,101 +98,139 @@ class MemoryLock:
 
 
 class MemoryStorage:
-    """Files and directories in dictionaries."""
+    """A disk of its own; `seed` decides its random bytes."""
 
-    def __init__(self) -> None:
-        self._files: dict[str, _Inode] = {}
-        self._folders: set[str] = {"", "/", "."}
+    def __init__(self, seed: int = 0) -> None:
+        self.mutex = threading.Lock()
+        self._root = _Directory()
         self._locks: set[str] = set()
-        self._lock = threading.Lock()
+        self._seed = seed
+
+    # The port
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
-        with self._lock:
-            inode = self._files.get(path)
-            if create:
-                if inode is not None or path in self._folders:
-                    raise _error(errno.EEXIST, path)
-                if _parent(path) not in self._folders:
-                    raise _error(errno.ENOENT, path)
-                inode = self._files[path] = _Inode()
-            if inode is None:
-                raise _error(errno.EISDIR if path in self._folders else errno.ENOENT, path)
-        return MemoryFile(path, inode, self._lock, read_only=read_only)
+        with self.mutex:
+            directory, name = self._parent(path)
+            node = directory.names.get(name)
+            if isinstance(node, _Directory):
+                raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+            if create and node is None:
+                node = directory.names[name] = _Inode()
+            if node is None:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            return MemoryFile(path, node, self)
 
     def exists(self, path: str) -> bool:
-        return path in self._files or path in self._folders
+        with self.mutex:
+            try:
+                directory, name = self._parent(path)
+            except OSError:
+                return False
+            return not name or name in directory.names
 
     def listdir(self, path: str) -> list[str]:
-        with self._lock:
-            if path not in self._folders:
-                raise _error(errno.ENOENT, path)
-            return sorted(
-                name.rpartition("/")[2]
-                for name in (*self._files, *self._folders)
-                if name and name != path and _parent(name) == path
-            )
+        with self.mutex:
+            return sorted(self._directory(path).names)
 
-    def makedirs(self, path: str) -> None:
-        with self._lock:
-            while path and path not in self._folders:
-                if path in self._files:
-                    raise _error(errno.EEXIST, path)
-                self._folders.add(path)
-                path = _parent(path)
-
-    def rename(self, source: str, target: str) -> None:
-        with self._lock:
-            if _parent(target) not in self._folders:
-                raise _error(errno.ENOENT, target)
-            if source in self._files:
-                if target in self._folders:
-                    raise _error(errno.EISDIR, target)
-                self._files[target] = self._files.pop(source)
-            elif source in self._folders:
-                if target in self._files or self._children(target):
-                    raise _error(errno.ENOTEMPTY, target)
-                moved = source + "/"
-                for name in [n for n in self._files if n.startswith(moved)]:
-                    self._files[target + name[len(source) :]] = self._files.pop(name)
-                for name in [n for n in self._folders if n == source or n.startswith(moved)]:
-                    self._folders.discard(name)
-                    self._folders.add(target + name[len(source) :])
-            else:
-                raise _error(errno.ENOENT, source)
-
-    def unlink(self, path: str) -> None:
-        with self._lock:
-            if path not in self._files:
-                raise _error(errno.EISDIR if path in self._folders else errno.ENOENT, path)
-            del self._files[path]
+    def mkdir(self, path: str) -> None:
+        with self.mutex:
+            directory, name = self._parent(path)
+            if not name or name in directory.names:
+                raise FileExistsError(errno.EEXIST, "exists", path)
+            directory.names[name] = _Directory()
 
     def rmdir(self, path: str) -> None:
-        with self._lock:
-            if path not in self._folders:
-                raise _error(errno.ENOENT, path)
-            if self._children(path):
-                raise _error(errno.ENOTEMPTY, path)
-            self._folders.discard(path)
+        with self.mutex:
+            if self._directory(path).names:
+                raise OSError(errno.ENOTEMPTY, "not empty", path)
+            directory, name = self._parent(path)
+            del directory.names[name]
+
+    def rename(self, source: str, target: str) -> None:
+        with self.mutex:
+            old, old_name = self._parent(source)
+            new, new_name = self._parent(target)
+            if old_name not in old.names:
+                raise FileNotFoundError(errno.ENOENT, "no such file", source)
+            occupant = new.names.get(new_name)
+            if isinstance(occupant, _Directory) and occupant.names:
+                raise OSError(errno.ENOTEMPTY, "not empty", target)
+            new.names[new_name] = old.names.pop(old_name)
+
+    def unlink(self, path: str) -> None:
+        with self.mutex:
+            directory, name = self._parent(path)
+            node = directory.names.get(name)
+            if node is None:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            if isinstance(node, _Directory):
+                raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+            del directory.names[name]
 
     def fsync_dir(self, path: str) -> None:
-        if path not in self._folders:
-            raise _error(errno.ENOENT, path)
+        with self.mutex:
+            directory = self._directory(path)
+            directory.durable = dict(directory.names)
 
     def lock(self, path: str) -> MemoryLock:
-        with self._lock:
+        self.open(path, create=True).close()
+        with self.mutex:
             if path in self._locks:
-                raise _error(errno.EAGAIN, path)
-            if _parent(path) not in self._folders:
-                raise _error(errno.ENOENT, path)
-            self._files.setdefault(path, _Inode())
+                raise BlockingIOError(errno.EWOULDBLOCK, "locked", path)
             self._locks.add(path)
         return MemoryLock(self._locks, path)
 
-    def _children(self, path: str) -> bool:
-        inside = path + "/"
-        return any(name.startswith(inside) for name in (*self._files, *self._folders))
+    def random_bytes(self, count: int) -> bytes:
+        out = b""
+        while len(out) < count:
+            self._seed += 1
+            out += xxh3_64(self._seed.to_bytes(8, "big")).to_bytes(8, "big")
+        return out[:count]
+
+    # The power switch
+
+    def after_kill(self) -> "MemoryStorage":
+        """The disk as the next process finds it when this one was killed."""
+        return self._image(power_cut=False)
+
+    def after_power_cut(self) -> "MemoryStorage":
+        """The disk with nothing but what was synced."""
+        return self._image(power_cut=True)
+
+    def _image(self, *, power_cut: bool) -> "MemoryStorage":
+        image = MemoryStorage(self._seed)
+        with self.mutex:
+            image._root = _copy(self._root, power_cut)
+        return image
+
+    # Paths
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        head, _, name = path.strip("/").rpartition("/")
+        return self._directory(head), name
+
+    def _directory(self, path: str) -> _Directory:
+        node: _Inode | _Directory = self._root
+        for part in path.split("/"):
+            if not part or part == ".":
+                continue
+            if not isinstance(node, _Directory):
+                raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
+            child = node.names.get(part)
+            if child is None:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+            node = child
+        if not isinstance(node, _Directory):
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
+        return node
 
 
-def _parent(path: str) -> str:
-    folder, slash, _ = path.rpartition("/")
-    return folder if folder or not slash else "/"
+def _copy(directory: _Directory, power_cut: bool) -> _Directory:
+    image = _Directory()
+    for name, node in (directory.durable if power_cut else directory.names).items():
+        if isinstance(node, _Directory):
+            image.names[name] = _copy(node, power_cut)
+        else:
+            image.names[name] = _Inode(node.synced if power_cut else bytes(node.content))
+    image.durable = dict(image.names)
+    return image

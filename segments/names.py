@@ -1,66 +1,74 @@
-"""Names on disk: which file is what, and which topic names can be a directory.
+"""Names on disk: which a topic may have, and what its files are called.
 
-    <data>/LOCK
-    <data>/meta/snapshot-<n>.msgpack
-    <data>/topics/<topic>/partition_<N>/<topic>_partition_<N>_segment_<k>.log      batches
-                                        <topic>_partition_<N>_segment_<k>.index    blocks
-                                        <topic>_partition_<N>.manifest             sealed segments
-                                        <topic>_partition_<N>.producers            producer state
-                                        quarantine/                                damaged originals
-    <data>/topics/.deleted-<uuid>                                                  being removed
+    topics/<topic>/partition_<N>/<topic>_partition_<N>_segment_<k>.log
+                                 <topic>_partition_<N>_segment_<k>.index
+                                 <topic>_partition_<N>.manifest
+                                 <topic>_partition_<N>.producers
+                                 quarantine/
 
-A topic name is `[A-Za-z0-9._-]{1,200}` and not `.` or `..`, so no name can leave its directory,
-and the longest file name stays under the 255 bytes of common file systems.  Names that begin with
-a dot followed by `deleted-` are ours and refused.
+N and k are decimal without leading zeros and are ordered as numbers.  A topic name is 1 to 200 of
+[A-Za-z0-9._-], not `.` or `..`: it cannot leave its directory, and the longest file name stays
+under the 255 bytes of a directory entry.  Names that begin with `~` are the manager's own (topics
+on their way out), so no topic can be called so.
 """
 
 import re
+from dataclasses import dataclass
+
+from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 
 from .errors import InvalidTopicName
 
-TOPIC_NAME_SIZE_MAX = 200
-DELETED_PREFIX = ".deleted-"
-QUARANTINE = "quarantine"
-
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
-_SEGMENT = re.compile(r"_segment_(0|[1-9][0-9]*)\.log")
+_ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
+_SEGMENT = re.compile(r"_segment_(0|[1-9][0-9]{0,18})\.log")
 
 
 def check_topic_name(name: str) -> None:
-    """Raise InvalidTopicName unless `name` can be a topic."""
+    """Raises InvalidTopicName for a name that could not be a directory of its own."""
     if not name:
         raise InvalidTopicName(name, "is empty")
+    if name in (".", ".."):
+        raise InvalidTopicName(name, "is a directory of the file system")
+    if not _ALLOWED.fullmatch(name):
+        raise InvalidTopicName(name, "has characters other than A-Z a-z 0-9 . _ -")
     if len(name) > TOPIC_NAME_SIZE_MAX:
         raise InvalidTopicName(name, f"has {len(name)} characters, limit {TOPIC_NAME_SIZE_MAX}")
-    if name in (".", ".."):
-        raise InvalidTopicName(name, "would be another directory")
-    if not _TOPIC_NAME.fullmatch(name):
-        raise InvalidTopicName(name, "may hold letters, digits, '.', '_' and '-' only")
-    if name.startswith(DELETED_PREFIX):
-        raise InvalidTopicName(name, f"names beginning with {DELETED_PREFIX!r} are reserved")
 
 
-def partition_stem(topic: str, partition: int) -> str:
-    """What every file of a partition begins with."""
-    return f"{topic}_partition_{partition}"
+@dataclass(frozen=True, slots=True)
+class LogPaths:
+    """The paths of one log: `folder` and the part that all its file names begin with."""
+
+    folder: str
+    prefix: str
+
+    def log(self, number: int) -> str:
+        return f"{self.folder}/{self.prefix}_segment_{number}.log"
+
+    def index(self, number: int) -> str:
+        return f"{self.folder}/{self.prefix}_segment_{number}.index"
+
+    @property
+    def manifest(self) -> str:
+        return f"{self.folder}/{self.prefix}.manifest"
+
+    @property
+    def producers(self) -> str:
+        return f"{self.folder}/{self.prefix}.producers"
+
+    @property
+    def quarantine(self) -> str:
+        return f"{self.folder}/quarantine"
+
+    def segment_number(self, name: str) -> int | None:
+        """The k of a segment's log file; None for any other name."""
+        if not name.startswith(self.prefix):
+            return None
+        match = _SEGMENT.fullmatch(name, len(self.prefix))
+        return int(match[1]) if match else None
 
 
-def partition_folder(root: str, topic: str, partition: int) -> str:
-    return f"{root}/topics/{topic}/partition_{partition}"
-
-
-def segment_number(stem: str, file_name: str) -> int | None:
-    """The k of `<stem>_segment_<k>.log`, or None for any other file."""
-    if not file_name.startswith(stem):
-        return None
-    match = _SEGMENT.fullmatch(file_name, len(stem))
-    return int(match.group(1)) if match else None
-
-
-def log_path(prefix: str, segment: int) -> str:
-    """`prefix` is folder and stem."""
-    return f"{prefix}_segment_{segment}.log"
-
-
-def index_path(prefix: str, segment: int) -> str:
-    return f"{prefix}_segment_{segment}.index"
+def partition_paths(root: str, topic: str, partition: int) -> LogPaths:
+    """Where a topic's partition lies under the data directory `root`."""
+    folder = f"{root}/topics/{topic}/partition_{partition}"
+    return LogPaths(folder, f"{topic}_partition_{partition}")

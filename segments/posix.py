@@ -1,24 +1,22 @@
-"""The disk port on a POSIX system.  The only module of this room that touches `os`.
+"""The disk port on a POSIX system: the only module of this room that touches `os`.
 
-`pread_nowait` is preadv2 with RWF_NOWAIT: it reads what the page cache holds and does not wait
-for the disk.  Where the kernel or the file system has no such thing (EOPNOTSUPP, or no flag at
-all) it always answers None and the read happens in a lane.
+`pread_nowait` is preadv2 with RWF_NOWAIT: what the page cache holds, without waiting for the disk.
+Where the kernel or the file system does not know it, it always answers None and the read happens
+in a lane: slower, never wrong.
 """
 
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
 
 from .storage import Buffer
 
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
-_WOULD_BLOCK = {errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
-_IOV_MAX = 1024
+_NOT_NOW = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
 class PosixFile:
-    """A file descriptor with its path."""
+    """A descriptor and the path it was opened under."""
 
     __slots__ = ("_fd", "path")
 
@@ -26,25 +24,13 @@ class PosixFile:
         self.path = path
         self._fd = fd
 
-    def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
-        total = sum(map(len, buffers))
-        if len(buffers) <= _IOV_MAX:
-            written = os.pwritev(self._fd, buffers, position)
-            if written == total:
-                return total
-        else:
-            written = 0
-        rest = memoryview(b"".join(buffers))[written:]
-        while rest:
-            count = os.pwrite(self._fd, rest, position + total - len(rest))
-            if count == 0:
-                raise OSError(errno.EIO, "write of 0 bytes", self.path)
-            rest = rest[count:]
-        return total
+    def pwrite(self, data: Buffer, position: int) -> int:
+        return os.pwrite(self._fd, data, position)
 
     def pread(self, buffer: memoryview, position: int) -> int:
-        done = 0
-        while done < len(buffer):
+        size = len(buffer)
+        done = os.preadv(self._fd, [buffer], position)
+        while 0 < done < size:
             count = os.preadv(self._fd, [buffer[done:]], position + done)
             if count == 0:
                 break
@@ -56,11 +42,11 @@ class PosixFile:
             return None
         try:
             count = os.preadv(self._fd, [buffer], position, _NOWAIT)
-        except OSError as error:
-            if error.errno in _WOULD_BLOCK:
+        except OSError as exc:
+            if exc.errno in _NOT_NOW:
                 return None
             raise
-        # A short read means that the rest is on disk or beyond the end: let the lane find out.
+        # The rest is on the disk, or behind the end of the file: the lane finds out which.
         return count if count == len(buffer) else None
 
     def fdatasync(self) -> None:
@@ -79,7 +65,7 @@ class PosixFile:
 
 
 class PosixLock:
-    """An flock on a lock file."""
+    """flock(2) on a lock file; the kernel drops it with the process, however that ends."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -91,12 +77,12 @@ class PosixLock:
 
 
 class PosixStorage:
-    """Files of this machine."""
+    """The files of this machine."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> PosixFile:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
         if create:
-            flags |= os.O_CREAT | os.O_EXCL
+            flags |= os.O_CREAT
         return PosixFile(path, os.open(path, flags, 0o644))
 
     def exists(self, path: str) -> bool:
@@ -105,23 +91,17 @@ class PosixStorage:
     def listdir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
-    def makedirs(self, path: str) -> None:
-        if os.path.isdir(path):
-            return
-        parent = os.path.dirname(path)
-        if parent:
-            self.makedirs(parent)
+    def mkdir(self, path: str) -> None:
         os.mkdir(path, 0o755)
-        self.fsync_dir(parent or ".")
-
-    def rename(self, source: str, target: str) -> None:
-        os.replace(source, target)
-
-    def unlink(self, path: str) -> None:
-        os.unlink(path)
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
 
     def fsync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -138,3 +118,6 @@ class PosixStorage:
             os.close(fd)
             raise
         return PosixLock(fd)
+
+    def random_bytes(self, count: int) -> bytes:
+        return os.urandom(count)

@@ -1,164 +1,163 @@
-"""Producer state of a partition: what makes a repeated batch harmless.
+"""What a partition remembers of its idempotent producers, so that a retry is not a second record.
 
-Per producer id: its epoch and its last five batches (first and last sequence, offsets).  A
-batch that comes again is recognised by its sequences and answered with the offset it got then.
+Per producer id: its epoch and the last five batches (first sequence, last offset delta, base
+offset, timestamp).  A batch is judged before an offset is assigned:
 
-| the batch | what happens |
-|---|---|
-| sequences equal one of the five | duplicate: nothing is appended, its first offset is answered |
-| epoch below the known one | InvalidProducerEpoch |
-| epoch above the known one | sequence must be 0, else OutOfOrderSequence |
-| same epoch | sequence must follow the last (after 2^31-1 comes 0), else OutOfOrderSequence |
-| unknown producer | any sequence: retention may have taken what came before |
+| epoch | sequence | verdict |
+|---|---|---|
+| producer unknown | any | append |
+| lower than known | any | InvalidProducerEpoch |
+| higher | 0 | append |
+| higher | other | OutOfOrderSequence |
+| same | first and last equal one of the five | duplicate: the stored offset is the answer |
+| same | last + 1 (0 after 2^31-1) | append |
+| same | other | OutOfOrderSequence |
 
-The state is a function of the batch headers in the log, so recovery replays them; the snapshot
-`.producers` only bounds how many.  It is written after the log was synced up to its offset:
-a snapshot that knew more than the disk would answer "duplicate" for a lost batch.
+.producers, the snapshot, big-endian; behind it the batch headers of the log are replayed:
 
-    .producers: xxh3-64 of the rest, u64 | msgpack map {"v": 1, "offset": i, "producers":
-                {id: [epoch, last_ms, [[first_sequence, last_sequence, base_offset, last_offset]]]}}
+    header    byte 0       4         6       8            16      20      24
+                   +-------+---------+-------+------------+-------+-------+
+                   | magic | version | 0     | end_offset | count | 0     |
+                   | SBPS  | u16 =1  | u16   | i64        | u32   | u32   |
+                   +-------+---------+-------+------------+-------+-------+
+    rows      byte 0             8                16       18         20     24
+                   +-------------+----------------+--------+----------+------+-------------------
+                   | producer_id | open_txn_first | epoch  | batches  | 0    | 5 x {first_sequence
+                   | i64         | i64 = -1       | i16    | u16      | u32  | i32, last_delta i32,
+                   +-------------+----------------+--------+----------+------+ base_offset i64,
+                                                                               timestamp i64}
+    then xxh3-64 of all before, u64.  A row has 144 bytes.
 
-Rules after Apache Kafka's ProducerAppendInfo and ProducerStateEntry.
+Invariants: a snapshot holds exactly what the batches below `end_offset` say, all of which were
+synced before it was written.  Entries are tuples that are replaced, never changed: a shallow copy
+of the table is a consistent copy.  Not thread-safe: the log's append lock protects it.
 """
 
-from typing import NamedTuple
+import struct
+from typing import Final, NamedTuple
 
-import xxhash
-
-from segbroker.protocol import vendor
-from segbroker.protocol.errors import ProtocolError
+from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.record_batch import BatchHeader
 
 from .errors import InvalidProducerEpoch, OutOfOrderSequence
+from .storage import Buffer
 
-WINDOW = 5
-"""Batches remembered per producer: as many as a client may have in flight."""
-
-PRODUCERS_MAX = 100_000
-"""Producers remembered per partition; past it the one that wrote longest ago is forgotten."""
-
-EXPIRATION_MS = 24 * 60 * 60 * 1000
-
-VERSION = 1
-_SEQUENCE_MAX = 2**31 - 1
-_DIGEST_SIZE = 8
+WINDOW: Final = 5
+MAGIC: Final = b"SBPS"
+VERSION: Final = 1
+HEADER: Final = struct.Struct(">4sHHqII")
+ROW: Final = struct.Struct(">qqhHI" + WINDOW * "iiqq")
+HEADER_SIZE: Final = HEADER.size
+ROW_SIZE: Final = ROW.size
+assert (HEADER_SIZE, ROW_SIZE) == (24, 144), "the boxes above"
+_SEQUENCE_MASK: Final = 0x7FFF_FFFF
 
 
-class ProducedBatch(NamedTuple):
+class KnownBatch(NamedTuple):
+    """A batch of the window."""
+
     first_sequence: int
-    last_sequence: int
+    last_delta: int
     base_offset: int
-    last_offset: int
+    timestamp: int
+
+    @property
+    def last_sequence(self) -> int:
+        return (self.first_sequence + self.last_delta) & _SEQUENCE_MASK
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_delta
 
 
-class _Producer:
-    __slots__ = ("batches", "epoch", "last_ms")
+class Producer(NamedTuple):
+    """One producer: its epoch and its last batches, newest last."""
 
-    def __init__(self, epoch: int, last_ms: int) -> None:
-        self.epoch = epoch
-        self.last_ms = last_ms
-        self.batches: list[ProducedBatch] = []
+    epoch: int
+    batches: tuple[KnownBatch, ...]
 
 
-class ProducerStates:
-    """The producers of one partition, in the order in which they last wrote."""
+class ProducerTable:
+    """All producers of one partition."""
 
-    def __init__(self) -> None:
-        self._producers: dict[int, _Producer] = {}
+    __slots__ = ("_producers",)
+
+    def __init__(self, producers: dict[int, Producer] | None = None) -> None:
+        self._producers = producers if producers is not None else {}
 
     def __len__(self) -> int:
         return len(self._producers)
 
-    def check(self, header: BatchHeader) -> ProducedBatch | None:
-        """Judge a batch before it is appended.
+    def check(self, header: BatchHeader) -> KnownBatch | None:
+        """The stored batch that this one repeats; None when it is to be appended.
 
-        Returns:
-            The earlier batch that this one repeats, or None when it is to be appended.
-
-        Raises:
-            InvalidProducerEpoch, OutOfOrderSequence.
+        Raises OutOfOrderSequence, InvalidProducerEpoch.
         """
-        producer = self._producers.get(header.producer_id)
-        if producer is None:
+        known = self._producers.get(header.producer_id)
+        if known is None:
             return None
-        first, epoch = header.base_sequence, header.producer_epoch
-        if epoch == producer.epoch:
-            for batch in producer.batches:
-                if batch.first_sequence == first and batch.last_sequence == header.last_sequence:
-                    return batch
-            expected = _following(producer.batches[-1].last_sequence)
-        elif epoch < producer.epoch:
-            raise InvalidProducerEpoch(header.producer_id, epoch, producer.epoch)
-        else:
-            expected = 0
-        if first != expected:
-            raise OutOfOrderSequence(header.producer_id, first, expected)
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if epoch < known.epoch:
+            raise InvalidProducerEpoch(header.producer_id, epoch, known.epoch)
+        if epoch > known.epoch:
+            if sequence != 0:
+                raise OutOfOrderSequence(header.producer_id, sequence, 0)
+            return None
+        for batch in reversed(known.batches):
+            if batch.first_sequence == sequence and batch.last_delta == header.last_offset_delta:
+                return batch
+        expected = (known.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
+        if sequence != expected:
+            raise OutOfOrderSequence(header.producer_id, sequence, expected)
         return None
 
-    def note(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+    def apply(self, header: BatchHeader, base_offset: int) -> None:
         """Remember a batch that was appended at `base_offset`."""
-        # Taken out and put back behind: the dictionary stays in the order of last writes.
-        producer = self._producers.pop(header.producer_id, None)
-        if producer is None or producer.epoch != header.producer_epoch:
-            producer = _Producer(header.producer_epoch, now_ms)
-        self._producers[header.producer_id] = producer
-        producer.last_ms = now_ms
-        last_offset = base_offset + header.last_offset_delta
-        producer.batches.append(
-            ProducedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset)
+        batch = KnownBatch(
+            header.base_sequence, header.last_offset_delta, base_offset, header.max_timestamp
         )
-        del producer.batches[:-WINDOW]
-        if len(self._producers) > PRODUCERS_MAX:
-            del self._producers[next(iter(self._producers))]
+        known = self._producers.get(header.producer_id)
+        if known is None or known.epoch != header.producer_epoch:
+            self._producers[header.producer_id] = Producer(header.producer_epoch, (batch,))
+        else:
+            window = (*known.batches[1 - WINDOW :], batch)
+            self._producers[header.producer_id] = Producer(known.epoch, window)
 
-    def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> int:
-        """Forget who has not written for so long; how many."""
-        gone = []
-        for producer_id, producer in self._producers.items():
-            if now_ms - producer.last_ms < expiration_ms:
-                break
-            gone.append(producer_id)
-        for producer_id in gone:
+    def expire(self, before_ms: int) -> int:
+        """Forget producers whose last batch is older; how many."""
+        old = [p for p, known in self._producers.items() if known.batches[-1].timestamp < before_ms]
+        for producer_id in old:
             del self._producers[producer_id]
-        return len(gone)
+        return len(old)
 
-    def clear(self) -> None:
-        self._producers.clear()
+    def copy(self) -> "ProducerTable":
+        """The table as it is now."""
+        return ProducerTable(self._producers.copy())
 
-    def cut(self, offset: int) -> None:
-        """Forget batches at or past `offset`, after a truncation."""
-        for producer_id, producer in list(self._producers.items()):
-            producer.batches = [b for b in producer.batches if b.last_offset < offset]
-            if not producer.batches:
-                del self._producers[producer_id]
-
-    def to_bytes(self, offset: int) -> bytes:
-        """A snapshot that holds for the log up to `offset`."""
-        producers = {
-            str(producer_id): [p.epoch, p.last_ms, [list(batch) for batch in p.batches]]
-            for producer_id, p in list(self._producers.items())
-        }
-        body = vendor.pack({"v": VERSION, "offset": offset, "producers": producers})
-        return xxhash.xxh3_64_digest(body) + body
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> "tuple[ProducerStates, int] | None":
-        """A snapshot and its offset; None when the bytes are not a whole one."""
-        digest, body = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
-        if xxhash.xxh3_64_digest(body) != digest:
-            return None
-        try:
-            snapshot = vendor.unpack(body)
-            if snapshot["v"] != VERSION:
-                return None
-            states = cls()
-            for producer_id, (epoch, last_ms, batches) in snapshot["producers"].items():
-                producer = states._producers[int(producer_id)] = _Producer(epoch, last_ms)
-                producer.batches = [ProducedBatch(*batch) for batch in batches]
-            return states, int(snapshot["offset"])
-        except (ProtocolError, KeyError, ValueError, TypeError):
-            return None
+    def encode(self, end_offset: int) -> bytes:
+        """The snapshot of everything below `end_offset`."""
+        parts = [HEADER.pack(MAGIC, VERSION, 0, end_offset, len(self._producers), 0)]
+        for producer_id, known in self._producers.items():
+            fields: list[int] = []
+            for batch in known.batches:
+                fields += batch
+            fields += [0] * (4 * WINDOW - len(fields))
+            parts.append(ROW.pack(producer_id, -1, known.epoch, len(known.batches), 0, *fields))
+        content = b"".join(parts)
+        return content + xxh3_64(content).to_bytes(8, "big")
 
 
-def _following(sequence: int) -> int:
-    return 0 if sequence == _SEQUENCE_MAX else sequence + 1
+def decode_producers(data: Buffer) -> tuple[ProducerTable, int] | None:
+    """The table and its end offset; None when the bytes are not a whole snapshot."""
+    content = bytes(data)
+    if len(content) < HEADER_SIZE + 8 or content[-8:] != xxh3_64(content[:-8]).to_bytes(8, "big"):
+        return None
+    magic, version, _, end_offset, count, _ = HEADER.unpack_from(content)
+    if magic != MAGIC or version != VERSION or len(content) != HEADER_SIZE + count * ROW_SIZE + 8:
+        return None
+    producers: dict[int, Producer] = {}
+    for row in ROW.iter_unpack(content[HEADER_SIZE:-8]):
+        producer_id, _, epoch, batches = row[:4]
+        window = tuple(KnownBatch(*row[5 + 4 * i : 9 + 4 * i]) for i in range(batches))
+        producers[producer_id] = Producer(epoch, window)
+    return ProducerTable(producers), end_offset

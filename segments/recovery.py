@@ -1,137 +1,258 @@
-"""What a segment file says after a crash, and what is done about it.
+"""What a crash left behind, and what is to be done about it: the decisions, no action.
 
-`scan` looks, `decide` judges, log.py acts.  Only segments that the manifest does not vouch for
-are scanned: the active one, and what rolled after the last row was written.
+`scan` reads the bytes of one segment file and says how far they are whole batches with the offsets
+that belong there, and what comes behind:
 
-| bytes behind the last good batch | a later good batch in this file | a later segment | decision |
+    WHOLE   | batch | batch |                        nothing
+    ZEROS   | batch | batch | 00 00 00 ... |         the size grew, the data did not
+    TORN    | batch | bat                            nothing valid follows
+    HOLE    | batch | ??????? | batch | batch |      a valid batch with a higher offset follows
+
+`decide` is this table (the last segment is the last that holds a valid batch):
+
+| tail | last segment, below nothing durable | last, but a checkpoint vouched for more | not last |
 |---|---|---|---|
-| none | - | - | KEEP |
-| any | none | none | CUT: a torn tail is not an error, nothing behind it was acked |
-| any | yes | any | REPAIR: what follows is real, so what is missing was lost |
-| any | none | yes | REPAIR up to the base offset of the later segment |
+| WHOLE | KEEP | REPAIR | KEEP, or REPAIR when the next begins at a higher offset |
+| ZEROS, TORN | CUT | REPAIR | REPAIR |
+| HOLE | REPAIR | REPAIR | REPAIR |
 
-REPAIR keeps the damaged original in quarantine/ and writes prefix + gap + suffix to a new file.
-An all-zero tail (the size grew, the data did not) is a torn tail like any other.
+CUT: a write that nobody was told about; the file is cut at the last whole batch and synced.
+REPAIR: bytes are missing that somebody may have been promised.  The original goes to quarantine/,
+what is whole is kept, and an empty control batch with the reason `corruption` stands for the rest:
+never a silent cut.  Truncating at the first bad byte would throw away half of the segment.
 
-A later good batch is searched byte by byte: magic, plausible length, an offset that can follow,
-then CRC-32C, which random bytes pass once in four billion.
+What counts as valid: magic 2, CRC-32C, and the offset: batches follow each other without a hole,
+so base offset and length, of which the first lies outside the CRC, are checked by their
+neighbours.  The leader epoch, outside the CRC too, is what the manifest says for that offset.
+Behind damage a batch is accepted when its offset is higher, and the next batch
+continues it or the file ends with it.
 """
 
+from collections.abc import Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from segbroker.protocol.batch_pure import HEADER_SIZE
+from segbroker.protocol.batch_pure import HEADER_SIZE, LENGTH_END
 from segbroker.protocol.record_batch import (
     BatchHeader,
+    GapReason,
     InvalidBatch,
     check_batch,
+    gap_batches,
     read_header,
 )
 
-from .storage import StorageFile
+from .segment import OFFSET_SPAN_MAX
 
-_MAGIC_POSITION = 16
-_LENGTH_END = 12
-_SPAN_MAX = 2**31 - 1
+_MAGIC_POSITION: Final = 16
+_MAGIC: Final = b"\x02"
+
+
+class Tail(Enum):
+    """What lies behind the whole batches of a file."""
+
+    WHOLE = "whole"
+    ZEROS = "zeros"
+    TORN = "torn"
+    HOLE = "hole"
 
 
 class Decision(Enum):
+    """What is to be done with a segment file."""
+
     KEEP = "keep"
     CUT = "cut"
     REPAIR = "repair"
 
 
 class Found(NamedTuple):
-    """One good batch in a segment file."""
+    """A valid batch and where it lies."""
 
     position: int
     header: BatchHeader
 
 
 class Scan(NamedTuple):
-    """What a segment file holds."""
+    """What the bytes of one segment file say."""
 
-    size: int
     batches: list[Found]
-    """Good batches from the start, one behind the other."""
     valid_size: int
-    """Bytes up to the end of the last of them."""
-    later: list[Found]
-    """Good batches behind a bad stretch; empty when all is well or the rest is a torn tail."""
-    fault: str
-    """Why the first bad byte is bad; empty when all is well."""
+    next_offset: int
+    tail: Tail
+    resume: int
+    """Where valid batches go on behind a HOLE; -1 otherwise."""
+
+    @property
+    def first_offset(self) -> int | None:
+        """Base offset of the first valid batch, wherever it lies in the file."""
+        return self.batches[0].header.base_offset if self.batches else None
 
 
-def scan(file: StorageFile, *, base_offset: int | None) -> Scan:
-    """Read a segment file and find its good batches.
-
-    Args:
-        base_offset: what the first batch must begin with; None accepts any.
-    """
-    size = file.size()
-    content = bytearray(size)
-    content = content[: file.pread(memoryview(content), 0)]
-    view = memoryview(content)
-    batches: list[Found] = []
-    position, expected = 0, base_offset
-    fault = ""
-    while position < len(view):
-        found = _good_batch(view, position, expected, exact=True)
-        if isinstance(found, str):
-            fault = found
-            break
-        batches.append(Found(position, found))
-        position += found.size
-        expected = found.next_offset
-    later: list[Found] = []
-    if fault:
-        later = _search(view, content, position + 1, expected or 0)
-    return Scan(len(content), batches, position, later, fault)
-
-
-def decide(scanned: Scan, *, later_segment: bool) -> Decision:
-    """The table above."""
-    if scanned.valid_size == scanned.size:
-        return Decision.KEEP
-    if scanned.later or later_segment:
+def decide(tail: Tail, *, is_last: bool, is_short: bool) -> Decision:
+    """The table of the head.  `is_short`: fewer offsets than a checkpoint, or than the base of
+    the next segment, vouches for."""
+    if tail is Tail.HOLE or is_short:
         return Decision.REPAIR
-    return Decision.CUT
+    if tail is Tail.WHOLE:
+        return Decision.KEEP
+    return Decision.CUT if is_last else Decision.REPAIR
 
 
-def _good_batch(
-    view: memoryview, position: int, expected: int | None, *, exact: bool
-) -> BatchHeader | str:
-    """The batch at `position`, or why there is none."""
-    if len(view) - position < HEADER_SIZE:
-        return f"{len(view) - position} bytes are no batch header"
-    header = read_header(view, position)
-    if header.batch_length < HEADER_SIZE - _LENGTH_END:
-        return f"batch length {header.batch_length}"
-    if header.size > len(view) - position:
-        return f"batch of {header.size} bytes, {len(view) - position} left"
-    if expected is not None:
-        wrong = header.base_offset != expected if exact else header.base_offset < expected
-        if wrong or header.base_offset - expected > _SPAN_MAX:
-            return f"base offset {header.base_offset}, expected {expected}"
-    try:
-        return check_batch(view[position : position + header.size], stored=True)
-    except InvalidBatch as error:
-        return str(error)
+Epochs: TypeAlias = Sequence[tuple[int, int]]
+"""(leader epoch, offset where it begins), rising; empty when nobody knows."""
 
 
-def _search(view: memoryview, content: bytearray, start: int, expected: int) -> list[Found]:
-    """Good batches anywhere behind `start`, in rising offsets."""
-    found: list[Found] = []
-    position = start
-    while True:
-        magic = content.find(b"\x02", position + _MAGIC_POSITION)
-        if magic < 0:
-            return found
-        position = magic - _MAGIC_POSITION
-        header = _good_batch(view, position, expected, exact=False)
-        if isinstance(header, str):
-            position += 1
-            continue
-        found.append(Found(position, header))
+def epoch_at(epochs: Epochs, offset: int) -> int:
+    """The leader epoch that a batch at `offset` carries."""
+    found = 0
+    for epoch, start in epochs:
+        if start > offset:
+            break
+        found = epoch
+    return found
+
+
+def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epochs = ()) -> Scan:
+    """Walk the batches of a segment from `position`, where `offset` is due.
+
+    offset None: the first batch says (a log without a manifest).  epochs: what the batches' leader
+    epochs, which lie outside the CRC, have to be.
+    """
+    batches: list[Found] = []
+    size = len(data)
+    while position < size:
+        header = _batch_at(data, position)
+        if header is None or (offset is not None and header.base_offset != offset):
+            break
+        if epochs and header.leader_epoch != epoch_at(epochs, header.base_offset):
+            break
+        batches.append(Found(position, header))
+        offset = header.next_offset
         position += header.size
-        expected = header.next_offset
+    next_offset = offset if offset is not None else 0
+    if position == size:
+        return Scan(batches, position, next_offset, Tail.WHOLE, -1)
+    resume = _find_resume(data, position, next_offset)
+    if resume >= 0:
+        return Scan(batches, position, next_offset, Tail.HOLE, resume)
+    zeros = not any(data[position : position + HEADER_SIZE]) and not any(data[position:])
+    return Scan(batches, position, next_offset, Tail.ZEROS if zeros else Tail.TORN, -1)
+
+
+class Rebuilt(NamedTuple):
+    """The content of a repaired segment."""
+
+    parts: list[bytes | memoryview]
+    next_offset: int
+    gaps: list[tuple[int, int]]
+
+
+def rebuild(
+    data: memoryview,
+    offset: int,
+    end_offset: int | None,
+    *,
+    now_ms: int,
+    epochs: Epochs,
+    leader_epoch: int,
+) -> Rebuilt:
+    """What is whole in a damaged segment, with gaps for the rest.
+
+    offset: due at the beginning.  end_offset: what the segment has to reach, if anything says so
+    (a checkpoint, or the base offset of the next segment).
+    """
+    parts: list[bytes | memoryview] = []
+    gaps: list[tuple[int, int]] = []
+    position = 0
+
+    def gap(until: int) -> None:
+        gaps.append((offset, until))
+        epoch = epoch_at(epochs, offset) if epochs else leader_epoch
+        parts.extend(gap_batches(offset, until, GapReason.CORRUPTION, now_ms, epoch))
+
+    while True:
+        found = scan(data, offset, position, epochs=epochs)
+        if found.valid_size > position:
+            parts.append(data[position : found.valid_size])
+        offset = found.next_offset
+        if found.tail is not Tail.HOLE:
+            break
+        position = found.resume
+        resumed = read_header(data, position).base_offset
+        if end_offset is not None and resumed >= end_offset:
+            break
+        gap(resumed)
+        offset = resumed
+    if end_offset is not None and offset < end_offset:
+        gap(end_offset)
+        offset = end_offset
+    return Rebuilt(parts, offset, gaps)
+
+
+def _batch_at(data: memoryview, position: int) -> BatchHeader | None:
+    """The header of the valid batch at `position`; None when there is none."""
+    if len(data) - position < HEADER_SIZE or data[position + _MAGIC_POSITION] != 2:
+        return None
+    size = LENGTH_END + int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
+    if not HEADER_SIZE <= size <= len(data) - position:
+        return None
+    try:
+        header = check_batch(data[position : position + size], stored=True)
+    except InvalidBatch:
+        return None
+    if header.base_offset < 0 or header.last_offset_delta < 0 or header.leader_epoch < 0:
+        return None
+    return header
+
+
+def _find_resume(data: memoryview, damaged: int, offset: int) -> int:
+    """Where valid batches go on behind the damage that begins at `damaged`; -1: nowhere.
+
+    First where the damaged batch says that it ends, then wherever a magic byte could be one.
+    """
+    if len(data) - damaged >= LENGTH_END:
+        size = LENGTH_END + int.from_bytes(data[damaged + 8 : damaged + 12], "big", signed=True)
+        if size >= HEADER_SIZE and _is_resume(data, damaged, damaged + size, offset):
+            return damaged + size
+    content = bytes(data)
+    found = content.find(_MAGIC, damaged + 1 + _MAGIC_POSITION)
+    while found >= 0:
+        if _is_resume(data, damaged, found - _MAGIC_POSITION, offset):
+            return found - _MAGIC_POSITION
+        found = content.find(_MAGIC, found + 1)
+    return -1
+
+
+def _is_resume(data: memoryview, damaged: int, position: int, offset: int) -> bool:
+    if len(data) - position < HEADER_SIZE:
+        return False
+    base_offset = int.from_bytes(data[position : position + 8], "big", signed=True)
+    if not offset < base_offset <= offset + OFFSET_SPAN_MAX:
+        return False
+    header = _batch_at(data, position)
+    if header is None:
+        return False
+    end = position + header.size
+    if end == len(data):
+        # The last batch has no neighbour that confirms its offset; the damage in front of it
+        # must at least have room for the batch that is missing.
+        return position - damaged >= HEADER_SIZE
+    if len(data) - end < 8:
+        return True
+    following = int.from_bytes(data[end : end + 8], "big", signed=True)
+    return following == header.next_offset or _batch_at(data, end) is None
+
+
+def first_offset_of(data: memoryview, offset: int | None, *, is_confirmed: bool) -> int | None:
+    """The offset that a segment file begins at: `offset`, where the one before it ends, or more.
+
+    A higher one is believed when the first batch is valid and the next one continues it, or when
+    it is `is_confirmed` that the segment before is damaged.  None when nothing says.
+    """
+    header = _batch_at(data, 0)
+    if header is None:
+        return offset
+    if offset is None:
+        return header.base_offset
+    assumed_room = -HEADER_SIZE if is_confirmed else 0
+    return header.base_offset if _is_resume(data, assumed_room, 0, offset) else offset

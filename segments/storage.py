@@ -1,42 +1,45 @@
-"""The disk port: all that a log asks of a disk, and nothing else.
+"""The disk port: everything a log asks of a disk, and nothing else.
 
-`PosixStorage` does it with system calls, `MemoryStorage` with dictionaries; a recording or a
-failing one can stand in front of either.  Nothing else in this room touches `os`.
+`PosixStorage` answers with system calls, `MemoryStorage` with dictionaries; a recording or a
+failing implementation stands in front of either.  Nothing else in this room touches the
+operating system, so what the port does not offer cannot happen to a log.
 
 What an implementation promises:
-- `pwrite` returns only when every byte was taken (short writes are its business), or raises
-  OSError; after an error the state of those bytes is unknown.
-- `fdatasync` makes the bytes and the size of that file survive a power cut; `fsync_dir` makes
-  the names in that directory survive (created, renamed, unlinked).  Nothing else promises that.
-- Errors are OSError with an errno; translating them is the caller's business.
-- All methods may be called from several threads; two writes to one range at once may not.
 
-Paths are strings with `/`, relative to nothing: what was given to open.
+| call | promise |
+|---|---|
+| pwrite | takes at least one of the bytes and says how many; after OSError all is unknown |
+| pread | fills the buffer; fewer bytes only at the end of the file |
+| pread_nowait | the same from memory alone; None when it would wait for the disk |
+| fdatasync | bytes and size of this file survive a power cut |
+| fsync_dir | the names in this directory survive: created, renamed, unlinked, removed |
+| rename | replaces atomically what has the target's name |
+
+Nothing but fdatasync and fsync_dir promises anything about a power cut.  Errors are OSError with
+an errno; translating them is the caller's business.  Calls may come from several threads; two
+writes to one range at once do not.  Paths are strings joined with `/`.
+
+A short write is the port's to report and `write_all`'s to continue: a full disk shows itself as a
+short write first, and a simulated disk must be able to do the same.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+import errno
+from typing import Protocol, TypeAlias
 
-Buffer = bytes | bytearray | memoryview
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class StorageFile(Protocol):
-    """One open file.  Positions and sizes in bytes."""
+    """One open file.  Positions and sizes are bytes."""
 
     @property
     def path(self) -> str: ...
 
-    def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write all buffers one behind the other at `position`; the bytes written."""
-        ...
+    def pwrite(self, data: Buffer, position: int) -> int: ...
 
-    def pread(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from `position`; fewer bytes than asked only at the end of the file."""
-        ...
+    def pread(self, buffer: memoryview, position: int) -> int: ...
 
-    def pread_nowait(self, buffer: memoryview, position: int) -> int | None:
-        """The same from memory alone: None when the disk would have to be waited for."""
-        ...
+    def pread_nowait(self, buffer: memoryview, position: int) -> int | None: ...
 
     def fdatasync(self) -> None: ...
 
@@ -44,11 +47,13 @@ class StorageFile(Protocol):
 
     def size(self) -> int: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close; a second time does nothing."""
+        ...
 
 
 class StorageLock(Protocol):
-    """A held lock on a directory; gone when released or when the process ends."""
+    """A held lock; gone when released or when the process ends."""
 
     def release(self) -> None: ...
 
@@ -57,41 +62,66 @@ class Storage(Protocol):
     """One disk."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> StorageFile:
-        """Open a file.  `create` makes it (FileExistsError if there is one)."""
+        """Open a file; with `create` make it if it is not there.  Never empties one."""
         ...
 
     def exists(self, path: str) -> bool: ...
 
     def listdir(self, path: str) -> list[str]:
-        """Names in the directory, sorted; FileNotFoundError if there is none."""
+        """Names in the directory, sorted; FileNotFoundError without one."""
         ...
 
-    def makedirs(self, path: str) -> None:
-        """Make the directory and its parents, each one durable in its parent."""
-        ...
-
-    def rename(self, source: str, target: str) -> None:
-        """Rename a file or directory, replacing a file of that name."""
-        ...
-
-    def unlink(self, path: str) -> None: ...
+    def mkdir(self, path: str) -> None: ...
 
     def rmdir(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
 
     def fsync_dir(self, path: str) -> None: ...
 
     def lock(self, path: str) -> StorageLock:
-        """Take the lock file `path`, made if missing; BlockingIOError when it is held."""
+        """Take the lock file `path`, made if missing; BlockingIOError when somebody has it."""
+        ...
+
+    def random_bytes(self, count: int) -> bytes:
+        """Bytes for identifiers: chance enters here, so that a simulated disk can repeat it."""
         ...
 
 
-def read_file(storage: Storage, path: str) -> bytes:
-    """The whole of a small file."""
+def write_all(file: StorageFile, data: Buffer, position: int) -> None:
+    """Write every byte of `data` at `position`, however many writes that takes."""
+    done = file.pwrite(data, position)
+    if done == len(data):
+        return
+    view = memoryview(data)
+    while done < len(view):
+        count = file.pwrite(view[done:], position + done)
+        if count <= 0:
+            raise OSError(errno.EIO, "a write took no bytes", file.path)
+        done += count
+
+
+def read_file(storage: Storage, path: str) -> bytearray:
+    """The whole of a file that is small enough for it."""
     file = storage.open(path, read_only=True)
     try:
         content = bytearray(file.size())
-        size = file.pread(memoryview(content), 0)
-        return bytes(content[:size])
+        count = file.pread(memoryview(content), 0)
+        return content[:count]
+    finally:
+        file.close()
+
+
+def write_temporary(storage: Storage, path: str, content: Buffer) -> None:
+    """Make the file `path` with this content, synced.  Its name is not: that is the caller's."""
+    file = storage.open(path, create=True)
+    try:
+        file.truncate(0)  # left over from a crash
+        if len(content):
+            write_all(file, content, 0)
+        file.fdatasync()
     finally:
         file.close()
 
@@ -99,18 +129,30 @@ def read_file(storage: Storage, path: str) -> bytes:
 def replace_file(storage: Storage, path: str, content: Buffer) -> None:
     """Put `content` under `path` so that a crash leaves the old whole or the new whole.
 
-    Temp file, sync, rename, directory sync.  What a crash leaves behind is `path` + `.tmp`,
-    which whoever opens the directory removes.
+    Temporary file, sync, rename, directory sync.  What a crash may leave behind is `path`.tmp,
+    which the next replacement empties and nobody reads.
     """
-    folder = path.rpartition("/")[0]
-    temporary = path + ".tmp"
-    if storage.exists(temporary):
-        storage.unlink(temporary)
-    file = storage.open(temporary, create=True)
-    try:
-        file.pwrite([content], 0)
-        file.fdatasync()
-    finally:
-        file.close()
-    storage.rename(temporary, path)
-    storage.fsync_dir(folder)
+    write_temporary(storage, path + ".tmp", content)
+    storage.rename(path + ".tmp", path)
+    storage.fsync_dir(path.rpartition("/")[0])
+
+
+def make_dirs(storage: Storage, path: str) -> None:
+    """Make a directory and what is missing above it, each name durable before the next."""
+    if not path or storage.exists(path):
+        return
+    parent = path.rpartition("/")[0]
+    make_dirs(storage, parent)
+    storage.mkdir(path)
+    storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))
+
+
+def remove_tree(storage: Storage, path: str) -> None:
+    """Remove a directory and everything in it; only for names that are out of use already."""
+    for name in storage.listdir(path):
+        child = f"{path}/{name}"
+        try:
+            storage.unlink(child)
+        except (IsADirectoryError, PermissionError):
+            remove_tree(storage, child)
+    storage.rmdir(path)

@@ -1,268 +1,243 @@
-"""The settings of a topic: one table, Kafka's names where Kafka has them.
+"""What can be configured per topic, in Kafka's names where Kafka has one.
 
-Parsed once from text; a wrong value is refused with the key and the value before anything is
-made.  A setting that is accepted but has no effect yet says so in its own words, which
-DescribeConfigs and docs/configuration.md show; one whose absence could cost a user data
-(compaction, the classes below `disk`) is refused.
+`KEYS` is the whole list: name, default, meaning, and how text becomes a value.  A key whose effect
+does not exist yet says so in its meaning; a value that would make a user rely on something that
+does not exist (cleanup.policy=compact, durability=memory) is refused instead.
+
+Invariant: `max.message.bytes` never exceeds `segment.bytes`, for a batch lies in one segment.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Final, NamedTuple
 
 from .errors import InvalidConfig
 
-MIB = 1024 * 1024
-SEGMENT_BYTES_MIN = 1024
-SEGMENT_BYTES_MAX = 1024 * MIB
-INT64_MAX = 2**63 - 1
+_INT32_MAX: Final = 0x7FFF_FFFF
+_INT64_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class Durability(Enum):
-    """What an acknowledgement of a topic means."""
+    """What an acknowledgement means."""
 
-    FSYNC = "fsync"
-    DISK = "disk"
-    MEMORY = "memory"
     EPHEMERAL = "ephemeral"
-
-
-SERVED_DURABILITIES = frozenset({Durability.FSYNC, Durability.DISK})
+    """In memory only.  Not offered yet."""
+    MEMORY = "memory"
+    """Written, never synced.  Not offered yet."""
+    DISK = "disk"
+    """Written to the operating system; synced on a tick.  A power cut may take the last tick."""
+    FSYNC = "fsync"
+    """Synced: survives a power cut."""
 
 
 class TimestampType(Enum):
-    """Whose clock a record's timestamp is."""
+    """Whose clock a record's timestamp comes from."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
 
 
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError("is not a whole number") from None
-        if not low <= value <= high:
-            raise ValueError(f"outside [{low}, {high}]")
-        return value
-
-    return parse
-
-
-def _durability(text: str) -> Durability:
-    try:
-        value = Durability(text)
-    except ValueError:
-        names = ", ".join(d.value for d in Durability)
-        raise ValueError(f"is none of {names}") from None
-    if value not in SERVED_DURABILITIES:
-        raise ValueError("this class is not served yet; fsync and disk are")
-    return value
-
-
-def _timestamp_type(text: str) -> TimestampType:
-    try:
-        return TimestampType(text)
-    except ValueError:
-        raise ValueError("is neither CreateTime nor LogAppendTime") from None
-
-
-def _only(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ValueError(f"only {' or '.join(allowed)} can be served")
-        return text
-
-    return parse
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One row of the table; `kind` is Kafka's word for the type."""
-
-    key: str
-    attribute: str
+class _Key(NamedTuple):
+    name: str
+    field: str
     kind: str
-    default: Any
-    parse: Callable[[str], Any]
+    default: str
+    parse: Callable[[str, str], object]
     documentation: str
 
 
-_NOT_YET = " Kept and shown; nothing is deleted by it yet."
-
-SETTINGS: tuple[Setting, ...] = (
-    Setting(
-        "durability",
-        "durability",
-        "string",
-        Durability.FSYNC,
-        _durability,
-        "What an acknowledgement means: fsync (synced), disk (written; synced every second).",
-    ),
-    Setting(
-        "segment.bytes",
-        "segment_bytes",
-        "int",
-        MIB,
-        _integer(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
-        "A segment file is closed before the write that would make it larger than this.",
-    ),
-    Setting(
-        "segment.ms",
-        "segment_ms",
-        "long",
-        7 * 24 * 3600 * 1000,
-        _integer(1, INT64_MAX),
-        "An active segment is closed when its first record is older than this, idle or not.",
-    ),
-    Setting(
-        "segment.records",
-        "segment_records",
-        "long",
-        2**31 - 1,
-        _integer(1, 2**31 - 1),
-        "A segment is closed before the batch that would give it more records than this.",
-    ),
-    Setting(
-        "segment.index.bytes",
-        "segment_index_bytes",
-        "int",
-        10 * MIB,
-        _integer(128, SEGMENT_BYTES_MAX),
-        "A segment is closed when its index would grow past this.",
-    ),
-    Setting(
-        "max.message.bytes",
-        "max_message_bytes",
-        "int",
-        None,
-        _integer(0, SEGMENT_BYTES_MAX),
-        "The largest batch that is accepted; at most segment.bytes, which is the default.",
-    ),
-    Setting(
-        "message.timestamp.type",
-        "timestamp_type",
-        "string",
-        TimestampType.CREATE_TIME,
-        _timestamp_type,
-        "CreateTime keeps the producer's timestamps; LogAppendTime replaces them by the broker's.",
-    ),
-    Setting(
-        "retention.ms",
-        "retention_ms",
-        "long",
-        -1,
-        _integer(-1, INT64_MAX),
-        "How long a record is kept; -1 for ever." + _NOT_YET,
-    ),
-    Setting(
-        "retention.bytes",
-        "retention_bytes",
-        "long",
-        -1,
-        _integer(-1, INT64_MAX),
-        "How many bytes of a partition are kept; -1 without limit." + _NOT_YET,
-    ),
-    Setting(
-        "cleanup.policy",
-        "cleanup_policy",
-        "list",
-        "delete",
-        _only("delete"),
-        "What retention does: delete drops whole old segments. Compaction is not served yet.",
-    ),
-    Setting(
-        "compression.type",
-        "compression_type",
-        "string",
-        "producer",
-        _only("producer"),
-        "Batches are stored as the producer compressed them.",
-    ),
-    Setting(
-        "min.insync.replicas",
-        "min_insync_replicas",
-        "int",
-        1,
-        _integer(1, 1),
-        "There is one copy, and its durability is the durability setting.",
-    ),
-)
-
-BY_KEY: dict[str, Setting] = {setting.key: setting for setting in SETTINGS}
-
-
-@dataclass(frozen=True)
-class ConfigEntry:
-    """One setting as it stands, for DescribeConfigs and `topic describe`."""
+class Setting(NamedTuple):
+    """One key as an administrator sees it."""
 
     name: str
     value: str
     is_default: bool
     kind: str
-    documentation: str
+    """Kafka's word for the type: string, int, long, list."""
     default: str
+    documentation: str
 
 
-@dataclass(frozen=True)
+def _integer(low: int, high: int) -> Callable[[str, str], int]:
+    def parse(key: str, text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise InvalidConfig(key, text, "is not a whole number") from None
+        if not low <= value <= high:
+            raise InvalidConfig(key, text, f"is outside [{low}, {high}]")
+        return value
+
+    return parse
+
+
+def _durability(key: str, text: str) -> Durability:
+    choices = ", ".join(d.value for d in (Durability.FSYNC, Durability.DISK))
+    try:
+        value = Durability(text)
+    except ValueError:
+        raise InvalidConfig(key, text, f"is none of {choices}") from None
+    if value in (Durability.EPHEMERAL, Durability.MEMORY):
+        raise InvalidConfig(key, text, f"is not offered by this version, which has {choices}")
+    return value
+
+
+def _timestamp_type(key: str, text: str) -> TimestampType:
+    try:
+        return TimestampType(text)
+    except ValueError:
+        choices = ", ".join(t.value for t in TimestampType)
+        raise InvalidConfig(key, text, f"is none of {choices}") from None
+
+
+def _only(allowed: str, reason: str) -> Callable[[str, str], str]:
+    def parse(key: str, text: str) -> str:
+        if text != allowed:
+            raise InvalidConfig(key, text, reason)
+        return text
+
+    return parse
+
+
+_LATER = "Accepted and kept; nothing is deleted by it in this version."
+
+KEYS: Final[tuple[_Key, ...]] = (
+    _Key(
+        "segment.bytes", "segment_bytes", "int", "1048576", _integer(512, _INT32_MAX),
+        "A segment file is never larger; a batch that would pass it begins the next one.",
+    ),
+    _Key(
+        "segment.ms", "segment_ms", "long", "604800000", _integer(1, _INT64_MAX),
+        "A segment whose first batch is older than this (ms) is sealed, also when nobody writes.",
+    ),
+    _Key(
+        "segment.records", "segment_records", "int", str(_INT32_MAX), _integer(1, _INT32_MAX),
+        "A segment has at most so many records, unless one batch alone has more.",
+    ),
+    _Key(
+        "segment.index.bytes", "segment_index_bytes", "int", "10485760", _integer(96, _INT32_MAX),
+        "A segment whose index would pass this size is sealed.",
+    ),
+    _Key(
+        "index.interval.bytes", "index_interval_bytes", "int", "16384", _integer(4096, 1 << 24),
+        "Bytes of log per index block: the unit that is located, read and verified as a whole.",
+    ),
+    _Key(
+        "max.message.bytes", "max_message_bytes", "int", "", _integer(61, _INT32_MAX),
+        "Largest batch (after compression); segment.bytes by default, and never more than that.",
+    ),
+    _Key(
+        "message.timestamp.type", "message_timestamp_type", "string", "CreateTime", _timestamp_type,
+        "CreateTime keeps the producer's timestamps; LogAppendTime writes the time of arrival.",
+    ),
+    _Key(
+        "durability", "durability", "string", "fsync", _durability,
+        "fsync: acknowledged after the sync, nothing is lost by a power cut. disk: acknowledged "
+        "after the write, synced every second; a power cut may lose what came after the last sync.",
+    ),
+    _Key(
+        "retention.ms", "retention_ms", "long", "604800000", _integer(-1, _INT64_MAX),
+        f"How long records are kept (ms); -1 for ever. {_LATER}",
+    ),
+    _Key(
+        "retention.bytes", "retention_bytes", "long", "-1", _integer(-1, _INT64_MAX),
+        f"How much of a partition is kept (bytes); -1 for all. {_LATER}",
+    ),
+    _Key(
+        "cleanup.policy", "cleanup_policy", "list", "delete",
+        _only("delete", "is not offered by this version, which has delete"),
+        "delete: whole old segments go, by retention.ms and retention.bytes.",
+    ),
+    _Key(
+        "compression.type", "compression_type", "string", "producer",
+        _only("producer", "is not offered: batches stay as the producer compressed them"),
+        "producer: batches are stored as they were sent.",
+    ),
+)  # fmt: skip
+
+_BY_NAME: Final = {key.name: key for key in KEYS}
+
+
 class TopicConfig:
-    """The settings of one topic; sizes in bytes, times in ms."""
+    """The settings of one topic; immutable.  `overrides` is what was set, as text."""
 
-    durability: Durability = Durability.FSYNC
-    segment_bytes: int = MIB
-    segment_ms: int = 7 * 24 * 3600 * 1000
-    segment_records: int = 2**31 - 1
-    segment_index_bytes: int = 10 * MIB
-    max_message_bytes: int = MIB
-    timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    retention_ms: int = -1
-    retention_bytes: int = -1
-    cleanup_policy: str = "delete"
-    compression_type: str = "producer"
-    min_insync_replicas: int = 1
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    """What was asked for, as text; the rest are defaults."""
+    __slots__ = (
+        "cleanup_policy",
+        "compression_type",
+        "durability",
+        "index_interval_bytes",
+        "max_message_bytes",
+        "message_timestamp_type",
+        "overrides",
+        "retention_bytes",
+        "retention_ms",
+        "segment_bytes",
+        "segment_index_bytes",
+        "segment_ms",
+        "segment_records",
+    )
+
+    cleanup_policy: str
+    compression_type: str
+    durability: Durability
+    index_interval_bytes: int
+    max_message_bytes: int
+    message_timestamp_type: TimestampType
+    overrides: dict[str, str]
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_ms: int
+    segment_records: int
+
+    def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
+        """Raises InvalidConfig, which names key and value."""
+        chosen = dict(overrides or {})
+        for name, value in chosen.items():
+            if name not in _BY_NAME:
+                raise InvalidConfig(name, value, "there is no such topic setting")
+        put = object.__setattr__
+        put(self, "overrides", chosen)
+        for key in KEYS:
+            text = chosen.get(key.name, key.default)
+            if key.name == "max.message.bytes" and key.name not in chosen:
+                text = str(self.segment_bytes)
+            put(self, key.field, key.parse(key.name, text))
+        if self.max_message_bytes > self.segment_bytes:
+            raise InvalidConfig(
+                "max.message.bytes",
+                self.max_message_bytes,
+                f"exceeds segment.bytes={self.segment_bytes}; a batch lies in one segment",
+            )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name}: a TopicConfig does not change; make another")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TopicConfig) and self.overrides == other.overrides
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self.overrides.items())))
+
+    def __repr__(self) -> str:
+        return f"TopicConfig({self.overrides!r})"
 
     @classmethod
     def parse(cls, overrides: Mapping[str, str]) -> "TopicConfig":
-        """Read settings from text.
+        """The configuration with these settings over the defaults.  Raises InvalidConfig."""
+        return cls(overrides)
 
-        Raises:
-            InvalidConfig: unknown key, malformed value, or two that contradict each other.
-        """
-        values: dict[str, Any] = {}
-        for key, text in overrides.items():
-            setting = BY_KEY.get(key)
-            if setting is None:
-                raise InvalidConfig(key, text, "there is no such topic setting")
-            try:
-                values[setting.attribute] = setting.parse(text)
-            except ValueError as error:
-                raise InvalidConfig(key, text, str(error)) from None
-        segment_bytes = values.get("segment_bytes", MIB)
-        largest = values.setdefault("max_message_bytes", segment_bytes)
-        if largest > segment_bytes:
-            raise InvalidConfig(
-                "max.message.bytes", largest, f"larger than segment.bytes={segment_bytes}"
+    def describe(self) -> list[Setting]:
+        """Every key with its value in force."""
+        settings = []
+        for key in KEYS:
+            value = getattr(self, key.field)
+            text = str(value.value) if isinstance(value, Enum) else str(value)
+            # The one default that depends on another setting.
+            default = key.default or str(self.segment_bytes)
+            is_default = key.name not in self.overrides
+            settings.append(
+                Setting(key.name, text, is_default, key.kind, default, key.documentation)
             )
-        return cls(**values, overrides=dict(overrides))
-
-    def describe(self) -> list[ConfigEntry]:
-        """Every setting with its value, whether it is the default, and its words."""
-        return [
-            ConfigEntry(
-                setting.key,
-                _text(getattr(self, setting.attribute)),
-                setting.key not in self.overrides,
-                setting.kind,
-                setting.documentation,
-                _text(self.segment_bytes if setting.default is None else setting.default),
-            )
-            for setting in SETTINGS
-        ]
-
-
-def _text(value: object) -> str:
-    return str(value.value) if isinstance(value, Enum) else str(value)
+        return settings

@@ -1,6 +1,6 @@
 """A broker in the test's own loop, on a free port, with its log in memory."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -9,7 +9,8 @@ import trio
 from structlog.typing import EventDict
 
 from segbroker.broker.config import BrokerConfig
-from segbroker.broker.server import Broker
+from segbroker.broker.core import wall_ms
+from segbroker.broker.server import Broker, call_soon_here
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import Storage
@@ -22,25 +23,25 @@ def manager(storage: Storage | None = None) -> DiskManager:
     return DiskManager(
         ROOT,
         storage=storage or MemoryStorage(),
-        call_soon=trio.lowlevel.current_trio_token().run_sync_soon,
+        call_soon=call_soon_here(),
         now_ms=1_700_000_000_000,
     )
 
 
 @asynccontextmanager
 async def serving(
-    *, storage: Storage | None = None, drain: bool = True, **keys: str | int | bool
+    *,
+    storage: Storage | None = None,
+    now_ms: Callable[[], int] = wall_ms,
+    **keys: str | int | bool,
 ) -> AsyncIterator[Broker]:
     """A running broker; drained at the end, so that every test also tests that."""
     config = BrokerConfig(**{"listen": "127.0.0.1:0", **keys})  # type: ignore[arg-type]
-    broker = Broker(config, manager=manager(storage))
+    broker = Broker(config, manager=manager(storage), now_ms=now_ms)
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
         yield broker
-        if drain:
-            broker.drain()
-        else:
-            nursery.cancel_scope.cancel()
+        broker.drain()
 
 
 class Events(list[EventDict]):

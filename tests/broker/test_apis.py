@@ -1,5 +1,6 @@
 """The apis one by one: what they answer and with which code they refuse."""
 
+from typing import cast
 from uuid import UUID
 
 import pytest
@@ -60,7 +61,7 @@ from segbroker.protocol.messages_transactions import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from segbroker.protocol.record_batch import encode_batch
+from segbroker.protocol.record_batch import check_batch, encode_batch, set_log_append_time
 from segbroker.protocol.vendor import VendorKey
 
 from ..support.wire_client import (
@@ -622,6 +623,26 @@ async def test_an_idempotent_batch_sent_again_is_answered_but_not_appended_again
         assert (await client.fetch("t", 0)).high_watermark == 3
 
 
+async def test_a_topic_of_log_append_time_gets_the_brokers_time() -> None:
+    async with serving(now_ms=lambda: 1_234_567) as broker, connect(broker.address) as client:
+        await client.create("t", message_timestamp_type="LogAppendTime")
+        row = await client.produce("t", b"v")
+        assert (row.error_code, row.log_append_time_ms) == (0, 1_234_567)
+        records = bytes(cast(bytes, (await client.fetch("t", 0)).records))
+        header = check_batch(records, stored=True)
+        assert (header.is_log_append_time, header.max_timestamp) == (True, 1_234_567)
+
+
+async def test_log_append_time_is_refused_from_a_producer_of_a_create_time_topic() -> None:
+    records = bytearray(batch(b"v"))
+    set_log_append_time(records, 1000)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        reply = await client.ask(produce_request("t", bytes(records)), ProduceResponse, 9)
+        row = reply.responses[0].partition_responses[0]
+        assert row.error_code == ErrorCode.INVALID_TIMESTAMP
+
+
 async def test_the_cluster_is_one_broker() -> None:
     async with serving() as broker, connect(broker.address) as client:
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
@@ -690,5 +711,5 @@ async def test_a_vendor_request_is_refused_with_code_class_and_detail(
         error = reply["error"]
         assert isinstance(error, dict)
         assert error["code"] == code
-        assert error["class"] == ErrorCode(code).name  # type: ignore[call-arg]
+        assert error["class"] == ErrorCode.of(code).name
         assert error["detail"]

@@ -70,7 +70,7 @@ async def test_what_is_not_the_protocol_ends_its_connection_alone(
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), [(3, 99), (0, 13), (0, 2), (1, 3), (11, 5), (999, 0), (-5, 0), (10099, 0)]
+    ("key", "version"), [(3, 99), (0, 13), (1, 3), (11, 5), (999, 0), (-5, 0), (10099, 0)]
 )
 async def test_an_api_that_is_not_served_closes_with_a_line_that_names_the_client(
     key: int, version: int, events: Events
@@ -128,6 +128,15 @@ async def test_a_bad_batch_is_refused_by_a_code_and_nothing_is_appended(
         assert (row.error_code, row.base_offset) == (code, -1), name
         assert row.error_message
         assert (await client.produce("t", b"good")).base_offset == 0
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_a_producer_of_before_2017_is_told_that_its_format_is_too_old(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        reply = await client.ask(produce_request("t", b"a message set"), ProduceResponse, version)
+        row = reply.responses[0].partition_responses[0]
+        assert row.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
 async def test_a_null_batch_is_refused() -> None:

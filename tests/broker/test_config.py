@@ -13,6 +13,7 @@ from segbroker.broker.config import (
     merge,
     split_address,
 )
+from segbroker.segments.topic_config import TopicConfig
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -92,8 +93,16 @@ def test_an_address_is_split_and_joined(address: str, host: str, port: int) -> N
 
 def test_the_page_lists_every_key_with_its_default_and_no_other() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
+    page = page.partition("## Topic settings")[0]
     rows = re.findall(r"^\| `(\w+)` \| `([^|]*)` \|", page, flags=re.MULTILINE)
     expected = [(spec.name, _shown(spec.default)) for spec in keys()]
+    assert rows == expected
+
+
+def test_the_page_lists_every_topic_setting_with_its_default_and_words() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text().partition("## Topic settings")[2]
+    rows = re.findall(r"^\| `([\w.]+)` \| `([^|]*)` \| (.*) \|$", page, flags=re.MULTILINE)
+    expected = [(one.name, one.default, one.documentation) for one in TopicConfig().describe()]
     assert rows == expected
 
 

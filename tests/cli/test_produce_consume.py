@@ -181,7 +181,7 @@ def test_an_offset_out_of_range_is_said_with_its_bounds(
     daemon: Daemon, run: Run, topic: str
 ) -> None:
     fill(daemon, topic)
-    seen = run("consume", topic, "-e", "-o", "99")
+    seen = run("consume", topic, "-o", "99")
     assert seen.returncode == 5
     assert "99" in seen.stderr.decode()
     assert "10" in seen.stderr.decode()

@@ -5,11 +5,12 @@
 
 The brokers speak the real wire: what the client's connections put out is parsed from bytes, answers
 go back as bytes.  They keep real batches, patch base offsets, and recognise repeated batches by
-producer id, epoch and sequence (the last five), as Kafka does.  Time jumps to the next moment at which
-the client wants to do something.
+producer id, epoch and sequence (the last five), as Kafka does.  Time jumps to the next moment at
+which the client wants to do something.
 
-Faults are asked for before they happen: `broker.cut_before(n)`, `broker.cut_after(n)` (the nth produce
-is not appended, or appended and not answered), `broker.is_up = False`, `cluster.move(topic, 0, 2)`.
+Faults are asked for before they happen: `broker.cut_before(n)`, `broker.cut_after(n)` (the nth
+produce is not appended, or appended and not answered), `broker.is_up = False`,
+`cluster.move(topic, 0, 2)`.
 """
 
 from collections.abc import Callable
@@ -145,6 +146,7 @@ class Broker:
         self._cut_before: set[int] = set()
         self._cut_after: set[int] = set()
         self._produces = 0
+        self.held_back_ms = 0
 
     def cut_before(self, *numbers: int) -> None:
         """End the connection at these produce requests (from 1), nothing being done."""
@@ -156,6 +158,7 @@ class Broker:
 
     def answer(self, frame: memoryview) -> bytes | None:
         """The reply frame; empty when there is none; None ends the connection."""
+        self.held_back_ms = 0
         header = parse_request_header(frame)
         request = decode_request(frame, header)
         self.requests.append(request)
@@ -203,9 +206,9 @@ class Broker:
             names = list(cluster.topics)
         topics = []
         for name in names:
-            if name not in cluster.topics and cluster.auto_create:
-                if request.allow_auto_topic_creation:
-                    cluster.create(name)
+            may_create = cluster.auto_create and request.allow_auto_topic_creation
+            if name not in cluster.topics and may_create:
+                cluster.create(name)
             code = ErrorCode.NONE
             if name not in cluster.topics:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -239,8 +242,12 @@ class Broker:
         for topic in request.topic_data:
             rows = []
             for row in topic.partition_data:
-                code, base = self._produce_one(topic.name, row.index, bytes(records_view(row.records)))
-                rows.append(ProduceResponsePartition(index=row.index, error_code=code, base_offset=base))
+                code, base = self._produce_one(
+                    topic.name, row.index, bytes(records_view(row.records))
+                )
+                rows.append(
+                    ProduceResponsePartition(index=row.index, error_code=code, base_offset=base)
+                )
             responses.append(ProduceResponseTopic(name=topic.name, partition_responses=rows))
         return ProduceResponse(responses=responses)
 
@@ -259,15 +266,16 @@ class Broker:
         return partition.append(data)
 
     def _fetch(self, request: FetchRequest) -> FetchResponse:
-        return FetchResponse(
-            responses=[
-                FetchResponseTopic(
-                    topic=topic.topic,
-                    partitions=[self._fetch_one(topic.topic, row) for row in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+        responses = [
+            FetchResponseTopic(
+                topic=topic.topic,
+                partitions=[self._fetch_one(topic.topic, row) for row in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+        if not any(row.records or row.error_code for t in responses for row in t.partitions):
+            self.held_back_ms = request.max_wait_ms
+        return FetchResponse(responses=responses)
 
     def _fetch_one(self, topic: str, row: FetchRequestPartition) -> FetchResponsePartition:
         partition = self.cluster.topics[topic][row.partition]
@@ -314,6 +322,8 @@ class World:
         self.random = Random(seed)
         self.settings = ClientSettings(bootstrap=(("10.0.0.1", 9001),))
         self.engine = Engine(self.settings, self.random, create_topics=create_topics)
+        # How long the fetch just answered would have waited at a real broker.
+        self._held_back_ms = 0
         self._links: dict[Connection, tuple[Broker, FrameReader]] = {}
 
     @property
@@ -364,9 +374,13 @@ class World:
         reader.receive_data(data)
         while (frame := reader.next_frame()) is not None:
             reply = broker.answer(frame)
+            self._held_back_ms = broker.held_back_ms
             if reply is None:
                 connection.lost(ConnectionLost("10.0.0.1: cut"), self.now_ms)
                 return True
+            if self._held_back_ms:
+                self.now_ms += self._held_back_ms
+                self._held_back_ms = 0
             self.deliver(connection, reply)
         return True
 

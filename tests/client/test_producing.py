@@ -171,11 +171,13 @@ def test_a_final_error_fails_its_batch_alone_and_the_rest_is_delivered() -> None
     sender.flush()
     undelivered = sender.accumulator.take_undelivered()
     lost = [record.value for record in undelivered]
-    assert lost and lost == numbers(60)[len(lost) : 2 * len(lost)]
+    assert lost
+    assert lost == numbers(60)[len(lost) : 2 * len(lost)]
     assert [v for v in numbers(60) if v not in lost] == world.stored("a")
     # The hole in the sequences is closed by the next epoch of the same producer.
     epochs = [read_header(b).producer_epoch for b in world.cluster.topics["a"][0].batches]
-    assert epochs[0] == 0 and epochs[-1] == 1
+    assert epochs[0] == 0
+    assert epochs[-1] == 1
 
 
 def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
@@ -333,7 +335,8 @@ def test_records_without_a_key_fill_one_partition_at_a_time() -> None:
         sender.send("a", value)
     sender.flush()
     sizes = [len(world.stored("a", p)) for p in range(4)]
-    assert sum(sizes) == 2_000 and all(sizes)
+    assert sum(sizes) == 2_000
+    assert all(sizes)
     batches = sum(len(p.batches) for p in world.cluster.topics["a"])
     assert batches < 60
 
@@ -446,7 +449,7 @@ def test_undelivered_records_are_raised_before_they_fill_the_buffer() -> None:
     world = World()
     sender = Sender(world, buffer_bytes=10_000, batch_bytes=1_000)
     world.broker.produce_errors = [ErrorCode.INVALID_RECORD] * 1_000
-    with pytest.raises(DeliveryFailed) as caught:
+    with pytest.raises(DeliveryFailed) as caught:  # noqa: PT012
         for _ in range(1_000):
             sender.send("a", b"x" * 100)
     assert len(caught.value.undelivered) > 10

@@ -39,7 +39,7 @@ from segbroker.protocol.vendor import unpack
 M = TypeVar("M", bound=Message)
 
 
-class Closed(Exception):  # noqa: N818 - says what happened
+class Closed(Exception):
     """The broker closed the connection."""
 
 

@@ -8,7 +8,12 @@ from typing import Literal
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it has no __all__
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 
 from segbroker.client import Consumer as OurConsumer
 from segbroker.client import Producer as OurProducer
@@ -22,11 +27,13 @@ TIMEOUT_S = 30
 Setting = str | int | float | bool
 
 
-def settings(daemon: Daemon, **more: Setting) -> dict[str, Setting]:
-    return {"bootstrap.servers": daemon.address, **more}
+def settings(daemon: Daemon) -> dict[str, Setting]:
+    return {"bootstrap.servers": daemon.address}
 
 
-def produce(daemon: Daemon, topic: str, values: list[bytes], **more: Setting) -> list[Message]:
+def produce(
+    daemon: Daemon, topic: str, values: list[bytes], more: dict[str, Setting] | None = None
+) -> list[Message]:
     """Every record delivered, or the test fails; the delivery reports in order of arrival."""
     reports: list[Message] = []
 
@@ -34,7 +41,7 @@ def produce(daemon: Daemon, topic: str, values: list[bytes], **more: Setting) ->
         assert error is None, error
         reports.append(message)
 
-    producer = Producer(settings(daemon, **more))
+    producer = Producer({**settings(daemon), **(more or {})})
     for n, value in enumerate(values):
         producer.produce(
             topic, value, key=b"key-%d" % n, headers={"n": b"%d" % n}, on_delivery=on_delivery
@@ -45,7 +52,7 @@ def produce(daemon: Daemon, topic: str, values: list[bytes], **more: Setting) ->
 
 def consume(daemon: Daemon, topic: str, count: int, partitions: int = 1) -> list[Message]:
     consumer = ConfluentConsumer(
-        settings(daemon, **{"group.id": "by-assignment", "enable.auto.commit": False})
+        {**settings(daemon), "group.id": "by-assignment", "enable.auto.commit": False}
     )
     consumer.assign([TopicPartition(topic, n, 0) for n in range(partitions)])
     seen: list[Message] = []
@@ -76,7 +83,7 @@ def test_records_come_back_as_sent_with_every_codec(
     name = topic()
     create(daemon, name)
     values = [b"value %d " % n * 20 for n in range(500)]
-    produce(daemon, name, values, **{"compression.type": codec, "enable.idempotence": idempotent})
+    produce(daemon, name, values, {"compression.type": codec, "enable.idempotence": idempotent})
     seen = consume(daemon, name, 500)
     assert [message.value() for message in seen] == values
     assert [message.key() for message in seen] == [b"key-%d" % n for n in range(500)]
@@ -91,7 +98,7 @@ def test_our_client_reads_what_librdkafka_wrote(
     name = topic()
     create(daemon, name)
     values = [b"from librdkafka %d" % n for n in range(300)]
-    produce(daemon, name, values, **{"compression.type": codec})
+    produce(daemon, name, values, {"compression.type": codec})
     with OurConsumer(daemon.address, name, start="start", stop_at_end=True) as consumer:
         records = list(consumer)
     assert [record.value for record in records] == values
@@ -119,7 +126,7 @@ def test_librdkafka_reads_what_our_client_wrote(
 def test_every_kind_of_acks_delivers(daemon: Daemon, topic: Callable[[], str], acks: str) -> None:
     name = topic()
     create(daemon, name)
-    produce(daemon, name, [b"x"] * 100, acks=acks)
+    produce(daemon, name, [b"x"] * 100, {"acks": acks})
     assert len(consume(daemon, name, 100)) == 100
 
 
@@ -127,7 +134,7 @@ def test_a_topic_is_made_on_first_use_and_keys_go_where_java_would_put_them(
     daemon: Daemon, topic: Callable[[], str]
 ) -> None:
     name = topic()
-    reports = produce(daemon, name, [b"x"] * 50, **{"partitioner": "murmur2_random"})
+    reports = produce(daemon, name, [b"x"] * 50, {"partitioner": "murmur2_random"})
     partitions = len(AdminClient(settings(daemon)).list_topics(name).topics[name].partitions)
     theirs = {message.key(): message.partition() for message in reports}
     with OurProducer(daemon.address) as producer:
@@ -145,7 +152,7 @@ def test_a_consumer_that_waits_at_the_end_is_woken_by_the_append(
     name = topic()
     create(daemon, name)
     consumer = ConfluentConsumer(
-        settings(daemon, **{"group.id": "waits", "enable.partition.eof": True})
+        {**settings(daemon), "group.id": "waits", "enable.partition.eof": True}
     )
     consumer.assign([TopicPartition(name, 0, 0)])
     end = consumer.poll(TIMEOUT_S)
@@ -165,11 +172,11 @@ def test_an_offset_is_found_by_the_time_of_its_record_to_the_exact_record(
 ) -> None:
     name = topic()
     create(daemon, name)
-    producer = Producer(settings(daemon, **{"compression.type": "lz4"}))
+    producer = Producer({**settings(daemon), "compression.type": "lz4"})
     for n in range(100):
         producer.produce(name, b"x", timestamp=1_700_000_000_000 + n * 1000)
     assert producer.flush(TIMEOUT_S) == 0
-    consumer = ConfluentConsumer(settings(daemon, **{"group.id": "time"}))
+    consumer = ConfluentConsumer({**settings(daemon), "group.id": "time"})
     for asked, expected in ((0, 0), (41_500, 42), (42_000, 42), (99_000, 99)):
         (found,) = consumer.offsets_for_times(
             [TopicPartition(name, 0, 1_700_000_000_000 + asked)], timeout=TIMEOUT_S

@@ -1,0 +1,162 @@
+"""What is open and what is loaded, each with a limit over all logs: least recently used goes first.
+
+    FileCache   (log folder, segment number) -> open file, read-only; pinned while somebody reads
+    IndexCache  (log folder, segment number) -> BlockIndex; immutable, so it needs no pin
+
+At the limit the oldest unpinned file is closed, the oldest index dropped; when everything is
+pinned the limit is passed rather than a reader refused.  1 TB of log in 1 MiB segments costs what
+the columns of the logs cost, plus these two limits.
+
+Thread-safe: one lock each, never held while a file is opened or closed.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeAlias
+
+from .index import BlockIndex
+from .storage import StorageFile
+
+Key: TypeAlias = tuple[str, int]
+
+
+class _Open:
+    __slots__ = ("dropped", "file", "pins")
+
+    def __init__(self, file: StorageFile) -> None:
+        self.file = file
+        self.pins = 1
+        self.dropped = False
+
+
+class FileCache:
+    """Open files of sealed segments."""
+
+    def __init__(self, open_files_max: int = 1024) -> None:
+        self.open_files_max = open_files_max
+        self._lock = threading.Lock()
+        self._files: OrderedDict[Key, _Open] = OrderedDict()
+        self._dropped: dict[int, _Open] = {}
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def pin_nowait(self, key: Key) -> StorageFile | None:
+        """The file if it is open, pinned; None when it would have to be opened."""
+        with self._lock:
+            entry = self._files.get(key)
+            if entry is None:
+                return None
+            entry.pins += 1
+            self._files.move_to_end(key)
+            return entry.file
+
+    def pin(self, key: Key, opener: Callable[[], StorageFile]) -> StorageFile:
+        """The file, opened if need be, pinned."""
+        found = self.pin_nowait(key)
+        if found is not None:
+            return found
+        entry = _Open(opener())
+        with self._lock:
+            other = self._files.get(key)
+            if other is None:
+                self._files[key] = entry
+                surplus = self._evict()
+            else:  # two opened it at once
+                other.pins += 1
+                surplus = [entry.file]
+                entry = other
+        for file in surplus:
+            file.close()
+        return entry.file
+
+    def unpin(self, key: Key, file: StorageFile) -> None:
+        """Give a pinned file back."""
+        with self._lock:
+            entry = self._files.get(key)
+            if entry is None or entry.file is not file:
+                entry = self._dropped[id(file)]
+            entry.pins -= 1
+            close = entry.dropped and not entry.pins
+            if close:
+                del self._dropped[id(file)]
+        if close:
+            file.close()
+
+    def drop(self, folder: str, numbers: range | None = None) -> None:
+        """Forget files of a log, all or some; pinned ones are closed by their last reader."""
+        closing: list[StorageFile] = []
+        with self._lock:
+            keys = [
+                key
+                for key in self._files
+                if key[0] == folder and (numbers is None or key[1] in numbers)
+            ]
+            for key in keys:
+                entry = self._files.pop(key)
+                if entry.pins:
+                    entry.dropped = True
+                    self._dropped[id(entry.file)] = entry
+                else:
+                    closing.append(entry.file)
+        for file in closing:
+            file.close()
+
+    def _evict(self) -> list[StorageFile]:
+        surplus: list[StorageFile] = []
+        excess = len(self._files) - self.open_files_max
+        if excess > 0:
+            idle = [key for key, entry in self._files.items() if not entry.pins][:excess]
+            surplus = [self._files.pop(key).file for key in idle]
+        return surplus
+
+
+class IndexCache:
+    """Loaded indexes."""
+
+    def __init__(self, bytes_max: int = 64 << 20) -> None:
+        self.bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._indexes: OrderedDict[Key, BlockIndex] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._indexes)
+
+    @property
+    def memory_size(self) -> int:
+        """About what the loaded indexes cost, in bytes."""
+        return self._bytes
+
+    def get(self, key: Key) -> BlockIndex | None:
+        """The index if it is loaded."""
+        with self._lock:
+            index = self._indexes.get(key)
+            if index is not None:
+                self._indexes.move_to_end(key)
+            return index
+
+    def put(self, key: Key, index: BlockIndex) -> None:
+        """Keep an index; the least recently used make room."""
+        with self._lock:
+            self._remove(key)
+            self._indexes[key] = index
+            self._bytes += index.memory_size
+            while self._bytes > self.bytes_max and len(self._indexes) > 1:
+                self._remove(next(iter(self._indexes)))
+
+    def drop(self, folder: str, numbers: range | None = None) -> None:
+        """Forget indexes of a log, all or some."""
+        with self._lock:
+            for key in [
+                key
+                for key in self._indexes
+                if key[0] == folder and (numbers is None or key[1] in numbers)
+            ]:
+                self._remove(key)
+
+    def _remove(self, key: Key) -> None:
+        index = self._indexes.pop(key, None)
+        if index is not None:
+            self._bytes -= index.memory_size

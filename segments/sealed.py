@@ -1,0 +1,105 @@
+"""Sealed segments as files: descriptors, indexes, and an index made again when it is wrong.
+
+    index_nowait   the index if it is loaded: for the loop, no I/O
+    index          loaded from .index, or rebuilt from the log: for lanes
+    rebuild        read the log, check every batch by CRC and offset, write .index again
+
+An index that does not match its log is either wrong itself or the log is: rebuilding decides it.
+When every batch of the log is valid the index was wrong and is replaced; otherwise the log is
+damaged and CorruptSegment says where.  Nothing that failed its checksum is ever returned.
+"""
+
+import threading
+
+from .caches import FileCache, IndexCache
+from .errors import CorruptSegment, StorageError
+from .index import BlockBuilder, BlockIndex, WrongIndex, decode_index
+from .names import LogPaths
+from .recovery import Epochs, scan
+from .storage import Storage, StorageFile, read_file, replace_file
+
+
+class SealedFiles:
+    """The files of one log's sealed segments."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        paths: LogPaths,
+        files: FileCache,
+        indexes: IndexCache,
+        interval: int,
+        epochs: Epochs,
+    ) -> None:
+        self.storage = storage
+        self.paths = paths
+        self.files = files
+        self.indexes = indexes
+        self.interval = interval
+        self.epochs = epochs
+        self._rebuilding = threading.Lock()
+
+    def index_nowait(self, number: int) -> BlockIndex | None:
+        """The index of segment `number` if it is loaded."""
+        return self.indexes.get((self.paths.folder, number))
+
+    def index(self, number: int, base_offset: int, size: int) -> BlockIndex:
+        """The index of segment `number`.  Raises CorruptSegment, OSError."""
+        index = self.index_nowait(number)
+        if index is not None:
+            return index
+        try:
+            index = decode_index(
+                read_file(self.storage, self.paths.index(number)), base_offset, size
+            )
+        except (WrongIndex, FileNotFoundError):
+            return self.rebuild(number, base_offset, size)
+        self.indexes.put((self.paths.folder, number), index)
+        return index
+
+    def rebuild(self, number: int, base_offset: int, size: int) -> BlockIndex:
+        """The index made from the log.  Raises CorruptSegment when the log is damaged."""
+        path = self.paths.log(number)
+        with self._rebuilding:
+            try:
+                data = memoryview(read_file(self.storage, path))
+            except FileNotFoundError as exc:
+                raise CorruptSegment(path, 0, "the file is missing") from exc
+            found = scan(data[:size], base_offset, epochs=self.epochs)
+            if found.valid_size != size:
+                raise CorruptSegment(path, found.valid_size, f"no valid batch before byte {size}")
+            builder = BlockBuilder(base_offset, self.interval)
+            for position, header in found.batches:
+                builder.add(
+                    data[position : position + header.size],
+                    header.base_offset,
+                    header.records_count,
+                    header.max_timestamp,
+                )
+            created_ms = found.batches[0].header.max_timestamp if found.batches else 0
+            index = builder.finish(created_ms)
+            replace_file(self.storage, self.paths.index(number), index.encode())
+        self.indexes.put((self.paths.folder, number), index)
+        return index
+
+    def pin_nowait(self, number: int) -> StorageFile | None:
+        """The open file of segment `number`, pinned; None when it is not open."""
+        return self.files.pin_nowait((self.paths.folder, number))
+
+    def pin(self, number: int) -> StorageFile:
+        """The file of segment `number`, opened if need be, pinned.  Raises StorageError."""
+        path = self.paths.log(number)
+
+        def opener() -> StorageFile:
+            return self.storage.open(path, read_only=True)
+
+        try:
+            return self.files.pin((self.paths.folder, number), opener)
+        except FileNotFoundError as exc:
+            raise CorruptSegment(path, 0, "the file is missing") from exc
+        except OSError as exc:
+            raise StorageError(f"cannot open {path}: {exc}") from exc
+
+    def unpin(self, number: int, file: StorageFile) -> None:
+        """Give a pinned file back."""
+        self.files.unpin((self.paths.folder, number), file)

@@ -1,0 +1,231 @@
+"""Acknowledged means durable: replies, readers and backpressure follow the high watermark."""
+
+import errno
+
+import pytest
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import FetchResponse, ProduceResponse
+
+from ..support.gated_storage import GatedStorage
+from ..support.wire_client import batch, connect, fetch_request, produce_request, values
+from .conftest import Events, serving
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_an_append_is_neither_answered_nor_seen_before_its_sync(acks: int) -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as a,
+        connect(broker.address) as b,
+    ):
+        await a.create("t")
+        await a.fetch("t", 0)  # opening syncs too
+        disk.syncs.clear()
+        await a.send(produce_request("t", batch(b"v"), acks=acks), 9)
+        early = await b.fetch("t", 0, wait_ms=100)
+        assert (values(early), early.high_watermark) == ([], 0)
+        await b.send(fetch_request("t", 0, wait_ms=30_000), 12)
+        disk.syncs.set()
+        with trio.fail_after(5):
+            _, reply = await a.receive(ProduceResponse, 9)
+            _, seen = await b.receive(FetchResponse, 12)
+        assert reply.responses[0].partition_responses[0].base_offset == 0
+        assert values(seen.responses[0].partitions[0]) == [b"v"]
+
+
+async def test_a_disk_topic_is_answered_without_a_sync() -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", durability="disk")
+        await client.fetch("t", 0)  # opening syncs too
+        disk.syncs.clear()
+        with trio.fail_after(5):
+            assert (await client.produce("t", b"v")).error_code == 0
+            assert values(await client.fetch("t", 0)) == [b"v"]
+        disk.syncs.set()
+
+
+async def test_a_produce_that_is_not_durable_in_time_is_told_so_and_still_happens() -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.fetch("t", 0)  # opening syncs too
+        disk.syncs.clear()
+        request = produce_request("t", batch(b"v"), timeout_ms=50)
+        with trio.fail_after(5):
+            reply = await client.ask(request, ProduceResponse, 9)
+        row = reply.responses[0].partition_responses[0]
+        assert (row.error_code, row.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        disk.syncs.set()
+        with trio.fail_after(5):
+            assert values(await client.fetch("t", 0, wait_ms=4_000)) == [b"v"]
+        assert broker.core.ingest.unsynced_bytes == 0
+
+
+async def test_a_failed_sync_fails_every_waiter_and_nothing_is_written_any_more(
+    events: Events,
+) -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as a,
+        connect(broker.address) as b,
+    ):
+        await a.create("t")
+        await a.produce("t", b"before")
+        disk.syncs.clear()
+        for client in (a, b, a):
+            await client.send(produce_request("t", batch(b"lost")), 9)
+        while broker.core.ingest.unsynced_bytes < 3 * len(batch(b"lost")):
+            await trio.lowlevel.checkpoint()
+        disk.sync_error = OSError(errno.EIO, "the disk is gone")
+        disk.syncs.set()
+        with trio.fail_after(5):
+            for client in (a, b, a):
+                _, reply = await client.receive(ProduceResponse, 9)
+                row = reply.responses[0].partition_responses[0]
+                assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                assert row.base_offset == -1
+        assert (await b.produce("t", b"after")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert values(await b.fetch("t", 0)) == [b"before"]
+        assert len(events.named("partition_failed")) == 1
+        assert broker.core.ingest.unsynced_bytes == 0
+        disk.sync_error = None
+
+
+async def test_pipelined_produces_are_answered_in_order_by_one_sync() -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.fetch("t", 0)  # opening syncs too
+        disk.syncs.clear()
+        sent = [await client.send(produce_request("t", batch(b"v")), 9) for _ in range(50)]
+        while broker.core.ingest.unsynced_bytes < 50 * len(batch(b"v")):
+            await trio.lowlevel.checkpoint()
+        disk.syncs.set()
+        with trio.fail_after(5):
+            received = [(await client.receive(ProduceResponse, 9)) for _ in range(50)]
+        assert [correlation_id for correlation_id, _ in received] == sent
+        offsets = [reply.responses[0].partition_responses[0].base_offset for _, reply in received]
+        assert offsets == list(range(50))
+
+
+async def test_producers_wait_while_the_disk_is_behind_and_readers_do_not() -> None:
+    disk = GatedStorage()
+    limit = 1 << 16
+    async with (
+        serving(storage=disk, ingest_bytes_max=limit) as broker,
+        connect(broker.address) as producer,
+        connect(broker.address) as reader,
+        trio.open_nursery() as nursery,
+    ):
+        await producer.create("t")
+        await producer.create("other")
+        await producer.fetch("t", 0)  # opening syncs too
+        await producer.produce("other", b"seen")
+        disk.syncs.clear()
+        record = batch(b"x" * 10_000)
+
+        async def produce_all() -> None:
+            for _ in range(100):
+                await producer.send(produce_request("t", record), 9)
+
+        nursery.start_soon(produce_all)
+        with trio.fail_after(5):
+            while not broker.core.ingest.stalls:
+                await trio.lowlevel.checkpoint()
+            # What one receive brought is still taken; nothing after it is read.
+            held = broker.core.ingest.unsynced_bytes
+            assert limit < held <= limit + 4 * len(record) + (256 << 10)
+            assert values(await reader.fetch("other", 0)) == [b"seen"]
+            assert (await reader.fetch("t", 0, wait_ms=50)).high_watermark == 0
+            assert broker.core.ingest.unsynced_bytes == held
+            disk.syncs.set()
+            for offset in range(100):
+                _, reply = await producer.receive(ProduceResponse, 9)
+                assert reply.responses[0].partition_responses[0].base_offset == offset
+        assert broker.core.ingest.unsynced_bytes == 0
+
+
+async def test_a_drain_waits_for_the_sync_of_what_is_in_flight() -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.fetch("t", 0)  # opening syncs too
+        disk.syncs.clear()
+        await client.send(produce_request("t", batch(b"v")), 9)
+        while not broker.core.ingest.unsynced_bytes:
+            await trio.lowlevel.checkpoint()
+        broker.drain()
+        disk.syncs.set()
+        with trio.fail_after(5):
+            _, reply = await client.receive(ProduceResponse, 9)
+        assert reply.responses[0].partition_responses[0].error_code == 0
+
+
+async def test_a_cold_read_holds_up_neither_writes_nor_other_readers() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as cold,
+        connect(broker.address) as warm,
+    ):
+        await warm.create("t")
+        await warm.create("u")
+        await warm.produce("t", b"cold")
+        await warm.produce("u", b"warm")
+        assert values(await warm.fetch("u", 0)) == [b"warm"]  # its file is open from now on
+        before = broker.core.counters.lane_reads
+        disk.cached = False
+        disk.reads.clear()
+        await cold.send(fetch_request("t", 0), 12)
+        await cold.send(produce_request("u", batch(b"behind the read")), 9)
+        while broker.core.counters.lane_reads == before:
+            await trio.lowlevel.checkpoint()
+        disk.cached = True
+        with trio.fail_after(5):
+            await warm.produce("t", b"more")
+            assert values(await warm.fetch("u", 1, wait_ms=4_000)) == [b"behind the read"]
+        disk.reads.set()
+        with trio.fail_after(5):
+            _, reply = await cold.receive(FetchResponse, 12)
+            await cold.receive(ProduceResponse, 9)
+        assert values(reply.responses[0].partitions[0])[0] == b"cold"
+        assert broker.core.pool.lent_bytes == 0
+
+
+async def test_a_reader_that_leaves_during_a_cold_read_leaves_no_buffer_behind() -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"v")
+        disk.cached = False
+        disk.reads.clear()
+        async with connect(broker.address) as reader:
+            await reader.send(fetch_request("t", 0), 12)
+            while not broker.core.counters.lane_reads:
+                await trio.lowlevel.checkpoint()
+        while broker.connections > 1:
+            await trio.lowlevel.checkpoint()
+        disk.reads.set()
+        with trio.fail_after(5):
+            while broker.core.pool.lent_bytes:
+                await trio.lowlevel.checkpoint()
+
+
+async def test_wrong_bytes_are_reported_and_never_sent(events: Events) -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"value" * 100)
+        folder = "/data/topics/t/partition_0"
+        (name,) = [one for one in disk.listdir(folder) if one.endswith("_segment_0.log")]
+        file = disk.open(f"{folder}/{name}")
+        file.pwrite(b"X", 200)
+        file.close()
+        row = await client.fetch("t", 0)
+        assert (row.error_code, values(row)) == (ErrorCode.CORRUPT_MESSAGE, [])
+        assert len(events.named("read_failed")) == 1

@@ -1,0 +1,34 @@
+"""One real daemon for the folder; every test takes topics of its own."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from ..support.daemon import Daemon, running
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with running(tmp_path_factory.mktemp("client") / "data", "--durability", "disk") as daemon:
+        yield daemon
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test has."""
+    return f"client-{next(_numbers)}"
+
+
+@pytest.fixture(params=["trio", "asyncio"])
+def run(request: pytest.FixtureRequest) -> Callable[..., object]:
+    """Runs an async function under one of the two backends, from a plain test."""
+    import anyio
+
+    def run(function: Callable[..., object], *args: object) -> object:
+        return anyio.run(function, *args, backend=request.param)  # type: ignore[arg-type]
+
+    return run

@@ -1,0 +1,252 @@
+"""The async shell against a real broker, on trio and on asyncio."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from segbroker.client import (
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    BrokerUnreachable,
+    BusyError,
+    ClosedError,
+    DeliveryFailed,
+    OffsetAndTimestamp,
+    Record,
+    RecordMetadata,
+    TopicPartition,
+    UnknownTopicOrPartition,
+)
+
+from ..support.daemon import Daemon, start
+
+Run = Callable[..., object]
+
+
+def numbers(count: int) -> list[bytes | None]:
+    return [b"%06d" % number for number in range(count)]
+
+
+def test_what_is_sent_comes_back(run: Run, daemon: Daemon, topic: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer(daemon.address) as producer:
+            delivery = await producer.send(topic, b"v", key=b"k", partition=1, timestamp_ms=5)
+            assert await delivery == RecordMetadata(topic, 1, 0, 5)
+            await producer.send_many(topic, numbers(5_000), partition=0)
+        async with AsyncConsumer(daemon.address, topic, stop_at_end=True) as consumer:
+            records = [record async for record in consumer]
+        assert Record(topic, 1, 0, 5, b"k", b"v", ()) in records
+        assert [r.value for r in records if r.partition == 0] == numbers(5_000)
+
+    run(main)
+
+
+def test_send_gives_way_when_the_buffer_is_full(run: Run, daemon: Daemon, topic: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer(
+            daemon.address, buffer_bytes=50_000, batch_bytes=5_000
+        ) as producer:
+            deliveries = [await producer.send(topic, v, partition=0) for v in numbers(3_000)]
+            deliveries += [await producer.send(topic, v or b"") for v in numbers(10_000)]
+            for delivery in deliveries:
+                await delivery
+            assert [(await d).offset for d in deliveries[:3_000]][:5] == [0, 1, 2, 3, 4]
+            with pytest.raises(BusyError):  # noqa: PT012
+                for _ in range(10_000):
+                    producer.send_nowait(topic, b"x" * 5_000)
+
+    run(main)
+
+
+def test_many_tasks_wait_each_for_its_own_record(run: Run, daemon: Daemon, topic: str) -> None:
+    async def main() -> None:
+        seen: set[tuple[int, int]] = set()
+
+        async def one(number: int) -> None:
+            where = await (await producer.send(topic, b"%d" % number))
+            seen.add((where.partition, where.offset))
+
+        async with AsyncProducer(daemon.address) as producer, anyio.create_task_group() as tasks:
+            for number in range(300):
+                tasks.start_soon(one, number)
+        assert len(seen) == 300
+
+    run(main)
+
+
+def test_cancelling_ends_a_wait_and_leaves_the_client_usable(
+    run: Run, daemon: Daemon, topic: str
+) -> None:
+    async def main() -> None:
+        async with AsyncAdmin(daemon.address) as admin:
+            await admin.create_topic(topic, partitions=1)
+        async with (
+            AsyncConsumer(daemon.address, topic) as consumer,
+            AsyncProducer(daemon.address) as producer,
+        ):
+            with anyio.move_on_after(0.1) as scope:
+                async for _ in consumer:
+                    raise AssertionError("nothing was written")
+            assert scope.cancelled_caught
+            await (await producer.send(topic, b"now"))
+            with anyio.fail_after(10):
+                async for record in consumer:
+                    assert record.value == b"now"
+                    break
+            assert await consumer.poll(1, 20) == []
+            assert await consumer.positions() == {TopicPartition(topic, 0): 1}
+
+    run(main)
+
+
+def test_cancelling_the_block_ends_it_at_once(run: Run, daemon: Daemon, topic: str) -> None:
+    async def main() -> None:
+        with anyio.move_on_after(0.2) as scope:
+            async with AsyncProducer(daemon.address, linger_ms=60_000) as producer:
+                await producer.send(topic, b"x")
+                await anyio.sleep_forever()
+        assert scope.cancelled_caught
+
+    began = anyio.run(_timed, run, main)
+    assert began < 5
+
+
+async def _timed(run: Run, main: Callable[..., object]) -> float:
+    # In a thread of its own: an event loop cannot run in another.
+    began = anyio.current_time()
+    await anyio.to_thread.run_sync(lambda: run(main))
+    return anyio.current_time() - began
+
+
+def test_an_exception_in_the_block_comes_out_as_it_is(run: Run, daemon: Daemon, topic: str) -> None:
+    async def main() -> None:
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012
+            async with AsyncProducer(daemon.address) as producer:
+                await producer.send(topic, b"x")
+                _ = 1 / 0
+        with pytest.raises(ZeroDivisionError):
+            async with AsyncConsumer(daemon.address, topic):
+                _ = 1 / 0
+        with pytest.raises(ZeroDivisionError):
+            async with AsyncAdmin(daemon.address):
+                _ = 1 / 0
+
+    run(main)
+
+
+def test_records_that_failed_are_handed_back_at_the_end(
+    run: Run, daemon: Daemon, topic: str
+) -> None:
+    async def main() -> None:
+        with pytest.raises(DeliveryFailed) as caught:
+            async with AsyncProducer(daemon.address) as producer:
+                await producer.send(topic, b"x" * 2_000_000)
+        assert len(caught.value.undelivered) == 1
+
+    run(main)
+
+
+def test_a_block_that_was_left_is_closed(run: Run, daemon: Daemon, topic: str) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(daemon.address)
+        with pytest.raises(ClosedError):
+            await producer.send(topic, b"too early")
+        async with producer:
+            pass
+        with pytest.raises(ClosedError):
+            await producer.send(topic, b"too late")
+
+    run(main)
+
+
+def test_a_broker_that_is_not_there_is_said(run: Run) -> None:
+    async def main() -> None:
+        with pytest.raises(BrokerUnreachable, match="refused"):
+            async with AsyncAdmin("127.0.0.1:1", connect_timeout_ms=300):
+                pass
+
+    run(main)
+
+
+def test_batches_offsets_and_seeking(run: Run, daemon: Daemon, topic: str) -> None:
+    async def main() -> None:
+        async with AsyncProducer(daemon.address) as producer:
+            for second in range(10):
+                await producer.send(topic, b"x", partition=0, timestamp_ms=second * 1_000)
+        tp = TopicPartition(topic, 0)
+        async with AsyncConsumer(daemon.address, stop_at_end=True) as consumer:
+            consumer.assign([tp])
+            assert await consumer.end_offsets() == {tp: 10}
+            assert await consumer.beginning_offsets() == {tp: 0}
+            assert await consumer.offsets_for_times({tp: 2_500}) == {
+                tp: OffsetAndTimestamp(3, 3_000)
+            }
+            assert sum([len(batch) async for batch in consumer.batches()]) == 10
+            consumer.seek(topic, 0, -2)
+            assert [record.offset async for record in consumer] == [8, 9]
+            consumer.seek(topic, 0, 5)
+            assert await consumer.position(topic, 0) == 5
+
+    run(main)
+
+
+def test_a_topic_that_does_not_exist_is_an_error(run: Run, daemon: Daemon) -> None:
+    async def main() -> None:
+        async with AsyncConsumer(daemon.address, "not-there") as consumer:
+            with pytest.raises(UnknownTopicOrPartition):
+                await consumer.poll(1, 10_000)
+
+    run(main)
+
+
+def test_administration(run: Run, daemon: Daemon, topic: str) -> None:
+    async def main() -> None:
+        async with AsyncAdmin(daemon.address) as admin:
+            await admin.create_topic(topic, partitions=3)
+            assert topic in await admin.list_topics()
+            assert len((await admin.describe_topic(topic)).partitions) == 3
+            assert len(await admin.offsets(topic)) == 3
+            await admin.delete_topic(topic)
+
+    run(main)
+
+
+def test_two_tasks_reading_at_once_is_busy(run: Run, daemon: Daemon, topic: str) -> None:
+    async def main() -> None:
+        async with AsyncAdmin(daemon.address) as admin:
+            await admin.create_topic(topic)
+        async with AsyncConsumer(daemon.address, topic) as consumer:  # noqa: SIM117
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(consumer.poll, 1, 5_000)
+                await anyio.wait_all_tasks_blocked()
+                with pytest.raises(BusyError):
+                    await consumer.poll(1, 10)
+                tasks.cancel_scope.cancel()
+
+    run(main)
+
+
+def test_a_broker_that_comes_back_gets_the_rest(run: Run, tmp_path: Path, topic: str) -> None:
+    import signal
+
+    async def main() -> None:
+        daemon = start(tmp_path / "data", "--durability", "disk")
+        try:
+            async with AsyncProducer(daemon.address, batch_bytes=1_000) as producer:
+                deliveries = []
+                for index, value in enumerate(numbers(2_000)):
+                    deliveries.append(await producer.send(topic, value, partition=0))
+                    if index == 1_000:
+                        await deliveries[500]
+                        daemon.stop(signal.SIGKILL)
+                        daemon = start(
+                            tmp_path / "data", "--durability", "disk", listen=daemon.address
+                        )
+                assert [(await d).offset for d in deliveries] == list(range(2_000))
+        finally:
+            daemon.stop()
+
+    run(main)

@@ -1,0 +1,452 @@
+"""The blocking shell against a real broker."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from segbroker.client import (
+    Admin,
+    BrokerUnreachable,
+    BusyError,
+    ClosedError,
+    Consumer,
+    DeliveryFailed,
+    OffsetAndTimestamp,
+    OffsetOutOfRange,
+    Producer,
+    Record,
+    RecordMetadata,
+    TimedOut,
+    TopicAlreadyExists,
+    TopicPartition,
+    UnknownTopicOrPartition,
+)
+
+from ..support.cutting_proxy import CuttingProxy
+from ..support.daemon import Daemon, start
+
+
+def numbers(count: int) -> list[bytes | None]:
+    return [b"%06d" % number for number in range(count)]
+
+
+def read_values(address: str, topic: str) -> list[bytes | None]:
+    with Consumer(address, topic, stop_at_end=True) as consumer:
+        return [value for batch in consumer.batches() for value in batch.values()]
+
+
+def test_what_is_sent_comes_back_as_it_was(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address) as producer:
+        delivery = producer.send(
+            topic,
+            b"value",
+            key=b"key",
+            headers=[("h", b"1"), ("h", None)],
+            partition=1,
+            timestamp_ms=1_234,
+        )
+        assert delivery.result(10) == RecordMetadata(topic, 1, 0, 1_234)
+    with Consumer(daemon.address, topic, stop_at_end=True) as consumer:
+        assert list(consumer) == [
+            Record(topic, 1, 0, 1_234, b"key", b"value", (("h", b"1"), ("h", None)))
+        ]
+
+
+def test_leaving_the_block_delivers_everything(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address, linger_ms=60_000) as producer:
+        for value in numbers(5_000):
+            producer.send(topic, value, partition=0)
+    assert read_values(daemon.address, topic) == numbers(5_000)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_makes_the_round_trip(daemon: Daemon, topic: str, compression: str) -> None:
+    with Producer(daemon.address, compression=compression) as producer:  # type: ignore[arg-type]
+        producer.send_many(topic, numbers(1_000), partition=0)
+    assert read_values(daemon.address, topic) == numbers(1_000)
+
+
+def test_plain_records_keep_their_order_and_know_their_offsets(daemon: Daemon, topic: str) -> None:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+    with Producer(daemon.address, batch_bytes=2_000, buffer_bytes=20_000) as producer:
+        deliveries = [producer.send(topic, value) for value in numbers(20_000)]
+        # Large ones and keyed ones take another way in, and must not overtake.
+        deliveries.append(producer.send(topic, b"large" * 1_000))
+        deliveries.append(producer.send(topic, b"keyed", key=b"k"))
+        assert [d.result(10).offset for d in deliveries] == list(range(20_002))
+        assert all(d.done for d in deliveries)
+    assert read_values(daemon.address, topic)[:-2] == numbers(20_000)
+
+
+def test_many_threads_may_send_with_one_producer(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address, batch_bytes=1_000) as producer:
+        results: dict[int, list[tuple[bytes, RecordMetadata]]] = {}
+
+        def send(number: int) -> None:
+            values = [b"%d:%d" % (number, i) for i in range(2_000)]
+            deliveries = [producer.send(topic, value) for value in values]
+            results[number] = [
+                (value, d.result(30)) for value, d in zip(values, deliveries, strict=True)
+            ]
+
+        threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with Consumer(daemon.address, topic, stop_at_end=True) as consumer:
+        stored = {(r.partition, r.offset): r.value for r in consumer}
+    assert len(stored) == 8_000
+    for rows in results.values():
+        for value, where in rows:
+            assert stored[where.partition, where.offset] == value
+
+
+def test_send_many_answers_where_each_record_went(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address) as producer:
+        deliveries = producer.send_many(topic, numbers(3_000), partition=2)
+        keyed = producer.send_many(topic, [b"a", b"b"], keys=[b"1", b"2"])
+        assert [m.offset for m in deliveries.result(10)] == list(range(3_000))
+        assert len(deliveries) == 3_000
+        assert deliveries[-1].result().offset == 2_999
+        assert len(keyed.result(10)) == 2
+
+
+def test_a_full_buffer_makes_send_wait_and_send_nowait_say_busy(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address, buffer_bytes=50_000, batch_bytes=10_000) as producer:
+        producer.send(topic, b"first").result(10)
+        with pytest.raises(BusyError, match="bytes are under way"):  # noqa: PT012
+            for _ in range(1_000_000):
+                producer.send_nowait(topic, b"x" * 5_000)
+        for _ in range(500):
+            producer.send(topic, b"x" * 5_000)
+
+
+def test_records_that_failed_are_handed_back_at_the_end(daemon: Daemon, topic: str) -> None:
+    with pytest.raises(DeliveryFailed) as caught, Producer(daemon.address) as producer:  # noqa: PT012
+        producer.send(topic, b"fits").result(10)
+        producer.send(topic, b"x" * 2_000_000, key=b"k")
+    (record,) = caught.value.undelivered
+    assert (record.topic, record.key, len(record.value or b"")) == (topic, b"k", 2_000_000)
+    assert not record.error.retryable
+
+
+def test_an_exception_in_the_block_is_what_is_raised(daemon: Daemon, topic: str) -> None:
+    with pytest.raises(ZeroDivisionError), Producer(daemon.address, linger_ms=60_000) as producer:  # noqa: PT012
+        producer.send(topic, b"still delivered", partition=0)
+        _ = 1 / 0
+    assert read_values(daemon.address, topic) == [b"still delivered"]
+
+
+def test_what_an_exception_left_undelivered_is_said_in_a_note(tmp_path: Path, topic: str) -> None:
+    daemon = start(tmp_path / "data")
+    with pytest.raises(ZeroDivisionError) as caught, Producer(daemon.address) as producer:  # noqa: PT012
+        producer.send(topic, b"delivered").result(10)
+        daemon.stop(signal.SIGKILL)
+        producer.send(topic, b"lost")
+        _ = 1 / 0
+    assert "1 records were not delivered" in caught.value.__notes__[0]
+
+
+def test_a_block_that_was_left_is_closed(daemon: Daemon, topic: str) -> None:
+    producer = Producer(daemon.address)
+    with pytest.raises(ClosedError):
+        producer.send(topic, b"too early")
+    with producer:
+        producer.send(topic, b"in time")
+    with pytest.raises(ClosedError):
+        producer.send(topic, b"too late")
+    consumer = Consumer(daemon.address, topic)
+    with pytest.raises(ClosedError):
+        consumer.poll()
+
+
+def test_a_broker_that_is_not_there_is_said_within_the_connect_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    began = time.monotonic()
+    with pytest.raises(BrokerUnreachable, match=rf"127\.0\.0\.1:{port}.*[Rr]efused"):
+        Producer(f"127.0.0.1:{port}", connect_timeout_ms=300).__enter__()
+    assert time.monotonic() - began < 3
+
+
+def test_a_host_name_that_does_not_exist_is_said() -> None:
+    with pytest.raises(BrokerUnreachable, match=r"nowhere\.invalid"):
+        Consumer("nowhere.invalid:9092", connect_timeout_ms=500).__enter__()
+
+
+def test_localhost_is_tried_at_each_of_its_addresses(daemon: Daemon) -> None:
+    _, port = daemon.host_and_port
+    with Admin(f"localhost:{port}") as admin:
+        assert admin.describe_cluster().brokers
+
+
+def test_no_thread_is_left_behind(daemon: Daemon, topic: str) -> None:
+    before = threading.active_count()
+    with Producer(daemon.address) as producer, Consumer(daemon.address, topic) as consumer:
+        producer.send(topic, b"x").result(10)
+        consumer.poll(timeout_ms=10)
+        assert threading.active_count() == before + 2
+    assert threading.active_count() == before
+
+
+def test_ctrl_c_ends_a_wait_at_once(daemon: Daemon, topic: str) -> None:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+    interrupted_at = 0.0
+
+    def interrupt() -> None:
+        nonlocal interrupted_at
+        interrupted_at = time.monotonic()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), Consumer(daemon.address, topic) as consumer:  # noqa: PT012
+        assert consumer.position(topic, 0) == 0
+        timer = threading.Timer(0.05, interrupt)
+        timer.start()
+        next(iter(consumer))
+    timer.join()
+    # 50 ms are the rule; a busy machine gets more.
+    assert time.monotonic() - interrupted_at < 0.5
+
+
+# Reading.
+
+
+def test_polling_gives_what_there_is_and_continues(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address) as producer:
+        producer.send_many(topic, numbers(10), partition=0)
+    with Consumer(daemon.address) as consumer:
+        consumer.assign([(topic, 0)])
+        assert [r.offset for r in consumer.poll(4, 10_000)] == [0, 1, 2, 3]
+        assert consumer.position(topic, 0) == 4
+        assert [r.offset for r in consumer.poll(100, 10_000)] == [4, 5, 6, 7, 8, 9]
+        assert consumer.poll(100, 20) == []
+        assert consumer.positions() == {TopicPartition(topic, 0): 10}
+
+
+def test_a_loop_that_was_left_goes_on_where_it_stopped(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address) as producer:
+        producer.send_many(topic, numbers(10), partition=0)
+    with Consumer(daemon.address, topic, stop_at_end=True) as consumer:
+        for record in consumer:
+            if record.offset == 3:
+                break
+        assert consumer.position(topic, 0) == 4
+        assert [r.offset for r in consumer] == [4, 5, 6, 7, 8, 9]
+
+
+def test_seeking_in_a_loop_is_obeyed_by_the_next_record(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address) as producer:
+        producer.send_many(topic, numbers(10), partition=0)
+    seen: list[int] = []
+    with Consumer(daemon.address, topic, stop_at_end=True) as consumer:
+        for record in consumer:
+            seen.append(record.offset)
+            if len(seen) == 3:
+                consumer.seek(topic, 0, 7)
+    assert seen == [0, 1, 2, 7, 8, 9]
+
+
+def test_offsets_by_start_end_and_time(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address) as producer:
+        for second in range(10):
+            producer.send(topic, b"x", partition=0, timestamp_ms=1_000 * second)
+    tp = TopicPartition(topic, 0)
+    with Consumer(daemon.address) as consumer:
+        consumer.assign([tp])
+        assert consumer.beginning_offsets() == {tp: 0}
+        assert consumer.end_offsets(tp) == {tp: 10}
+        assert consumer.offsets_for_times({tp: 4_500}) == {tp: OffsetAndTimestamp(5, 5_000)}
+        assert consumer.offsets_for_times({tp: 99_000}) == {tp: None}
+        assert consumer.partitions_for(topic) == 4
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=7)
+        consumer.seek(topic, 0, moment)
+        assert consumer.poll(1, 10_000)[0].offset == 7
+
+
+def test_an_offset_outside_the_log_is_an_error(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address) as producer:
+        producer.send_many(topic, numbers(10), partition=0)
+    with Consumer(daemon.address) as consumer:
+        consumer.assign([(topic, 0)], start=500)
+        with pytest.raises(OffsetOutOfRange, match=r"offset 500 is outside \[0, 10\]"):
+            consumer.poll(1, 10_000)
+        consumer.seek(topic, 0, "start")
+        assert consumer.poll(1, 10_000)[0].offset == 0
+
+
+def test_a_topic_that_does_not_exist_is_an_error(daemon: Daemon) -> None:
+    missing = pytest.raises(UnknownTopicOrPartition, match="not-there")
+    with Consumer(daemon.address, "not-there") as consumer, missing:
+        consumer.poll(1, 10_000)
+
+
+def test_a_topic_that_is_written_later_is_read_as_it_comes(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address) as producer, Consumer(daemon.address) as consumer:
+        count = producer.partitions_for(topic)
+        consumer.assign([(topic, number) for number in range(count)], start="end")
+        assert set(consumer.positions().values()) == {0}
+        producer.send(topic, b"new")
+        assert [r.value for r in consumer.poll(1, 10_000)] == [b"new"]
+
+
+def test_two_threads_reading_at_once_is_busy(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address) as producer:
+        producer.partitions_for(topic)
+    with Consumer(daemon.address, topic) as consumer:
+        errors: list[BaseException] = []
+        ready = threading.Event()
+
+        def read() -> None:
+            ready.set()
+            try:
+                consumer.poll(1, 2_000)
+            except BusyError as exc:
+                errors.append(exc)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        ready.wait()
+        read()
+        thread.join()
+    assert len(errors) == 1
+
+
+def test_columns_for_arrow(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address) as producer:
+        producer.send(topic, b"1", key=b"k", partition=0, timestamp_ms=1_000, headers=[("a", b"b")])
+        producer.send(topic, None, partition=0, timestamp_ms=2_000)
+        producer.send(topic, b"3", partition=0, timestamp_ms=3_000)
+    with Consumer(daemon.address, stop_at_end=True) as consumer:
+        consumer.assign([(topic, 0)], start=1)
+        (batch,) = consumer.batches()
+        table = batch.to_arrow()
+    assert table.column("offset").to_pylist() == [1, 2]
+    assert table.column("value").to_pylist() == [None, b"3"]
+    assert table.column("key").to_pylist() == [None, None]
+    assert table.column("timestamp").to_pylist()[1] == datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC)
+    assert table.schema.metadata == {b"topic": topic.encode(), b"partition": b"0"}
+
+
+# Administration.
+
+
+def test_topics_are_made_described_changed_and_deleted(daemon: Daemon, topic: str) -> None:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=2, config={"segment.bytes": "65536"})
+        assert topic in admin.list_topics()
+        with pytest.raises(TopicAlreadyExists, match=topic):
+            admin.create_topic(topic)
+        admin.create_partitions(topic, 5)
+        admin.alter_topic_config(topic, {"segment.ms": "60000", "segment.bytes": None})
+        described = admin.describe_topic(topic)
+        assert len(described.partitions) == 5
+        assert described.config["segment.ms"].value == "60000"
+        assert not described.config["segment.ms"].is_default
+        assert described.config["segment.bytes"].is_default
+        with Producer(daemon.address) as producer:
+            producer.send_many(topic, numbers(10), partition=0)
+        assert admin.offsets(topic)[TopicPartition(topic, 0)].offset == 10
+        assert admin.offsets(topic, "start")[TopicPartition(topic, 0)].offset == 0
+        assert admin.delete_records({(topic, 0): 4}) == {TopicPartition(topic, 0): 4}
+        assert admin.offsets(topic, "start")[TopicPartition(topic, 0)].offset == 4
+        admin.delete_topic(topic)
+        assert topic not in admin.list_topics()
+        with pytest.raises(UnknownTopicOrPartition):
+            admin.describe_topic(topic)
+
+
+# A network that fails.
+
+
+def test_cuts_between_append_and_answer_neither_lose_nor_repeat(tmp_path: Path, topic: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        broker = ("127.0.0.1", server.getsockname()[1])
+    with CuttingProxy(broker) as proxy:
+        daemon = start(
+            tmp_path / "data",
+            "--durability",
+            "disk",
+            "--advertised",
+            proxy.address,
+            listen=f"127.0.0.1:{broker[1]}",
+        )
+        try:
+            with Producer(proxy.address, batch_bytes=1_000, linger_ms=0) as producer:
+                producer.send(topic, b"first", partition=0).result(10)
+                proxy.cut_replies(*range(2, 12))
+                proxy.cut_all()
+                deliveries = [producer.send(topic, value, partition=0) for value in numbers(20_000)]
+                producer.flush(60)
+                offsets = [delivery.result().offset for delivery in deliveries]
+            assert proxy.cuts >= 5
+            assert offsets == list(range(1, 20_001))
+            assert read_values(daemon.address, topic) == [b"first", *numbers(20_000)]
+        finally:
+            daemon.stop()
+
+
+def test_a_broker_that_is_killed_and_comes_back_gets_everything_once(
+    tmp_path: Path, topic: str
+) -> None:
+    daemon = start(tmp_path / "data", "--durability", "disk")
+    try:
+        with Producer(daemon.address, batch_bytes=1_000, linger_ms=0) as producer:
+            deliveries = []
+            for index, value in enumerate(numbers(6_000)):
+                deliveries.append(producer.send(topic, value, partition=0))
+                if index in (2_000, 4_000):
+                    deliveries[index // 2].result(30)
+                    daemon.stop(signal.SIGKILL)
+                    daemon = start(tmp_path / "data", "--durability", "disk", listen=daemon.address)
+            producer.flush(60)
+            assert [d.result().offset for d in deliveries] == list(range(6_000))
+        assert read_values(daemon.address, topic) == numbers(6_000)
+    finally:
+        daemon.stop()
+
+
+def test_a_consumer_reads_on_after_the_broker_came_back(tmp_path: Path, topic: str) -> None:
+    daemon = start(tmp_path / "data", "--durability", "disk")
+    try:
+        with Producer(daemon.address) as producer:
+            producer.send_many(topic, numbers(100), partition=0)
+        with Consumer(daemon.address, topic) as consumer:
+            first = consumer.poll(50, 10_000)
+            daemon.stop(signal.SIGKILL)
+            daemon = start(tmp_path / "data", "--durability", "disk", listen=daemon.address)
+            with Producer(daemon.address) as producer:
+                producer.send(topic, b"after", partition=0)
+            records = [*first]
+            while len(records) < 101:
+                records += consumer.poll(100, 20_000)
+        assert [r.offset for r in records] == list(range(101))
+    finally:
+        daemon.stop()
+
+
+def test_waiting_for_a_broker_that_is_away_costs_next_to_nothing(
+    tmp_path: Path, topic: str
+) -> None:
+    daemon = start(tmp_path / "data", "--durability", "disk")
+    producer = Producer(daemon.address, delivery_timeout_ms=2_000)
+    with Consumer(daemon.address, topic) as consumer, pytest.raises(DeliveryFailed), producer:  # noqa: PT012
+        producer.send(topic, b"x").result(10)
+        daemon.stop(signal.SIGKILL)
+        delivery = producer.send(topic, b"y")
+        producer.send(topic, b"z")
+        began = time.process_time()
+        with pytest.raises(TimedOut):
+            delivery.result()
+        consumer.poll(10, 10)
+        spent = time.process_time() - began
+        # 1 % of a core would be 20 ms; an empty loop would take 2 s.
+        assert spent < 0.1, f"{spent:.3f} s of CPU in 2 s"

@@ -1,0 +1,198 @@
+"""One connection: negotiation, order of replies, deadlines, nonsense from the peer."""
+
+from functools import partial
+
+import pytest
+
+from segbroker.client.connection import SPOKEN, Connection, Reply, State
+from segbroker.client.errors import ConnectionLost, PeerError, TimedOut, UnsupportedByBroker
+from segbroker.protocol.api_keys import ApiKey, ApiVersionRange, request_class
+from segbroker.protocol.headers import encode_response
+from segbroker.protocol.messages_core import (
+    ApiVersionsResponse,
+    ApiVersionsResponseKey,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+from .simulated import World
+
+
+def connection() -> Connection:
+    made = Connection("broker", 9092, client_id="test", deadline_ms=5_000)
+    made.connected()
+    return made
+
+
+def receive(connection: Connection, data: bytes, now_ms: int = 0) -> None:
+    connection.get_buffer()[: len(data)] = data
+    connection.received(len(data), now_ms)
+
+
+def versions(
+    ranges: dict[int, tuple[int, int]], *, correlation_id: int = 1, version: int = 3, error: int = 0
+) -> bytes:
+    reply = ApiVersionsResponse(
+        error_code=error,
+        api_keys=[
+            ApiVersionsResponseKey(api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in ranges.items()
+        ],
+    )
+    return b"".join(encode_response(reply, ApiKey.API_VERSIONS, version, correlation_id))
+
+
+def ready(ranges: dict[int, tuple[int, int]]) -> Connection:
+    made = connection()
+    receive(made, versions(ranges))
+    made.outgoing.clear()
+    return made
+
+
+def metadata(correlation_id: int) -> bytes:
+    reply = MetadataResponse(brokers=[], topics=[])
+    return b"".join(encode_response(reply, ApiKey.METADATA, 5, correlation_id))
+
+
+def keep(got: list[str], name: str, reply: Reply, now_ms: int) -> None:
+    assert isinstance(reply, MetadataResponse)
+    got.append(name)
+
+
+def test_the_first_request_asks_for_versions_and_says_who_we_are() -> None:
+    data = b"".join(connection().outgoing)
+    assert data[4:8] == bytes.fromhex("0012 0003")
+    assert b"segbroker-python" in data
+
+
+def test_every_api_we_speak_is_one_that_we_can_encode() -> None:
+    for key, spoken in SPOKEN.items():
+        low, high = request_class(key).message_versions
+        assert low <= spoken.min <= spoken.max <= high, key.name
+
+
+@pytest.mark.parametrize(
+    ("theirs", "version"),
+    [((0, 20), 9), ((0, 5), 5), ((5, 5), 5), ((9, 30), 9), ((10, 12), None), ((0, 0), None)],
+)
+def test_the_highest_version_that_both_know_is_used(
+    theirs: tuple[int, int], version: int | None
+) -> None:
+    assert SPOKEN[ApiKey.METADATA] == ApiVersionRange(1, 9)
+    assert ready({ApiKey.METADATA: theirs}).version_for(ApiKey.METADATA) == version
+
+
+def test_a_broker_that_does_not_know_our_version_is_asked_again_with_0() -> None:
+    made = connection()
+    made.outgoing.clear()
+    receive(made, versions({18: (0, 2)}, version=0, error=35))
+    assert b"".join(made.outgoing)[4:8] == bytes.fromhex("0012 0000")
+    receive(made, versions({3: (0, 5)}, version=0, correlation_id=2))
+    assert made.is_ready
+    assert made.version_for(ApiKey.METADATA) == 5
+
+
+def test_a_broker_that_hangs_up_on_version_3_is_asked_with_0_the_next_time() -> None:
+    world = World()
+    world.engine.step(world.now_ms)
+    (first,) = world.engine.network.take_opening()
+    first.connected()
+    first.lost(ConnectionLost("hung up"), world.now_ms)
+    world.run(lambda: world.engine.cluster.replies_count > 0)
+    assert world.broker.asked_versions == [0]
+
+
+def test_replies_are_matched_in_order_however_the_network_cuts_them() -> None:
+    stream = metadata(2) + metadata(3)
+    for cut in range(len(stream) + 1):
+        made = ready({ApiKey.METADATA: (0, 5)})
+        got: list[str] = []
+        for name in ("first", "second"):
+            on_reply = partial(keep, got, name)
+            made.request(MetadataRequest(topics=[]), on_reply, now_ms=0, deadline_ms=9)
+        if cut:
+            receive(made, stream[:cut])
+        if cut < len(stream):
+            receive(made, stream[cut:])
+        assert got == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        metadata(77),
+        bytes.fromhex("7fffffff"),
+        bytes.fromhex("ffffffff"),
+        bytes.fromhex("00000006 00000002 ffff"),
+    ],
+)
+def test_nonsense_from_the_peer_ends_the_connection_and_fails_what_is_in_flight(
+    nonsense: bytes,
+) -> None:
+    made = ready({ApiKey.METADATA: (0, 5)})
+    replies: list[Reply] = []
+    for _ in range(2):
+        made.request(
+            MetadataRequest(topics=[]), lambda r, t: replies.append(r), now_ms=0, deadline_ms=9
+        )
+    receive(made, nonsense)
+    assert made.state is State.CLOSED
+    assert [type(reply) for reply in replies] == [PeerError, PeerError]
+
+
+def test_a_reply_that_nobody_asked_for_ends_the_connection() -> None:
+    made = ready({ApiKey.METADATA: (0, 5)})
+    receive(made, metadata(2))
+    assert isinstance(made.error, PeerError)
+
+
+def test_the_end_of_the_stream_fails_what_is_in_flight() -> None:
+    made = ready({ApiKey.METADATA: (0, 5)})
+    replies: list[Reply] = []
+    made.request(
+        MetadataRequest(topics=[]), lambda r, t: replies.append(r), now_ms=0, deadline_ms=9
+    )
+    made.received(0, 0)
+    (error,) = replies
+    assert isinstance(error, ConnectionLost)
+    assert error.retryable
+
+
+def test_a_reply_that_is_late_ends_the_connection() -> None:
+    made = ready({ApiKey.METADATA: (0, 5)})
+    made.request(MetadataRequest(topics=[]), lambda r, t: None, now_ms=0, deadline_ms=100)
+    made.expire(99)
+    assert made.is_ready
+    assert made.next_deadline_ms() == 100
+    made.expire(100)
+    assert isinstance(made.error, TimedOut)
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_connecting_and_negotiating_have_a_deadline(is_connected: bool) -> None:
+    made = Connection("broker", 9092, client_id="test", deadline_ms=5_000)
+    if is_connected:
+        made.connected()
+    made.expire(4_999)
+    assert made.state is not State.CLOSED
+    made.expire(5_000)
+    assert isinstance(made.error, TimedOut)
+
+
+def test_a_request_that_the_broker_does_not_know_is_refused_before_it_is_sent() -> None:
+    made = ready({ApiKey.PRODUCE: (3, 8)})
+    with pytest.raises(UnsupportedByBroker, match="METADATA"):
+        made.request(MetadataRequest(topics=[]), lambda r, t: None, now_ms=0, deadline_ms=9)
+    assert not made.outgoing
+    assert not made.in_flight
+
+
+def test_what_was_sent_in_part_goes_on_where_it_stopped() -> None:
+    made = ready({ApiKey.METADATA: (0, 5)})
+    made.outgoing.extend([b"abc", bytearray(b"def"), memoryview(b"ghi")])
+    taken = b""
+    for size in (1, 3, 4, 1):
+        taken += b"".join(made.outgoing)[:size]
+        made.sent(size)
+    assert taken == b"abcdefghi"
+    assert not made.outgoing

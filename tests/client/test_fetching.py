@@ -1,0 +1,367 @@
+"""The consumer's core among simulated brokers: every record once, in order, or a said error."""
+
+from typing import Any
+
+import pytest
+
+from segbroker.client.consumed import ConsumedBatch
+from segbroker.client.errors import (
+    BrokerUnreachable,
+    CorruptBatch,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
+from segbroker.client.fetching import Fetching, Start
+from segbroker.client.records import Record, TopicPartition
+from segbroker.client.settings import ConsumerSettings
+from segbroker.protocol.messages_core import FetchRequest
+from segbroker.protocol.record_batch import (
+    Codec,
+    GapReason,
+    encode_batch,
+    filter_batch,
+    gap_batches,
+    read_header,
+)
+
+from .simulated import Partition, World
+
+
+class Reader:
+    """A consumer in a world: what a shell would do, without waiting."""
+
+    def __init__(self, world: World, *, stop_at_end: bool = False, **settings: Any) -> None:  # noqa: ANN401
+        self.world = world
+        self.fetching = Fetching(
+            world.engine,
+            ConsumerSettings(**settings),
+            world.random,
+            wake_by=lambda at_ms: None,
+            stop_at_end=stop_at_end,
+        )
+
+    def has_news(self) -> bool:
+        fetching = self.fetching
+        is_ready = any(not fetched.state.paused for fetched in fetching.ready)
+        return is_ready or bool(fetching.errors) or fetching.is_ended
+
+    def next_batch(self) -> ConsumedBatch | None:
+        """The next batch with records; None at the end of a bounded reading."""
+        fetching = self.fetching
+        while True:
+            self.world.run(lambda: self.has_news())
+            fetched = fetching.take()
+            if fetched is None:
+                if fetching.is_ended:
+                    return None
+                continue
+            batch = fetching.open(fetched)
+            if len(batch):
+                return batch
+
+    def read(self, count: int) -> list[Record]:
+        records: list[Record] = []
+        while len(records) < count:
+            batch = self.next_batch()
+            if batch is None:
+                break
+            records += batch.records()
+        return records
+
+    def read_all(self) -> list[Record]:
+        return self.read(1 << 40)
+
+
+def store(partition: Partition, values: list[bytes | None], codec: Codec = Codec.NONE) -> None:
+    data = encode_batch(values, timestamps_ms=7, codec=codec)
+    partition.store(data, read_header(data))
+
+
+def filled(world: World, partitions: int = 1, batches: int = 10, size: int = 10) -> None:
+    for index, partition in enumerate(world.cluster.create("a", partitions)):
+        for batch in range(batches):
+            store(partition, [b"%d:%d" % (index, batch * size + i) for i in range(size)])
+
+
+def offsets(records: list[Record]) -> list[int]:
+    return [record.offset for record in records]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_what_was_stored_is_read_in_order(codec: Codec) -> None:
+    world = World(create_topics=False)
+    (partition,) = world.cluster.create("a")
+    store(partition, [b"1", None, b""], codec)
+    reader = Reader(world, stop_at_end=True)
+    reader.fetching.subscribe(["a"], "start")
+    assert reader.read_all() == [
+        Record("a", 0, 0, 7, None, b"1", ()),
+        Record("a", 0, 1, 7, None, None, ()),
+        Record("a", 0, 2, 7, None, b"", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ("start", 0),
+        (0, 0),
+        (1, 1),
+        (9, 9),
+        (10, 10),
+        (55, 55),
+        (99, 99),
+        (-1, 99),
+        (-100, 0),
+        (-500, 0),
+    ],
+)
+def test_reading_begins_exactly_at_the_offset_asked_for(start: Start, first: int) -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world, stop_at_end=True)
+    reader.fetching.assign([TopicPartition("a", 0)], start)
+    assert offsets(reader.read_all()) == list(range(first, 100))
+
+
+def test_the_end_begins_behind_the_last_record() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world)
+    reader.fetching.assign([TopicPartition("a", 0)], "end")
+    state = reader.fetching.state(TopicPartition("a", 0))
+    world.run(lambda: state.position is not None)
+    store(world.cluster.topics["a"][0], [b"new"])
+    assert offsets(reader.read(1)) == [100]
+
+
+def test_a_bounded_reading_ends_at_the_end_that_it_saw() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world, stop_at_end=True)
+    reader.fetching.assign([TopicPartition("a", 0)], 0)
+    state = reader.fetching.state(TopicPartition("a", 0))
+    world.run(lambda: state.stop_offset is not None)
+    store(world.cluster.topics["a"][0], [b"too late"])
+    assert offsets(reader.read_all()) == list(range(100))
+
+
+def test_a_bounded_reading_ends_inside_a_batch_if_need_be() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world, stop_at_end=True)
+    reader.fetching.assign([TopicPartition("a", 0)], 0)
+    reader.fetching.state(TopicPartition("a", 0)).stop_offset = 55
+    assert offsets(reader.read_all()) == list(range(55))
+
+
+def test_a_bounded_reading_of_an_empty_topic_ends_at_once() -> None:
+    world = World(create_topics=False)
+    world.cluster.create("a", 3)
+    reader = Reader(world, stop_at_end=True)
+    reader.fetching.subscribe(["a"], "start")
+    assert reader.read_all() == []
+
+
+def test_all_partitions_on_all_brokers_are_read() -> None:
+    world = World(brokers=3, create_topics=False)
+    filled(world, partitions=7)
+    reader = Reader(world, stop_at_end=True)
+    reader.fetching.subscribe(["a"], "start")
+    records = reader.read_all()
+    for partition in range(7):
+        assert offsets([r for r in records if r.partition == partition]) == list(range(100))
+
+
+def test_a_leader_that_moved_is_followed_without_a_gap() -> None:
+    world = World(brokers=2, create_topics=False)
+    filled(world)
+    reader = Reader(world, stop_at_end=True, fetch_partition_bytes=300)
+    reader.fetching.subscribe(["a"], "start")
+    first = reader.read(30)
+    world.cluster.move("a", 0, 2)
+    assert offsets(first + reader.read_all()) == list(range(100))
+
+
+def test_a_broker_that_comes_back_is_read_on() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world, stop_at_end=True, fetch_partition_bytes=300)
+    reader.fetching.subscribe(["a"], "start")
+    first = reader.read(20)
+    world.broker.is_up = False
+    began_ms = world.now_ms
+    world.run(lambda: world.now_ms > began_ms + 5_000)
+    world.broker.is_up = True
+    assert offsets(first + reader.read_all()) == list(range(100))
+
+
+def test_a_broker_that_stays_away_is_an_error_in_the_end() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world, fetch_partition_bytes=300)
+    reader.fetching.subscribe(["a"], "start")
+    reader.read(100)
+    world.broker.is_up = False
+    began_ms = world.now_ms
+    with pytest.raises(BrokerUnreachable, match=r"10\.0\.0\.1:9001.*refused"):
+        reader.read(1)
+    assert world.now_ms - began_ms <= 62_000
+
+
+def test_a_new_partition_is_found_and_read_from_its_start() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world)
+    reader.fetching.subscribe(["a"], "end")
+    state_of = reader.fetching.states
+    world.run(lambda: bool(state_of) and all(s.position is not None for s in state_of.values()))
+    world.cluster.topics["a"].append(Partition(1))
+    store(world.cluster.topics["a"][1], [b"before it was found"])
+    (record,) = reader.read(1)
+    assert (record.partition, record.offset) == (1, 0)
+
+
+def test_an_offset_below_the_log_is_an_error_with_the_bounds() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    world.cluster.topics["a"][0].log_start = 50
+    reader = Reader(world)
+    reader.fetching.assign([TopicPartition("a", 0)], 7)
+    with pytest.raises(OffsetOutOfRange, match=r"a-0: offset 7 is outside \[50, 100\]"):
+        reader.read(1)
+    reader.fetching.seek(TopicPartition("a", 0), 60)
+    assert reader.read(1)[0].offset == 60
+
+
+@pytest.mark.parametrize(("policy", "first"), [("start", 50), ("end", 100)])
+def test_an_offset_below_the_log_can_be_reset_by_policy(policy: str, first: int) -> None:
+    world = World(create_topics=False)
+    filled(world)
+    world.cluster.topics["a"][0].log_start = 50
+    reader = Reader(world, on_reset=policy)
+    reader.fetching.assign([TopicPartition("a", 0)], 7)
+    state = reader.fetching.state(TopicPartition("a", 0))
+    world.run(lambda: state.position == first)
+
+
+def test_a_gap_and_a_control_batch_move_the_position_and_hold_no_records() -> None:
+    world = World(create_topics=False)
+    (partition,) = world.cluster.create("a")
+    store(partition, [b"before"])
+    for gap in gap_batches(1, 1_001, GapReason.LOST_TAIL, 5, 1):
+        partition.batches.append(bytes(gap))
+    partition.log_end = 1_001
+    store(partition, [b"after"])
+    for gap in gap_batches(1_002, 1_012, GapReason.LOST_TAIL, 5, 1):
+        partition.batches.append(bytes(gap))
+    partition.log_end = 1_012
+    reader = Reader(world, stop_at_end=True)
+    reader.fetching.subscribe(["a"], "start")
+    assert offsets(reader.read_all()) == [0, 1_001]
+    assert reader.fetching.state(TopicPartition("a", 0)).position == 1_012
+
+
+def test_a_batch_with_holes_keeps_its_offsets() -> None:
+    world = World(create_topics=False)
+    (partition,) = world.cluster.create("a")
+    data = encode_batch([b"%d" % i for i in range(10)], timestamps_ms=7)
+    thinned = filter_batch(data, {1, 2, 4, 5, 7, 8}, 7)
+    partition.store(thinned, read_header(thinned))
+    for start, expected in [(0, [0, 3, 6, 9]), (4, [6, 9]), (6, [6, 9])]:
+        reader = Reader(World(create_topics=False), stop_at_end=True)
+        reader.world.cluster.topics["a"] = [partition]
+        reader.fetching.assign([TopicPartition("a", 0)], start)
+        assert offsets(reader.read_all()) == expected
+
+
+def test_a_damaged_batch_is_an_error_and_nothing_of_it_is_handed_out() -> None:
+    world = World(create_topics=False)
+    filled(world, batches=3)
+    partition = world.cluster.topics["a"][0]
+    damaged = bytearray(partition.batches[1])
+    damaged[-1] ^= 1
+    partition.batches[1] = bytes(damaged)
+    reader = Reader(world)
+    reader.fetching.assign([TopicPartition("a", 0)], 0)
+    assert offsets(reader.read(10)) == list(range(10))
+    with pytest.raises(CorruptBatch, match="a-0, batch at offset 10"):
+        reader.next_batch()
+
+
+def test_seeking_drops_what_was_prefetched() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world)
+    tp = TopicPartition("a", 0)
+    reader.fetching.assign([tp], 0)
+    reader.read(10)
+    assert reader.fetching.ready
+    reader.fetching.seek(tp, 95)
+    assert not reader.fetching.ready
+    assert reader.fetching.buffered_bytes == 0
+    assert offsets(reader.read(5)) == [95, 96, 97, 98, 99]
+    reader.fetching.seek(tp, 3)
+    assert offsets(reader.read(1))[0] == 3
+
+
+def test_a_paused_partition_keeps_what_was_prefetched() -> None:
+    world = World(create_topics=False)
+    filled(world, partitions=2)
+    reader = Reader(world, stop_at_end=True)
+    reader.fetching.subscribe(["a"], "start")
+    reader.read(10)
+    reader.fetching.pause([TopicPartition("a", 0)])
+    others = reader.read(90)
+    assert {record.partition for record in others} == {1}
+    reader.fetching.resume([TopicPartition("a", 0)])
+    assert len(reader.read_all()) > 0
+
+
+def test_prefetching_is_bounded() -> None:
+    world = World(create_topics=False)
+    filled(world, partitions=3, batches=50, size=50)
+    reader = Reader(world, prefetch_bytes=5_000, fetch_partition_bytes=1_000, fetch_bytes=2_000)
+    reader.fetching.subscribe(["a"], "start")
+    for _ in range(200):
+        world.turn()
+        world.now_ms += 10
+    # What one reply brings beyond the bound: a batch for each partition.
+    assert 2_000 <= reader.fetching.buffered_bytes <= 5_000 + 3 * 1_000
+    assert len(reader.read(3 * 2_500)) == 3 * 2_500
+
+
+def test_no_fetch_is_sent_while_the_buffer_is_full() -> None:
+    world = World(create_topics=False)
+    filled(world, batches=50, size=50)
+    reader = Reader(world, prefetch_bytes=1_000, fetch_partition_bytes=1_000)
+    reader.fetching.subscribe(["a"], "start")
+    for _ in range(100):
+        world.turn()
+        world.now_ms += 10
+    fetches = [r for r in world.broker.requests if isinstance(r, FetchRequest)]
+    assert len(fetches) <= 2
+
+
+def test_a_topic_that_does_not_exist_is_an_error() -> None:
+    world = World(create_topics=False)
+    reader = Reader(world)
+    reader.fetching.subscribe(["nowhere"], "start")
+    with pytest.raises(UnknownTopicOrPartition, match="'nowhere'"):
+        reader.next_batch()
+
+
+def test_a_partition_that_does_not_exist_is_an_error_with_the_bounds() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world)
+    reader.fetching.assign([TopicPartition("a", 3)], "start")
+    with pytest.raises(UnknownTopicOrPartition, match=r"partitions \[0, 1\), not 3"):
+        reader.next_batch()
+
+
+@pytest.mark.parametrize("start", ["begin", 1.5, None, True])
+def test_a_start_that_means_nothing_is_refused(start: object) -> None:
+    reader = Reader(World())
+    with pytest.raises((TypeError, ValueError), match="is not 'start', 'end', an offset or a time"):
+        reader.fetching.assign([TopicPartition("a", 0)], start)  # type: ignore[arg-type]

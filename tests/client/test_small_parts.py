@@ -1,0 +1,151 @@
+"""Settings, back-off, completions, errors: the values that everything else stands on."""
+
+import threading
+from random import Random
+
+import pytest
+
+from segbroker.client.backoff import Backoff
+from segbroker.client.completion import Completion
+from segbroker.client.errors import (
+    BY_CODE,
+    BrokerError,
+    DeliveryFailed,
+    TimedOut,
+    Undelivered,
+    UnknownServerError,
+    broker_error,
+)
+from segbroker.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    parse_acks,
+    parse_bootstrap,
+    parse_codec,
+)
+from segbroker.protocol.errors import ErrorCode
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("host:1", (("host", 1),)),
+        ("host", (("host", 9092),)),
+        (" a:1 , b:2 ", (("a", 1), ("b", 2))),
+        ("[::1]:5", (("::1", 5),)),
+        ("::1", (("::1", 9092),)),
+        (["a:1", "b"], (("a", 1), ("b", 9092))),
+    ],
+)
+def test_bootstrap_addresses_are_read(text: str, addresses: tuple[tuple[str, int], ...]) -> None:
+    assert parse_bootstrap(text) == addresses
+
+
+@pytest.mark.parametrize("text", ["", ",", "host:", "host:x", "host:0", "host:65536", "[::1:5"])
+def test_bootstrap_addresses_that_mean_nothing_are_refused(text: str) -> None:
+    if text == "host:":
+        assert parse_bootstrap(text) == (("host", 9092),)
+        return
+    with pytest.raises(ValueError, match="bootstrap"):
+        parse_bootstrap(text)
+
+
+def test_settings_name_the_key_and_the_value() -> None:
+    bootstrap = (("a", 1),)
+    with pytest.raises(ValueError, match="request_timeout_ms=0"):
+        ClientSettings(bootstrap=bootstrap, request_timeout_ms=0)
+    with pytest.raises(ValueError, match=r"linger_ms=1\.5"):
+        ProducerSettings(linger_ms=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="idempotent=False"):
+        ProducerSettings(acks=1)
+    with pytest.raises(ValueError, match="batch_bytes=200 is larger than buffer_bytes=100"):
+        ProducerSettings(batch_bytes=200, buffer_bytes=100)
+    with pytest.raises(ValueError, match="on_reset='never'"):
+        ConsumerSettings(on_reset="never")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="acks=2"):
+        parse_acks(2)
+    with pytest.raises(ValueError, match="compression='rar'"):
+        parse_codec("rar")
+
+
+def test_each_delay_is_in_the_upper_half_of_a_doubling_range_up_to_the_maximum() -> None:
+    backoff = Backoff(Random(5), 50, 1_000)
+    for ceiling in (50, 100, 200, 400, 800, 1_000, 1_000):
+        assert ceiling / 2 <= backoff.next_delay_ms() <= ceiling
+    backoff.reset()
+    assert backoff.next_delay_ms() <= 50
+
+
+def test_delays_of_many_clients_are_spread() -> None:
+    delays = {Backoff(Random(seed), 1_000, 1_000).next_delay_ms() for seed in range(100)}
+    assert len(delays) > 50
+
+
+def test_a_completion_wakes_whoever_waits_and_whoever_comes_late() -> None:
+    completion: Completion[int] = Completion()
+    woken: list[str] = []
+    completion.on_done(lambda: woken.append("early"))
+    completion.resolve(5)
+    completion.on_done(lambda: woken.append("late"))
+    assert woken == ["early", "late"]
+    assert completion.result() == 5
+
+
+def test_a_failed_completion_raises() -> None:
+    completion: Completion[int] = Completion()
+    completion.fail(TimedOut("too late"))
+    with pytest.raises(TimedOut, match="too late"):
+        completion.result()
+
+
+def test_no_waker_is_lost_between_two_threads() -> None:
+    for _ in range(500):
+        completion: Completion[None] = Completion()
+        event = threading.Event()
+        barrier = threading.Barrier(2)
+
+        def setter(done: Completion[None] = completion, start: threading.Barrier = barrier) -> None:
+            start.wait()
+            done.resolve(None)
+
+        thread = threading.Thread(target=setter)
+        thread.start()
+        barrier.wait()
+        completion.on_done(event.set)
+        assert event.wait(10)
+        thread.join()
+
+
+def test_each_code_has_its_class_and_says_with_what_it_was_met() -> None:
+    error = broker_error(ErrorCode.TOPIC_ALREADY_EXISTS, "create topic 'a'")
+    assert type(error) is BY_CODE[36]
+    assert str(error) == "create topic 'a': A topic of this name exists"
+    assert not error.retryable
+    assert broker_error(6, "a-0").retryable
+
+
+def test_what_the_broker_said_stands_in_the_message() -> None:
+    error = broker_error(ErrorCode.INVALID_CONFIG, "topic 'a'", "segment.bytes=-1 is below 1024")
+    assert str(error) == "topic 'a': segment.bytes=-1 is below 1024"
+
+
+def test_a_code_without_a_class_is_still_an_error_with_its_number() -> None:
+    assert isinstance(broker_error(9_999, "a"), UnknownServerError)
+    assert "9999" in str(broker_error(9_999, "a"))
+    assert "REBALANCE_IN_PROGRESS" in str(broker_error(27, "a"))
+
+
+def test_every_class_of_the_table_is_a_broker_error_with_its_code() -> None:
+    for code, cls in BY_CODE.items():
+        assert issubclass(cls, BrokerError)
+        assert cls.code == code
+        assert cls.retryable is ErrorCode.of(code).retryable
+
+
+def test_a_failed_delivery_names_some_and_holds_all() -> None:
+    undelivered = [Undelivered("a", 0, None, b"%d" % i, (), 0, TimedOut("late")) for i in range(10)]
+    error = DeliveryFailed(undelivered)
+    assert error.undelivered == undelivered
+    assert str(error).startswith("10 records were not delivered: a-0 value of 1 bytes: late;")
+    assert str(error).endswith("and 7 more")

@@ -1,0 +1,62 @@
+"""What the tests of segments/ share: batches, and reading everything back."""
+
+from segbroker.protocol.record_batch import check_batch, encode_batch, iter_batches, read_header
+from segbroker.segments.handler import AppendResult, DiskHandler
+from segbroker.segments.log import SegmentedLog
+from segbroker.segments.storage import Storage, read_file, write_all
+from segbroker.segments.topic_config import TopicConfig
+
+SMALL = TopicConfig({"segment.bytes": "512", "index.interval.bytes": "4096"})
+
+
+def batch_of(
+    *values: bytes,
+    now_ms: int = 1_000,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> memoryview:
+    """A writable batch; producer is (id, epoch, first sequence)."""
+    producer_id, epoch, sequence = producer
+    return memoryview(
+        bytearray(
+            encode_batch(
+                list(values),
+                timestamps_ms=now_ms,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+            )
+        )
+    )
+
+
+def append(handler: DiskHandler, batch: memoryview, now_ms: int = 1_000) -> AppendResult:
+    return handler.append(batch, check_batch(batch), now_ms)
+
+
+def read_from(handler: DiskHandler, offset: int, max_bytes: int = 1 << 20) -> bytes:
+    plan = handler.plan_read(offset, max_bytes)
+    if plan is None:
+        return b""
+    try:
+        buffer = memoryview(bytearray(plan.size_max))
+        return bytes(buffer[: plan.read(buffer)])
+    finally:
+        plan.release()
+
+
+def offsets_in(data: bytes | memoryview) -> list[int]:
+    """Base offsets of the batches."""
+    return [read_header(batch).base_offset for batch in iter_batches(data)]
+
+
+def values_of(log: SegmentedLog) -> list[bytes | None]:
+    return [record.value for record in log.stream()]
+
+
+def flip(storage: Storage, path: str, position: int, mask: int = 1) -> None:
+    """Flip a bit of a stored file."""
+    content = read_file(storage, path)
+    file = storage.open(path)
+    write_all(file, bytes([content[position] ^ mask]), position)
+    file.fdatasync()
+    file.close()

@@ -1,0 +1,99 @@
+"""A TCP proxy that cuts connections where a test wants it: a network that fails, on one machine.
+
+    client <--> proxy <--> broker
+
+`cut_replies(n)`: the next connection passes n pieces of bytes from the broker on; the one
+after is swallowed and the connection reset: the request was done, the answer never came.
+`cut_all()` resets what is open now.
+Threads, blocking sockets: slow and simple.
+"""
+
+import socket
+import struct
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+PIECE_BYTES = 1 << 16
+
+
+class CuttingProxy:
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._replies_left: list[int] = []
+        self._lock = threading.Lock()
+        self.cuts = 0
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # shutdown wakes the accept; close alone would not.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut_all()
+        for thread in self._threads:
+            thread.join(10)
+
+    def cut_replies(self, *pieces: int) -> None:
+        """Each number is for one connection: after so many pieces from the broker it is reset."""
+        with self._lock:
+            self._replies_left.extend(pieces)
+
+    def cut_all(self) -> None:
+        with self._lock:
+            sockets, self._sockets = self._sockets, set()
+        for sock in sockets:
+            _reset(sock)
+
+    def _start(self, run: object, *args: object) -> None:
+        thread = threading.Thread(target=run, args=args, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            broker = socket.create_connection(self._target)
+            with self._lock:
+                self._sockets |= {client, broker}
+                limit = self._replies_left.pop(0) if self._replies_left else None
+            self._start(self._copy, client, broker, None)
+            self._start(self._copy, broker, client, limit)
+
+    def _copy(self, source: socket.socket, sink: socket.socket, limit: int | None) -> None:
+        with suppress(OSError):
+            while data := source.recv(PIECE_BYTES):
+                if limit is not None:
+                    limit -= 1
+                    if limit < 0:
+                        self.cuts += 1
+                        break
+                sink.sendall(data)
+        for sock in (source, sink):
+            _reset(sock)
+        with self._lock:
+            self._sockets -= {source, sink}
+
+
+def _reset(sock: socket.socket) -> None:
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        # Wakes the other thread that receives from it, then resets.
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()

@@ -1,0 +1,61 @@
+"""A disk in memory whose syncs and reads can be held up, or fail, at the test's word."""
+
+import threading
+
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.storage import Buffer, StorageFile
+
+
+class GatedStorage(MemoryStorage):
+    """Beyond MemoryStorage: gates that are open until they are closed.
+
+    `syncs` holds fdatasync up, `reads` reads from the disk; while `cached` is false nothing is
+    read from memory; `sync_error` is what every sync raises.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.syncs = threading.Event()
+        self.syncs.set()
+        self.reads = threading.Event()
+        self.reads.set()
+        self.cached = True
+        self.sync_error: OSError | None = None
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> StorageFile:  # type: ignore[override]
+        return _GatedFile(super().open(path, create=create, read_only=read_only), self)
+
+
+class _GatedFile:
+    def __init__(self, file: StorageFile, disk: GatedStorage) -> None:
+        self._file = file
+        self._disk = disk
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    def pwrite(self, data: Buffer, position: int) -> int:
+        return self._file.pwrite(data, position)
+
+    def pread(self, buffer: memoryview, position: int) -> int:
+        assert self._disk.reads.wait(10), "the test never opened the gate"
+        return self._file.pread(buffer, position)
+
+    def pread_nowait(self, buffer: memoryview, position: int) -> int | None:
+        return self._file.pread_nowait(buffer, position) if self._disk.cached else None
+
+    def fdatasync(self) -> None:
+        assert self._disk.syncs.wait(10), "the test never opened the gate"
+        if self._disk.sync_error is not None:
+            raise self._disk.sync_error
+        self._file.fdatasync()
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def close(self) -> None:
+        self._file.close()
