@@ -1,12 +1,15 @@
 """`python -m bench [--quick] [--write] [SCENARIO ...]`: run the scenarios, print the tables."""
 
 import argparse
+import logging
 import os
 import signal
 import sys
 import time
 import traceback
 from importlib import import_module
+
+import structlog
 
 from . import machine, report
 
@@ -34,6 +37,8 @@ def main() -> None:
     # A kill ends the servers too: their blocks are left as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The storage engine runs in this process too, and its log is not for standard output.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     where = machine.describe()
     spin_before = machine.spin_rate()
     tables, failed = [], []

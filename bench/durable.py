@@ -128,7 +128,7 @@ def rows(quick: bool = False) -> list[Entry]:
             for peer in others:
                 theirs, their_times = got[peer.name]
                 redis = type(peer) is peers.Redis
-                goal = "≥ 2" if redis and in_flight == 1_000 else "–"
+                goal = "≥ 2" if redis and records > 1 else "–"
                 ratio_said = f"{mine / theirs:.2f}"
                 if redis and connections == 1:
                     goal = "p50 ≤ 1"
