@@ -105,7 +105,8 @@ started = time.perf_counter()
 for name, topic in manager.topics.items():
     for partition in range(topic.partitions):
         manager.get_handler(name, partition)
-print("opened", started - imported, time.perf_counter() - started, manager.statistics().segments_count)
+opened = time.perf_counter()
+print("opened", started - imported, opened - started, manager.statistics().segments_count)
 manager.close()
 """
 
