@@ -39,6 +39,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
+import spark_leg  # beside this file, which is run as a script
 from rich import box
 from rich.console import Console
 from rich.progress import (
@@ -52,8 +53,6 @@ from rich.progress import (
 from rich.table import Table
 
 from segbroker.client import Admin, Consumer, Producer
-
-import spark_leg  # beside this file, which is run as a script
 
 TOPIC = "flights"
 PARTITIONS = 4
