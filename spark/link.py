@@ -27,6 +27,9 @@ METADATA_WITH_IDS, METADATA_MAX = 10, 12
 # What the core calls a deadline that this shell keeps itself.
 _NEVER_MS = 1 << 62
 
+# Connecting and negotiating: a broker that cannot do it in this time is taken to be away.
+SETUP_TIMEOUT_MS = 10_000
+
 M = TypeVar("M", bound=Message)
 
 
@@ -52,7 +55,7 @@ class Link:
     """See the module."""
 
     def __init__(self, address: Address, client_id: str, timeout_ms: int) -> None:
-        """Connect and negotiate versions within `timeout_ms`.
+        """Connect and negotiate versions, within `timeout_ms` or SETUP_TIMEOUT_MS.
 
         Raises ConnectionLost, TimedOut and what else the client's errors have.
         """
@@ -69,6 +72,7 @@ class Link:
 
     def _negotiate(self, client_id: str, timeout_ms: int, *, ask_version: int) -> None:
         host, port = self.address
+        timeout_ms = min(timeout_ms, SETUP_TIMEOUT_MS)
         deadline_ms = now_ms() + timeout_ms
         self._core = _Core(
             host, port, client_id=client_id, deadline_ms=_NEVER_MS, ask_version=ask_version

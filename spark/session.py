@@ -20,7 +20,6 @@ DEFAULTS = {
     "spark.app.name": "segbroker",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
 }
 # For a session on this machine alone; a cluster has addresses of its own.
 LOCAL_DEFAULTS = {

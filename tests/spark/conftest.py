@@ -44,8 +44,10 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def topics(bootstrap: str) -> Topics:
-    return Topics(bootstrap)
+def topics(bootstrap: str) -> Iterator[Topics]:
+    topics = Topics(bootstrap)
+    yield topics
+    topics.close()
 
 
 @pytest.fixture(scope="session", autouse=True)
