@@ -107,7 +107,13 @@ class KafkaPeer(Peer):
         return name
 
     def partitions_of(self, topic: str) -> int:
-        """Also waits until every partition has a leader."""
+        """Asked once for each topic; also waits until every partition has a leader."""
+        known = self.__dict__.setdefault("_partitions", {})
+        if topic not in known:
+            known[topic] = self._ask_partitions(topic)
+        return int(known[topic])
+
+    def _ask_partitions(self, topic: str) -> int:
         admin = AdminClient({"bootstrap.servers": self.address})
         while True:
             found = admin.list_topics(topic, timeout=10).topics[topic]
