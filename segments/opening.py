@@ -15,20 +15,25 @@ A log that was closed in order costs: the manifest, the last segment, the snapsh
 are listed only when the manifest does not end with a checkpoint that fits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
-from .caches import FileCache, IndexCache
+from segbroker.protocol.batch_pure import HEADER_SIZE, LENGTH_END
+from segbroker.protocol.record_batch import BatchHeader, read_header
+
+from .caches import FileCache, IndexCache, OpenLogs
+from .columns import SealedSegments
 from .errors import CorruptSegment
 from .manifest import Manifest, Row, RowKind, decode_manifest, encode_manifest
 from .names import LogPaths
-from .partition_log import PartitionLog, headers_of
+from .partition_log import PartitionLog
 from .producers import ProducerTable, decode_producers
 from .recovery import Decision, Scan, Tail, decide, first_offset_of, rebuild, scan
 from .sealed import SealedFiles
-from .segment import ActiveSegment, SealedSegments
+from .sealing import seal
+from .segment import ActiveSegment
 from .storage import Storage, make_dirs, read_file, replace_file, write_temporary
 from .topic_config import TopicConfig
 
@@ -64,6 +69,7 @@ def open_log(
     config: TopicConfig,
     files: FileCache,
     indexes: IndexCache,
+    open_logs: OpenLogs,
     *,
     now_ms: int,
     leader_epoch: int = 0,
@@ -74,11 +80,11 @@ def open_log(
     leader_epoch: the least that the log begins with.  `create`: make the directory if missing.
     Raises CorruptSegment when the directory is missing and may not be made, OSError.
     """
-    if not storage.exists(paths.folder):
+    known = _read_manifest(storage, paths)
+    if known is None and not storage.exists(paths.folder):
         if not create:
             raise CorruptSegment(paths.folder, 0, "the partition's directory is missing")
         make_dirs(storage, paths.folder)
-    known = _read_manifest(storage, paths)
     numbers = _unsealed_numbers(storage, paths, known)
     if known is None:
         sealed = SealedSegments(numbers[0] if numbers else 0, 0)
@@ -96,49 +102,97 @@ def open_log(
         ),
         default=0,
     )
-    _act(storage, paths, config, known, found, last, now_ms=now_ms, leader_epoch=leader_epoch)
-
-    kept = found[: last + 1]
-    unsealed = [_activate(storage, paths, config, file, now_ms) for file in kept]
-    if not unsealed:
-        unsealed = [_new_segment(storage, paths, config, known.sealed, leader_epoch, now_ms)]
-    epochs = _epochs(known, unsealed, leader_epoch)
-    # An epoch that begins here is durable before a batch carries it.
-    manifest_size = known.size if epochs == known.epochs else 0
-    if not manifest_size:
-        start = Row(RowKind.START, number=known.sealed.first_number, base_offset=log_start_offset)
-        rows = [
-            *(Row(RowKind.EPOCH, leader_epoch=e, base_offset=s) for e, s in epochs),
-            start,
-            *known.sealed.rows(),
-        ]
-        encoded = encode_manifest(now_ms, rows)
-        write_temporary(storage, paths.manifest + ".tmp", encoded)
-        storage.rename(paths.manifest + ".tmp", paths.manifest)
-        manifest_size = len(encoded)
-    storage.fsync_dir(paths.folder)
-    for segment in unsealed:
-        segment.name_is_durable = True
-        if segment.size or found:
-            segment.file.fdatasync()
-        segment.synced_size = segment.size
-
-    opened = PartitionLog(
-        storage,
-        paths,
-        config,
-        SealedFiles(storage, paths, files, indexes, config.index_interval_bytes, epochs),
-        sealed=known.sealed,
-        unsealed=unsealed,
-        log_start_offset=log_start_offset,
-        epochs=epochs,
-        producers=ProducerTable(),
-        manifest_size=manifest_size,
-    )
-    _replay_producers(opened)
-    if len(unsealed) > 1:
-        opened.seal()
+    is_clean = _is_clean(known, found, last)
+    if not is_clean:
+        _act(storage, paths, config, known, found, last, now_ms=now_ms, leader_epoch=leader_epoch)
+    unsealed: list[ActiveSegment] = []
+    try:
+        unsealed += [_activate(storage, paths, config, file, now_ms) for file in found[: last + 1]]
+        if not unsealed:
+            unsealed = [_new_segment(storage, paths, config, known.sealed, leader_epoch, now_ms)]
+        epochs = _epochs(known, unsealed, leader_epoch)
+        # An epoch that begins here is durable before a batch carries it.
+        is_clean = is_clean and epochs == known.epochs
+        manifest_size = known.size if epochs == known.epochs else 0
+        if not manifest_size:
+            manifest_size = _write_manifest(
+                storage, paths, known.sealed, epochs, log_start_offset, now_ms
+            )
+        if not is_clean:
+            # What is kept is durable before anybody is served from it.
+            storage.fsync_dir(paths.folder)
+            for segment in unsealed:
+                if segment.size or found:
+                    segment.opened().fdatasync()
+        for segment in unsealed:
+            segment.synced_size = segment.size
+        opened = PartitionLog(
+            storage,
+            paths,
+            config,
+            SealedFiles(storage, paths, files, indexes, config.index_interval_bytes, epochs),
+            sealed=known.sealed,
+            unsealed=unsealed,
+            log_start_offset=log_start_offset,
+            epochs=epochs,
+            manifest_size=manifest_size,
+            open_logs=open_logs,
+            made=max([unsealed[-1].number, *numbers]),
+        )
+        if is_clean:
+            opened.checkpointed = opened.log_end_offset
+        _replay_producers(opened)
+        if len(unsealed) > 1:
+            seal(opened)
+    except BaseException:
+        # Tried again every second while a disk is full: nothing may stay open.
+        for segment in unsealed:
+            if segment.file is not None:
+                segment.file.close()
+                segment.file = None
+        files.drop(paths.folder)
+        raise
+    if opened.active.file is not None:
+        open_logs.add(opened)
     return opened
+
+
+def _is_clean(known: _Known, found: list[_File], last: int) -> bool:
+    """Whether the log is what its last checkpoint says: whole, and synced then."""
+    checkpoint = known.checkpoint
+    if checkpoint is None or not known.size or last or not found:
+        return False
+    file = found[0]
+    return (
+        checkpoint.number == file.number
+        and checkpoint.size == len(file.data)
+        and checkpoint.end_offset == file.scan.next_offset
+        and file.starts_at == known.sealed.end_offset
+        and file.scan.tail is Tail.WHOLE
+        and not any(len(behind.data) for behind in found[1:])
+    )
+
+
+def _write_manifest(
+    storage: Storage,
+    paths: LogPaths,
+    sealed: SealedSegments,
+    epochs: list[tuple[int, int]],
+    log_start_offset: int,
+    now_ms: int,
+) -> int:
+    """Put a manifest without history in the place of the old one; its size.  Its name is not
+    synced yet."""
+    start = Row(RowKind.START, number=sealed.first_number, base_offset=log_start_offset)
+    rows = [
+        *(Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=begin) for epoch, begin in epochs),
+        start,
+        *sealed.rows(),
+    ]
+    encoded = encode_manifest(now_ms, rows)
+    write_temporary(storage, paths.manifest + ".tmp", encoded)
+    storage.rename(paths.manifest + ".tmp", paths.manifest)
+    return len(encoded)
 
 
 def _read_manifest(storage: Storage, paths: LogPaths) -> _Known | None:
@@ -193,12 +247,12 @@ def _unsealed_numbers(storage: Storage, paths: LogPaths, known: _Known | None) -
     if known is not None and known.checkpoint is not None:
         first = known.sealed.next_number
         checkpoint = known.checkpoint
-        if checkpoint.number == first and _size(storage, paths.log(first)) == checkpoint.size:
-            following = _size(storage, paths.log(first + 1))
-            if following is None:
-                return [first]
-            if following == 0 and not storage.exists(paths.log(first + 2)):
-                return [first, first + 1]
+        if (
+            checkpoint.number == first
+            and not storage.exists(paths.log(first + 1))
+            and _size(storage, paths.log(first)) == checkpoint.size
+        ):
+            return [first]
     present = sorted(
         number
         for name in storage.listdir(paths.folder)
@@ -350,7 +404,8 @@ def _activate(
     segment = ActiveSegment(
         file.number,
         file.starts_at,
-        storage.open(paths.log(file.number), create=True),
+        storage,
+        paths.log(file.number),
         interval=config.index_interval_bytes,
         created_ms=max(stamp, 0),
         leader_epoch=max((found.header.leader_epoch for found in batches), default=0),
@@ -380,7 +435,9 @@ def _new_segment(
     return ActiveSegment(
         sealed.next_number,
         sealed.end_offset,
-        storage.open(paths.log(sealed.next_number), create=True),
+        storage,
+        paths.log(sealed.next_number),
+        file=storage.open(paths.log(sealed.next_number), create=True),
         interval=config.index_interval_bytes,
         created_ms=now_ms,
         leader_epoch=leader_epoch,
@@ -418,12 +475,32 @@ def _replay_producers(opened: PartitionLog) -> None:
     # A snapshot of more than the log has is of another log.
     if decoded is not None and decoded[1] <= opened.log_end_offset:
         table, end = decoded
+    opened.producers = table
+    if end == opened.log_end_offset:
+        return
     sealed = opened.sealed
-    ends = [*sealed.base_offsets[1:], sealed.end_offset] if len(sealed) else []
-    numbers = [sealed.first_number + place for place, upto in enumerate(ends) if upto > end]
+    first = sealed.first_number
+    numbers = [first + place for place, upto in enumerate(sealed.ends()) if upto > end]
     numbers += [segment.number for segment in (*opened.rotating, opened.active) if segment.size]
     for number in numbers:
-        for header in headers_of(opened.storage, opened.paths.log(number)):
-            if header.base_offset >= end and header.producer_id >= 0:
-                table.apply(header, header.base_offset)
-    opened.producers = table
+        path = opened.paths.log(number)
+        try:
+            for header in headers_of(opened.storage, path):
+                if header.base_offset >= end and header.producer_id >= 0:
+                    table.apply(header, header.base_offset)
+        except (FileNotFoundError, CorruptSegment) as exc:
+            # A damaged sealed segment costs its records, not the partition: producers whose last
+            # batches lay there begin as unknown ones.
+            log.warning("producers_not_replayed", path=path, error=str(exc))
+
+
+def headers_of(storage: Storage, path: str) -> Iterator[BatchHeader]:
+    """The batch headers of a log file, unchecked; for replaying producers."""
+    data = read_file(storage, path)
+    position = 0
+    while len(data) - position >= HEADER_SIZE:
+        header = read_header(data, position)
+        if header.batch_length < HEADER_SIZE - LENGTH_END:
+            raise CorruptSegment(path, position, f"batch length {header.batch_length}")
+        yield header
+        position += header.size

@@ -100,6 +100,15 @@ class SealedFiles:
         except OSError as exc:
             raise StorageError(f"cannot open {path}: {exc}") from exc
 
+    def adopt(self, number: int, file: StorageFile) -> None:
+        """Keep the file of a segment that was just sealed, open as it is."""
+        self.files.adopt((self.paths.folder, number), file)
+
+    def drop(self, numbers: range | None = None) -> None:
+        """Forget files and indexes of segments, all or some."""
+        self.files.drop(self.paths.folder, numbers)
+        self.indexes.drop(self.paths.folder, numbers)
+
     def unpin(self, number: int, file: StorageFile) -> None:
         """Give a pinned file back."""
         self.files.unpin((self.paths.folder, number), file)
