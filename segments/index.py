@@ -218,20 +218,24 @@ class BlockBuilder:
         """Bytes of the index file if it were written now."""
         return HEADER_SIZE + ENTRY_SIZE * (len(self.blocks) + bool(self._size))
 
-    def add(self, batch: Buffer, base_offset: int, records: int, max_timestamp: int) -> None:
-        """Add the next batch of the segment."""
+    def add(self, batch: Buffer, base_offset: int, records: int, max_timestamp: int) -> int:
+        """Add the next batch of the segment; its XXH3-64."""
         size = len(batch)
         if self._size and self._size + size > 2 * self._interval:
             self._close()  # a large batch is a block of its own
         if not self._size:
             self._offset = base_offset - self._base_offset
-        self._hasher.update(batch)
+        hasher = self._hasher
+        hasher.update(batch)
+        # The first batch of a block, and so every large one, is hashed once for both sums.
+        checksum = xxh3_64(batch) if self._size else hasher.intdigest()
         self._size += size
         self._records += records
         if max_timestamp > self._max_timestamp:
             self._max_timestamp = max_timestamp
         if self._size >= self._interval:
             self._close()
+        return checksum
 
     def _close(self) -> None:
         fields = (self._offset, self._position, self._size, self._records, self._max_timestamp)

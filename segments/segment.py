@@ -23,8 +23,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final
 
-from segbroker.protocol.checksums import xxh3_64
-
 from .index import BlockBuilder
 from .manifest import Row, RowKind
 from .storage import Buffer, Storage, StorageFile
@@ -114,8 +112,7 @@ class ActiveSegment:
         self, batch: Buffer, base_offset: int, next_offset: int, records: int, max_timestamp: int
     ) -> None:
         """Account for a batch that was written at `size`."""
-        self.builder.add(batch, base_offset, records, max_timestamp)
-        self.sums.append(xxh3_64(batch))
+        self.sums.append(self.builder.add(batch, base_offset, records, max_timestamp))
         self.positions.append(self.size)
         self.offsets.append(base_offset)
         self.records += records
