@@ -67,15 +67,17 @@ class SealedSegments:
 
     def fill(self, rows: list[Row]) -> None:
         """Add many at once: opening a log with a long manifest."""
-        self.base_offsets.extend([row.base_offset for row in rows])
-        self.sizes.extend([row.size for row in rows])
-        self.records.extend([row.records for row in rows])
-        self.block_size_maxes.extend([row.block_size_max for row in rows])
-        self.leader_epochs.extend([row.leader_epoch for row in rows])
-        self.max_timestamps.extend([row.max_timestamp for row in rows])
+        if not rows:
+            return
+        _, _, bases, _, sizes, records, stamps, blocks, epochs, _ = zip(*rows, strict=True)
+        self.base_offsets.extend(bases)
+        self.sizes.extend(sizes)
+        self.records.extend(records)
+        self.block_size_maxes.extend(blocks)
+        self.leader_epochs.extend(epochs)
+        self.max_timestamps.extend(stamps)
         self._renew()
-        if rows:
-            self.end_offset = rows[-1].end_offset
+        self.end_offset = rows[-1].end_offset
 
     def ends(self) -> list[int]:
         """Where each of them ends: the base offset of the next."""

@@ -62,6 +62,29 @@ class AppendResult(NamedTuple):
 class DiskHandler:
     """One topic-partition.  Made by DiskManager."""
 
+    __slots__ = (
+        "_call_soon",
+        "_flushers",
+        "_housekeeper",
+        "_log",
+        "_maker",
+        "_making",
+        "_on_attention",
+        "_recovered_ms",
+        "_reopen",
+        "_sealing",
+        "_sync_failed",
+        "flush_state",
+        "high_watermark",
+        "last_append_ms",
+        "on_failure",
+        "on_high_watermark",
+        "partition",
+        "read_only",
+        "topic",
+        "wants_attention",
+    )
+
     def __init__(
         self,
         topic: str,

@@ -113,7 +113,8 @@ class DiskManager:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._admin_lock = threading.Lock()
-        self._opening: dict[tuple[str, int], threading.Event] = {}
+        self._opening: set[tuple[str, int]] = set()
+        self._opened = threading.Condition(self._lock)
         self._metadata: Metadata | None = None
         self._store = MetadataStore(self.storage, f"{self.root}/meta")
         self._lock_file: StorageLock | None = None
@@ -364,22 +365,21 @@ class DiskManager:
         Raises UnknownTopic, CorruptSegment, StorageError.
         """
         key = (topic, partition)
-        while True:
-            with self._lock:
+        with self._lock:
+            while True:
                 handler = self.handlers.get(key)
                 if handler is not None:
                     return handler
-                opening = self._opening.get(key)
-                if opening is None:
-                    mine = self._opening[key] = threading.Event()
+                if key not in self._opening:
                     break
-            opening.wait()
+                self._opened.wait()
+            self._opening.add(key)
         try:
             return self._open_handler(topic, partition)
         finally:
             with self._lock:
-                del self._opening[key]
-            mine.set()
+                self._opening.discard(key)
+                self._opened.notify_all()
 
     def _open_handler(self, topic: str, partition: int) -> DiskHandler:
         meta = self._meta(topic)

@@ -85,11 +85,11 @@ def open_log(
         if not create:
             raise CorruptSegment(paths.folder, 0, "the partition's directory is missing")
         make_dirs(storage, paths.folder)
-    numbers = _unsealed_numbers(storage, paths, known)
+    contents = _unsealed_files(storage, paths, known)
     if known is None:
-        sealed = SealedSegments(numbers[0] if numbers else 0, 0)
+        sealed = SealedSegments(contents[0][0] if contents else 0, 0)
         known = _Known(sealed, -1, [], None, 0)
-    found = _scan_all(storage, paths, known, numbers)
+    found = _scan_all(known, contents)
     log_start_offset = known.log_start_offset
     if log_start_offset < 0:
         log_start_offset = found[0].starts_at if found else 0
@@ -137,7 +137,7 @@ def open_log(
             epochs=epochs,
             manifest_size=manifest_size,
             open_logs=open_logs,
-            made=max([unsealed[-1].number, *numbers]),
+            made=max([unsealed[-1].number, *(file.number for file in found)]),
         )
         if is_clean:
             opened.checkpointed = opened.log_end_offset
@@ -205,7 +205,7 @@ def _read_manifest(storage: Storage, paths: LogPaths) -> _Known | None:
     if manifest is None:
         log.warning("manifest_unreadable", path=paths.manifest, bytes=len(data))
         return None
-    rows, start, epochs, checkpoint = _sort_rows(manifest)
+    rows, start, epochs, checkpoint, is_whole = _sort_rows(manifest)
     first = start.number if start is not None else (rows[0].number if rows else 0)
     log_start_offset = start.base_offset if start is not None else 0
     rows = [row for row in rows if row.number >= first]
@@ -213,14 +213,14 @@ def _read_manifest(storage: Storage, paths: LogPaths) -> _Known | None:
     sealed = SealedSegments(first, base_offset)
     sealed.fill(rows)
     # Rows behind a damaged one would be unreachable for ever: the file is written anew.
-    size = manifest.size if manifest.size == len(data) else 0
+    size = manifest.size if is_whole and manifest.size == len(data) else 0
     return _Known(sealed, log_start_offset, epochs, checkpoint, size)
 
 
 def _sort_rows(
     manifest: Manifest,
-) -> tuple[list[Row], Row | None, list[tuple[int, int]], Row | None]:
-    """(segments in order, last start, epochs, last checkpoint)."""
+) -> tuple[list[Row], Row | None, list[tuple[int, int]], Row | None, bool]:
+    """(segments in order, last start, epochs, last checkpoint, whether all rows were used)."""
     rows: list[Row] = []
     start: Row | None = None
     checkpoint: Row | None = None
@@ -231,7 +231,7 @@ def _sort_rows(
                 if rows and (
                     row.number != rows[-1].number + 1 or row.base_offset != rows[-1].end_offset
                 ):
-                    break  # something is missing: scan from here
+                    return rows, start, epochs, checkpoint, False  # scan from here
                 rows.append(row)
             case RowKind.START:
                 start = row
@@ -239,20 +239,20 @@ def _sort_rows(
                 checkpoint = row
             case RowKind.EPOCH:
                 epochs.append((row.leader_epoch, row.base_offset))
-    return rows, start, epochs, checkpoint
+    return rows, start, epochs, checkpoint, True
 
 
-def _unsealed_numbers(storage: Storage, paths: LogPaths, known: _Known | None) -> list[int]:
-    """The segments to scan, without a hole; missing files in between are among them."""
+def _unsealed_files(
+    storage: Storage, paths: LogPaths, known: _Known | None
+) -> list[tuple[int, memoryview]]:
+    """The segments to scan, without a hole; missing files in between are among them, empty."""
     if known is not None and known.checkpoint is not None:
         first = known.sealed.next_number
         checkpoint = known.checkpoint
-        if (
-            checkpoint.number == first
-            and not storage.exists(paths.log(first + 1))
-            and _size(storage, paths.log(first)) == checkpoint.size
-        ):
-            return [first]
+        if checkpoint.number == first:
+            content = _read(storage, paths.log(first))
+            if len(content) == checkpoint.size and not storage.exists(paths.log(first + 1)):
+                return [(first, content)]
     present = sorted(
         number
         for name in storage.listdir(paths.folder)
@@ -264,29 +264,22 @@ def _unsealed_numbers(storage: Storage, paths: LogPaths, known: _Known | None) -
             if number < known.sealed.first_number:  # deleted, but the unlink was lost
                 storage.unlink(paths.log(number))
     present = [number for number in present if number >= first]
-    return list(range(first, present[-1] + 1)) if present else []
+    numbers = range(first, present[-1] + 1) if present else range(0)
+    return [(number, _read(storage, paths.log(number))) for number in numbers]
 
 
-def _size(storage: Storage, path: str) -> int | None:
+def _read(storage: Storage, path: str) -> memoryview:
     try:
-        file = storage.open(path, read_only=True)
+        return memoryview(read_file(storage, path))
     except FileNotFoundError:
-        return None
-    try:
-        return file.size()
-    finally:
-        file.close()
+        return memoryview(b"")
 
 
-def _scan_all(storage: Storage, paths: LogPaths, known: _Known, numbers: list[int]) -> list[_File]:
+def _scan_all(known: _Known, contents: list[tuple[int, memoryview]]) -> list[_File]:
     found: list[_File] = []
     offset: int | None = known.sealed.end_offset if known.log_start_offset >= 0 else None
     whole = True
-    for number in numbers:
-        try:
-            data = memoryview(read_file(storage, paths.log(number)))
-        except FileNotFoundError:
-            data = memoryview(b"")
+    for number, data in contents:
         if len(data):
             offset = first_offset_of(data, offset, is_confirmed=not whole)
         result = scan(data, offset or 0, epochs=known.epochs)

@@ -49,6 +49,32 @@ from .topic_config import TimestampType, TopicConfig
 class PartitionLog:
     """One open log.  Made by `opening.open_log`."""
 
+    __slots__ = (
+        "_stamps_append_time",
+        "active",
+        "append_lock",
+        "checkpointed",
+        "config",
+        "epochs",
+        "files",
+        "is_closed",
+        "log_start_offset",
+        "manifest",
+        "open_logs",
+        "paths",
+        "producers",
+        "ready",
+        "recently_used",
+        "recovery_point",
+        "rotating",
+        "seal_lock",
+        "sealed",
+        "segments_since_snapshot",
+        "state_lock",
+        "storage",
+        "sync_lock",
+    )
+
     def __init__(
         self,
         storage: Storage,

@@ -18,7 +18,6 @@ Thread-safe: one lock, never held over I/O except the close of a stale file.
 """
 
 import threading
-from collections import deque
 from typing import Final, NamedTuple
 
 from .names import LogPaths
@@ -57,7 +56,7 @@ class ReadySegments:
         self.target = 1
         self._storage = storage
         self._paths = paths
-        self._files: deque[tuple[int, StorageFile]] = deque()
+        self._files: list[tuple[int, StorageFile]] = []
         self._last_roll_ms = -CALM_MS
         self._lock = threading.Lock()
         self._closed = False
@@ -76,7 +75,7 @@ class ReadySegments:
         file = None
         with self._lock:
             while self._files and self._files[0][0] <= number:
-                found, candidate = self._files.popleft()
+                found, candidate = self._files.pop(0)
                 if found == number:
                     file = candidate
                 else:
@@ -130,7 +129,7 @@ class ReadySegments:
     def park(self) -> None:
         """Close the files; their names stay."""
         with self._lock:
-            files, self._files = self._files, deque()
+            files, self._files = self._files, []
             self.target = 1
         _close_all(files)
 
@@ -150,6 +149,6 @@ class ReadySegments:
                     self._storage.unlink(path)
 
 
-def _close_all(files: "deque[tuple[int, StorageFile]] | list[tuple[int, StorageFile]]") -> None:
+def _close_all(files: list[tuple[int, StorageFile]]) -> None:
     for _, file in files:
         file.close()

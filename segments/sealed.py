@@ -22,6 +22,8 @@ from .storage import Storage, StorageFile, read_file, replace_file
 class SealedFiles:
     """The files of one log's sealed segments."""
 
+    __slots__ = ("_rebuilding", "epochs", "files", "indexes", "interval", "paths", "storage")
+
     def __init__(
         self,
         storage: Storage,
