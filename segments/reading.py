@@ -9,8 +9,9 @@ covers them whole, and a first block that begins before the offset is cut after 
 piece of an active segment is a run of batches, each with its checksum in memory.  When a sealed
 segment's index is not loaded the plan only knows how much could come; the rest happens in `read`.
 
-Invariants: bytes that failed their checksum never leave (CorruptSegment); a read that begins with
-whole pieces and then fails returns those pieces; the same plan may be read again until released.
+Invariants: bytes that failed their checksum never leave (CorruptSegment); a read that meets
+damage returns what is whole in front of it and nothing from behind it; the same plan may be read
+again until released.
 """
 
 import struct
@@ -61,6 +62,11 @@ class Piece(Protocol):
 
     size_max: int
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether what was read reaches the end of its segment, so another piece may follow."""
+        ...
+
     def read_nowait(self, buffer: memoryview) -> int | None: ...
 
     def read(self, buffer: memoryview) -> int: ...
@@ -77,6 +83,10 @@ class ActivePiece:
         self._last = last
         self._position = segment.position_of(first)
         self.size_max = segment.position_of(last) - self._position
+
+    @property
+    def is_whole(self) -> bool:
+        return True  # if it is followed; it is read as planned or not at all
 
     def read_nowait(self, buffer: memoryview) -> int | None:
         count = self._segment.opened().pread_nowait(buffer, self._position)
@@ -192,6 +202,8 @@ class SealedPiece:
         if index is None:
             index = self._files.index(self._number, self._base_offset, self._size)
             self._choose(index, len(buffer))
+        elif self._last <= self._first:
+            self._choose(index, len(buffer))  # read again after it failed
         count = self._read_blocks(index, buffer)
         if not count:
             index = self._files.rebuild(self._number, self._base_offset, self._size)
@@ -223,7 +235,10 @@ class SealedPiece:
         finally:
             self._files.unpin(self._number, file)
         wrong = index.first_wrong(self._first, self._last, buffer) if count == size else self._first
-        return size if wrong is None else index.blocks[wrong].position - begin
+        if wrong is None:
+            return size
+        self._last = wrong  # nothing behind the damage is read in its place
+        return index.blocks[wrong].position - begin
 
     def _cut(self, index: BlockIndex, buffer: memoryview, count: int) -> int:
         starts_here = index.base_offset + index.blocks[self._first].offset == self._offset
@@ -282,6 +297,8 @@ class ReadPlan:
             if count is None:
                 return size or None
             size += count
+            if not piece.is_whole:
+                break  # it ended early: what follows in the plan is not what follows in the log
         return size
 
 
