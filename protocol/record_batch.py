@@ -48,6 +48,7 @@ from .batch_pure import (
     LOG_APPEND_TIME_BIT,
     MAGIC,
     TRANSACTIONAL_BIT,
+    AnyRecord,
     BatchFault,
     BatchFields,
     CheckMode,
@@ -57,7 +58,6 @@ from .batch_pure import (
     IndexFlag,
     RecordIndex,
     Strings,
-    AnyRecord,
     encode_headers,
     write_header,
 )
