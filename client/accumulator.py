@@ -36,12 +36,12 @@ from random import Random
 from types import NoneType
 
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
-from segbroker.protocol.pending import partitions_for_keys, scatter
 from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
 
 from .completion import Completion, Waker
 from .errors import ClosedError, DeliveryFailed, SegbrokerError, Undelivered
 from .inbox import ANY_PARTITION, Delivery, Group, Inbox, Many, Span
+from .pending import partitions_for_keys, scatter
 from .records import Headers, RecordMetadata, check_headers
 from .settings import ProducerSettings
 
@@ -455,15 +455,16 @@ class Accumulator:
                 break
         return not many.groups
 
-    def turn_in(self, inbox: Inbox) -> Completion[None] | None:
+    def turn_in(self, inbox: Inbox, *, wake: bool = True) -> Completion[None] | None:
         """A sender found `limit` records pending: open the inbox, or put them into batches.
 
-        Answers what to wait for when the buffer has no room for all of them.
+        Answers what to wait for when the buffer has no room for all of them.  `wake`: the I/O
+        side has to hear of it.
         """
         if self.error is not None:
             raise self.error
         if inbox.pending.limit == 0:
-            self._open_inbox(inbox)
+            self._open_inbox(inbox, wake=wake)
             if not inbox.leftover and len(inbox.pending) < inbox.limit_usual:
                 return None
         if self.failed_bytes * 2 > self.settings.buffer_bytes:
@@ -492,11 +493,12 @@ class Accumulator:
         for inbox in self.inboxes.values():
             self._drain(inbox, force=True)
 
-    def _open_inbox(self, inbox: Inbox) -> None:
+    def _open_inbox(self, inbox: Inbox, *, wake: bool = True) -> None:
         inbox.opened_ms = self._now_ms()
         inbox.wall_ms = self._wall_ms()
         inbox.pending.limit = inbox.limit_usual
-        self._wake_by(inbox.opened_ms + self.settings.linger_ms)
+        if wake:
+            self._wake_by(inbox.opened_ms + self.settings.linger_ms)
 
     def _drain(self, inbox: Inbox, *, force: bool) -> Completion[None] | None:
         """Move what is pending into batches; what to wait for when there is no room for all.

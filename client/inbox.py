@@ -26,8 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from segbroker.protocol.pending import Pending, Ticket
-
+from .pending import Pending, Ticket
 from .records import Headers, RecordMetadata, check_headers
 
 if TYPE_CHECKING:

@@ -316,8 +316,13 @@ class Producer:
     def _turn_in(self, inbox: Inbox) -> None:
         while True:
             with self._lock:
-                room = self._accumulator.turn_in(inbox)
+                # At linger 0 the first record goes out from here; those that come while it is
+                # on its way travel together.
+                pushes = not (self._settings.linger_ms or self._accumulator.unfinished_count)
+                room = self._accumulator.turn_in(inbox, wake=not pushes)
             if room is None:
+                if pushes:
+                    self._driver.push()
                 return
             self._wait_for_room(room)
 

@@ -1,4 +1,4 @@
-"""Pending records by the C kernel: the names of pending_pure, same meaning.
+"""A producer's pending records by the C kernel: the names of client/pending_pure, same meaning.
 
 Importing this fails where no kernel was built.  Lists given to C are this thread's alone, or
 copied first, as in batch_native.

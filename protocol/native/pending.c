@@ -1,6 +1,6 @@
 /* The list under send(): one call takes a record and makes its ticket; no lock, no tuple.
  *
- * Two heap types, made once by sb_pending_types; pending_pure.py is their specification.
+ * Two heap types, made once by sb_pending_types; client/pending_pure.py is their specification.
  *
  *     Ticket    span, index        where a record will be found; a plain pair
  *     Pending   values, keys       what was put since the last take
@@ -196,9 +196,9 @@ static PyType_Slot pending_slots[] = {
     {Py_sq_length, pending_length},   {0, NULL},
 };
 
-static PyType_Spec ticket_spec = {"segbroker.protocol.pending.Ticket", sizeof(Ticket), 0,
+static PyType_Spec ticket_spec = {"segbroker.client.pending.Ticket", sizeof(Ticket), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, ticket_slots};
-static PyType_Spec pending_spec = {"segbroker.protocol.pending.Pending", sizeof(Pending), 0,
+static PyType_Spec pending_spec = {"segbroker.client.pending.Pending", sizeof(Pending), 0,
                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, pending_slots};
 
 /* Ticket and Pending into the first two places of a list. */

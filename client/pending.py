@@ -5,11 +5,16 @@ What they mean is said in pending_pure and nowhere else; type checkers see that 
 
 from typing import TYPE_CHECKING
 
-from .kernel import KERNEL_IS_NATIVE
+from segbroker.protocol.kernel import KERNEL_IS_NATIVE
 
 __all__ = ["Pending", "Ticket", "partitions_for_keys", "scatter"]
 
 if TYPE_CHECKING or not KERNEL_IS_NATIVE:
     from .pending_pure import Pending, Ticket, partitions_for_keys, scatter
 else:
-    from .pending_native import Pending, Ticket, partitions_for_keys, scatter
+    from segbroker.protocol.pending_native import (
+        Pending,
+        Ticket,
+        partitions_for_keys,
+        scatter,
+    )

@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Sequence
 from threading import Lock
 
-from .partitioner import partition_for_key
+from segbroker.protocol.partitioner import partition_for_key
 
 __all__ = ["Pending", "Ticket", "partitions_for_keys", "scatter"]
 
