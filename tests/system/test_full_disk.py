@@ -44,10 +44,11 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers_when_there_is_spac
                 producer.send("t", value, partition=0).result(30)
                 acked.append(value)
 
-        with Producer(daemon.address, delivery_timeout_ms=2_000) as producer:
-            # What the broker answered last.
-            with pytest.raises(SegbrokerError, match="No space left"):
-                fill(producer)
+        with (
+            Producer(daemon.address, delivery_timeout_ms=2_000) as producer,
+            pytest.raises(SegbrokerError, match="No space left"),  # what the broker answered last
+        ):
+            fill(producer)
         assert 5 < len(acked) < 60, "the disk filled up on the way"
 
         with Consumer(daemon.address, "t", start="start", stop_at_end=True) as consumer:
