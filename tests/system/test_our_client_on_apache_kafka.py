@@ -202,8 +202,8 @@ def test_topics_are_administered_as_with_kafkas_own_tools(kafka: str, name: str)
         with Producer(kafka) as producer:
             producer.send_many(name, VALUES[:50], partition=5).result(30)
         admin.delete_records({(name, 5): 20})
-        assert admin.offsets(name, "start")[5] == 20
-        assert admin.offsets(name, "end")[5] == 50
+        assert admin.offsets(name, "start")[name, 5].offset == 20
+        assert admin.offsets(name, "end")[name, 5].offset == 50
         with pytest.raises(UnknownTopicOrPartition):
             admin.delete_topic("there-is-no-such-topic")
 
@@ -242,7 +242,13 @@ def test_records_of_an_aborted_transaction_are_not_seen(kafka: str, name: str) -
             theirs.commit_transaction(30)
         else:
             theirs.abort_transaction(30)
-    with Consumer(kafka, name, stop_at_end=True) as consumer:
-        assert [record.value for record in consumer] == [b"kept", b"kept too"]
+    # Kafka answers a commit before its marker is written, so the end may lie a little further.
+    seen = []
+    with Consumer(kafka, name) as consumer:
+        for record in consumer:
+            seen.append(record.value)
+            if record.value == b"kept too":
+                break
+    assert seen == [b"kept", b"kept too"]
     with Consumer(kafka, name, stop_at_end=True, isolation="read_uncommitted") as consumer:
         assert [record.value for record in consumer] == [b"kept", b"aborted", b"kept too"]
