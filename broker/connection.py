@@ -2,11 +2,16 @@
 
     wait_readable -> recv_into the reader's buffer -> each whole frame: handle -> end of turn
           ^                                                                          |
-          +---- nothing left to receive ------------------- checkpoint per 256 KiB <-+
+          +---- the buffer was not filled: the socket is empty --------------------- +
+                                 filled: receive again, checkpoint per 256 KiB or 5 ms
 
-The task reads until the socket is empty; it never makes a task, an event, a cancel scope or a
-thread hop for a produce or a fetch.  Administration is awaited in place: what is pipelined behind
-it waits.  An idle connection holds no buffer: readers come from a shared shelf and go back to it.
+A receive that does not fill its buffer ends the turn: the next one waits its turn among all
+connections, so a peer that answers within microseconds cannot keep the loop to itself.  The clock
+is looked at after every frame, since a buffer holds thousands of the smallest ones.
+
+The task never makes another task, an event, a cancel scope or a thread hop for a produce or a
+fetch.  Administration is awaited in place: what is pipelined behind it waits.  An idle connection
+holds no buffer: readers come from a shared shelf and go back to it.
 
 What stops the reading, so that memory is bounded: `slots_max` unanswered requests; replies that
 the peer does not take; for producers a disk that is behind (ingest); half a large request while
@@ -18,6 +23,7 @@ traceback); the broker drains.  Nothing of it reaches another connection.
 """
 
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -39,6 +45,8 @@ log = structlog.get_logger()
 
 # After this many bytes the other connections get their turn (measured: calls are a worse unit).
 TURN_BYTES: Final = 256 << 10
+# And after this time, whatever the bytes cost.
+TURN_S: Final = 0.005
 # Idle readers kept for the next connection that has something to say.
 SHELF_MAX: Final = 64
 # Half a frame up to this size never waits for the budget: it fits the reader's first buffer.
@@ -199,23 +207,21 @@ class Connection:
 
     async def _read(self) -> None:
         sock, core = self._sock, self.core
+        outbox, clock = self.outbox, time.perf_counter
         slots_max = core.config.slots_max
         reader: FrameReader | None = None
         budget = TURN_BYTES
+        over = clock() + TURN_S
         try:
             while True:
                 if reader is None:
                     reader = self._shelf.take()
+                space = reader.get_buffer()
                 try:
-                    size = sock.recv_into(reader.get_buffer())
+                    size = sock.recv_into(space)
                 except (BlockingIOError, InterruptedError):
-                    if not reader.buffered:
-                        self._shelf.put_back(reader)
-                        reader = None
-                    self._parked = True
-                    await trio.lowlevel.wait_readable(sock)
-                    self._parked = False
-                    budget = TURN_BYTES
+                    reader = await self._wait_readable(reader)
+                    budget, over = TURN_BYTES, clock() + TURN_S
                     continue
                 if not size:
                     return
@@ -226,23 +232,41 @@ class Connection:
                     if (pending := handle(core, self.peer, frame)) is not None:
                         core.turn.end()
                         await pending
-                    if len(self.outbox) >= slots_max:
+                    if len(outbox) >= slots_max:
                         core.turn.end()
-                        await self.outbox.wait_room(slots_max)
+                        await outbox.wait_room(slots_max)
                     if self._draining:
                         return
+                    if clock() >= over:
+                        core.turn.end()
+                        await trio.lowlevel.checkpoint()
+                        budget, over = TURN_BYTES, clock() + TURN_S
                 core.turn.end()
                 await self._wait_room(reader.buffered, slots_max)
                 if self._draining:
                     return
                 budget -= size
-                if budget <= 0:
+                if size < len(space):
+                    reader = await self._wait_readable(reader)
+                    budget, over = TURN_BYTES, clock() + TURN_S
+                elif budget <= 0:
                     await trio.lowlevel.checkpoint()
-                    budget = TURN_BYTES
+                    budget, over = TURN_BYTES, clock() + TURN_S
         finally:
             core.turn.end()
             self._half.change(-self._held)
             self._held = 0
+
+    async def _wait_readable(self, reader: FrameReader) -> FrameReader | None:
+        """Wait for more bytes; the reader again, or None: it held nothing and is on the shelf."""
+        kept: FrameReader | None = reader
+        if not reader.buffered:
+            self._shelf.put_back(reader)
+            kept = None
+        self._parked = True
+        await trio.lowlevel.wait_readable(self._sock)
+        self._parked = False
+        return kept
 
     async def _wait_room(self, buffered: int, slots_max: int) -> None:
         """Everything that stops the reading."""

@@ -226,7 +226,7 @@ class FetchSlot:
                 target.partition.fetches.pop(self, None)
         if self._timed:
             self._core.deadlines.forget()
-        self._core.turn.flush(self._peer.outbox.flush)
+        self._core.turn.flush(self._peer.flush)
 
     # Rendering
 

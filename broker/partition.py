@@ -14,7 +14,7 @@ producer, which wait a little longer than they must; the ingest budget counts ex
 """
 
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import Protocol, TypeAlias
 
 import structlog
 
@@ -47,18 +47,14 @@ class FetchWaiter(Protocol):
         """Answer with what there is."""
 
 
-class _Append(NamedTuple):
-    last_offset: int
-    size: int
-    waiter: AppendWaiter | None  # None: acks=0, counted but not answered
-    row: int
+# Last offset, size, waiter (None: acks=0, counted but not answered), row of its request.
+_Append: TypeAlias = tuple[int, int, AppendWaiter | None, int]
 
 
 class Partition:
     """A topic-partition, as long as the broker serves it."""
 
     __slots__ = (
-        "_appending",
         "_appends",
         "_ingest",
         "_turn",
@@ -74,11 +70,11 @@ class Partition:
         self.index = handler.partition
         self.fetches: dict[FetchWaiter, None] = {}
         self._appends: deque[_Append] = deque()
-        self._appending = False
         self._ingest = ingest
         self._turn = turn
         handler.on_high_watermark = self._high_watermark_moved
         handler.on_failure = self._failed
+        handler.flushes_on_append = False  # at the end of the turn, once
 
     @property
     def appends_waiting(self) -> int:
@@ -88,20 +84,17 @@ class Partition:
     def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> AppendResult:
         """Append one checked batch. Raises StorageError.
 
-        The watermark may move inside this call; the caller looks and calls `advanced`, so that
-        the whole turn's readers are woken once, at its end.
+        When the watermark passed it at once the caller calls `advanced`, so that the whole
+        turn's readers are woken once, at its end; else `wait_durable`.
         """
-        self._appending = True
-        try:
-            return self.handler.append(batch, header, now_ms)
-        finally:
-            self._appending = False
+        return self.handler.append(batch, header, now_ms)
 
     def wait_durable(
         self, last_offset: int, size: int, waiter: AppendWaiter | None, row: int
     ) -> None:
         """Have `waiter.settled(row, ...)` called when the high watermark passes `last_offset`."""
-        self._appends.append(_Append(last_offset, size, waiter, row))
+        self._appends.append((last_offset, size, waiter, row))
+        self._turn.sync(self)
         self._ingest.add(size)
 
     def advanced(self) -> None:
@@ -110,6 +103,10 @@ class Partition:
             self._settle_durable()
         if self.fetches:
             self._turn.wake(self)
+
+    def sync(self) -> None:
+        """Have what was appended in this turn synced."""
+        self.handler.flush_soon()
 
     def wake(self) -> None:
         """Let the waiting fetches look again."""
@@ -127,22 +124,20 @@ class Partition:
     def _settle_durable(self) -> None:
         appends = self._appends
         high_watermark = self.handler.high_watermark
-        while appends and appends[0].last_offset < high_watermark:
-            append = appends.popleft()
-            self._ingest.settle(append.size)
-            if append.waiter is not None:
-                append.waiter.settled(append.row, ErrorCode.NONE, None)
+        while appends and appends[0][0] < high_watermark:
+            _, size, waiter, row = appends.popleft()
+            self._ingest.settle(size)
+            if waiter is not None:
+                waiter.settled(row, ErrorCode.NONE, None)
 
     def _fail_appends(self, code: ErrorCode, message: str) -> None:
         while self._appends:
-            append = self._appends.popleft()
-            self._ingest.settle(append.size)
-            if append.waiter is not None:
-                append.waiter.settled(append.row, code, message)
+            _, size, waiter, row = self._appends.popleft()
+            self._ingest.settle(size)
+            if waiter is not None:
+                waiter.settled(row, code, message)
 
     def _high_watermark_moved(self, handler: DiskHandler) -> None:
-        if self._appending:
-            return
         self.advanced()
         self._turn.end()
 
@@ -150,5 +145,4 @@ class Partition:
         log.error("partition_failed", topic=self.topic, partition=self.index, error=str(error))
         self._settle_durable()
         self._fail_appends(*wire_error(error))
-        if not self._appending:
-            self._turn.end()
+        self._turn.end()

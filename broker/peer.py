@@ -1,6 +1,7 @@
 """Who is at the other end of a connection, as the requests see it."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from .replies import Outbox
@@ -22,6 +23,11 @@ class Peer:
     software_version: str = ""
     # It has sent a Produce: backpressure on ingest concerns it.
     produces: bool = False
+    # outbox.flush, made once: what a slot gives to the turn.
+    flush: Callable[[], None] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.flush = self.outbox.flush
 
     @property
     def is_ours(self) -> bool:

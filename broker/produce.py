@@ -17,7 +17,6 @@ from collections.abc import Awaitable
 import structlog
 import trio
 
-from segbroker.protocol.compression import Codec
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader, encode_response
 from segbroker.protocol.messages_core import (
@@ -26,9 +25,10 @@ from segbroker.protocol.messages_core import (
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
-from segbroker.protocol.record_batch import InvalidBatch, check_batch
-from segbroker.segments.topic_config import TimestampType
+from segbroker.protocol.record_batch import InvalidBatch
+from segbroker.protocol.schema import records_view
 
+from .appending import append_batch
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .partition import Partition
@@ -38,15 +38,12 @@ from .replies import Buffer
 
 log = structlog.get_logger()
 
-_ACKS = (0, 1, -1)
-# zstd came with this version; older clients could not read what they are asked to store.
-_ZSTD_SINCE = 7
-# Earlier versions are served to be refused by name (librdkafka wants them advertised).
-_RECORD_BATCHES_SINCE = 3
-
 
 class AcksZeroRefused(Exception):
     """A produce without reply failed; closing is the only way to say so."""
+
+    def __init__(self, name: str, index: int, code: ErrorCode, message: str | None) -> None:
+        super().__init__(f"{name}-{index}: {code.name}: {message}")
 
 
 class ProduceSlot:
@@ -139,7 +136,7 @@ class ProduceSlot:
         self.done = True
         if self._timed:
             self._core.deadlines.forget()
-        self._core.turn.flush(self._peer.outbox.flush)
+        self._core.turn.flush(self._peer.flush)
 
 
 def produce(
@@ -193,14 +190,25 @@ def _append_all(core: Core, peer: Peer, header: RequestHeader, request: ProduceR
         for asked in topic.partition_data:
             row = ProduceResponsePartition(index=asked.index, base_offset=-1)
             try:
-                partition, last_offset, size = _append(
-                    core, header, request, topic.name, asked.index, asked.records, row, now
+                partition, result = append_batch(
+                    core,
+                    header.api_version,
+                    request.acks,
+                    topic.name,
+                    asked.index,
+                    asked.records,
+                    now,
+                    transactional=request.transactional_id is not None,
                 )
             except (InvalidBatch, *STORAGE_FAILURES) as exc:
                 _refuse(row, *wire_error(exc))
             except Refused as exc:
                 _refuse(row, exc.code, exc.message)
             else:
+                last_offset, size = result.last_offset, len(records_view(asked.records))
+                row.base_offset = result.base_offset
+                row.log_append_time_ms = result.log_append_time_ms
+                row.log_start_offset = result.log_start_offset
                 if last_offset < partition.handler.high_watermark:
                     partition.advanced()
                 elif request.acks:
@@ -210,59 +218,10 @@ def _append_all(core: Core, peer: Peer, header: RequestHeader, request: ProduceR
                     partition.wait_durable(last_offset, size, None, 0)
             slot.add_row(rows, row)
             if row.error_code and not request.acks:
-                raise AcksZeroRefused(
-                    f"{topic.name}-{asked.index}: {ErrorCode.of(row.error_code).name}: "
-                    f"{row.error_message}"
-                )
+                code = ErrorCode.of(row.error_code)
+                raise AcksZeroRefused(topic.name, asked.index, code, row.error_message)
     if request.acks:
         slot.begin(request.timeout_ms)
-
-
-def _append(
-    core: Core,
-    header: RequestHeader,
-    request: ProduceRequest,
-    name: str,
-    index: int,
-    records: object,
-    row: ProduceResponsePartition,
-    now: int,
-) -> tuple[Partition, int, int]:
-    """Append one batch and fill its row: (partition, last offset, size)."""
-    if request.acks not in _ACKS:
-        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks} is not 0, 1 or -1")
-    if header.api_version < _RECORD_BATCHES_SINCE:
-        raise Refused(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"Produce {header.api_version} carries message sets; {_RECORD_BATCHES_SINCE} is needed",
-        )
-    partition = core.topics.served_partition(name, index)
-    if partition is None:
-        if core.topics.exists(name, index):
-            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}-{index} could not be opened")
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}")
-    if not isinstance(records, memoryview) or not records:
-        raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
-    batch = check_batch(records)
-    if batch.is_transactional or request.transactional_id is not None:
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "no transaction is open")
-    if batch.codec is Codec.ZSTD and header.api_version < _ZSTD_SINCE:
-        raise Refused(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"zstd needs Produce {_ZSTD_SINCE}, this is {header.api_version}",
-        )
-    create_time = partition.handler.config.message_timestamp_type is TimestampType.CREATE_TIME
-    if batch.is_log_append_time and create_time:
-        raise Refused(
-            ErrorCode.INVALID_TIMESTAMP, "log append time in a batch for a topic of create time"
-        )
-    result = partition.append(records, batch, now)
-    row.base_offset = result.base_offset
-    row.log_append_time_ms = result.log_append_time_ms
-    row.log_start_offset = result.log_start_offset
-    size = len(records)
-    core.counters.produced_bytes += size
-    return partition, result.last_offset, size
 
 
 def _refuse(row: ProduceResponsePartition, code: ErrorCode, message: str | None) -> None:

@@ -22,6 +22,7 @@ from segbroker.protocol.headers import (
     encode_vendor_response,
     parse_request_header,
 )
+from segbroker.protocol.hot import decode_single_produce
 from segbroker.protocol.messages_core import ApiVersionsRequest, FetchRequest, ProduceRequest
 from segbroker.protocol.schema import Message
 
@@ -36,8 +37,14 @@ from .offsets import list_offsets, offset_for_leader_epoch
 from .peer import Peer
 from .produce import produce
 from .replies import Buffer
+from .single_produce import produce_single
 from .topic_admin import create_partitions, create_topics, delete_records, delete_topics
 from .vendor_apis import vendor_reply
+
+# As plain numbers: an enum member costs a look-up per request.
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_FETCH: Final = int(ApiKey.FETCH)
+_API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 
 Answer: TypeAlias = Callable[[Core, Call[Any]], Message]
 SlowAnswer: TypeAlias = Callable[[Core, Call[Any]], Awaitable[Message]]
@@ -99,17 +106,19 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
     peer.client_id = header.client_id
     core.counters.requests += 1
     key = header.api_key
-    if key == ApiKey.API_VERSIONS:
+    if key == _API_VERSIONS:
         _api_versions(core, peer, header, frame)
         return None
     if not is_served(key, header.api_version):
         raise Unserved(f"api key {key} version {header.api_version} is not served")
+    if key == _PRODUCE and (single := decode_single_produce(frame, header)) is not None:
+        return produce_single(core, peer, header, single)
     if is_vendor(key):
         return _answer_vendor(core, peer, header, frame)
     request = decode_request(frame, header)
-    if key == ApiKey.PRODUCE:
+    if key == _PRODUCE:
         return produce(core, peer, header, cast(ProduceRequest, request))
-    if key == ApiKey.FETCH:
+    if key == _FETCH:
         return fetch(core, peer, header, cast(FetchRequest, request))
     call = Call(peer, header, request)
     if (answer := ANSWERS.get(key)) is not None:
@@ -125,13 +134,13 @@ async def _answer_slowly(core: Core, call: Call[Any], answer: SlowAnswer) -> Non
 async def _answer_vendor(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
     body = await vendor_reply(core, peer, header, frame)
     peer.outbox.push(Reply(encode_vendor_response(body, header.correlation_id)))
-    core.turn.flush(peer.outbox.flush)
+    core.turn.flush(peer.flush)
 
 
 def _reply(core: Core, peer: Peer, header: RequestHeader, message: Message) -> None:
     parts = encode_response(message, header.api_key, header.api_version, header.correlation_id)
     peer.outbox.push(Reply(parts))
-    core.turn.flush(peer.outbox.flush)
+    core.turn.flush(peer.flush)
 
 
 def _api_versions(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
@@ -143,4 +152,4 @@ def _api_versions(core: Core, peer: Peer, header: RequestHeader, frame: memoryvi
     response, version = api_versions_response(header.api_version, vendor=peer.is_ours)
     parts = encode_response(response, header.api_key, version, header.correlation_id)
     peer.outbox.push(Reply(parts))
-    core.turn.flush(peer.outbox.flush)
+    core.turn.flush(peer.flush)

@@ -9,7 +9,7 @@ What is where, from the inside out; a module imports only what stands above it:
 
     errors completion clock backoff records settings     values
     connection network cluster engine                    every client's core: no sockets, no clock
-    accumulator producing                                the producer's
+    pending inbox accumulator producing                  the producer's
     lookups consumed arrow fetching reading              the consumer's
     administration                                       the admin's
     transport thread_driver async_driver                 sockets; who waits

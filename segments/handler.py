@@ -107,6 +107,8 @@ class DiskHandler:
         self.on_high_watermark: Callable[[DiskHandler], None] | None = None
         self.on_failure: Callable[[DiskHandler, StorageError], None] | None = None
         self.flush_state = FlushState.IDLE
+        # Who sets this calls `flush_soon` itself, once for all that it appended in one go.
+        self.flushes_on_append = True
         self.last_append_ms = 0
         self._log = opened
         self._reopen = reopen
@@ -201,7 +203,7 @@ class DiskHandler:
         config = opened.config
         if config.durability is Durability.DISK:
             self.high_watermark = opened.log_end_offset
-        else:
+        elif self.flushes_on_append:
             self._flushers.request(self)
         if not self.wants_attention:
             self._ask_attention()
@@ -226,6 +228,10 @@ class DiskHandler:
             self._sync_failed = True
             raise self._poison(exc) from exc
         self._call_soon(lambda: self._advance(end_offset))
+
+    def flush_soon(self) -> None:
+        """Have the flushers sync what was appended: one sync for all of it."""
+        self._flushers.request(self)
 
     def flush(self) -> None:
         """`sync` for a flusher: who waits hears of a failure through `on_failure`."""

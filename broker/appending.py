@@ -1,0 +1,90 @@
+"""What a partition asks of a batch before it takes it: the same for every shape of request.
+
+| the batch, or its request                        | answer                            |
+|--------------------------------------------------|-----------------------------------|
+| acks is none of 0, 1, -1                         | 21 INVALID_REQUIRED_ACKS          |
+| Produce 0 to 2: message sets                     | 43 UNSUPPORTED_FOR_MESSAGE_FORMAT |
+| no such partition                                | 3 UNKNOWN_TOPIC_OR_PARTITION      |
+| it exists and could not be opened                | 56 KAFKA_STORAGE_ERROR            |
+| no bytes                                         | 87 INVALID_RECORD                 |
+| what check_batch finds                           | InvalidBatch, see error_map       |
+| transactional                                    | 48 INVALID_TXN_STATE              |
+| zstd before Produce 7                            | 76 UNSUPPORTED_COMPRESSION_TYPE   |
+| log append time for a topic of create time       | 32 INVALID_TIMESTAMP              |
+
+Most batches have no attribute set (no codec, no transaction, create time): they pass the last
+three rows with one comparison.
+"""
+
+from typing import Final
+
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.record_batch import BatchHeader, check_batch
+from segbroker.segments.handler import AppendResult
+from segbroker.segments.topic_config import TimestampType
+
+from .core import Core
+from .partition import Partition
+from .refused import Refused
+
+_ACKS: Final = (-1, 1, 0)
+# zstd came with this version; older clients could not read what they are asked to store.
+_ZSTD_SINCE: Final = 7
+# Earlier versions are served to be refused by name (librdkafka wants them advertised).
+_RECORD_BATCHES_SINCE: Final = 3
+
+
+def append_batch(
+    core: Core,
+    api_version: int,
+    acks: int,
+    name: str,
+    index: int,
+    records: object,
+    now_ms: int,
+    *,
+    transactional: bool = False,
+) -> tuple[Partition, AppendResult]:
+    """Append one batch of a produce request.
+
+    Raises:
+        Refused, InvalidBatch, StorageError, OSError: it was not appended.
+    """
+    if acks not in _ACKS:
+        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks} is not 0, 1 or -1")
+    if api_version < _RECORD_BATCHES_SINCE:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"Produce {api_version} carries message sets; {_RECORD_BATCHES_SINCE} is needed",
+        )
+    partition = core.topics.served_partition(name, index)
+    if partition is None:
+        if core.topics.exists(name, index):
+            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}-{index} could not be opened")
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}")
+    if not isinstance(records, memoryview) or not records:
+        raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
+    batch = check_batch(records)
+    if batch.attributes or transactional:
+        _check_attributes(batch, partition, api_version, transactional)
+    result = partition.append(records, batch, now_ms)
+    core.counters.produced_bytes += len(records)
+    return partition, result
+
+
+def _check_attributes(
+    batch: BatchHeader, partition: Partition, api_version: int, transactional: bool
+) -> None:
+    if batch.is_transactional or transactional:
+        raise Refused(ErrorCode.INVALID_TXN_STATE, "no transaction is open")
+    if batch.codec is Codec.ZSTD and api_version < _ZSTD_SINCE:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd needs Produce {_ZSTD_SINCE}, this is {api_version}",
+        )
+    create_time = partition.handler.config.message_timestamp_type is TimestampType.CREATE_TIME
+    if batch.is_log_append_time and create_time:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP, "log append time in a batch for a topic of create time"
+        )

@@ -1,0 +1,204 @@
+"""Produce as it mostly comes: one batch for one partition, without a transaction.
+
+The same rules and the same answers as produce.py, without its lists of rows: the request is read
+and the reply written by protocol.hot, and the slot holds the numbers of its one row.  What is not
+of this shape takes the general way; so does the reply when there is an error to explain.
+
+Why a second way at all: per request on CPython 3.11 it costs about half of the general one, and
+small records sent one by one are made of nothing else.
+
+Invariant: for every request that fits, the reply is byte for byte that of produce.py (tested).
+"""
+
+from collections.abc import Awaitable
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.headers import RequestHeader, encode_response
+from segbroker.protocol.hot import SingleProduce, encode_single_produce_response
+from segbroker.protocol.messages_core import (
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
+)
+from segbroker.protocol.record_batch import InvalidBatch
+
+from .appending import append_batch
+from .core import Core
+from .error_map import STORAGE_FAILURES, wire_error
+from .peer import Peer
+from .produce import AcksZeroRefused
+from .refused import Refused
+from .replies import Buffer
+
+log = structlog.get_logger()
+
+
+class SingleProduceSlot:
+    """The reply of one produce request with one row."""
+
+    __slots__ = (
+        "_append_time_ms",
+        "_base_offset",
+        "_code",
+        "_core",
+        "_header",
+        "_index",
+        "_message",
+        "_name",
+        "_peer",
+        "_start_offset",
+        "_timed",
+        "done",
+    )
+
+    def __init__(
+        self, core: Core, peer: Peer, header: RequestHeader, name: str, index: int
+    ) -> None:
+        self.done = False
+        self._core = core
+        self._peer = peer
+        self._header = header
+        self._name = name
+        self._index = index
+        self._timed = False
+        self._code = ErrorCode.NONE
+        self._message: str | None = None
+        self._base_offset = self._append_time_ms = self._start_offset = -1
+
+    def appended(self, base_offset: int, append_time_ms: int, start_offset: int) -> None:
+        """The row's numbers."""
+        self._base_offset = base_offset
+        self._append_time_ms = append_time_ms
+        self._start_offset = start_offset
+
+    def begin_wait(self, timeout_ms: int) -> None:
+        """The partition settles the row, or `timeout_ms` passes first."""
+        timeout_ms = min(max(timeout_ms, 0), self._core.config.produce_timeout_max_ms)
+        self._timed = True
+        self._core.deadlines.add(trio.current_time() + timeout_ms / 1000, self)
+
+    def settled(self, row: int, code: ErrorCode, message: str | None) -> None:
+        if self.done:
+            return  # timed out or abandoned meanwhile
+        if code:
+            self.refuse(code, message)
+        self.finish()
+
+    def expire(self) -> None:
+        self.refuse(ErrorCode.REQUEST_TIMED_OUT, "not yet durable")
+        self.finish()
+
+    def refuse(self, code: ErrorCode, message: str | None) -> None:
+        """Not done; the log start that is known by then is told all the same."""
+        self._code = code
+        self._message = message
+        self._base_offset = self._append_time_ms = -1
+
+    def finish(self) -> None:
+        """The outcome is known."""
+        self.done = True
+        if self._timed:
+            self._core.deadlines.forget()
+        self._core.turn.flush(self._peer.flush)
+
+    def raise_refused(self) -> None:
+        """Say by an exception what a request without a reply cannot be told."""
+        if self._code:
+            raise AcksZeroRefused(self._name, self._index, self._code, self._message)
+
+    def render(self) -> list[Buffer] | None:
+        header = self._header
+        if self._code:
+            return self._render_error(header)
+        return [
+            encode_single_produce_response(
+                header.api_version,
+                header.correlation_id,
+                self._name,
+                self._index,
+                base_offset=self._base_offset,
+                log_append_time_ms=self._append_time_ms,
+                log_start_offset=self._start_offset,
+            )
+        ]
+
+    def sent(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        if not self.done:
+            self.finish()
+
+    def _render_error(self, header: RequestHeader) -> list[Buffer]:
+        row = ProduceResponsePartition(
+            index=self._index,
+            error_code=self._code,
+            base_offset=-1,
+            log_start_offset=self._start_offset,
+            error_message=self._message,
+        )
+        topic = ProduceResponseTopic(name=self._name, partition_responses=[row])
+        response = ProduceResponse(responses=[topic])
+        return encode_response(response, header.api_key, header.api_version, header.correlation_id)
+
+
+def produce_single(
+    core: Core, peer: Peer, header: RequestHeader, request: SingleProduce
+) -> Awaitable[None] | None:
+    """Append what the request brought; as `produce.produce`, which says the rest."""
+    _, _, name, index, _ = request
+    if core.topics.served_partition(name, index) is None and core.topics.exists(name, index):
+        return _open_and_append(core, peer, header, request)
+    _append(core, peer, header, request)
+    return None
+
+
+async def _open_and_append(
+    core: Core, peer: Peer, header: RequestHeader, request: SingleProduce
+) -> None:
+    try:
+        await core.topics.open(request.topic, request.partition)
+    except STORAGE_FAILURES as exc:
+        # The row is answered below: an unopened partition that exists has a storage error.
+        log.error(
+            "partition_not_opened",
+            topic=request.topic,
+            partition=request.partition,
+            error=str(exc),
+        )
+    _append(core, peer, header, request)
+
+
+def _append(core: Core, peer: Peer, header: RequestHeader, request: SingleProduce) -> None:
+    acks, timeout_ms, name, index, records = request
+    peer.produces = True
+    core.counters.produce_requests += 1
+    slot = SingleProduceSlot(core, peer, header, name, index)
+    if acks:
+        peer.outbox.push(slot)
+    try:
+        partition, result = append_batch(
+            core, header.api_version, acks, name, index, records, core.now_ms()
+        )
+    except (InvalidBatch, *STORAGE_FAILURES) as exc:
+        slot.refuse(*wire_error(exc))
+    except Refused as exc:
+        slot.refuse(exc.code, exc.message)
+    else:
+        base_offset, last_offset, append_time_ms, start_offset, _ = result
+        slot.appended(base_offset, append_time_ms, start_offset)
+        if last_offset < partition.handler.high_watermark:
+            partition.advanced()
+        elif acks:
+            partition.wait_durable(last_offset, len(records), slot, 0)
+            slot.begin_wait(timeout_ms)
+            return
+        else:
+            partition.wait_durable(last_offset, len(records), None, 0)
+    if acks:
+        slot.finish()
+    else:
+        slot.raise_refused()
