@@ -75,6 +75,7 @@ class DiskHandler:
         "_sealing",
         "_sync_failed",
         "flush_state",
+        "flushes_on_append",
         "high_watermark",
         "last_append_ms",
         "on_failure",
