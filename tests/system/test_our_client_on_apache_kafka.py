@@ -23,6 +23,7 @@ from segbroker.client import (
     OffsetOutOfRange,
     Producer,
     TopicAlreadyExists,
+    TopicPartition,
     UnknownTopicOrPartition,
 )
 from segbroker.client.errors import MessageTooLarge, SegbrokerError
@@ -202,8 +203,8 @@ def test_topics_are_administered_as_with_kafkas_own_tools(kafka: str, name: str)
         with Producer(kafka) as producer:
             producer.send_many(name, VALUES[:50], partition=5).result(30)
         admin.delete_records({(name, 5): 20})
-        assert admin.offsets(name, "start")[name, 5].offset == 20
-        assert admin.offsets(name, "end")[name, 5].offset == 50
+        assert admin.offsets(name, "start")[TopicPartition(name, 5)].offset == 20
+        assert admin.offsets(name, "end")[TopicPartition(name, 5)].offset == 50
         with pytest.raises(UnknownTopicOrPartition):
             admin.delete_topic("there-is-no-such-topic")
 
