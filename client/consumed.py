@@ -65,10 +65,12 @@ class ConsumedBatch:
         return values if self._is_whole else values[self._start : self._stop]
 
     def keys(self) -> list[bytes | None]:
+        """The keys; None for a record without one."""
         keys = self._batch.keys()
         return keys if self._is_whole else keys[self._start : self._stop]
 
     def offsets(self) -> list[int]:
+        """The offsets, ascending; with holes where records were deleted."""
         offsets = self._batch.offsets()
         return offsets if self._is_whole else offsets[self._start : self._stop]
 
@@ -78,6 +80,7 @@ class ConsumedBatch:
         return timestamps if self._is_whole else timestamps[self._start : self._stop]
 
     def headers(self) -> list[RecordHeaders]:
+        """Each record's headers as (name, value) pairs; () for a record without any."""
         headers = self._batch.headers()
         return headers if self._is_whole else headers[self._start : self._stop]
 

@@ -30,7 +30,8 @@ from .pending import Pending, Ticket
 from .records import Headers, RecordMetadata, check_headers
 
 if TYPE_CHECKING:
-    from .accumulator import Accumulator, ProducerBatch
+    from .accumulator import Accumulator
+    from .producer_batch import ProducerBatch
 
 # Larger records take the long way, so that what is pending is bounded by bytes too.
 SHORT_BYTES = 4096

@@ -39,13 +39,14 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
 
-from .accumulator import SEQUENCES, Accumulator, PartitionQueue, ProducerBatch
+from .accumulator import SEQUENCES, Accumulator
 from .backoff import Backoff
 from .completion import Completion
 from .connection import Reply
 from .engine import Engine
 from .errors import SegbrokerError, TimedOut, UnsupportedByBroker, broker_error
 from .network import Node
+from .producer_batch import PartitionQueue, ProducerBatch
 
 EPOCH_MAX = 0x7FFF
 # The partition moved, or is not there yet: the cluster view is wrong.

@@ -23,6 +23,8 @@ from segbroker.client import (
     OffsetOutOfRange,
     Producer,
     TopicAlreadyExists,
+    TopicPartition,
+    TopicPartition,
     UnknownTopicOrPartition,
 )
 from segbroker.client.errors import MessageTooLarge, SegbrokerError
