@@ -24,7 +24,6 @@ from segbroker.client import (
     Producer,
     TopicAlreadyExists,
     TopicPartition,
-    TopicPartition,
     UnknownTopicOrPartition,
 )
 from segbroker.client.errors import MessageTooLarge, SegbrokerError
