@@ -41,6 +41,7 @@ class ProducerBatch:
         "observed",
         "opened_ms",
         "queue",
+        "refusal",
         "reserved",
         "sequence",
         "size",
@@ -69,6 +70,8 @@ class ProducerBatch:
         self.attempts = 0
         self.done = False
         self.error: SegbrokerError | None = None
+        # Why the last attempt failed, when it may be tried again.
+        self.refusal: SegbrokerError | None = None
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.halves: tuple[ProducerBatch, ProducerBatch] | None = None
