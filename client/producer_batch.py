@@ -72,6 +72,8 @@ class ProducerBatch:
         self.refusal: SegbrokerError | None = None
         self.done = False
         self.error: SegbrokerError | None = None
+        # Why the last attempt failed, when it may be tried again.
+        self.refusal: SegbrokerError | None = None
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.halves: tuple[ProducerBatch, ProducerBatch] | None = None
