@@ -68,8 +68,6 @@ class ProducerBatch:
         self.encoded: bytes | None = None
         self.is_sent = False
         self.attempts = 0
-        # Why the last attempt failed, when it may be tried again.
-        self.refusal: SegbrokerError | None = None
         self.done = False
         self.error: SegbrokerError | None = None
         # Why the last attempt failed, when it may be tried again.
