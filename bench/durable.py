@@ -1,32 +1,31 @@
-"""Durable acknowledgements: one-record produce requests to a `fsync` topic, none batched.
+"""Durable acknowledgements: each record is acked after its sync.
 
-The load generator is our wire codec over plain sockets, so that exactly as many requests are
-in flight as the row says; each ack means that the record was synced.  Beside it: what the disk
-itself gives, one small write and one fdatasync after the other in the same directory.
+The load generator is the same for every broker: raw sockets and ready-made requests, so that
+exactly as many are in flight as the row says.  A request is one record, except in the last row,
+where it is what a client's buffer makes of 20 records: one batch for us and Kafka, 20 pipelined
+commands for Redis.  Beside it: what the disk itself gives, one small write and one fdatasync after
+the other.
 """
 
 import os
 import selectors
-import socket
 import statistics
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 
-from segbroker.protocol.frames import FrameReader
-from segbroker.protocol.headers import encode_request
-from segbroker.protocol.messages_core import (
-    ProduceRequest,
-    ProduceRequestPartition,
-    ProduceRequestTopic,
-)
-from segbroker.protocol.record_batch import encode_batch
-
-from . import librdkafka
-from .report import Row
-from .servers import Server, segbroker
+from . import peers
+from .peers.sockets import RECEIVE_SIZE, Writer
+from .report import Entry, Note, Row, latency
+from .throughput import described
 
 VALUE_SIZE = 100
+PARTITIONS = 4
+ACKS_MIN = 100
+DEADLINE_S = 60
+# Connections, requests in flight on each, records in each request.
+LOADS = ((1, 1, 1), (32, 1, 1), (64, 1, 1), (50, 20, 1), (50, 1, 20))
 
 
 def fdatasync_rate(folder: Path, seconds: float = 1.0) -> float:
@@ -46,95 +45,97 @@ def fdatasync_rate(folder: Path, seconds: float = 1.0) -> float:
         (folder / "probe").unlink()
 
 
-def _request(topic: str, partition: int) -> bytes:
-    batch = encode_batch([bytes(VALUE_SIZE)], timestamps_ms=int(time.time() * 1000))
-    parts = [ProduceRequestPartition(index=partition, records=memoryview(batch))]
-    message = ProduceRequest(
-        transactional_id=None,
-        acks=-1,
-        timeout_ms=30_000,
-        topic_data=[ProduceRequestTopic(name=topic, partition_data=parts)],
-    )
-    return b"".join(encode_request(message, 7, 0, "bench"))
+class _Source:
+    """One connection with `window` requests in flight."""
 
+    def __init__(self, writer: Writer, window: int, records: int) -> None:
+        self.writer = writer
+        self._request = writer.request([bytes(VALUE_SIZE)] * records)
+        self._records = records
+        self._spare = 0
+        self._sent: deque[float] = deque()
+        self.send(window * records)
 
-class _Connection:
-    def __init__(self, address: str, request: bytes, window: int) -> None:
-        host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.reader = FrameReader()
-        self.request = request
-        self.sent: list[float] = []
-        self.send(window)
-
-    def send(self, count: int) -> None:
-        now = time.perf_counter()
-        self.sent.extend([now] * count)
-        self.socket.sendall(self.request * count)
+    def send(self, acked: int) -> None:
+        """As many requests as the records that were acknowledged make whole."""
+        count, self._spare = divmod(self._spare + acked, self._records)
+        if count:
+            self._sent.extend([time.perf_counter()] * (count * self._records))
+            self.writer.socket.sendall(self._request * count)
 
     def receive(self) -> list[float]:
         """The latencies of the acks that have arrived, in seconds."""
-        size = self.socket.recv_into(self.reader.get_buffer())
-        assert size, "the broker closed the connection"
-        self.reader.buffer_updated(size)
-        acked = 0
-        while (frame := self.reader.next_frame()) is not None:
-            # correlation id, one topic, name, one partition, index, error code.
-            error = bytes(frame)[-30:-28]
-            assert error == b"\0\0", f"error {error.hex()}"
-            acked += 1
+        data = self.writer.socket.recv(RECEIVE_SIZE)
+        assert data, "the broker closed the connection"
+        acked = self.writer.acked(data)
         now = time.perf_counter()
-        done, self.sent = self.sent[:acked], self.sent[acked:]
-        return [now - began for began in done]
+        return [now - self._sent.popleft() for _ in range(acked)]
 
 
-def run(server: Server, topic: str, connections: int, window: int, seconds: float) -> list[float]:
-    """Latencies in seconds of all acks within `seconds`, `connections × window` in flight."""
-    selector = selectors.DefaultSelector()
-    peers = [
-        _Connection(server.address, _request(topic, n % librdkafka.PARTITIONS), window)
-        for n in range(connections)
+def run(
+    peer: peers.Peer, topic: str, connections: int, window: int, records: int, seconds: float
+) -> tuple[float, list[float]]:
+    """Acks per second and the latency of each; `connections × window × records` in flight."""
+    sources = [
+        _Source(peer.writer(topic, n % PARTITIONS), window, records) for n in range(connections)
     ]
-    for peer in peers:
-        selector.register(peer.socket, selectors.EVENT_READ, peer)
     latencies: list[float] = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for key, _ in selector.select(1.0):
-            got = key.data.receive()
-            latencies += got
-            key.data.send(len(got))
-    for peer in peers:
-        peer.socket.close()
-    selector.close()
-    return latencies
+    with selectors.DefaultSelector() as selector:
+        for source in sources:
+            selector.register(source.writer.socket, selectors.EVENT_READ, source)
+        began = time.perf_counter()
+        # A slow disk gets more time, so that there is something to divide.
+        while (now := time.perf_counter()) < began + seconds or len(latencies) < ACKS_MIN:
+            assert now < began + DEADLINE_S, f"{peer.name}: {len(latencies)} acks in {DEADLINE_S} s"
+            for key, _ in selector.select(1.0):
+                got = key.data.receive()
+                latencies += got
+                key.data.send(len(got))
+    for source in sources:
+        source.writer.socket.close()
+    return len(latencies) / (now - began), latencies
 
 
-def rows(quick: bool = False) -> list[Row]:
-    """1, 64 and 1,000 requests in flight; the raw sync rate before and after."""
-    found: list[Row] = []
-    seconds = 1.0 if quick else 5.0
-    with tempfile.TemporaryDirectory(prefix="segbroker-bench-") as folder, segbroker() as server:
+def rows(quick: bool = False) -> list[Entry]:
+    """1, 32, 64 and 1,000 requests in flight; the raw sync rate before and after."""
+    found: list[Entry] = []
+    seconds = 1.0 if quick else 4.0
+    with (
+        tempfile.TemporaryDirectory(prefix="segbroker-bench-") as folder,
+        peers.running(durable=True) as (ours, others, left_out),
+    ):
         raw = fdatasync_rate(Path(folder))
-        rates = {}
-        for connections, window in ((1, 1), (64, 1), (50, 20)):
-            topic = librdkafka.create_topic(server, "fsync")
-            latencies = run(server, topic, connections, window, seconds)
-            rates[connections, window] = rate = len(latencies) / seconds
-            cuts = statistics.quantiles(latencies, n=100)
-            alone = (connections, window) == (1, 1)
-            found.append(
-                Row(
-                    f"durable produce, {connections * window:,} in flight "
-                    f"({connections} connections), {VALUE_SIZE} B",
-                    "fsync",
-                    f"{rate:,.0f} acks/s, p50 {cuts[49] * 1e3:.2f} ms, p99 {cuts[98] * 1e3:.2f} ms",
-                    f"raw fdatasync {raw:,.0f}/s" if alone else f"one in flight {rates[1, 1]:,.0f}",
-                    f"{rate / (raw if alone else rates[1, 1]):.2f}",
-                    "≥ 0.5" if alone else ("≥ 10" if window == 1 else "–"),
-                )
+        alone = 0.0
+        for connections, window, records in LOADS:
+            in_flight = connections * window * records
+            work = (
+                f"durable produce of {VALUE_SIZE} B, {in_flight:,} in flight, "
+                f"{connections} × {window} requests of {records}"
             )
+            got: dict[str, tuple[float, list[float]]] = {}
+            for peer in (ours, *others):
+                topic = peer.create_topic(durable=True)
+                got[peer.name] = run(peer, topic, connections, window, records, seconds)
+            mine, times = got[ours.name]
+            said = f"{mine:,.0f} acks/s, {latency(times)}"
+            if connections == 1:
+                alone = mine
+                base, ratio, goal = f"raw fdatasync {raw:,.0f}/s", mine / raw, "≥ 0.5"
+            else:
+                base, ratio = f"one in flight {alone:,.0f} acks/s", mine / alone
+                goal = "≥ 10" if in_flight == 64 else "–"
+            found.append(Row(work, "fsync", said, base, f"{ratio:.2f}", goal))
+            for peer in others:
+                theirs, their_times = got[peer.name]
+                redis = type(peer) is peers.Redis
+                goal = "≥ 2" if redis and records > 1 else "–"
+                ratio_said = f"{mine / theirs:.2f}"
+                if redis and connections == 1:
+                    goal = "p50 ≤ 1"
+                    p50 = statistics.median(times) / statistics.median(their_times)
+                    ratio_said += f", p50 {p50:.2f}"
+                base = f"{peer.name} {theirs:,.0f} acks/s, {latency(their_times)}"
+                found.append(Row(work, "fsync", f"{mine:,.0f} acks/s", base, ratio_said, goal))
         after = fdatasync_rate(Path(folder))
         found.append(
             Row(
@@ -143,4 +144,6 @@ def rows(quick: bool = False) -> list[Row]:
                 f"{raw:,.0f}/s before, {after:,.0f}/s after",
             )
         )
+        found += [described(peer, durable=True) for peer in (ours, *others)]
+        found += [Note(reason) for reason in left_out]
     return found

@@ -27,14 +27,20 @@ class Machine:
     load_before: float
 
 
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
+def commit() -> str:
+    """The commit that is measured, short, and whether the tree differs from it."""
+    dirty = _git("status", "--porcelain", "-uno")
+    return (_git("rev-parse", "--short", "HEAD") or "unknown") + (
+        " with local changes" if dirty else ""
+    )
+
+
 def describe() -> Machine:
     """The machine, the commit and the load average of the last minute."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    dirty = subprocess.run(
-        ["git", "status", "--porcelain", "-uno"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
     cpu = "unknown"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -44,7 +50,7 @@ def describe() -> Machine:
     names = ("confluent-kafka", "trio", "xxhash", "cramjam", "pyarrow")
     return Machine(
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        commit=(commit or "unknown") + (" with local changes" if dirty else ""),
+        commit=commit(),
         cpu=cpu,
         cores=os.cpu_count() or 1,
         memory_gib=pages * _PAGE / 2**30,

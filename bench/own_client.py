@@ -1,12 +1,13 @@
-"""Our client beside confluent-kafka on the same broker and the same records.
+"""Python clients beside ours on the same broker and the same records: confluent-kafka, aiokafka.
 
 Wall time decides; the client's own CPU is given too, because librdkafka's threads use a second
 core where ours uses one.
 """
 
-import statistics
+import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import TopicPartition as ConfluentPartition
@@ -14,68 +15,68 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from segbroker.client import Consumer, Producer
 
 from . import librdkafka
-from .report import Row
-from .servers import Server, segbroker
+from .peers.programs import Missing, module
+from .report import Entry, Note, Row, Runs
+from .servers import segbroker
 
 ROUNDS = 3
+CHUNK = 1_000
+AIOKAFKA_SHARE = 10  # it is so much slower that a tenth of the records will do
 
 
-def _timed(run: Callable[[], int]) -> tuple[float, float]:
-    """Records per second of wall time, and the client's CPU in µs a record."""
+def _timed(runs: Runs, name: str, count: int, run: Callable[[], object]) -> None:
+    """Notes records per second of wall time, and the client's CPU in µs a record."""
     cpu, wall = time.process_time(), time.perf_counter()
-    count = run()
+    run()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return count / wall, cpu * 1e6 / count
+    runs.note(name, count / wall)
+    runs.note(f"{name} cpu", cpu * 1e6 / count)
 
 
-def _send(server: Server, topic: str, value: bytes, count: int) -> int:
-    with Producer(server.address) as producer:
+def _send(address: str, topic: str, count: int, size: int) -> None:
+    value = bytes(size)
+    with Producer(address) as producer:
         send = producer.send
         for _ in range(count):
             send(topic, value)
-    return count
 
 
-def _send_many(server: Server, topic: str, value: bytes, count: int) -> int:
-    chunk = [value] * 10_000
-    with Producer(server.address) as producer:
-        for _ in range(count // len(chunk)):
+def _send_many(address: str, topic: str, count: int, size: int) -> None:
+    chunk = [bytes(size)] * CHUNK
+    with Producer(address) as producer:
+        for _ in range(count // CHUNK):
             producer.send_many(topic, chunk)
-    return count // len(chunk) * len(chunk)
 
 
-def _records(server: Server, topic: str, count: int) -> int:
+def _records(address: str, topic: str, count: int) -> None:
     seen = 0
-    with Consumer(server.address, topic, start="start", stop_at_end=True) as consumer:
+    with Consumer(address, topic, start="start", stop_at_end=True) as consumer:
         for record in consumer:
             assert record.value is not None
             seen += 1
     assert seen == count, f"{seen} of {count}"
-    return seen
 
 
-def _values(server: Server, topic: str, count: int) -> int:
+def _values(address: str, topic: str, count: int) -> None:
     seen = 0
-    with Consumer(server.address, topic, start="start", stop_at_end=True) as consumer:
+    with Consumer(address, topic, start="start", stop_at_end=True) as consumer:
         for batch in consumer.batches():
             seen += len(batch.values())
     assert seen == count, f"{seen} of {count}"
-    return seen
 
 
-def _arrow(server: Server, topic: str, count: int) -> int:
+def _arrow(address: str, topic: str, count: int) -> None:
     seen = 0
-    with Consumer(server.address, topic, start="start", stop_at_end=True) as consumer:
+    with Consumer(address, topic, start="start", stop_at_end=True) as consumer:
         for batch in consumer.batches():
             seen += batch.to_arrow().num_rows
     assert seen == count, f"{seen} of {count}"
-    return seen
 
 
-def _confluent_poll(server: Server, topic: str, count: int) -> int:
+def _confluent_poll(address: str, topic: str, count: int) -> None:
     consumer = ConfluentConsumer(
         {
-            "bootstrap.servers": server.address,
+            "bootstrap.servers": address,
             "group.id": "bench",
             "enable.auto.commit": False,
             "queued.min.messages": 1_000_000,
@@ -87,67 +88,100 @@ def _confluent_poll(server: Server, topic: str, count: int) -> int:
         assert message is not None
         message.value()
     consumer.close()
-    return count
 
 
-def _confluent_consume(server: Server, topic: str, count: int) -> int:
-    librdkafka.consume(server, topic, count)
-    return count
+def _aiokafka_send(address: str, topic: str, count: int, size: int) -> None:
+    from aiokafka import AIOKafkaProducer
+
+    async def run() -> None:
+        value = bytes(size)
+        producer = AIOKafkaProducer(bootstrap_servers=address, acks="all", linger_ms=5)
+        await producer.start()
+        for _ in range(count):
+            await producer.send(topic, value)
+        await producer.stop()
+
+    asyncio.run(run())
 
 
-def _confluent_produce(server: Server, topic: str, value: bytes, count: int) -> int:
-    librdkafka.produce(server, topic, count, len(value))
-    return count
+def _aiokafka_records(address: str, topic: str, count: int) -> None:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    async def run() -> None:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=address, group_id=None, enable_auto_commit=False
+        )
+        await consumer.start()
+        partitions = [TopicPartition(topic, n) for n in range(librdkafka.PARTITIONS)]
+        consumer.assign(partitions)
+        await consumer.seek_to_beginning(*partitions)
+        for _ in range(count):
+            await consumer.getone()
+        await consumer.stop()
+
+    asyncio.run(run())
 
 
-def rows(quick: bool = False) -> list[Row]:
+COMPARED = (
+    ("send", "confluent produce", "≥ 2"),
+    ("send_many", "confluent produce", "≥ 2"),
+    ("records", "confluent poll()", "≥ 2"),
+    ("records", "confluent consume(10000)", "≥ 1"),
+    ("batches().values()", "confluent consume(10000)", "≥ 2"),
+    ("batches().to_arrow()", "confluent consume(10000)", "≥ 2"),
+    ("send", "aiokafka send", "–"),
+    ("records", "aiokafka getone()", "–"),
+)
+
+
+def rows(quick: bool = False) -> list[Entry]:
     """send, send_many, values, Arrow and record iteration at 100 B and 1 KiB."""
-    found: list[Row] = []
+    found: list[Entry] = []
+    try:
+        module("aiokafka", "aiokafka")
+        compared = list(COMPARED)
+    except Missing as exc:
+        compared = list(COMPARED[:-2])
+        found.append(Note(f"aiokafka left out: {exc}"))
     with segbroker() as server:
+        address = server.address
         for size, full in ((100, 500_000), (1024, 150_000)):
-            count = full // 20 if quick else full
-            count -= count % 10_000 if count >= 10_000 else 0
-            value = bytes(size)
-            runs: dict[str, list[tuple[float, float]]] = {}
+            count = (full // 20 if quick else full) // CHUNK * CHUNK
+            few = count // AIOKAFKA_SHARE
+            runs = Runs()
             for _ in range(1 if quick else ROUNDS):
-                for name, work in (
-                    ("confluent produce", _confluent_produce),
-                    ("send", _send),
-                    ("send_many", _send_many),
+                for name, number, send in (
+                    ("confluent produce", count, librdkafka.produce),
+                    ("send", count, _send),
+                    ("send_many", count, _send_many),
+                    ("aiokafka send", few, _aiokafka_send),
                 ):
-                    topic = librdkafka.create_topic(server, "disk")
-                    runs.setdefault(name, []).append(
-                        _timed(lambda w=work, t=topic: w(server, t, value, count))
-                    )
+                    if any(name in pair[:2] for pair in compared):
+                        topic = librdkafka.create_topic(server, "disk")
+                        _timed(runs, name, number, partial(send, address, topic, number, size))
                 topic = librdkafka.create_topic(server, "disk")
-                _send_many(server, topic, value, count)
-                for name, read in (
-                    ("confluent poll()", _confluent_poll),
-                    ("confluent consume(10000)", _confluent_consume),
-                    ("records", _records),
-                    ("batches().values()", _values),
-                    ("batches().to_arrow()", _arrow),
+                librdkafka.fill(address, topic, count, size)
+                for name, number, read in (
+                    ("confluent poll()", count, _confluent_poll),
+                    ("confluent consume(10000)", count, librdkafka.consume),
+                    ("records", count, _records),
+                    ("batches().values()", count, _values),
+                    ("batches().to_arrow()", count, _arrow),
+                    ("aiokafka getone()", few, _aiokafka_records),
                 ):
-                    runs.setdefault(name, []).append(
-                        _timed(lambda r=read, t=topic: r(server, t, count))
-                    )
-            wall = {name: statistics.median(r[0] for r in runs[name]) for name in runs}
-            cpu = {name: statistics.median(r[1] for r in runs[name]) for name in runs}
-            for name, peer, goal in (
-                ("send", "confluent produce", "≥ 2"),
-                ("send_many", "confluent produce", "≥ 2"),
-                ("records", "confluent poll()", "≥ 2"),
-                ("records", "confluent consume(10000)", "≥ 1"),
-                ("batches().values()", "confluent consume(10000)", "≥ 2"),
-                ("batches().to_arrow()", "confluent consume(10000)", "≥ 2"),
-            ):
+                    if any(name in pair[:2] for pair in compared):
+                        _timed(runs, name, number, partial(read, address, topic, number))
+            for name, peer, goal in compared:
+                mine, theirs = runs.median(name), runs.median(peer)
                 found.append(
                     Row(
                         f"our client, {name}, {count:,} × {size} B",
                         "disk",
-                        f"{wall[name] / 1e3:,.0f} k records/s, {cpu[name]:.2f} µs CPU each",
-                        f"{peer} {wall[peer] / 1e3:,.0f} k records/s, {cpu[peer]:.2f} µs",
-                        f"{wall[name] / wall[peer]:.2f}",
+                        f"{mine / 1e3:,.0f} k records/s, "
+                        f"{runs.median(f'{name} cpu'):.2f} µs CPU each",
+                        f"{peer} {theirs / 1e3:,.0f} k records/s, "
+                        f"{runs.median(f'{peer} cpu'):.2f} µs",
+                        f"{mine / theirs:.2f}",
                         goal,
                     )
                 )

@@ -1,12 +1,17 @@
 """The `segbroker` command: the only room that prints.
 
-Each module imports only what stands above it:
+Data goes to standard output, everything else to standard error.  A subcommand's module is
+imported when it is called, and imports the client, the broker or rich when it runs: `segbroker
+version` and shell completion stay fast.
+
+What is where; a module imports only what stands above it:
 
     exit_codes       what the exit code says; the one table
     failures         an exception -> one sentence, a hint, an exit code
     command          what every subcommand has: -b, --debug, quiet ends (Ctrl-C, closed pipe)
-    start_position   -o start | end | OFFSET | -N | @TIME
+    tables           columns by spaces
     escapes          \\n \\t \\xXX in arguments
+    start_position   -o start | end | OFFSET | -N | @TIME
     record_format    -f and -J: a record -> bytes
     lines            standard input -> lines, binary safe, as they arrive
     line_ranges      which lines were not delivered, in few words
@@ -14,11 +19,18 @@ Each module imports only what stands above it:
     stop_signal      Ctrl-C for produce: first what was read is delivered
     progress         a counter on standard error, on a terminal only
     durability       what each durability class can lose, in words
-    file_dump        a file of a data directory -> readable facts
-    serve produce consume topic dump version completion    one subcommand each
+    dump_report      what a file says, for people and as JSON
+    log_dump         a segment's log -> report
+    index_dump       its index
+    manifest_dump    the manifest of a partition
+    state_dump       producer state, metadata snapshot
+    serve            the subcommands, one module each
+    produce
+    consume
+    topic
+    dump
+    version
+    completion
     main             the table of subcommands
-
-Data goes to standard output, everything else to standard error.  A subcommand's module is
-imported when it is called, and imports the client, the broker or rich when it runs: `segbroker
-version` and shell completion stay fast.
+    __main__         python -m segbroker.cli
 """

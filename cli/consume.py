@@ -104,7 +104,7 @@ def _values_as_lines(batch: "ConsumedBatch", count: int) -> bytes:
     "text",
     metavar="FORMAT",
     callback=_format,
-    help=r"How to print a record, see below.  [default: '%s\n']",
+    help=r"How to print a record, see above.  [default: '%s\n']",
 )
 @click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option(
@@ -125,14 +125,14 @@ def consume(
     null: str,
     bootstrap: str,
 ) -> None:
-    r"""Print the records of TOPIC, and wait for more.
+    """Print the records of TOPIC, and wait for more.
 
     \b
     FORMAT is text with these escapes, as in kcat; no newline is added:
       %t topic      %k key      %K key length
       %p partition  %s value    %S value length (-1: null)
       %o offset     %h headers  %T timestamp, ms since 1970
-      %% percent    \n newline  \t tab  \r \0 \\  \xXX any byte
+      %% percent    \\n newline  \\t tab  \\r \\0 \\\\  \\xXX any byte
 
     \b
     JSON has the members topic, partition, offset, timestamp_ms, key, value, headers; a key or value
@@ -142,7 +142,7 @@ def consume(
     Examples:
       segbroker consume greetings -e
       segbroker consume logs -o end | grep ERROR
-      segbroker consume flights -o -10 -e -f '%p %o %k %s\n'
+      segbroker consume flights -o -10 -e -f '%p %o %k %s\\n'
       segbroker consume flights -o @2024-05-01T12:00 -J | jq .value
     """
     if as_json and text is not None:

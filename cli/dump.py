@@ -64,10 +64,14 @@ def read_file(path: Path, *, with_records: bool) -> Report:
             from .manifest_dump import dump_manifest
 
             return dump_manifest(content)
-        case ".producers" | ".msgpack":
-            from .state_dump import dump_state
+        case ".producers":
+            from .state_dump import dump_producers
 
-            return dump_state(content, path.suffix)
+            return dump_producers(content)
+        case ".msgpack":
+            from .state_dump import dump_metadata
+
+            return dump_metadata(content, str(path))
     raise click.UsageError(
         f"{path.name} is none of *.log, *.index, *.manifest, *.producers, *.msgpack"
     )

@@ -24,7 +24,7 @@ PROMISES: dict[str, Promise] = {
     "disk": Promise(
         "after it was written to the file, before it was synced",
         "nothing",
-        "the newest records, those not yet synced",
+        "the records of about the last second, those not yet synced",
     ),
     "memory": Promise(
         "after it was written to the file; nothing is synced on purpose",

@@ -20,6 +20,8 @@ import click
 
 from .exit_codes import ExitCode
 
+LOCAL = ("127.", "localhost", "[::1]")
+
 
 class Failure(Exception):
     """What the person reads instead of a traceback."""
@@ -71,7 +73,9 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         case errors.UnknownTopicOrPartition() | errors.UnknownTopicId():
             return Failure(text, ExitCode.NOT_FOUND, _create_hint(params))
         case errors.OffsetOutOfRange():
-            return Failure(text, ExitCode.NOT_FOUND, "-o start reads from the first kept record")
+            # The client goes on to say what a program would do about it.
+            hint = "-o start reads from the first kept record, -o end waits for new ones"
+            return Failure(text.partition(";")[0], ExitCode.NOT_FOUND, hint)
         case errors.InvalidConfig():
             return Failure(text, ExitCode.CONFIG)
         case errors.BrokerUnreachable() | errors.ConnectionLost():
@@ -97,14 +101,18 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
 
 def _create_hint(params: Mapping[str, Any]) -> str:
     topic = params.get("topic")  # of produce and consume; `topic describe` has a name
-    if topic is None or params.get("partition") is not None or params.get("partitions"):
+    if topic is None:
         return "segbroker topic list shows what there is"
+    if params.get("partition") is not None or params.get("partitions"):
+        return f"segbroker topic describe {topic} shows its partitions"
     return f"create it: segbroker topic create {topic}"
 
 
 def _start_hint(params: Mapping[str, Any]) -> str:
-    bootstrap = params.get("bootstrap")
-    return f"start a broker: segbroker serve --listen {bootstrap}   (or name another with -b)"
+    bootstrap = str(params.get("bootstrap"))
+    if bootstrap.startswith(LOCAL):
+        return f"start a broker: segbroker serve --listen {bootstrap}   (or name another with -b)"
+    return "is a broker running there? -b names another"
 
 
 def _broker_config(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
@@ -140,9 +148,13 @@ def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         return None
     if error.errno == errno.EADDRINUSE and "listen" in params:
         return Failure(
-            f"the address is in use: {params['listen'] or '127.0.0.1:9092'}",
+            f"the address is in use: {params['listen']}",
             ExitCode.SYSTEM,
             "another broker may run there; --listen 127.0.0.1:0 takes a free port",
         )
-    name = f"{error.filename}: " if error.filename is not None else ""
-    return Failure(f"{name}{error.strerror or error}", ExitCode.SYSTEM)
+    what = error.strerror or str(error)
+    if error.filename is not None:
+        what = f"{error.filename}: {what}"
+    elif "listen" in params:
+        what = f"cannot listen on {params['listen']}: {what}"
+    return Failure(what, ExitCode.SYSTEM)

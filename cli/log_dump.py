@@ -16,8 +16,6 @@ A torn tail is what a crash leaves of a write that was never acknowledged; the b
 when it starts.
 """
 
-from collections.abc import Iterator
-
 from segbroker.protocol.record_batch import (
     HEADER_SIZE,
     BatchHeader,
@@ -62,7 +60,10 @@ def dump_log(content: bytes, *, later_segment: bool, with_records: bool) -> Repo
         batch = view[position : position + header.size]
         report.rows.append(_row(position, header))
         if with_records:
-            report.rows.extend(_record_rows(batch))
+            try:
+                report.rows.extend(_record_rows(batch))
+            except InvalidBatch as exc:  # a checksum says nothing of what a producer compressed
+                report.damage.append(f"batch at byte {position}: {exc}")
         records += header.records_count
         next_offset = header.next_offset
         position += header.size
@@ -83,6 +84,8 @@ def _batch_at(view: memoryview, position: int) -> BatchHeader | str:
     header = read_header(view, position)
     if header.size < HEADER_SIZE:
         return f"batch of {header.size} bytes, a batch header has {HEADER_SIZE}"
+    if header.base_offset < 0:  # the checksum does not cover it
+        return f"base offset {header.base_offset}"
     if header.size > left:
         return f"batch of {header.size} bytes, {left} left in the file"
     try:
@@ -151,12 +154,15 @@ def _row(position: int, header: BatchHeader) -> Row:
     }
 
 
-def _record_rows(batch: memoryview) -> Iterator[Row]:
-    for record in decode_batch(batch).records():
-        yield {
+def _record_rows(batch: memoryview) -> list[Row]:
+    """One row per record.  Raises InvalidBatch."""
+    return [
+        {
             "record": record.offset,
             "timestamp_ms": record.timestamp_ms,
             "key": record.key,
             "value": record.value,
             "headers": list(record.headers),
         }
+        for record in decode_batch(batch).records()
+    ]

@@ -1,33 +1,48 @@
-"""A partition's manifest: the log start and a row per sealed segment.
+"""A partition's manifest, row by row: sealed segments, log starts, checkpoints, leader epochs.
 
 Rows are hints written after the fact: a lost or torn one only means that its segment is read again
 at the next start.  A row whose checksum is wrong is damage.
 """
 
-from segbroker.segments import manifest
+from segbroker.segments.manifest import ROW_SIZE, Row, RowKind, Tier, decode_manifest
 
+from . import dump_report
 from .dump_report import Report
+
+# What of a row says something, by its kind.
+FIELDS: dict[int, tuple[str, ...]] = {
+    RowKind.SEGMENT: Row._fields[1:],
+    RowKind.START: ("number", "base_offset"),
+    RowKind.CHECKPOINT: ("number", "end_offset", "size"),
+    RowKind.EPOCH: ("base_offset", "leader_epoch"),
+}
 
 
 def dump_manifest(content: bytes) -> Report:
     """What a manifest file holds."""
     report = Report("manifest", {"size": len(content)})
-    found = manifest.decode(content)
+    found = decode_manifest(content)
     if found is None:
-        report.damage.append("the header is not one of ours; the broker probes every segment")
+        report.damage.append("the header is not one of ours; the broker reads every segment")
         return report
-    segments = found.segments
-    report.facts |= {
-        "log_start_offset": found.log_start_offset,
-        "leader_epoch": found.leader_epoch,
-        "sealed_segments": len(segments),
-        "records": segments.total_records,
-        "log_bytes": segments.total_size,
-    }
-    report.rows.extend(segments[number]._asdict() for number in range(len(segments)))
-    left = len(content) - found.valid_size
-    if 0 < left < manifest.ROW.size:
-        report.torn.append(f"torn tail: {left} bytes, a row has {manifest.ROW.size}")
+    sealed = [row for row in found.rows if row.kind == RowKind.SEGMENT]
+    report.facts |= {"rows_count": len(found.rows), "sealed_segments": len(sealed)}
+    report.rows.extend(map(_row, found.rows))
+    left = len(content) - found.size
+    if 0 < left < ROW_SIZE:
+        report.torn.append(f"torn tail: {left} bytes, a row has {ROW_SIZE}")
     elif left:
-        report.damage.append(f"row {len(segments)} is bad, {left} bytes from there on are not used")
+        report.damage.append(
+            f"row {len(found.rows)} at byte {found.size} has a wrong checksum;"
+            f" {left} bytes from there on are not used"
+        )
     return report
+
+
+def _row(row: Row) -> dump_report.Row:
+    known = row.kind in FIELDS
+    kind = RowKind(row.kind).name.lower() if known else f"kind {row.kind}"
+    fields = {name: getattr(row, name) for name in FIELDS.get(row.kind, Row._fields[1:])}
+    if "tier" in fields:
+        fields["tier"] = "cold" if row.tier == Tier.COLD else "hot"
+    return {"kind": kind, **fields}

@@ -210,7 +210,7 @@ def produce(
     timeout_s: float,
     bootstrap: str,
 ) -> None:
-    r"""Send lines from standard input to TOPIC, one record per line.
+    """Send lines from standard input to TOPIC, one record per line.
 
     Any bytes but the newline may be in a line; the last one may lack its newline. Ends when the
     input ends and everything is acknowledged. When records were not delivered, their lines are
@@ -280,7 +280,7 @@ def whole_lines(read: Callable[[int], bytes], settlement: Settlement) -> Iterato
 
 def send_lines(
     read: Callable[[int], bytes],
-    send: "Callable[..., Deliveries]",
+    send: "partial[Deliveries]",
     split: Callable[[bytes], Parsed] | None,
     settlement: Settlement,
     update: Update,
@@ -307,7 +307,8 @@ def send_lines(
             settlement.fail(count + 1, len(lines), exc)
             return
         except ValueError as exc:  # a partition that is not there, a name that cannot be
-            raise Failure(str(exc), ExitCode.NOT_FOUND) from exc
+            hint = f"segbroker topic describe {send.args[0]} shows its partitions"
+            raise Failure(str(exc), ExitCode.NOT_FOUND, hint) from exc
         settlement.add(count + 1, deliveries)
         count += len(lines)
         size += sum(map(len, lines))

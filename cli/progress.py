@@ -25,7 +25,7 @@ def counter(what: str, records: IO[str]) -> Iterator[Update]:
         return
     from rich.console import Console
     from rich.progress import (
-        DownloadColumn,
+        FileSizeColumn,
         Progress,
         SpinnerColumn,
         TextColumn,
@@ -36,7 +36,7 @@ def counter(what: str, records: IO[str]) -> Iterator[Update]:
     columns = (
         SpinnerColumn(),
         TextColumn(what + " {task.fields[records]:,} records"),
-        DownloadColumn(),
+        FileSizeColumn(),
         TimeElapsedColumn(),
         TransferSpeedColumn(),
     )

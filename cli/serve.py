@@ -149,9 +149,7 @@ def run(settings: BrokerConfig) -> int:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_obey, signals, broker, nursery.cancel_scope, forced)
                 address = await nursery.start(_run, broker, nursery.cancel_scope)
-                click.echo(f"segbroker listening on {join_address(*address)}")
-                # A pipe would keep the line until 8 KiB came together.
-                click.get_text_stream("stdout").flush()
+                click.echo(f"segbroker listening on {join_address(*address)}")  # flushes
 
     trio.run(main)
     return 128 + forced[0] if forced else ExitCode.OK

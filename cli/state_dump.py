@@ -1,50 +1,67 @@
-"""Small state files: an XXH3-64 checksum of the rest, then a msgpack map.
+"""Two small state files, each with a checksum over all of it.
 
 *.producers           producer state of a partition
 snapshot-<n>.msgpack  topics and numbers of the whole broker
 """
 
-from uuid import UUID
+from segbroker.segments.errors import CorruptSegment
+from segbroker.segments.metadata import decode_metadata
+from segbroker.segments.producers import HEADER_SIZE, ROW, KnownBatch, decode_producers
 
-from segbroker.protocol.checksums import xxh3_64
-from segbroker.protocol.errors import ProtocolError
-from segbroker.protocol.vendor import unpack
+from .dump_report import Report
 
-from .dump_report import Report, Row
-
-DIGEST_SIZE = 8
-KINDS = {".producers": "producer state", ".msgpack": "metadata snapshot"}
+CHECKSUM_SIZE = 8
 
 
-def dump_state(content: bytes, suffix: str) -> Report:
-    """What a state file holds.
-
-    Args:
-        suffix: of its name; one of KINDS.
-    """
-    report = Report(KINDS[suffix], {"size": len(content)})
-    digest, body = int.from_bytes(content[:DIGEST_SIZE], "big"), content[DIGEST_SIZE:]
-    if len(content) < DIGEST_SIZE or xxh3_64(body) != digest:
-        report.damage.append(f"the checksum is wrong: {digest:016x} in the file")
-        return report
+def dump_metadata(content: bytes, path: str) -> Report:
+    """What a metadata snapshot holds."""
+    report = Report("metadata snapshot", {"size": len(content)})
     try:
-        state = unpack(body, size_max=len(body))
-    except ProtocolError as exc:
-        report.damage.append(f"the checksum is right, but it is not a map of ours: {exc}")
+        state = decode_metadata(content, path)
+    except CorruptSegment as exc:
+        report.damage.append(f"at byte {exc.position}: {exc.reason}")
         return report
-    topics, producers = state.pop("topics", {}), state.pop("producers", {})
-    report.facts |= {"version": state.pop("v", None), **state}
-    report.rows.extend(_topic(name, topic) for name, topic in sorted(topics.items()))
-    report.rows.extend(_producer(number, entry) for number, entry in producers.items())
+    report.facts |= {
+        "cluster_id": state.cluster_id,
+        "next_producer_id": state.next_producer_id,
+        "epoch_floor": state.epoch_floor,
+        "retired": state.retired,
+    }
+    for name, topic in sorted(state.topics.items()):
+        report.rows.append(
+            {
+                "topic": name,
+                "id": str(topic.topic_id),
+                "partitions": topic.partitions,
+                "epoch": topic.epoch,
+                "config": dict(topic.config.overrides),
+            }
+        )
     return report
 
 
-def _topic(name: str, topic: Row) -> Row:
-    return {"topic": name, **topic, "id": str(UUID(bytes=topic["id"]))}
-
-
-def _producer(number: int, entry: list[object]) -> Row:
-    epoch, last_ms, batches = entry
-    # [first_sequence, last_sequence, base_offset, last_offset] each
-    shown = [f"{a}-{b} at {c}-{d}" for a, b, c, d in batches]  # type: ignore[attr-defined]
-    return {"producer_id": number, "epoch": epoch, "last_ms": last_ms, "batches": shown}
+def dump_producers(content: bytes) -> Report:
+    """What the producer state of a partition holds."""
+    report = Report("producer state", {"size": len(content)})
+    found = decode_producers(content)
+    if found is None:
+        report.damage.append("the size, the header or the checksum is wrong")
+        return report
+    table, end_offset = found
+    report.facts |= {"end_offset": end_offset, "producers": len(table)}
+    for producer_id, _, epoch, count, _, *fields in ROW.iter_unpack(
+        content[HEADER_SIZE:-CHECKSUM_SIZE]
+    ):
+        batches = [KnownBatch(*fields[4 * i : 4 * i + 4]) for i in range(count)]
+        report.rows.append(
+            {
+                "producer_id": producer_id,
+                "epoch": epoch,
+                "batches": [
+                    f"sequence {batch.first_sequence}-{batch.last_sequence}"
+                    f" at offset {batch.base_offset}-{batch.last_offset}"
+                    for batch in batches
+                ],
+            }
+        )
+    return report

@@ -9,18 +9,18 @@ What is where, from the inside out; a module imports only what stands above it:
 
     errors completion clock backoff records settings     values
     connection network cluster engine                    every client's core: no sockets, no clock
-    accumulator producing                                the producer's
+    producer_batch pending inbox accumulator producing   the producer's
     lookups consumed arrow fetching reading              the consumer's
     administration                                       the admin's
     transport thread_driver async_driver                 sockets; who waits
     producer consumer admin, async_...                   what a user sees
+
+Admin and the async clients are loaded when they are first named: they are half of the import.
 """
 
-from .admin import Admin
-from .administration import ClusterDescription, ConfigEntry, TopicDescription
-from .async_admin import AsyncAdmin
-from .async_consumer import AsyncConsumer
-from .async_producer import AsyncDeliveries, AsyncDelivery, AsyncProducer
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from .consumed import ConsumedBatch
 from .consumer import Consumer
 from .errors import (
@@ -42,6 +42,25 @@ from .errors import (
 from .producer import Deliveries, Producer
 from .producer import SyncDelivery as Delivery
 from .records import OffsetAndTimestamp, Record, RecordMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from .admin import Admin
+    from .administration import ClusterDescription, ConfigEntry, TopicDescription
+    from .async_admin import AsyncAdmin
+    from .async_consumer import AsyncConsumer
+    from .async_producer import AsyncDeliveries, AsyncDelivery, AsyncProducer
+
+_LOADED_LATER = {
+    "Admin": "admin",
+    "AsyncAdmin": "async_admin",
+    "AsyncConsumer": "async_consumer",
+    "AsyncDeliveries": "async_producer",
+    "AsyncDelivery": "async_producer",
+    "AsyncProducer": "async_producer",
+    "ClusterDescription": "administration",
+    "ConfigEntry": "administration",
+    "TopicDescription": "administration",
+}
 
 __all__ = [
     "Admin",
@@ -77,3 +96,16 @@ __all__ = [
     "Undelivered",
     "UnknownTopicOrPartition",
 ]
+
+
+def __getattr__(name: str) -> object:
+    module = _LOADED_LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f".{module}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -31,16 +31,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
+from operator import add
 from random import Random
+from types import NoneType
 
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
-from segbroker.protocol.partitioner import partition_for_key
 from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
 
-from .completion import Completion, Waker
+from .completion import Completion
 from .errors import ClosedError, DeliveryFailed, SegbrokerError, Undelivered
-from .inbox import Delivery, Inbox, Span
-from .records import RecordMetadata
+from .inbox import ANY_PARTITION, Delivery, Group, Inbox, Many, Span
+from .pending import partitions_for_keys, scatter
+from .producer_batch import PartitionQueue, ProducerBatch, TopicQueue, WakeBy
+from .records import Headers, check_headers
 from .settings import ProducerSettings
 
 # What a record takes beside key, value and headers; at most, for records below 2 MiB whose
@@ -48,214 +51,7 @@ from .settings import ProducerSettings
 RECORD_OVERHEAD = 16
 # A batch's first reservation; doubled as it fills.
 RESERVE_FIRST_BYTES = 16 << 10
-# Keys whose partition is remembered per topic: murmur2 in Python costs microseconds.
-KEYS_REMEMBERED = 10_000
 SEQUENCES = 1 << 31
-
-Headers = Sequence[tuple[str, bytes | None]]
-WakeBy = Callable[[int], object]
-
-
-class ProducerBatch:
-    """The records of one partition that travel together, and what became of them."""
-
-    __slots__ = (
-        "_wakers",
-        "attempts",
-        "base_offset",
-        "count",
-        "deadline_ms",
-        "done",
-        "encoded",
-        "error",
-        "halves",
-        "headers",
-        "is_sent",
-        "keys",
-        "log_append_time_ms",
-        "observed",
-        "opened_ms",
-        "queue",
-        "reserved",
-        "sequence",
-        "size",
-        "timestamp_ms",
-        "timestamps",
-        "urgent",
-        "values",
-    )
-
-    def __init__(self, queue: "PartitionQueue", opened_ms: int, wall_ms: int) -> None:
-        self.queue = queue
-        self.values: list[bytes | None] = []
-        self.keys: list[bytes | None] | None = None
-        self.headers: list[Headers | None] | None = None
-        self.timestamps: list[int] | None = None
-        self.timestamp_ms = wall_ms
-        self.size = HEADER_SIZE
-        self.reserved = 0
-        self.count = 0
-        self.opened_ms = opened_ms
-        self.deadline_ms = 0
-        self.urgent = False
-        self.sequence = -1
-        self.encoded: bytes | None = None
-        self.is_sent = False
-        self.attempts = 0
-        self.done = False
-        self.error: SegbrokerError | None = None
-        self.base_offset = -1
-        self.log_append_time_ms = -1
-        self.halves: tuple[ProducerBatch, ProducerBatch] | None = None
-        # Indexes whose failure the caller has seen through its Delivery; made when one fails.
-        self.observed: set[int] | None = None
-        self._wakers: list[Waker] = []
-
-    def on_done(self, waker: Waker) -> None:
-        """As Completion.on_done."""
-        self._wakers.append(waker)
-        if self.done:
-            waker()
-
-    def hurry(self) -> None:
-        """Somebody waits for this batch: it lingers no longer."""
-        if not self.done and not self.urgent:
-            self.urgent = True
-            self.queue.wake_by(0)
-
-    def finish(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Acknowledged: the records can go."""
-        assert not self.done, "a batch is answered once"
-        self.base_offset = base_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.values = []
-        self.keys = self.headers = None
-        self.encoded = None
-        self._wake()
-
-    def fail(self, error: SegbrokerError) -> None:
-        """Given up.  The records stay, for DeliveryFailed."""
-        assert not self.done, "a batch is answered once"
-        self.error = error
-        self.observed = set()
-        self.encoded = None
-        self._wake()
-
-    def finish_by_halves(self) -> None:
-        """Both halves of a split batch are done: so is this one."""
-        self._wake()
-
-    def _wake(self) -> None:
-        self.done = True
-        wakers, self._wakers = self._wakers, []
-        for wake in wakers:
-            wake()
-
-    def metadata(self, index: int) -> RecordMetadata:
-        """Where record `index` went; raises its error when it failed.  Only when done."""
-        assert self.done, "metadata() of a batch under way"
-        if self.halves is not None:
-            first, second = self.halves
-            if index < first.count:
-                return first.metadata(index)
-            return second.metadata(index - first.count)
-        if self.error is not None:
-            assert self.observed is not None
-            self.observed.add(index)
-            raise self.error
-        timestamp_ms = self.log_append_time_ms
-        if timestamp_ms < 0:
-            timestamp_ms = self.timestamp_ms if self.timestamps is None else self.timestamps[index]
-        offset = self.base_offset + index if self.base_offset >= 0 else -1
-        return RecordMetadata(self.queue.topic, self.queue.partition, offset, timestamp_ms)
-
-    def undelivered(self) -> list[Undelivered]:
-        """The records of a failed batch whose failure nobody has seen yet."""
-        assert self.error is not None
-        assert self.observed is not None
-        records = []
-        for index, value in enumerate(self.values):
-            if index in self.observed:
-                continue
-            headers = self.headers[index] if self.headers is not None else None
-            records.append(
-                Undelivered(
-                    self.queue.topic,
-                    self.queue.partition,
-                    None if self.keys is None else self.keys[index],
-                    value,
-                    tuple(headers or ()),
-                    self.timestamp_ms if self.timestamps is None else self.timestamps[index],
-                    self.error,
-                )
-            )
-        return records
-
-
-class PartitionQueue:
-    """The batches of one partition: one open, several sealed, several in flight."""
-
-    __slots__ = (
-        "backoff_until_ms",
-        "epoch",
-        "failures",
-        "in_flight",
-        "next_sequence",
-        "open",
-        "partition",
-        "producer_id",
-        "restart",
-        "sealed",
-        "topic",
-        "wake_by",
-    )
-
-    def __init__(self, topic: str, partition: int, wake_by: WakeBy) -> None:
-        self.wake_by = wake_by
-        self.topic = topic
-        self.partition = partition
-        self.open: ProducerBatch | None = None
-        self.sealed: deque[ProducerBatch] = deque()
-        self.in_flight: list[ProducerBatch] = []
-        self.next_sequence = 0
-        self.producer_id = -1
-        self.epoch = -1
-        # Failures since the last success: while there are any, one batch at a time.
-        self.failures = 0
-        # A batch was given up: begin the next epoch when all answers are in.
-        self.restart = False
-        self.backoff_until_ms = 0
-
-
-class TopicQueue:
-    """The partitions of one topic, as far as they were used."""
-
-    __slots__ = (
-        "error",
-        "known",
-        "name",
-        "partition_count",
-        "partitions",
-        "remembered",
-        "sticky",
-        "wake_by",
-    )
-
-    def __init__(self, name: str, wake_by: WakeBy) -> None:
-        self.name = name
-        self.wake_by = wake_by
-        self.partition_count = 0
-        self.partitions: dict[int, PartitionQueue] = {}
-        self.sticky: PartitionQueue | None = None
-        self.remembered: dict[bytes, PartitionQueue] = {}
-        self.error: SegbrokerError | None = None
-        self.known: Completion[None] = Completion()
-
-    def queue(self, partition: int) -> PartitionQueue:
-        queue = self.partitions.get(partition)
-        if queue is None:
-            queue = self.partitions[partition] = PartitionQueue(self.name, partition, self.wake_by)
-        return queue
 
 
 class Accumulator:
@@ -312,7 +108,7 @@ class Accumulator:
         DeliveryFailed when undelivered records fill half the buffer.
         """
         inbox = self.inboxes.get(topic)
-        if inbox is not None and inbox.pending:
+        if inbox is not None and not inbox.is_empty:
             room = self._drain(inbox, force=False)
             if room is not None:
                 return room
@@ -349,9 +145,9 @@ class Accumulator:
             batch.timestamps.append(batch.timestamp_ms if timestamp_ms is None else timestamp_ms)
         values.append(value)
         batch.size += more
-        return self._delivery((batch, index, None))
+        return self._delivery(batch, index)
 
-    def append_some(
+    def _append_some(
         self,
         topic: str,
         values: Sequence[bytes | None],
@@ -359,19 +155,24 @@ class Accumulator:
         partition: int | None,
         timestamp_ms: int | None,
         *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Headers | None = None,
         force: bool = False,
     ) -> tuple[ProducerBatch, int, int] | Completion[None]:
         """Append values[start:] as far as one batch takes them: (batch, first index, count).
 
+        `keys` do not decide the partition here; `headers` are those of each record, checked.
         `force`: whether or not there is room in the buffer.
         """
-        queue = self._queue_for(topic, None, partition)
+        queue = self._queue_for(topic, None, partition, force=force)
         if isinstance(queue, Completion):
             return queue
-        first = values[start]
-        least = (len(first) if first else 0) + RECORD_OVERHEAD
+        overhead = RECORD_OVERHEAD + (headers_size(headers) if headers else 0)
+        least = _size_of(values[start]) + overhead
+        if keys is not None:
+            least += _size_of(keys[start])
         if self._seal_if_full(queue, least):
-            queue = self._queue_for(topic, None, partition)
+            queue = self._queue_for(topic, None, partition, force=force)
             if isinstance(queue, Completion):
                 return queue
         batch = self._room(queue, least, force=force)
@@ -379,22 +180,32 @@ class Accumulator:
             return batch
         # As many as may fit by the size of the first; then exactly, where that was too many.
         room = max(batch.reserved, self._reserve_up_to(batch)) - batch.size
-        taken = list(values[start : start + max(1, room // least)])
-        if not set(map(type, taken)) <= {bytes}:
-            taken = [as_bytes("value", value) for value in taken]
-        sizes = [len(value) if value else 0 for value in taken] if None in taken else None
-        total = sum(sizes or map(len, taken)) + RECORD_OVERHEAD * len(taken)  # type: ignore[arg-type]
+        stop = start + max(1, room // least)
+        taken = _column("value", values, start, stop)
+        taken_keys = None if keys is None else _column("key", keys, start, stop)
+        total = _total_size(taken) + overhead * len(taken)
+        if taken_keys is not None:
+            total += _total_size(taken_keys)
         if total > room:
-            ends = list(accumulate(sizes or map(len, taken), _with_overhead, initial=0))  # type: ignore[arg-type]
+            sizes = map(_size_of, taken)
+            if taken_keys is not None:
+                sizes = map(add, sizes, map(_size_of, taken_keys))
+            ends = list(accumulate(sizes, lambda end, size: end + size + overhead, initial=0))
             fits = max(1, bisect_right(ends, room) - 1)
             del taken[fits:]
+            if taken_keys is not None:
+                del taken_keys[fits:]
             total = ends[fits]
         index = len(batch.values)
         count = len(taken)
-        if batch.keys is not None:
-            batch.keys += [None] * count
-        if batch.headers is not None:
-            batch.headers += [None] * count
+        if taken_keys is not None or batch.keys is not None:
+            if batch.keys is None:
+                batch.keys = [None] * index
+            batch.keys += [None] * count if taken_keys is None else taken_keys
+        if headers is not None or batch.headers is not None:
+            if batch.headers is None:
+                batch.headers = [None] * index
+            batch.headers += [headers] * count
         if timestamp_ms is not None or batch.timestamps is not None:
             if batch.timestamps is None:
                 batch.timestamps = [batch.timestamp_ms] * index
@@ -405,16 +216,55 @@ class Accumulator:
         batch.size += total
         return batch, index, count
 
-    def turn_in(self, inbox: Inbox) -> Completion[None] | None:
+    def append_many(self, many: Many, *, at_once: bool = True) -> Completion[None] | bool:
+        """Put the columns into batches; whether that is done, or what to wait for to go on.
+
+        Not `at_once`: one batch at a time, so that others can run between.
+        Raises as `append`; what came before is then on its way.
+        """
+        inbox = self.inboxes.get(many.topic)
+        if inbox is not None and not inbox.is_empty:
+            room = self._drain(inbox, force=False)
+            if room is not None:
+                return room
+        if many.groups is None:
+            queue = self._queue_for(many.topic, None, many.partition)
+            if isinstance(queue, Completion):
+                return queue
+            keys = None if many.keys is None else _column("key", many.keys, 0, len(many.keys))
+            if many.partition is not None or keys is None:
+                groups = [Group(many.span, ANY_PARTITION, many.values, keys)]
+            else:
+                groups = self._split(many.topic, many.span, many.values, keys)
+            many.groups = deque(groups)
+        while many.groups:
+            placed = self._place(
+                many.topic,
+                many.groups[0],
+                headers=many.headers,
+                partition=many.partition,
+                timestamp_ms=many.timestamp_ms,
+                at_once=at_once,
+            )
+            if isinstance(placed, Completion):
+                return placed
+            if many.groups[0].is_placed:
+                many.groups.popleft()
+            if not at_once:
+                break
+        return not many.groups
+
+    def turn_in(self, inbox: Inbox, *, wake: bool = True) -> Completion[None] | None:
         """A sender found `limit` records pending: open the inbox, or put them into batches.
 
-        Answers what to wait for when the buffer has no room for all of them.
+        Answers what to wait for when the buffer has no room for all of them.  `wake`: the I/O
+        side has to hear of it.
         """
         if self.error is not None:
             raise self.error
-        if inbox.limit == 0:
-            self._open_inbox(inbox)
-            if len(inbox.pending) < inbox.limit:
+        if inbox.pending.limit == 0:
+            self._open_inbox(inbox, wake=wake)
+            if not inbox.leftover and len(inbox.pending) < inbox.limit_usual:
                 return None
         if self.failed_bytes * 2 > self.settings.buffer_bytes:
             raise DeliveryFailed(self.take_undelivered())
@@ -429,64 +279,134 @@ class Accumulator:
             self._drain(inbox, force=True)
             self._wake_by(0)
 
+    def _close_inbox(self, inbox: Inbox) -> None:
+        """Nothing more can be put; what was put since the last look is in batches too."""
+        values, keys, span = inbox.pending.take(None)
+        if values:
+            assert isinstance(span, Span), "an inbox is closed once"
+            inbox.leftover += self._split(inbox.topic, span, values, keys)
+            self._place_leftover(inbox, force=True)
+
     def drain_all(self) -> None:
         """Put everything pending into batches (a flush)."""
         for inbox in self.inboxes.values():
             self._drain(inbox, force=True)
 
-    def _open_inbox(self, inbox: Inbox) -> None:
+    def _open_inbox(self, inbox: Inbox, *, wake: bool = True) -> None:
         inbox.opened_ms = self._now_ms()
         inbox.wall_ms = self._wall_ms()
-        inbox.limit = inbox.limit_usual
-        self._wake_by(inbox.opened_ms + self.settings.linger_ms)
+        inbox.pending.limit = inbox.limit_usual
+        if wake:
+            self._wake_by(inbox.opened_ms + self.settings.linger_ms)
 
     def _drain(self, inbox: Inbox, *, force: bool) -> Completion[None] | None:
-        """Move what is pending into batches; those are sealed.  The rest is put back."""
-        pending = inbox.pending
-        taken = pending[:]
-        if not taken:
-            return None
-        del pending[: len(taken)]
-        span, inbox.span = inbox.span, Span(inbox)
-        spans, indexes, values = zip(*taken, strict=True)
-        is_regular = spans.count(span) == len(taken) and indexes == tuple(range(len(taken)))
-        start = 0
+        """Move what is pending into batches; what to wait for when there is no room for all.
+
+        Batches of records without keys are sealed: the next ones go to another partition.
+        """
+        room = self._place_leftover(inbox, force=force)
+        if room is not None or not len(inbox.pending):
+            return room
+        values, keys, span = inbox.pending.take(Span(inbox))
+        assert isinstance(span, Span), "an inbox is closed when its accumulator is"
+        size = sum(map(len, values))
+        if keys is not None:
+            size += _total_size(keys)
+        mean = max(1, size // len(values)) + RECORD_OVERHEAD
+        inbox.limit_usual = max(1, (self.settings.batch_bytes - HEADER_SIZE) // mean)
+        inbox.leftover += self._split(inbox.topic, span, values, keys)
+        return self._place_leftover(inbox, force=force)
+
+    def _split(
+        self,
+        topic: str,
+        span: Span,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+    ) -> list[Group]:
+        """Records of a known topic by partition; `span` gets to know which went where."""
+        if keys is None:
+            return [Group(span, ANY_PARTITION, values, None)]
+        count = self.topics[topic].partition_count
+        partitions = span.partitions = partitions_for_keys(keys, count)
+        if count == 1 and ANY_PARTITION not in partitions:
+            return [Group(span, 0, values, keys)]
+        rows = zip(
+            scatter(values, partitions, count), scatter(keys, partitions, count), strict=True
+        )
+        groups = []
+        for partition, (some_values, some_keys) in enumerate(rows):
+            if not some_values:
+                continue
+            if partition == count:
+                groups.append(Group(span, ANY_PARTITION, some_values, None))
+            else:
+                groups.append(Group(span, partition, some_values, some_keys))
+        return groups
+
+    def _place(
+        self,
+        topic: str,
+        group: Group,
+        *,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        inbox: Inbox | None = None,
+        at_once: bool = True,
+        force: bool = False,
+    ) -> PartitionQueue | Completion[None]:
+        """Put a group into batches: the queue of the last; or what to wait for to go on.
+
+        Batches that were opened for an `inbox` are as old as what was put there.
+        """
         queue = None
-        total = 0
-        while start < len(taken):
-            got = self.append_some(inbox.topic, values, start, None, None, force=force)
+        if partition is None and group.partition != ANY_PARTITION:
+            partition = group.partition
+        runs = group.span.runs.setdefault(group.partition, [])
+        while not group.is_placed:
+            got = self._append_some(
+                topic,
+                group.values,
+                group.start,
+                partition,
+                timestamp_ms,
+                keys=group.keys,
+                headers=headers,
+                force=force,
+            )
             if isinstance(got, Completion):
-                pending[:0] = taken[start:]
                 return got
             batch, first, count = got
             queue = batch.queue
-            if batch.opened_ms > inbox.opened_ms > 0:
+            if inbox is not None and batch.opened_ms > inbox.opened_ms > 0:
                 batch.opened_ms, batch.timestamp_ms = inbox.opened_ms, inbox.wall_ms
                 batch.deadline_ms = inbox.opened_ms + self.settings.delivery_timeout_ms
-            total += batch.size
-            if is_regular:
-                span.pieces.append((start, count, batch, first))
-            else:
-                for index, delivery in enumerate(taken[start : start + count]):
-                    home = delivery[0]
-                    assert isinstance(home, Span), "only plain records are pending"
-                    if home.exact is None:
-                        home.exact = {}
-                    home.exact[id(delivery)] = (batch, first + index)
-            start += count
-        mean = max(1, sum(map(len, values)) // len(taken)) + RECORD_OVERHEAD
-        inbox.limit_usual = max(1, (self.settings.batch_bytes - HEADER_SIZE) // mean)
-        if queue is not None and queue.open is not None:
-            self.seal(queue)
-            self._wake_by(0)
+            runs.append((group.start, count, batch, first))
+            group.start += count
+            if not at_once:
+                break
+        # Of no records at all (an empty send_many) it does not matter which.
+        return queue or self.topics[topic].queue(0)
+
+    def _place_leftover(self, inbox: Inbox, *, force: bool) -> Completion[None] | None:
+        while inbox.leftover:
+            group = inbox.leftover[0]
+            queue = self._place(inbox.topic, group, inbox=inbox, force=force)
+            if isinstance(queue, Completion):
+                return queue
+            inbox.leftover.popleft()
+            if group.partition == ANY_PARTITION and queue.open is not None:
+                self.seal(queue)
+                self._wake_by(0)
         return None
 
     def _queue_for(
-        self, topic: str, key: bytes | None, partition: int | None
+        self, topic: str, key: bytes | None, partition: int | None, *, force: bool = False
     ) -> PartitionQueue | Completion[None]:
-        if self.error is not None:
+        if not force and self.error is not None:
             raise self.error
-        if self.failed_bytes * 2 > self.settings.buffer_bytes:
+        if not force and self.failed_bytes * 2 > self.settings.buffer_bytes:
             raise DeliveryFailed(self.take_undelivered())
         state = self.topics.get(topic)
         if state is None:
@@ -506,13 +426,7 @@ class Accumulator:
                 )
             return state.queue(partition)
         if key is not None:
-            queue = state.remembered.get(key)
-            if queue is None:
-                queue = state.queue(partition_for_key(key, state.partition_count))
-                if len(state.remembered) >= KEYS_REMEMBERED:
-                    state.remembered.clear()
-                state.remembered[key] = queue
-            return queue
+            return state.queue(partitions_for_keys([key], state.partition_count)[0])
         if state.sticky is None:
             state.sticky = state.queue(self._random.randrange(state.partition_count))
         return state.sticky
@@ -628,10 +542,9 @@ class Accumulator:
         if partition_count != state.partition_count and partition_count:
             # Never fewer: keys of a moment ago must not change their order.
             state.partition_count = max(partition_count, state.partition_count)
-            state.remembered.clear()
         state.error = None if state.partition_count else error
         if state.partition_count and topic not in self.inboxes and self.error is None:
-            self.inboxes[topic] = Inbox(self, topic)
+            self.inboxes[topic] = Inbox(self, topic, self._delivery)
         if (state.partition_count or error is not None) and not state.known.done:
             known, state.known = state.known, Completion()
             known.resolve(None)
@@ -641,11 +554,11 @@ class Accumulator:
         linger_ms = self.settings.linger_ms
         hurry = self.flushing or self._space is not None
         for inbox in self.inboxes.values():
-            if inbox.limit and (hurry or now_ms >= inbox.opened_ms + linger_ms):
+            if inbox.pending.limit and (hurry or now_ms >= inbox.opened_ms + linger_ms):
                 self._drain(inbox, force=True)
-                inbox.limit = 0
-                # Only now look: whoever appended before saw the old limit, see inbox.
-                if inbox.pending:
+                inbox.pending.limit = 0
+                # Only now look: whoever put before saw the old limit, see inbox.
+                if len(inbox.pending):
                     self._open_inbox(inbox)
         for queue in self.active:
             batch = queue.open
@@ -660,7 +573,7 @@ class Accumulator:
         linger_ms = self.settings.linger_ms
         wake = None
         for inbox in self.inboxes.values():
-            if inbox.limit:
+            if inbox.pending.limit:
                 due = inbox.opened_ms + linger_ms
                 if wake is None or due < wake:
                     wake = due
@@ -700,10 +613,11 @@ class Accumulator:
 
     def break_off(self, error: SegbrokerError) -> None:
         """Nothing more will be sent: everything unfinished fails with `error`."""
-        inboxes, self.inboxes = dict(self.inboxes), {}
-        for inbox in inboxes.values():
-            inbox.limit = 0
+        inboxes = list(self.inboxes.values())
+        self.inboxes.clear()
+        for inbox in inboxes:
             self._drain(inbox, force=True)
+            self._close_inbox(inbox)
         self.error = error if isinstance(error, ClosedError) else self.error or error
         for queue in list(self.active):
             batches = [*queue.in_flight, *queue.sealed]
@@ -736,21 +650,27 @@ def as_bytes(what: str, value: object) -> bytes | None:
     raise TypeError(f"{what} is a {type(value).__name__}, not bytes or None; encode it first")
 
 
-def check_headers(headers: Headers) -> Headers:
-    pairs = list(headers.items()) if isinstance(headers, dict) else list(headers)
-    for pair in pairs:
-        name, value = pair
-        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
-            raise TypeError(f"header {pair!r} is not a (str, bytes or None)")
-    return pairs
-
-
 def headers_size(headers: Headers) -> int:
     return sum(len(name) * 4 + len(value or b"") + 10 for name, value in headers)
 
 
-def _with_overhead(total: int, size: int) -> int:
-    return total + size + RECORD_OVERHEAD
+def _size_of(value: bytes | None) -> int:
+    return len(value) if value else 0
+
+
+def _total_size(column: list[bytes | None]) -> int:
+    try:
+        return sum(map(len, column))  # type: ignore[arg-type]  # a None is found out
+    except TypeError:
+        return sum(map(_size_of, column))
+
+
+def _column(what: str, column: Sequence[bytes | None], start: int, stop: int) -> list[bytes | None]:
+    """column[start:stop] as bytes or None."""
+    taken = list(column[start:stop])
+    if not set(map(type, taken)) <= {bytes, NoneType}:
+        taken = [as_bytes(what, value) for value in taken]
+    return taken
 
 
 def _nothing(topic: str) -> None:

@@ -114,6 +114,7 @@ class AsyncConsumer:
         self._reading.fetching.pause(self._reading.partitions_or_all(partitions or None))
 
     def resume(self, *partitions: tuple[str, int]) -> None:
+        """Hand out and fetch these again (none given: all)."""
         self._reading.fetching.resume(self._reading.partitions_or_all(partitions or None))
 
     # Reading.

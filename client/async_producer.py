@@ -19,17 +19,17 @@ from typing import Any, Self
 import anyio
 import anyio.lowlevel
 
-from .accumulator import Accumulator, Headers, ProducerBatch
+from .accumulator import Accumulator
 from .async_driver import AsyncDriver, wait_done
 from .clock import now_ms, wall_ms
 from .completion import Completion
 from .engine import Engine
 from .errors import BusyError, DeliveryFailed, Undelivered
-from .inbox import SHORT_BYTES, Delivery, Inbox
+from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
 from .producer import GRACE_MS
 from .producing import Producing
-from .records import RecordMetadata
+from .records import Headers, RecordMetadata
 from .settings import (
     DEFAULT_BOOTSTRAP,
     KIB,
@@ -59,37 +59,33 @@ class AsyncDelivery(Delivery):
 class AsyncDeliveries(Sequence[AsyncDelivery]):
     """The records of one send_many; `await` it for the list of their RecordMetadata."""
 
-    __slots__ = ("_spans",)
+    __slots__ = ("_count", "_span")
 
-    def __init__(self, spans: list[tuple[ProducerBatch, int, int]]) -> None:
-        self._spans = spans
+    def __init__(self, many: Many) -> None:
+        self._span = many.span
+        self._count = len(many.values)
 
     def __len__(self) -> int:
-        return sum(count for _, _, count in self._spans)
+        return self._count
 
     def __getitem__(self, index: int) -> AsyncDelivery:  # type: ignore[override]  # no slices
-        position = index + len(self) if index < 0 else index
-        for batch, first, count in self._spans:
-            if 0 <= position < count:
-                return AsyncDelivery((batch, first + position, None))
-            position -= count
-        raise IndexError(f"delivery {index} of {len(self)}")
+        position = index + self._count if index < 0 else index
+        if not 0 <= position < self._count:
+            raise IndexError(f"delivery {index} of {self._count}")
+        return AsyncDelivery(self._span, position)
 
     @property
     def done(self) -> bool:
-        return all(batch.done for batch, _, _ in self._spans)
+        """Whether all are decided: acknowledged or failed."""
+        return all(batch.done for batch in self._span.batches())
 
     def __await__(self) -> Generator[Any, Any, list[RecordMetadata]]:
-        for batch, _, _ in self._spans:
+        for batch in self._span.batches():
             batch.hurry()
-        for batch, _, _ in self._spans:
+        for batch in self._span.batches():
             if not batch.done:
                 yield from wait_done(batch).__await__()
-        return [
-            batch.metadata(index)
-            for batch, first, count in self._spans
-            for index in range(first, first + count)
-        ]
+        return [batch.metadata(index) for batch, index in self._span.places()]
 
 
 class AsyncProducer:
@@ -140,6 +136,7 @@ class AsyncProducer:
         engine = Engine(self._client, random, create_topics=True)
         self._producing = Producing(engine, self._accumulator, random)
         self._append = self._accumulator.append
+        self._inboxes = self._accumulator.inboxes
         self._sealed_seen = 0
 
     async def __aenter__(self) -> Self:
@@ -193,23 +190,15 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
     ) -> AsyncDelivery:
         """Send one record; as Producer.send."""
-        if (
-            key is None
-            and partition is None
-            and headers is None
-            and timestamp_ms is None
-            and type(value) is bytes
-            and len(value) <= SHORT_BYTES
-        ):
-            inbox = self._accumulator.inboxes.get(topic)
+        if headers is None and partition is None and timestamp_ms is None:
+            inbox = self._inboxes.get(topic)
             if inbox is not None:
-                pending = inbox.pending
-                index = len(pending)
-                delivery = AsyncDelivery((inbox.span, index, value))
-                pending.append(delivery)
-                if index >= inbox.limit:
+                put = inbox.pending.put(value, key)
+                if type(put) is AsyncDelivery:
+                    return put
+                if type(put) is tuple:
                     await self._turn_in(inbox)
-                return delivery
+                    return put[0]  # type: ignore[return-value]  # the inbox makes AsyncDelivery
         got = self._append(topic, value, key, headers, partition, timestamp_ms)
         while type(got) is not AsyncDelivery:
             assert isinstance(got, Completion)
@@ -252,33 +241,17 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
     ) -> AsyncDeliveries:
         """Send many records at a fraction of the cost of as many `send`; as Producer.send_many."""
-        values = values if isinstance(values, Sequence) else list(values)
-        spans: list[tuple[ProducerBatch, int, int]] = []
-        if keys is not None or headers is not None:
-            keys = [None] * len(values) if keys is None else list(keys)
-            if len(keys) != len(values):
-                raise ValueError(f"{len(keys)} keys for {len(values)} values")
-            for value, key in zip(values, keys, strict=True):
-                delivery = await self.send(
-                    topic,
-                    value,
-                    key=key,
-                    headers=headers,
-                    partition=partition,
-                    timestamp_ms=timestamp_ms,
-                )
-                spans.append((*delivery.place(), 1))
-            return AsyncDeliveries(spans)
-        start = 0
-        while start < len(values):
-            got = self._accumulator.append_some(topic, values, start, partition, timestamp_ms)
+        many = Many(topic, values, keys, headers, partition, timestamp_ms)
+        is_done = False
+        while not is_done:
+            got = self._accumulator.append_many(many, at_once=False)
             if isinstance(got, Completion):
                 await self._wait_for_room(got)
             else:
-                spans.append(got)
-                start += got[2]
+                is_done = got
+                # Let the others run, and the batch be sent.
                 await anyio.lowlevel.checkpoint()
-        return AsyncDeliveries(spans)
+        return AsyncDeliveries(many)
 
     async def flush(self) -> None:
         """Wait until everything sent so far is acknowledged; DeliveryFailed with what was not."""

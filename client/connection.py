@@ -161,7 +161,8 @@ class Connection:
     def sent(self, size: int) -> None:
         """The first `size` bytes of `outgoing` are with the kernel."""
         outgoing = self.outgoing
-        while size:
+        # Nothing is there any more when the connection was lost meanwhile.
+        while size and outgoing:
             first = outgoing[0]
             length = len(first)
             if size < length:

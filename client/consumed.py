@@ -13,8 +13,6 @@ Cost per 100-byte record, two cores of 2026: see docs/client.md.
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 from segbroker.protocol.record_batch import RecordBatch
@@ -23,8 +21,6 @@ from .records import Record, RecordHeaders
 
 if TYPE_CHECKING:
     import pyarrow
-
-_make_record = partial(tuple.__new__, Record)
 
 
 class ConsumedBatch:
@@ -69,10 +65,12 @@ class ConsumedBatch:
         return values if self._is_whole else values[self._start : self._stop]
 
     def keys(self) -> list[bytes | None]:
+        """The keys; None for a record without one."""
         keys = self._batch.keys()
         return keys if self._is_whole else keys[self._start : self._stop]
 
     def offsets(self) -> list[int]:
+        """The offsets, ascending; with holes where records were deleted."""
         offsets = self._batch.offsets()
         return offsets if self._is_whole else offsets[self._start : self._stop]
 
@@ -82,22 +80,14 @@ class ConsumedBatch:
         return timestamps if self._is_whole else timestamps[self._start : self._stop]
 
     def headers(self) -> list[RecordHeaders]:
+        """Each record's headers as (name, value) pairs; () for a record without any."""
         headers = self._batch.headers()
         return headers if self._is_whole else headers[self._start : self._stop]
 
     def records(self) -> list[Record]:
         """Every record as a named tuple."""
-        rows = zip(
-            repeat(self.topic),
-            repeat(self.partition),
-            self.offsets(),
-            self.timestamps(),
-            self.keys(),
-            self.values(),
-            self.headers(),
-            strict=False,
-        )
-        return list(map(_make_record, rows))
+        records = self._batch.records_as(Record, (self.topic, self.partition))
+        return records if self._is_whole else records[self._start : self._stop]
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records())

@@ -139,6 +139,7 @@ class Consumer:
             self._reading.fetching.pause(self._reading.partitions_or_all(partitions or None))
 
     def resume(self, *partitions: tuple[str, int]) -> None:
+        """Hand out and fetch these again (none given: all)."""
         with self._lock:
             self._reading.fetching.resume(self._reading.partitions_or_all(partitions or None))
 

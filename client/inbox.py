@@ -1,83 +1,118 @@
-"""The short way into the buffer: one list append per record, and no lock.
+"""The short way into the buffer: one call per record, and no lock.
 
-    send(value) --> inbox.pending: [(span, index, value), ...] --drain--> columns of a batch
+    send(value, key) --> inbox: values, keys --drain--> columns, split by partition --> batches
 
-An uncontended lock costs as much as all the rest of `send`.  So the plain record (no key, no
-headers, not large) is appended to a list, which the interpreter does in one step, and the list is
-drained under the lock a batch at a time: by the sender when `limit` records are there, by the I/O
-side when they have lingered.
+The plain record (bytes, no headers, no chosen partition or time, not large) is put into a Pending
+list, in one step that no other thread comes between, and the list is drained under the
+lock many at a time: by the sender when `limit` records are there, by the I/O side when they have
+lingered.
 
-What is appended is the Delivery itself.  It says in which *span* (from one drain to the next) and
-at which index it was appended; the drain compares the indexes with the positions found.  They agree
-unless two threads send at once, or records were put back because the buffer was full; those are
-then entered one by one, by identity.  Either way a Delivery finds its batch when it is asked.
+What the sender gets is a Delivery: a ticket with the *span* (from one drain to the next) and the
+index in it.  The drain notes in the span which run of records went to which batch, so a Delivery
+finds its batch when it is asked.
+
+When the buffer has no room, what was drained and not placed stays in `leftover`, split
+already; it is placed before anything is drained again, so each partition keeps its order.
 
 Going idle: the I/O side sets `limit` to 0 and then looks whether anything is pending; the sender
-appends and then looks at `limit`.  One of the two sees the other, so no record stays behind.
-
-Invariant: `pending` is the same list for ever; it grows at the end (senders) and is cut or refilled
-at the front (under the lock).
+puts, and C compares with `limit` after the append.  One of the two sees the other, so no record
+stays behind.
 """
 
+from array import array
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from .records import RecordMetadata
+from .pending import Pending, Ticket
+from .records import Headers, RecordMetadata, check_headers
 
 if TYPE_CHECKING:
-    from .accumulator import Accumulator, ProducerBatch
+    from .accumulator import Accumulator
+    from .producer_batch import ProducerBatch
 
-# Larger values take the long way, so that what is pending is bounded by bytes too.
+# Larger records take the long way, so that what is pending is bounded by bytes too.
 SHORT_BYTES = 4096
+
+# Of records without a key, in Span.runs and Group.partition.
+ANY_PARTITION = -1
+
+
+# Of one partition in one span: (first, count, batch, index of the first in the batch), where
+# `first` counts the records of that partition in the span.
+Run = tuple[int, int, "ProducerBatch", int]
 
 
 class Span:
-    """Where the records went that were appended between two drains."""
+    """Where the records went that were put between two drains."""
 
-    __slots__ = ("exact", "inbox", "pieces")
+    __slots__ = ("_ranks", "inbox", "partitions", "runs")
 
-    def __init__(self, inbox: "Inbox") -> None:
+    def __init__(self, inbox: "Inbox | None") -> None:
         self.inbox = inbox
-        # (index of the first, count, batch, its index there)
-        self.pieces: list[tuple[int, int, ProducerBatch, int]] = []
-        self.exact: dict[int, tuple[ProducerBatch, int]] | None = None
+        # Of each record, ANY_PARTITION without a key; None: none has one.
+        self.partitions: array[int] | None = None
+        self.runs: dict[int, list[Run]] = {}
+        self._ranks: list[int] | None = None
 
-    def find(self, delivery: "Delivery") -> "tuple[ProducerBatch, int] | None":
-        """The batch of a delivery and its index there; None while it is pending."""
-        if self.exact is not None:
-            found = self.exact.get(id(delivery))
-            if found is not None:
-                return found
-        index = delivery[1]
-        for first, count, batch, start in self.pieces:
-            if first <= index < first + count:
-                return batch, start + index - first
-        return None
+    def find(self, index: int) -> "tuple[ProducerBatch, int] | None":
+        """The batch of a record and its index there; None while it is in none."""
+        # Asked without the lock while another thread drains: `partitions` is final from the
+        # first run on, so look for runs first.
+        if not self.runs:
+            return None
+        partition, rank = ANY_PARTITION, index
+        if self.partitions is not None:
+            partition = self.partitions[index]
+            if self._ranks is None:
+                self._ranks = _ranks(self.partitions)
+            rank = self._ranks[index]
+        runs = self.runs.get(partition, ())
+        at = bisect_right(runs, rank, key=itemgetter(0)) - 1
+        if at < 0:
+            return None
+        first, count, batch, start = runs[at]
+        return (batch, start + rank - first) if rank < first + count else None
+
+    def batches(self) -> "Iterator[ProducerBatch]":
+        """Those that its records went to, so far."""
+        return (batch for runs in self.runs.values() for _, _, batch, _ in runs)
+
+    def places(self) -> "Iterator[tuple[ProducerBatch, int]]":
+        """Batch and index of every record, in the order of sending.  Only when all are placed."""
+        by_partition = {partition: _places(runs) for partition, runs in self.runs.items()}
+        if self.partitions is None:
+            return by_partition.get(ANY_PARTITION, iter(()))
+        return (next(by_partition[partition]) for partition in self.partitions)
 
 
-class Delivery(tuple["Span | ProducerBatch", int, bytes | None]):
-    """A record on its way: (span or batch, index there, value).  The shells add how to wait."""
+class Delivery(Ticket):
+    """A record on its way: a ticket of a Span or of a batch.  The shells add how to wait."""
 
     __slots__ = ()
 
     def place(self) -> "tuple[ProducerBatch, int]":
         """Its batch and index; a pending one is put into a batch now, which lingers no longer."""
-        where = self[0]
-        if not isinstance(where, Span):
-            return where, self[1]
-        found = where.find(self)
+        span = self.span
+        if not isinstance(span, Span):
+            return span, self.index  # type: ignore[return-value]  # a ticket of a batch
+        found = span.find(self.index)
         if found is None:
-            where.inbox.accumulator.settle(where.inbox)
-            found = where.find(self)
+            assert span.inbox is not None, "what is not in a batch has an inbox"
+            span.inbox.accumulator.settle(span.inbox)
+            found = span.find(self.index)
             assert found is not None, "what is not pending is in a batch"
         return found
 
     @property
     def done(self) -> bool:
         """Whether it is decided: acknowledged or failed."""
-        where = self[0]
-        if not isinstance(where, Span):
-            return where.done
-        found = where.find(self)
+        span = self.span
+        if not isinstance(span, Span):
+            return span.done  # type: ignore[attr-defined, no-any-return]  # a batch
+        found = span.find(self.index)
         return found is not None and found[0].done
 
     def metadata(self) -> RecordMetadata:
@@ -86,27 +121,108 @@ class Delivery(tuple["Span | ProducerBatch", int, bytes | None]):
         return batch.metadata(index)
 
 
+class Group:
+    """Records of one partition that are to be placed, in order; `start` of them are."""
+
+    __slots__ = ("keys", "partition", "span", "start", "values")
+
+    def __init__(
+        self,
+        span: Span,
+        partition: int,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+    ) -> None:
+        self.span = span
+        self.partition = partition
+        self.values = values
+        self.keys = keys
+        self.start = 0
+
+    @property
+    def is_placed(self) -> bool:
+        return self.start >= len(self.values)
+
+
 class Inbox:
     """The pending plain records of one topic."""
 
     __slots__ = (
         "accumulator",
-        "limit",
+        "leftover",
         "limit_usual",
         "opened_ms",
         "pending",
-        "span",
         "topic",
         "wall_ms",
     )
 
-    def __init__(self, accumulator: "Accumulator", topic: str) -> None:
+    def __init__(
+        self, accumulator: "Accumulator", topic: str, delivery: type[Delivery] = Delivery
+    ) -> None:
         self.accumulator = accumulator
         self.topic = topic
-        self.pending: list[Delivery] = []
-        # At so many the sender drains; 0: idle, the next record has to say that it is there.
-        self.limit = 0
+        # Its `limit`: at so many the sender drains; 0: idle, the next record says that it is there.
+        self.pending = Pending(Span(self), delivery, SHORT_BYTES)
+        self.leftover: deque[Group] = deque()
         self.limit_usual = 1
         self.opened_ms = 0
         self.wall_ms = 0
-        self.span = Span(self)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.leftover and not len(self.pending)
+
+
+class Many:
+    """The columns of one send_many, and how far they are placed."""
+
+    __slots__ = (
+        "groups",
+        "headers",
+        "keys",
+        "partition",
+        "span",
+        "timestamp_ms",
+        "topic",
+        "values",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        values: Iterable[bytes | None],
+        keys: Iterable[bytes | None] | None,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> None:
+        """Raises ValueError for columns of different length, TypeError for wrong headers."""
+        self.topic = topic
+        self.values = values if isinstance(values, Sequence) else list(values)
+        self.keys = None if keys is None else list(keys)
+        if self.keys is not None and len(self.keys) != len(self.values):
+            raise ValueError(f"{len(self.keys)} keys for {len(self.values)} values")
+        self.headers = None if headers is None else check_headers(headers)
+        self.partition = partition
+        self.timestamp_ms = timestamp_ms
+        self.span = Span(None)
+        # None: the topic was not known yet.
+        self.groups: deque[Group] | None = None
+
+
+def _places(runs: "Sequence[Run]") -> "Iterator[tuple[ProducerBatch, int]]":
+    for _, count, batch, start in runs:
+        for index in range(start, start + count):
+            yield batch, index
+
+
+def _ranks(partitions: "array[int]") -> list[int]:
+    """How many records of the same partition come before each."""
+    counts: dict[int, int] = {}
+    ranks = []
+    for partition in partitions:
+        rank = counts.get(partition, 0)
+        counts[partition] = rank + 1
+        ranks.append(rank)
+    return ranks

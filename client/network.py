@@ -254,6 +254,11 @@ class Network:
 
     # Effects for the shell.
 
+    @property
+    def is_opening(self) -> bool:
+        """Whether there is something to take for `take_opening`."""
+        return bool(self._opening)
+
     def take_opening(self) -> list[Connection]:
         """Connections that the shell must connect now."""
         opening, self._opening = self._opening, []

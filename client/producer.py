@@ -16,15 +16,15 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from .accumulator import Accumulator, Headers, ProducerBatch
+from .accumulator import Accumulator
 from .clock import now_ms, wall_ms
 from .completion import Completion
 from .engine import Engine
 from .errors import BusyError, DeliveryFailed, Undelivered
-from .inbox import SHORT_BYTES, Delivery, Inbox
+from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
 from .producing import Producing
-from .records import RecordMetadata
+from .records import Headers, RecordMetadata
 from .settings import (
     DEFAULT_BOOTSTRAP,
     KIB,
@@ -65,39 +65,35 @@ class SyncDelivery(Delivery):
 class Deliveries(Sequence[SyncDelivery]):
     """The records of one send_many on their way, in order; made when looked at."""
 
-    __slots__ = ("_spans",)
+    __slots__ = ("_count", "_span")
 
-    def __init__(self, spans: list[tuple[ProducerBatch, int, int]]) -> None:
-        self._spans = spans
+    def __init__(self, many: Many) -> None:
+        self._span = many.span
+        self._count = len(many.values)
 
     def __len__(self) -> int:
-        return sum(count for _, _, count in self._spans)
+        return self._count
 
     def __getitem__(self, index: int) -> SyncDelivery:  # type: ignore[override]  # no slices
-        position = index + len(self) if index < 0 else index
-        for batch, first, count in self._spans:
-            if 0 <= position < count:
-                return SyncDelivery((batch, first + position, None))
-            position -= count
-        raise IndexError(f"delivery {index} of {len(self)}")
+        position = index + self._count if index < 0 else index
+        if not 0 <= position < self._count:
+            raise IndexError(f"delivery {index} of {self._count}")
+        return SyncDelivery(self._span, position)
 
     @property
     def done(self) -> bool:
-        return all(batch.done for batch, _, _ in self._spans)
+        """Whether all are decided: acknowledged or failed."""
+        return all(batch.done for batch in self._span.batches())
 
     def result(self, timeout: float | None = None) -> list[RecordMetadata]:
-        """Wait for all; as SyncDelivery.result, raises for the first that failed."""
-        for batch, _, _ in self._spans:
+        """Wait for all; as Delivery.result, raises for the first that failed."""
+        for batch in self._span.batches():
             batch.hurry()
         deadline_ms = None if timeout is None else now_ms() + timeout * 1000
-        for batch, _, _ in self._spans:
+        for batch in self._span.batches():
             left = None if deadline_ms is None else max(0.0, (deadline_ms - now_ms()) / 1000)
             wait_result(batch, left)
-        return [
-            batch.metadata(index)
-            for batch, first, count in self._spans
-            for index in range(first, first + count)
-        ]
+        return [batch.metadata(index) for batch, index in self._span.places()]
 
 
 class Producer:
@@ -231,23 +227,15 @@ class Producer:
         that cannot be had, ClosedError after the end, DeliveryFailed when records that failed
         unseen fill half the buffer.
         """
-        if (
-            key is None
-            and partition is None
-            and headers is None
-            and timestamp_ms is None
-            and type(value) is bytes
-            and len(value) <= SHORT_BYTES
-        ):
+        if headers is None and partition is None and timestamp_ms is None:
             inbox = self._inboxes.get(topic)
             if inbox is not None:
-                pending = inbox.pending
-                index = len(pending)
-                delivery = SyncDelivery((inbox.span, index, value))
-                pending.append(delivery)
-                if index >= inbox.limit:
+                put = inbox.pending.put(value, key)
+                if type(put) is SyncDelivery:
+                    return put
+                if type(put) is tuple:
                     self._turn_in(inbox)
-                return delivery
+                    return put[0]  # type: ignore[return-value]  # the inbox makes SyncDelivery
         while True:
             with self._lock:
                 got = self._append(topic, value, key, headers, partition, timestamp_ms)
@@ -293,33 +281,13 @@ class Producer:
         keys: one for each value; `headers` and `timestamp_ms` are those of every record.
         Waits while the buffer is full.  Raises as `send`; what came before is then on its way.
         """
-        values = values if isinstance(values, Sequence) else list(values)
-        spans: list[tuple[ProducerBatch, int, int]] = []
-        if keys is not None or headers is not None:
-            keys = [None] * len(values) if keys is None else list(keys)
-            if len(keys) != len(values):
-                raise ValueError(f"{len(keys)} keys for {len(values)} values")
-            for value, key in zip(values, keys, strict=True):
-                batch, index = self.send(
-                    topic,
-                    value,
-                    key=key,
-                    headers=headers,
-                    partition=partition,
-                    timestamp_ms=timestamp_ms,
-                ).place()
-                spans.append((batch, index, 1))
-            return Deliveries(spans)
-        start = 0
-        while start < len(values):
+        many = Many(topic, values, keys, headers, partition, timestamp_ms)
+        while True:
             with self._lock:
-                got = self._accumulator.append_some(topic, values, start, partition, timestamp_ms)
-            if isinstance(got, Completion):
-                self._wait_for_room(got)
-            else:
-                spans.append(got)
-                start += got[2]
-        return Deliveries(spans)
+                got = self._accumulator.append_many(many)
+            if not isinstance(got, Completion):
+                return Deliveries(many)
+            self._wait_for_room(got)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is acknowledged; DeliveryFailed with what was not.
@@ -348,8 +316,13 @@ class Producer:
     def _turn_in(self, inbox: Inbox) -> None:
         while True:
             with self._lock:
-                room = self._accumulator.turn_in(inbox)
+                # At linger 0 the first record goes out from here; those that come while it is
+                # on its way travel together.
+                pushes = not (self._settings.linger_ms or self._accumulator.unfinished_count)
+                room = self._accumulator.turn_in(inbox, wake=not pushes)
             if room is None:
+                if pushes:
+                    self._driver.push()
                 return
             self._wait_for_room(room)
 

@@ -39,13 +39,14 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
 
-from .accumulator import SEQUENCES, Accumulator, PartitionQueue, ProducerBatch
+from .accumulator import SEQUENCES, Accumulator
 from .backoff import Backoff
 from .completion import Completion
 from .connection import Reply
 from .engine import Engine
 from .errors import SegbrokerError, TimedOut, UnsupportedByBroker, broker_error
 from .network import Node
+from .producer_batch import PartitionQueue, ProducerBatch
 
 EPOCH_MAX = 0x7FFF
 # The partition moved, or is not there yet: the cluster view is wrong.
@@ -379,6 +380,7 @@ class Producing:
         self, batch: ProducerBatch, code: ErrorCode, error: SegbrokerError, now_ms: int
     ) -> None:
         queue = batch.queue
+        batch.refusal = error
         if code in LEADER_CODES:
             self.engine.cluster.invalidate()
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -477,13 +479,13 @@ class Producing:
                 where = "in_flight" if batch in queue.in_flight else "sealed"
                 getattr(queue, where).remove(batch)
                 waited = now_ms - batch.opened_ms
-                self._give_up(
-                    batch,
-                    TimedOut(
-                        f"{_where(queue)}: not acknowledged {waited} ms after send(),"
-                        f" {batch.attempts} attempts"
-                    ),
+                message = (
+                    f"{_where(queue)}: not acknowledged {waited} ms after send(),"
+                    f" {batch.attempts} attempts"
                 )
+                if batch.refusal is not None:
+                    message += f"; the last one failed: {batch.refusal}"
+                self._give_up(batch, TimedOut(message))
 
 
 def _where(queue: PartitionQueue) -> str:

@@ -1,6 +1,10 @@
 """The values that the client takes and gives."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+Headers = Sequence[tuple[str, bytes | None]]
+"""What may be given as headers; a dict does as well."""
 
 RecordHeaders = tuple[tuple[str, bytes | None], ...]
 """Names and values, in order; a name may come more than once."""
@@ -37,3 +41,13 @@ class OffsetAndTimestamp(NamedTuple):
 
     offset: int
     timestamp_ms: int = -1
+
+
+def check_headers(headers: Headers) -> Headers:
+    """The headers as pairs.  Raises TypeError for what is none."""
+    pairs = list(headers.items()) if isinstance(headers, dict) else list(headers)
+    for pair in pairs:
+        name, value = pair
+        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
+            raise TypeError(f"header {pair!r} is not a (str, bytes or None)")
+    return pairs

@@ -2,6 +2,7 @@
 
     caller's thread                        I/O thread
       with lock: append, seek, call ...      with lock: step, replies
+      push: step, send                       (one of both sends at a time)
       wake_by(t) ------ one byte ----------> select(until the next deadline)
       wait(completion) <---- its waker ----- resolve, fail
 
@@ -24,6 +25,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
+from time import sleep
 from typing import TypeVar
 
 from .clock import now_ms
@@ -44,6 +46,7 @@ class ThreadDriver:
         self._engine: Engine | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._is_pushing = False
         self._asleep_until_ms: float = -inf
         self._transports: dict[Connection, Transport] = {}
         self._resolved: list[tuple[Transport, list[SocketAddress] | SegbrokerError]] = []
@@ -97,7 +100,7 @@ class ThreadDriver:
 
     def wake_by(self, at_ms: int) -> None:
         """Have the I/O thread look at `at_ms` at the latest."""
-        if at_ms < self._asleep_until_ms:
+        if at_ms < self._asleep_until_ms and not self._is_pushing:
             self._asleep_until_ms = -inf
             self._wake()
 
@@ -117,6 +120,30 @@ class ThreadDriver:
         self.wake_by(0)
         self.wait(completion)
         return completion.result()
+
+    def push(self) -> None:
+        """Do what is due and send it from this thread: a record that must not linger.
+
+        It saves the way over the I/O thread, which only hears of it when it sleeps too long to
+        see to the deadlines; it receives the answer.
+        """
+        engine = self.engine
+        with self.lock:
+            # What the step would wake the I/O thread for is done or looked at below.
+            self._is_pushing = True
+            try:
+                engine.step(now_ms())
+            finally:
+                self._is_pushing = False
+            transports = [t for t in self._transports.values() if t.connection.outgoing]
+        for transport in transports:
+            self._send(transport)
+        with self.lock:
+            wake_ms = engine.next_wake_ms()
+            if engine.network.is_opening:
+                wake_ms = 0
+        if wake_ms is not None:
+            self.wake_by(wake_ms)
 
     def wait(self, what: Waitable, timeout_ms: float | None = None) -> bool:
         """Wait until done; False when `timeout_ms` passed first."""
@@ -165,12 +192,13 @@ class ThreadDriver:
             # Sending may have failed, and failures have consequences: then there is more to do.
             self._asleep_until_ms = inf
             wake_ms = engine.next_wake_ms()
+            # Not longer than a request may take: the deadlines of what `push` sends lie behind it.
+            latest_ms = now_ms() + engine.settings.request_timeout_ms // 2
+            wake_ms = latest_ms if wake_ms is None else min(wake_ms, latest_ms)
             if any(c.state is State.CLOSED for c in self._transports):
                 wake_ms = 0
-            if wake_ms is not None:
-                self._asleep_until_ms = wake_ms
-        timeout = None if wake_ms is None else max(0, wake_ms - now_ms()) / 1000
-        events = self._selector.select(timeout)
+            self._asleep_until_ms = wake_ms
+        events = self._selector.select(max(0, wake_ms - now_ms()) / 1000)
         self._asleep_until_ms = -inf
         for key, mask in events:
             if key.data is None:
@@ -195,6 +223,9 @@ class ThreadDriver:
             if size is not None:
                 with self.lock:
                     connection.received(size, now_ms())
+                # Whoever waited for this goes first; without this it would wait for the
+                # interpreter's lock until our next system call.
+                sleep(0)
         # Writable: the next turn sends.
 
     def _open(self, connection: Connection) -> None:
@@ -254,15 +285,24 @@ class ThreadDriver:
         connection = transport.connection
         if transport.socket is None or connection.state in (State.CONNECTING, State.CLOSED):
             return
+        with self.lock:
+            if transport.is_sending:
+                return  # the other thread goes on until nothing is left
+            transport.is_sending = True
         is_full = False
-        while connection.outgoing and not is_full:
+        while True:
             with self.lock:
                 buffers = transport.buffers()
+                if not buffers or is_full:
+                    transport.is_sending = False
+                    break
             size = sum(map(len, buffers))
             try:
                 sent = transport.send_some(buffers)
             except SegbrokerError as exc:
+                transport.is_sending = False
                 self._lost(transport, exc)
+                self.wake_by(0)
                 return
             is_full = sent < size
             with self.lock:
@@ -270,7 +310,9 @@ class ThreadDriver:
         if is_full is not transport.waits_to_send:
             transport.waits_to_send = is_full
             mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_full else 0)
-            self._selector.modify(transport.socket, mask, transport)
+            # Not registered any more: the other thread has given the connection up.
+            with suppress(KeyError, ValueError):
+                self._selector.modify(transport.socket, mask, transport)
 
     def _lost(self, transport: Transport, error: SegbrokerError) -> None:
         with self.lock:

@@ -47,6 +47,8 @@ class Transport:
         self.addresses = list(addresses)
         # The shell waits for the socket to take more.
         self.waits_to_send = False
+        # A thread is sending (the blocking shell has two).
+        self.is_sending = False
 
     def connect_next(self) -> None:
         """Begin to connect to the next address; raises ConnectionLost when none is left."""
@@ -92,7 +94,8 @@ class Transport:
 
     def send_some(self, buffers: Sequence[Buffer]) -> int:
         """How many bytes the kernel took; 0 when it takes none now.  Raises ConnectionLost."""
-        assert self.socket is not None
+        if self.socket is None:
+            raise ConnectionLost(f"{self.connection.host}:{self.connection.port}: closed meanwhile")
         try:
             return self.socket.sendmsg(buffers)
         except BlockingIOError:

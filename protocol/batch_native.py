@@ -113,6 +113,7 @@ def records(
     records: RecordIndex,
     record_type: type[AnyRecord],
     headers: Sequence[HeaderTuple] | None,
+    prefix: tuple[object, ...] = (),
 ) -> list[AnyRecord]:
     n = records.records_count
     out: list[AnyRecord] = [None] * n  # type: ignore[list-item]
@@ -120,6 +121,7 @@ def records(
     code = lib.sb_records(
         id(out),
         id(record_type),
+        id(prefix),
         data,
         records.flags,
         from_buffer(_I32, records.ints),

@@ -21,7 +21,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, islice, repeat
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from .checksums import Buffer, crc32c
@@ -172,7 +172,7 @@ class BatchFields(NamedTuple):
 
 
 HeaderTuple: TypeAlias = tuple[tuple[str, bytes | None], ...]
-AnyRecord = TypeVar("AnyRecord", bound=tuple[int, int, bytes | None, bytes | None, HeaderTuple])
+AnyRecord = TypeVar("AnyRecord", bound=tuple[object, ...])
 
 
 class MalformedError(Exception):
@@ -432,10 +432,15 @@ def records(
     records: RecordIndex,
     record_type: "type[AnyRecord]",
     headers: Sequence[HeaderTuple] | None,
+    prefix: tuple[object, ...] = (),
 ) -> "list[AnyRecord]":
-    """A named tuple of (offset, timestamp, key, value, headers) per record; None: no headers."""
+    """A named tuple per record: (*prefix, offset, timestamp, key, value, headers).
+
+    `headers` None: no record has any.
+    """
     n = records.records_count
     columns = zip(
+        *(repeat(value, n) for value in prefix),
         records.longs[:n],
         records.longs[n:],
         slices(data, records.ints, 2 * n, n),

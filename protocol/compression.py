@@ -49,10 +49,18 @@ class DecompressedTooLarge(DecompressionError):
     """More comes out than the caller allows."""
 
 
+def _compress_lz4(data: Buffer) -> cramjam.Buffer:
+    # Java's reader refuses frames whose blocks depend on each other, which is what
+    # cramjam.lz4.compress makes, and loses the whole batch.
+    compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+    compressor.compress(bytes(data))
+    return compressor.finish()
+
+
 _COMPRESS: dict[Codec, Callable[..., cramjam.Buffer]] = {
     Codec.GZIP: cramjam.gzip.compress,
     Codec.SNAPPY: cramjam.snappy.compress_raw,
-    Codec.LZ4: cramjam.lz4.compress,
+    Codec.LZ4: _compress_lz4,
     Codec.ZSTD: cramjam.zstd.compress,
 }
 _DECOMPRESS_INTO: dict[Codec, Callable[..., int]] = {

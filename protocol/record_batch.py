@@ -48,6 +48,7 @@ from .batch_pure import (
     LOG_APPEND_TIME_BIT,
     MAGIC,
     TRANSACTIONAL_BIT,
+    AnyRecord,
     BatchFault,
     BatchFields,
     CheckMode,
@@ -425,8 +426,19 @@ class RecordBatch:
 
     def records(self) -> list[Record]:
         """Every record as a named tuple."""
+        return self.records_as(Record)
+
+    def records_as(
+        self, record_type: type[AnyRecord], prefix: tuple[object, ...] = ()
+    ) -> list[AnyRecord]:
+        """Every record as another named tuple: the fields of `prefix`, then those of Record.
+
+        `prefix` holds up to 8 plain values, such as the topic and partition of all records.
+        """
+        fields: tuple[str, ...] = getattr(record_type, "_fields", ())
+        assert len(fields) == len(prefix) + len(Record._fields), record_type
         headers = self.headers() if self._index.flags & IndexFlag.HEADERS else None
-        return kernel.backend.records(self._data, self._index, Record, headers)
+        return kernel.backend.records(self._data, self._index, record_type, headers, prefix)
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records())

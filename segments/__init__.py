@@ -1,5 +1,34 @@
 """What survives a power cut: segment files, their indexes, the registry of logs.
 
 Blocking I/O through one port, `Storage`; time arrives as `now_ms`.  Nothing here knows a
-socket, an event loop or the clock.
+socket, an event loop or the clock.  A module imports only what stands above it:
+
+    errors           what can go wrong, by whose doing it was
+    storage          the disk port
+    posix            ... on this machine; nothing else touches `os`
+    memory           ... in memory, with a power switch
+    names            which names a topic may have, what its files are called
+    topic_config     the settings of a topic
+    producers        what is remembered of idempotent producers; .producers
+    index            where the blocks of a segment lie, and their checksums; .index
+    manifest         the rows a log keeps about itself; .manifest
+    manifest_file    ... and who writes them
+    metadata         which topics exist; meta/
+    segment          a segment that is not sealed yet
+    columns          the sealed ones, as columns
+    recovery         what a crash left, and what to do about it: decisions, no action
+    ready            segments made ahead of need
+    caches           what is open and what is loaded, with limits
+    sealed           sealed segments as files
+    reading          reads: done, verified, cut
+    partition_log    the log of one partition: order, writes, rolls, syncs
+    planning         reads: planned, without I/O
+    lookup           offsets by time and by epoch
+    sealing          from rotating to sealed; checkpoints
+    deleting         a log that begins later
+    opening          a log opened, and recovered
+    log              the log as a library: SegmentedLog
+    background       the threads: flushers, house keepers
+    handler          one topic-partition, and what an acknowledgement means: DiskHandler
+    manager          the data directory: DiskManager
 """

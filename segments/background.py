@@ -13,8 +13,9 @@ waits for nothing but its own sync; under load the groups grow by themselves.
 | FLUSHING | AGAIN | - | IDLE |
 | AGAIN | - | - | QUEUED |
 
-The house is kept by one thread: next segments made ahead, full ones sealed, deleted topics
-unlinked.  With `flushers=0` there are no threads at all and everything happens in the caller: for
+The house is kept by two threads with one queue each: one makes the next segments ahead and does
+nothing that takes longer than a directory sync, the other seals full ones and unlinks deleted
+topics.  With `flushers=0` there are no threads at all and everything happens in the caller: for
 tests and tools.
 
 Invariant: a handler's `flush_state` changes under the lock here; no lock is held during a sync.
@@ -111,12 +112,17 @@ class Flushers:
 class Housekeeper:
     """One thread for what must not happen on the loop and nobody waits for."""
 
-    def __init__(self, *, threaded: bool) -> None:
+    def __init__(self, *, threaded: bool, name: str = "housekeeper") -> None:
         self._queue: SimpleQueue[Task | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         if threaded:
-            self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._thread.start()
+
+    @property
+    def is_threaded(self) -> bool:
+        """Whether tasks are done by another thread."""
+        return self._thread is not None
 
     def submit(self, task: Task) -> None:
         """Have `task` done soon; at once, in this thread, when there is no other."""

@@ -2,10 +2,15 @@
 
     FileCache   (log folder, segment number) -> open file, read-only; pinned while somebody reads
     IndexCache  (log folder, segment number) -> BlockIndex; immutable, so it needs no pin
+    OpenLogs    the logs that hold descriptors of their own: active segment, those made ahead
 
 At the limit the oldest unpinned file is closed, the oldest index dropped; when everything is
 pinned the limit is passed rather than a reader refused.  1 TB of log in 1 MiB segments costs what
 the columns of the logs cost, plus these two limits.
+
+The logs beyond their limit park: they close what they hold, by second chance (a log used since it
+was last asked is asked again later; one with unsynced bytes or readers refuses).  So many idle
+partitions hold no descriptor, and the limit is passed only by so many busy ones.
 
 Thread-safe: one lock each, never held while a file is opened or closed.
 """
@@ -13,7 +18,7 @@ Thread-safe: one lock each, never held while a file is opened or closed.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from .index import BlockIndex
 from .storage import StorageFile
@@ -71,6 +76,19 @@ class FileCache:
             file.close()
         return entry.file
 
+    def adopt(self, key: Key, file: StorageFile) -> None:
+        """Keep a file that is open already and that nobody else will close."""
+        with self._lock:
+            other = self._files.get(key)
+            if other is None:
+                entry = self._files[key] = _Open(file)
+                entry.pins = 0
+                surplus = self._evict()
+            else:
+                surplus = [file]
+        for unused in surplus:
+            unused.close()
+
     def unpin(self, key: Key, file: StorageFile) -> None:
         """Give a pinned file back."""
         with self._lock:
@@ -110,6 +128,62 @@ class FileCache:
             idle = [key for key, entry in self._files.items() if not entry.pins][:excess]
             surplus = [self._files.pop(key).file for key in idle]
         return surplus
+
+
+class Parkable(Protocol):
+    """A log that holds descriptors and can do without."""
+
+    recently_used: bool
+
+    def park(self) -> bool:
+        """Close them if nobody needs them now; whether it was done."""
+        ...
+
+
+class OpenLogs:
+    """Which logs hold descriptors of their own, in the order they opened them."""
+
+    def __init__(self, open_max: int = 4096) -> None:
+        self.open_max = open_max
+        self._lock = threading.Lock()
+        self._logs: OrderedDict[Parkable, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    @property
+    def has_surplus(self) -> bool:
+        """Whether more than the limit are open."""
+        return len(self._logs) > self.open_max
+
+    def add(self, log: Parkable) -> None:
+        """The log has opened a descriptor."""
+        if log not in self._logs:
+            with self._lock:
+                self._logs[log] = None
+
+    def discard(self, log: Parkable) -> None:
+        """The log has closed all of them."""
+        with self._lock:
+            self._logs.pop(log, None)
+
+    def park_surplus(self) -> int:
+        """Let unused logs park until the limit holds with an eighth to spare; how many did."""
+        parked = 0
+        chances = 2 * len(self._logs)
+        while len(self._logs) > self.open_max - self.open_max // 8 and chances > 0:
+            chances -= 1
+            with self._lock:
+                if not self._logs:
+                    break
+                log, _ = self._logs.popitem(last=False)
+            # Out of the table before it parks: a write right behind it puts it in again.
+            used, log.recently_used = log.recently_used, False
+            if used or not log.park():
+                self.add(log)
+            else:
+                parked += 1
+        return parked
 
 
 class IndexCache:

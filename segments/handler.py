@@ -28,9 +28,13 @@ import structlog
 from segbroker.protocol.record_batch import BatchHeader
 
 from .background import Flushers, FlushState, Housekeeper
+from .deleting import delete_records_before
 from .errors import DiskFull, PartitionReadOnly, StorageError
+from .lookup import end_offset_for_epoch, greatest_timestamp, offset_for_timestamp
 from .partition_log import PartitionLog
+from .planning import plan_read
 from .reading import ReadPlan
+from .sealing import close_log, seal
 from .topic_config import Durability, TimestampType, TopicConfig
 
 __all__ = ["AppendResult", "DiskHandler", "ReadPlan"]
@@ -40,6 +44,8 @@ log = structlog.get_logger()
 CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 PRODUCER_EXPIRATION_MS = 86_400_000
 RECOVER_INTERVAL_MS = 1_000
+SEAL_GROUP = 8
+"""Full segments that are sealed together; fewer on the tick."""
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -56,6 +62,30 @@ class AppendResult(NamedTuple):
 class DiskHandler:
     """One topic-partition.  Made by DiskManager."""
 
+    __slots__ = (
+        "_call_soon",
+        "_flushers",
+        "_housekeeper",
+        "_log",
+        "_maker",
+        "_making",
+        "_on_attention",
+        "_recovered_ms",
+        "_reopen",
+        "_sealing",
+        "_sync_failed",
+        "flush_state",
+        "flushes_on_append",
+        "high_watermark",
+        "last_append_ms",
+        "on_failure",
+        "on_high_watermark",
+        "partition",
+        "read_only",
+        "topic",
+        "wants_attention",
+    )
+
     def __init__(
         self,
         topic: str,
@@ -65,8 +95,12 @@ class DiskHandler:
         reopen: Callable[[int], PartitionLog],
         flushers: Flushers,
         housekeeper: Housekeeper,
+        maker: Housekeeper,
         call_soon: CallSoon,
+        on_attention: Callable[["DiskHandler"], None],
     ) -> None:
+        """on_attention: called when the manager's housekeeping has to look after this partition:
+        bytes of class `disk` to be synced on the tick, segments to be sealed, a full disk."""
         self.topic = topic
         self.partition = partition
         self.high_watermark = opened.log_end_offset
@@ -81,8 +115,12 @@ class DiskHandler:
         self._reopen = reopen
         self._flushers = flushers
         self._housekeeper = housekeeper
+        self._maker = maker
+        self._on_attention = on_attention
         self._call_soon = call_soon
-        self._tidying = False
+        self.wants_attention = False
+        self._sealing = False
+        self._making = False
         self._recovered_ms = 0
         self._sync_failed = False
 
@@ -116,6 +154,11 @@ class DiskHandler:
     @property
     def segments_count(self) -> int:
         return self._log.segments_count
+
+    @property
+    def rolls_unprepared(self) -> int:
+        """Rolls that found no segment made ahead."""
+        return self._log.ready.missed
 
     @property
     def has_unsynced(self) -> bool:
@@ -163,8 +206,10 @@ class DiskHandler:
             self.high_watermark = opened.log_end_offset
         elif self.flushes_on_append:
             self._flushers.request(self)
-        if opened.active.number != number or opened.wants_prepare:
-            self.tidy_soon()
+        if not self.wants_attention:
+            self._ask_attention()
+        if opened.active.number != number or opened.wants_ready:
+            self._rolled_soon(opened)
         stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         return AppendResult(
             base_offset,
@@ -217,6 +262,7 @@ class DiskHandler:
                 error=str(cause),
             )
             self._call_soon(lambda: self._tell_failure(error))
+            self._ask_attention()
         return self.read_only
 
     def _tell_failure(self, error: StorageError) -> None:
@@ -232,21 +278,21 @@ class DiskHandler:
 
         For the loop: no I/O.  None: nothing there yet.  Raises OffsetOutOfRange.
         """
-        return self._log.plan_read(
-            offset, max_bytes, self.high_watermark if up_to is None else up_to
+        return plan_read(
+            self._log, offset, max_bytes, self.high_watermark if up_to is None else up_to
         )
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record not older; None without one.  Blocking."""
-        return self._log.offset_for_timestamp(timestamp_ms)
+        return offset_for_timestamp(self._log, timestamp_ms)
 
     def greatest_timestamp(self) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record with the greatest timestamp.  Blocking."""
-        return self._log.greatest_timestamp()
+        return greatest_timestamp(self._log)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, offset where it ends) for the largest known epoch not above; (-1, -1)."""
-        return self._log.end_offset_for_epoch(epoch)
+        return end_offset_for_epoch(self._log, epoch)
 
     # Keeping house
 
@@ -258,48 +304,82 @@ class DiskHandler:
         if self.read_only is not None:
             raise self.read_only
         try:
-            return self._log.delete_records_before(self.high_watermark if offset == -1 else offset)
+            return delete_records_before(self._log, self.high_watermark if offset == -1 else offset)
         except OSError as exc:
             raise self._poison(exc) from exc
 
-    def tidy_soon(self) -> None:
-        """Have the next segment made and full ones sealed, off this thread."""
-        if not self._tidying:
-            self._tidying = True
-            self._housekeeper.submit(self._tidy)
+    def _ask_attention(self) -> None:
+        self.wants_attention = True
+        self._on_attention(self)
 
-    def _tidy(self) -> None:
-        self._tidying = False
+    def _rolled_soon(self, opened: PartitionLog) -> None:
+        """Have the next segments made and a group of full ones sealed, off this thread."""
+        if opened.wants_ready and not self._making:
+            self._making = True
+            self._maker.submit(self._make_ready)
+        if len(opened.rotating) >= (SEAL_GROUP if self._housekeeper.is_threaded else 1):
+            self.seal_soon()
+
+    def seal_soon(self) -> None:
+        """Have what is rotating sealed, off this thread."""
+        if not self._sealing:
+            self._sealing = True
+            self._housekeeper.submit(self._seal)
+
+    def _make_ready(self) -> None:
+        self._making = False
         opened = self._log
         if self.read_only is not None or opened.is_closed:
             return
         try:
-            opened.seal()
+            opened.ready.make(opened.active.number)
+        except OSError as exc:
+            # Not a failed write: the roll makes the file itself, and reports.
+            log.warning("segment_not_prepared", path=opened.paths.folder, error=str(exc))
+
+    def _seal(self) -> None:
+        self._sealing = False
+        opened = self._log
+        if self.read_only is not None or opened.is_closed:
+            return
+        try:
+            seal(opened)
         except OSError as exc:
             self._sync_failed = True
             self._poison(exc)
             return
         self._call_soon(lambda: self._advance(opened.recovery_point))
-        if opened.wants_prepare:
-            try:
-                opened.prepare()
-            except OSError as exc:
-                # Not a failed write: the roll makes the file itself, and reports.
-                log.warning("segment_not_prepared", path=opened.paths.folder, error=str(exc))
+
+    def attend(self, now_ms: int) -> bool:
+        """What `on_attention` asked for, on the tick; whether it has to be asked again.
+
+        Syncs class `disk`, seals what is left of a group, opens a log again after a full disk.
+        """
+        self.wants_attention = False  # first: what is appended from here on asks again
+        if self.read_only is not None:
+            self.wants_attention = isinstance(self.read_only, DiskFull) and not self.try_recover(
+                now_ms
+            )
+            return self.wants_attention
+        if self._log.rotating:
+            self.seal_soon()
+        if self.config.durability is Durability.DISK and self.has_unsynced:
+            self._flushers.request(self)
+        return False
 
     def keep_house(self, now_ms: int) -> None:
-        """What is due by time: age rolls, forgotten producers, recovery of a full disk."""
+        """What is due by time alone: age rolls, forgotten producers."""
         if self.read_only is not None:
-            self.try_recover(now_ms)
             return
         try:
             if self._log.maybe_roll_by_age(now_ms):
-                self.tidy_soon()
+                self.seal_soon()
         except OSError as exc:
             self._poison(exc)
             return
-        with self._log.append_lock:
-            self._log.producers.expire(now_ms - PRODUCER_EXPIRATION_MS)
+        if len(self._log.producers):
+            with self._log.append_lock:
+                self._log.producers.expire(now_ms - PRODUCER_EXPIRATION_MS)
 
     def try_recover(self, now_ms: int) -> bool:
         """Open the log again after a full disk, at most once a second; whether it is writable."""
@@ -316,7 +396,7 @@ class DiskHandler:
             return False
         # Reads go on throughout: plans made before the swap keep the old files pinned.
         self._log = opened
-        old.close(checkpoint=False)
+        close_log(old, clean=False)
         log.info("partition_writable_again", topic=self.topic, partition=self.partition)
 
         def writable() -> None:
@@ -332,6 +412,6 @@ class DiskHandler:
         Raises PartitionReadOnly when the last sync failed.
         """
         try:
-            self._log.close(checkpoint=checkpoint and self.read_only is None)
+            close_log(self._log, clean=checkpoint and self.read_only is None)
         except OSError as exc:
             raise self._poison(exc) from exc

@@ -80,6 +80,7 @@ class BlockIndex:
     """
 
     __slots__ = (
+        "_run",
         "base_offset",
         "blocks",
         "created_ms",
@@ -99,6 +100,7 @@ class BlockIndex:
         self.running_max_timestamps = list(accumulate((b.max_timestamp for b in blocks), max))
         self.summed = [ENTRY_SUMMED.pack(*block[:5]) for block in blocks]
         self.log_size = self.ends[-1] if blocks else 0
+        self._run: tuple[int, int, int] | None = None
 
     @property
     def memory_size(self) -> int:
@@ -118,6 +120,30 @@ class BlockIndex:
         hasher = xxhash.xxh3_64(data)
         hasher.update(self.summed[ordinal])
         return hasher.intdigest() == self.blocks[ordinal].checksum
+
+    def first_wrong(self, first: int, last: int, data: memoryview) -> int | None:
+        """The first of the blocks [first, last), which begin in `data`, that does not match.
+
+        The XXH3-64 of the last run that matched is remembered, so that the next reader of the same
+        run compares one checksum instead of one per block (16 KiB blocks: 29 us per MiB, not 100).
+        """
+        begin = self.blocks[first].position
+        size = self.ends[last - 1] - begin
+        if last - first > 1:
+            run = (first, last, xxh3_64(data[:size]))
+            if run == self._run:
+                return None
+        else:
+            run = None
+        start = 0
+        for ordinal in range(first, last):
+            end = self.ends[ordinal] - begin
+            if not self.matches(ordinal, data[start:end]):
+                return ordinal
+            start = end
+        if run is not None:
+            self._run = run
+        return None
 
     def encode(self) -> bytes:
         """The file."""
@@ -192,20 +218,24 @@ class BlockBuilder:
         """Bytes of the index file if it were written now."""
         return HEADER_SIZE + ENTRY_SIZE * (len(self.blocks) + bool(self._size))
 
-    def add(self, batch: Buffer, base_offset: int, records: int, max_timestamp: int) -> None:
-        """Add the next batch of the segment."""
+    def add(self, batch: Buffer, base_offset: int, records: int, max_timestamp: int) -> int:
+        """Add the next batch of the segment; its XXH3-64."""
         size = len(batch)
         if self._size and self._size + size > 2 * self._interval:
             self._close()  # a large batch is a block of its own
         if not self._size:
             self._offset = base_offset - self._base_offset
-        self._hasher.update(batch)
+        hasher = self._hasher
+        hasher.update(batch)
+        # The first batch of a block, and so every large one, is hashed once for both sums.
+        checksum = xxh3_64(batch) if self._size else hasher.intdigest()
         self._size += size
         self._records += records
         if max_timestamp > self._max_timestamp:
             self._max_timestamp = max_timestamp
         if self._size >= self._interval:
             self._close()
+        return checksum
 
     def _close(self) -> None:
         fields = (self._offset, self._position, self._size, self._records, self._max_timestamp)

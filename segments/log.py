@@ -26,13 +26,18 @@ from segbroker.protocol.record_batch import (
     read_header,
 )
 
-from .caches import FileCache, IndexCache
-from .errors import LogClosed, OffsetOutOfRange, PartitionReadOnly
+from .caches import FileCache, IndexCache, OpenLogs
+from .deleting import drop_segments_before
+from .errors import CorruptSegment, LogClosed, OffsetOutOfRange, PartitionReadOnly
+from .lookup import offset_for_timestamp
 from .manifest import RowKind, encode_manifest
 from .names import LogPaths
 from .opening import open_log
 from .partition_log import PartitionLog
-from .storage import Buffer, Storage, remove_tree, replace_file
+from .planning import batches, read_all
+from .recovery import scan
+from .sealing import close_log, seal
+from .storage import Buffer, Storage, read_file, remove_tree, replace_file
 from .topic_config import Durability, TopicConfig
 
 Appendable: TypeAlias = Buffer | Sequence[bytes | None]
@@ -66,6 +71,7 @@ class SegmentedLog:
             config or TopicConfig(),
             FileCache(64),
             IndexCache(16 << 20),
+            OpenLogs(),
             now_ms=now_ms,
         )
         return cls(storage, opened)
@@ -107,7 +113,7 @@ class SegmentedLog:
             with self._log.append_lock:
                 offset = self._log.write(view, header, now_ms)
             if self._log.rotating:
-                self._log.seal()
+                seal(self._log)
             if self._log.config.durability is Durability.FSYNC:
                 self._log.sync()
         except OSError as exc:
@@ -128,7 +134,7 @@ class SegmentedLog:
         At most max_bytes, but at least one batch.  Raises OffsetOutOfRange, CorruptSegment.
         """
         self._check_open()
-        return self._log.read_all(offset, max_bytes)
+        return read_all(self._log, offset, max_bytes)
 
     def batches(self, start: int | None = None, end: int | None = None) -> Iterator[memoryview]:
         """The encoded batches with offsets in [start, end), control batches (gaps) included."""
@@ -137,7 +143,7 @@ class SegmentedLog:
         last = self.log_end_offset if end is None else min(end, self.log_end_offset)
         if not self.log_start_offset <= first <= self.log_end_offset:
             raise OffsetOutOfRange(first, self.log_start_offset, self.log_end_offset)
-        return self._log.batches(first, last)
+        return batches(self._log, first, last)
 
     def stream(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
         """The records with offsets in [start, end); to the end of the log as of now by default."""
@@ -153,7 +159,7 @@ class SegmentedLog:
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record not older than this; None without one."""
         self._check_open()
-        return self._log.offset_for_timestamp(timestamp_ms)
+        return offset_for_timestamp(self._log, timestamp_ms)
 
     def truncate(self, offset: int, *, now_ms: int) -> int:
         """Cut the end of the log: nothing at or past `offset` stays.  The new end.
@@ -183,14 +189,16 @@ class SegmentedLog:
         else:
             segment = next(s for s in (*log.rotating, log.active) if offset < s.next_offset)
             number, base, keep = segment.number, segment.base_offset, len(sealed)
-        size = 0
-        for batch in log.batches(base, offset):
-            header = read_header(batch)
-            if header.next_offset > offset:
-                break
-            size += header.size
-        last = log.active.number + 1
-        log.close(checkpoint=False)
+        path = paths.log(number)
+        content = memoryview(read_file(storage, path))
+        whole = scan(content, base, epochs=log.epochs)
+        size = sum(
+            found.header.size for found in whole.batches if found.header.next_offset <= offset
+        )
+        if whole.next_offset < offset:
+            raise CorruptSegment(path, whole.valid_size, f"no valid batch before offset {offset}")
+        last = max(log.active.number, log.ready.made)
+        close_log(log, clean=False)
         # Without a checkpoint and without rows for what goes: the manifest must not vouch for it.
         rows = [
             row for row in log.manifest_rows() if row.kind != RowKind.SEGMENT or row.number < number
@@ -213,7 +221,7 @@ class SegmentedLog:
             file.close()
         caches = log.files
         self._log = open_log(
-            storage, paths, log.config, caches.files, caches.indexes, now_ms=now_ms
+            storage, paths, log.config, caches.files, caches.indexes, log.open_logs, now_ms=now_ms
         )
 
     def expire(self, before_ms: int, *, now_ms: int) -> int:
@@ -221,28 +229,28 @@ class SegmentedLog:
         self._check_writable()
         log = self._log
         try:
-            log.seal()
+            seal(log)
             sealed = log.sealed
             count = 0
             while count < len(sealed) and sealed.max_timestamps[count] < before_ms:
                 count += 1
             if not count:
                 return 0
-            ends = [*sealed.base_offsets[1:], sealed.end_offset]
-            return log.drop_segments_before(ends[count - 1], now_ms)
+            ends = sealed.ends()
+            return drop_segments_before(log, ends[count - 1], now_ms)
         except OSError as exc:
             self._fail(exc)
 
     def close(self) -> None:
         """Sync and close; opening again is then cheap.  A second time does nothing."""
         try:
-            self._log.close(checkpoint=self._failure is None)
+            close_log(self._log, clean=self._failure is None)
         except OSError as exc:
             self._fail(exc)
 
     def remove(self) -> None:
         """Close and delete the directory with everything in it."""
-        self._log.close(checkpoint=False)
+        close_log(self._log, clean=False)
         folder = self._log.paths.folder
         remove_tree(self._storage, folder)
         self._storage.fsync_dir(folder.rpartition("/")[0] or "/")

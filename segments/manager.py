@@ -32,7 +32,7 @@ from uuid import UUID
 import structlog
 
 from .background import Flushers, Housekeeper
-from .caches import FileCache, IndexCache
+from .caches import FileCache, IndexCache, OpenLogs
 from .errors import (
     DataDirectoryLocked,
     InvalidPartitions,
@@ -48,7 +48,7 @@ from .opening import open_log
 from .partition_log import PartitionLog
 from .posix import PosixStorage
 from .storage import Storage, StorageLock, make_dirs, remove_tree
-from .topic_config import Durability, TopicConfig
+from .topic_config import TopicConfig
 
 __all__ = ["DiskManager", "Statistics", "TopicMeta"]
 
@@ -56,6 +56,8 @@ log = structlog.get_logger()
 
 PARTITIONS_MAX: Final = 10_000
 SYNC_TICK_MS: Final = 1_000
+VISITS_MAX: Final = 500
+"""Partitions looked at for age per call of `housekeeping`: about 1 ms of the interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Statistics:
     segments_count: int
     log_bytes: int
     open_files: int
+    open_logs: int
+    rolls_unprepared: int
     loaded_indexes: int
     index_bytes: int
 
@@ -87,12 +91,15 @@ class DiskManager:
         call_soon: CallSoon | None = None,
         flushers: int = 2,
         open_files_max: int = 1024,
+        open_logs_max: int = 4096,
         index_bytes_max: int = 64 << 20,
         now_ms: int = 0,
     ) -> None:
         """call_soon: how handlers' callbacks reach the loop; None runs them where they arise.
 
         flushers: threads that sync; 0 for no threads at all (tests, tools).
+        open_files_max: sealed segments kept open.  open_logs_max: partitions that keep their active
+        segment open; a busy one holds a few descriptors more for segments made ahead.
         """
         self.root = root.rstrip("/") or "/"
         self.storage: Storage = storage if storage is not None else PosixStorage()
@@ -100,17 +107,22 @@ class DiskManager:
         self.handlers: dict[tuple[str, int], DiskHandler] = {}
         self.files = FileCache(open_files_max)
         self.indexes = IndexCache(index_bytes_max)
+        self.open_logs = OpenLogs(open_logs_max)
         self._call_soon = call_soon or _at_once
         self._flushers_count = flushers
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._admin_lock = threading.Lock()
-        self._opening: dict[tuple[str, int], threading.Event] = {}
+        self._opening: set[tuple[str, int]] = set()
+        self._opened = threading.Condition(self._lock)
         self._metadata: Metadata | None = None
         self._store = MetadataStore(self.storage, f"{self.root}/meta")
         self._lock_file: StorageLock | None = None
         self._flushers: Flushers | None = None
         self._housekeeper: Housekeeper | None = None
+        self._maker: Housekeeper | None = None
+        self._attention: set[DiskHandler] = set()
+        self._visits: list[DiskHandler] = []
         self._tick_ms = 0
 
     # The data directory
@@ -139,7 +151,9 @@ class DiskManager:
             self._lock_file.release()
             raise
         self._flushers = Flushers(self._flushers_count)
-        self._housekeeper = Housekeeper(threaded=self._flushers_count > 0)
+        threaded = self._flushers_count > 0
+        self._housekeeper = Housekeeper(threaded=threaded)
+        self._maker = Housekeeper(threaded=threaded, name="segment-maker")
 
     def close(self) -> None:
         """Sync and close everything, in order; a second time does nothing.
@@ -150,6 +164,8 @@ class DiskManager:
             return
         assert self._flushers is not None
         assert self._housekeeper is not None
+        assert self._maker is not None
+        self._maker.close()
         self._housekeeper.close()
         self._flushers.close()
         failures: list[Exception] = []
@@ -349,22 +365,21 @@ class DiskManager:
         Raises UnknownTopic, CorruptSegment, StorageError.
         """
         key = (topic, partition)
-        while True:
-            with self._lock:
+        with self._lock:
+            while True:
                 handler = self.handlers.get(key)
                 if handler is not None:
                     return handler
-                opening = self._opening.get(key)
-                if opening is None:
-                    mine = self._opening[key] = threading.Event()
+                if key not in self._opening:
                     break
-            opening.wait()
+                self._opened.wait()
+            self._opening.add(key)
         try:
             return self._open_handler(topic, partition)
         finally:
             with self._lock:
-                del self._opening[key]
-            mine.set()
+                self._opening.discard(key)
+                self._opened.notify_all()
 
     def _open_handler(self, topic: str, partition: int) -> DiskHandler:
         meta = self._meta(topic)
@@ -372,6 +387,7 @@ class DiskManager:
             raise UnknownTopic(topic, partition)
         assert self._flushers is not None
         assert self._housekeeper is not None
+        assert self._maker is not None
 
         def reopen(now_ms: int) -> PartitionLog:
             return self._open_log(self._meta(topic), partition, now_ms)
@@ -387,7 +403,9 @@ class DiskManager:
             reopen=reopen,
             flushers=self._flushers,
             housekeeper=self._housekeeper,
+            maker=self._maker,
             call_soon=self._call_soon,
+            on_attention=self._attention.add,
         )
         with self._lock:
             current = self.topics.get(topic)
@@ -404,6 +422,7 @@ class DiskManager:
             meta.config,
             self.files,
             self.indexes,
+            self.open_logs,
             now_ms=now_ms,
             leader_epoch=meta.epoch,
             create=False,
@@ -412,19 +431,30 @@ class DiskManager:
     # Keeping house
 
     def housekeeping(self, now_ms: int) -> None:
-        """What is due by time: age rolls, the sync tick of class `disk`, a disk with space again.
+        """What is due by time: age rolls, the sync tick of class `disk`, a disk with space again,
+        descriptors of partitions that are not in use.
 
-        Call it in a lane, several times a second.
+        Call it in a lane, several times a second.  Its cost does not grow with the partitions that
+        are open, only with those that were written to: the others are visited VISITS_MAX at a time.
         """
         self._now_ms = now_ms
-        assert self._flushers is not None
-        tick = now_ms - self._tick_ms >= SYNC_TICK_MS
-        if tick:
+        if now_ms - self._tick_ms >= SYNC_TICK_MS:
             self._tick_ms = now_ms
-        for handler in list(self.handlers.values()):
-            handler.keep_house(now_ms)
-            if tick and handler.config.durability is Durability.DISK and handler.has_unsynced:
-                self._flushers.request(handler)
+            for handler in list(self._attention):
+                self._attention.discard(handler)
+                if self._is_open(handler) and handler.attend(now_ms):
+                    self._attention.add(handler)
+        if not self._visits:
+            self._visits = list(self.handlers.values())
+        for handler in self._visits[-VISITS_MAX:]:
+            if self._is_open(handler):
+                handler.keep_house(now_ms)
+        del self._visits[-VISITS_MAX:]
+        if self.open_logs.has_surplus:
+            self.open_logs.park_surplus()
+
+    def _is_open(self, handler: DiskHandler) -> bool:
+        return self.handlers.get((handler.topic, handler.partition)) is handler
 
     def statistics(self) -> Statistics:
         """Numbers at this moment."""
@@ -436,6 +466,8 @@ class DiskManager:
             segments_count=sum(h.segments_count for h in handlers),
             log_bytes=sum(h.size_bytes for h in handlers),
             open_files=len(self.files),
+            open_logs=len(self.open_logs),
+            rolls_unprepared=sum(h.rolls_unprepared for h in handlers),
             loaded_indexes=len(self.indexes),
             index_bytes=self.indexes.memory_size,
         )

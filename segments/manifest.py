@@ -18,7 +18,7 @@
 
 | kind | says | fields in use |
 |---|---|---|
-| 1 SEGMENT | segment `number` is sealed and synced, and so is its index | all |
+| 1 SEGMENT | segment `number` is sealed; its log is synced, its index written | all |
 | 2 START | offsets below `base_offset` are deleted; `number` is the first segment | both |
 | 3 CHECKPOINT | `size` bytes of segment `number`, up to `end_offset`, were synced | these |
 | 4 EPOCH | `leader_epoch` begins at `base_offset` | these |
@@ -124,12 +124,11 @@ def decode_manifest(data: Buffer) -> Manifest | None:
     end = HEADER_SIZE + (len(whole) - HEADER_SIZE) // ROW_SIZE * ROW_SIZE
     rows: list[Row] = []
     position = HEADER_SIZE
+    new, add = Row._make, rows.append
     for fields in ROW.iter_unpack(whole[HEADER_SIZE:end]):
-        if fields[11] != xxh3_64(whole[position : position + 56]):
+        kind, tier, _, block, number, base, last, size, records, epoch, stamp, checksum = fields
+        if checksum != xxh3_64(whole[position : position + 56]):
             break
-        kind, tier, _, block_size_max, number, base, last, size, records, epoch, stamp, _ = fields
-        rows.append(
-            Row(kind, number, base, last, size, records, stamp, block_size_max, epoch, tier)
-        )
+        add(new((kind, number, base, last, size, records, stamp, block, epoch, tier)))
         position += ROW_SIZE
     return Manifest(rows, position)

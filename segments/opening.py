@@ -15,20 +15,25 @@ A log that was closed in order costs: the manifest, the last segment, the snapsh
 are listed only when the manifest does not end with a checkpoint that fits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
-from .caches import FileCache, IndexCache
+from segbroker.protocol.batch_pure import HEADER_SIZE, LENGTH_END
+from segbroker.protocol.record_batch import BatchHeader, read_header
+
+from .caches import FileCache, IndexCache, OpenLogs
+from .columns import SealedSegments
 from .errors import CorruptSegment
 from .manifest import Manifest, Row, RowKind, decode_manifest, encode_manifest
 from .names import LogPaths
-from .partition_log import PartitionLog, headers_of
+from .partition_log import PartitionLog
 from .producers import ProducerTable, decode_producers
 from .recovery import Decision, Scan, Tail, decide, first_offset_of, rebuild, scan
 from .sealed import SealedFiles
-from .segment import ActiveSegment, SealedSegments
+from .sealing import seal
+from .segment import ActiveSegment
 from .storage import Storage, make_dirs, read_file, replace_file, write_temporary
 from .topic_config import TopicConfig
 
@@ -64,6 +69,7 @@ def open_log(
     config: TopicConfig,
     files: FileCache,
     indexes: IndexCache,
+    open_logs: OpenLogs,
     *,
     now_ms: int,
     leader_epoch: int = 0,
@@ -74,16 +80,16 @@ def open_log(
     leader_epoch: the least that the log begins with.  `create`: make the directory if missing.
     Raises CorruptSegment when the directory is missing and may not be made, OSError.
     """
-    if not storage.exists(paths.folder):
+    known = _read_manifest(storage, paths)
+    if known is None and not storage.exists(paths.folder):
         if not create:
             raise CorruptSegment(paths.folder, 0, "the partition's directory is missing")
         make_dirs(storage, paths.folder)
-    known = _read_manifest(storage, paths)
-    numbers = _unsealed_numbers(storage, paths, known)
+    contents = _unsealed_files(storage, paths, known)
     if known is None:
-        sealed = SealedSegments(numbers[0] if numbers else 0, 0)
+        sealed = SealedSegments(contents[0][0] if contents else 0, 0)
         known = _Known(sealed, -1, [], None, 0)
-    found = _scan_all(storage, paths, known, numbers)
+    found = _scan_all(known, contents)
     log_start_offset = known.log_start_offset
     if log_start_offset < 0:
         log_start_offset = found[0].starts_at if found else 0
@@ -96,49 +102,97 @@ def open_log(
         ),
         default=0,
     )
-    _act(storage, paths, config, known, found, last, now_ms=now_ms, leader_epoch=leader_epoch)
-
-    kept = found[: last + 1]
-    unsealed = [_activate(storage, paths, config, file, now_ms) for file in kept]
-    if not unsealed:
-        unsealed = [_new_segment(storage, paths, config, known.sealed, leader_epoch, now_ms)]
-    epochs = _epochs(known, unsealed, leader_epoch)
-    # An epoch that begins here is durable before a batch carries it.
-    manifest_size = known.size if epochs == known.epochs else 0
-    if not manifest_size:
-        start = Row(RowKind.START, number=known.sealed.first_number, base_offset=log_start_offset)
-        rows = [
-            *(Row(RowKind.EPOCH, leader_epoch=e, base_offset=s) for e, s in epochs),
-            start,
-            *known.sealed.rows(),
-        ]
-        encoded = encode_manifest(now_ms, rows)
-        write_temporary(storage, paths.manifest + ".tmp", encoded)
-        storage.rename(paths.manifest + ".tmp", paths.manifest)
-        manifest_size = len(encoded)
-    storage.fsync_dir(paths.folder)
-    for segment in unsealed:
-        segment.name_is_durable = True
-        if segment.size or found:
-            segment.file.fdatasync()
-        segment.synced_size = segment.size
-
-    opened = PartitionLog(
-        storage,
-        paths,
-        config,
-        SealedFiles(storage, paths, files, indexes, config.index_interval_bytes, epochs),
-        sealed=known.sealed,
-        unsealed=unsealed,
-        log_start_offset=log_start_offset,
-        epochs=epochs,
-        producers=ProducerTable(),
-        manifest_size=manifest_size,
-    )
-    _replay_producers(opened)
-    if len(unsealed) > 1:
-        opened.seal()
+    is_clean = _is_clean(known, found, last)
+    if not is_clean:
+        _act(storage, paths, config, known, found, last, now_ms=now_ms, leader_epoch=leader_epoch)
+    unsealed: list[ActiveSegment] = []
+    try:
+        unsealed += [_activate(storage, paths, config, file, now_ms) for file in found[: last + 1]]
+        if not unsealed:
+            unsealed = [_new_segment(storage, paths, config, known.sealed, leader_epoch, now_ms)]
+        epochs = _epochs(known, unsealed, leader_epoch)
+        # An epoch that begins here is durable before a batch carries it.
+        is_clean = is_clean and epochs == known.epochs
+        manifest_size = known.size if epochs == known.epochs else 0
+        if not manifest_size:
+            manifest_size = _write_manifest(
+                storage, paths, known.sealed, epochs, log_start_offset, now_ms
+            )
+        if not is_clean:
+            # What is kept is durable before anybody is served from it.
+            storage.fsync_dir(paths.folder)
+            for segment in unsealed:
+                if segment.size or found:
+                    segment.opened().fdatasync()
+        for segment in unsealed:
+            segment.synced_size = segment.size
+        opened = PartitionLog(
+            storage,
+            paths,
+            config,
+            SealedFiles(storage, paths, files, indexes, config.index_interval_bytes, epochs),
+            sealed=known.sealed,
+            unsealed=unsealed,
+            log_start_offset=log_start_offset,
+            epochs=epochs,
+            manifest_size=manifest_size,
+            open_logs=open_logs,
+            made=max([unsealed[-1].number, *(file.number for file in found)]),
+        )
+        if is_clean:
+            opened.checkpointed = opened.log_end_offset
+        _replay_producers(opened)
+        if len(unsealed) > 1:
+            seal(opened)
+    except BaseException:
+        # Tried again every second while a disk is full: nothing may stay open.
+        for segment in unsealed:
+            if segment.file is not None:
+                segment.file.close()
+                segment.file = None
+        files.drop(paths.folder)
+        raise
+    if opened.active.file is not None:
+        open_logs.add(opened)
     return opened
+
+
+def _is_clean(known: _Known, found: list[_File], last: int) -> bool:
+    """Whether the log is what its last checkpoint says: whole, and synced then."""
+    checkpoint = known.checkpoint
+    if checkpoint is None or not known.size or last or not found:
+        return False
+    file = found[0]
+    return (
+        checkpoint.number == file.number
+        and checkpoint.size == len(file.data)
+        and checkpoint.end_offset == file.scan.next_offset
+        and file.starts_at == known.sealed.end_offset
+        and file.scan.tail is Tail.WHOLE
+        and not any(len(behind.data) for behind in found[1:])
+    )
+
+
+def _write_manifest(
+    storage: Storage,
+    paths: LogPaths,
+    sealed: SealedSegments,
+    epochs: list[tuple[int, int]],
+    log_start_offset: int,
+    now_ms: int,
+) -> int:
+    """Put a manifest without history in the place of the old one; its size.  Its name is not
+    synced yet."""
+    start = Row(RowKind.START, number=sealed.first_number, base_offset=log_start_offset)
+    rows = [
+        *(Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=begin) for epoch, begin in epochs),
+        start,
+        *sealed.rows(),
+    ]
+    encoded = encode_manifest(now_ms, rows)
+    write_temporary(storage, paths.manifest + ".tmp", encoded)
+    storage.rename(paths.manifest + ".tmp", paths.manifest)
+    return len(encoded)
 
 
 def _read_manifest(storage: Storage, paths: LogPaths) -> _Known | None:
@@ -151,7 +205,7 @@ def _read_manifest(storage: Storage, paths: LogPaths) -> _Known | None:
     if manifest is None:
         log.warning("manifest_unreadable", path=paths.manifest, bytes=len(data))
         return None
-    rows, start, epochs, checkpoint = _sort_rows(manifest)
+    rows, start, epochs, checkpoint, is_whole = _sort_rows(manifest)
     first = start.number if start is not None else (rows[0].number if rows else 0)
     log_start_offset = start.base_offset if start is not None else 0
     rows = [row for row in rows if row.number >= first]
@@ -159,14 +213,14 @@ def _read_manifest(storage: Storage, paths: LogPaths) -> _Known | None:
     sealed = SealedSegments(first, base_offset)
     sealed.fill(rows)
     # Rows behind a damaged one would be unreachable for ever: the file is written anew.
-    size = manifest.size if manifest.size == len(data) else 0
+    size = manifest.size if is_whole and manifest.size == len(data) else 0
     return _Known(sealed, log_start_offset, epochs, checkpoint, size)
 
 
 def _sort_rows(
     manifest: Manifest,
-) -> tuple[list[Row], Row | None, list[tuple[int, int]], Row | None]:
-    """(segments in order, last start, epochs, last checkpoint)."""
+) -> tuple[list[Row], Row | None, list[tuple[int, int]], Row | None, bool]:
+    """(segments in order, last start, epochs, last checkpoint, whether all rows were used)."""
     rows: list[Row] = []
     start: Row | None = None
     checkpoint: Row | None = None
@@ -177,7 +231,7 @@ def _sort_rows(
                 if rows and (
                     row.number != rows[-1].number + 1 or row.base_offset != rows[-1].end_offset
                 ):
-                    break  # something is missing: scan from here
+                    return rows, start, epochs, checkpoint, False  # scan from here
                 rows.append(row)
             case RowKind.START:
                 start = row
@@ -185,20 +239,20 @@ def _sort_rows(
                 checkpoint = row
             case RowKind.EPOCH:
                 epochs.append((row.leader_epoch, row.base_offset))
-    return rows, start, epochs, checkpoint
+    return rows, start, epochs, checkpoint, True
 
 
-def _unsealed_numbers(storage: Storage, paths: LogPaths, known: _Known | None) -> list[int]:
-    """The segments to scan, without a hole; missing files in between are among them."""
+def _unsealed_files(
+    storage: Storage, paths: LogPaths, known: _Known | None
+) -> list[tuple[int, memoryview]]:
+    """The segments to scan, without a hole; missing files in between are among them, empty."""
     if known is not None and known.checkpoint is not None:
         first = known.sealed.next_number
         checkpoint = known.checkpoint
-        if checkpoint.number == first and _size(storage, paths.log(first)) == checkpoint.size:
-            following = _size(storage, paths.log(first + 1))
-            if following is None:
-                return [first]
-            if following == 0 and not storage.exists(paths.log(first + 2)):
-                return [first, first + 1]
+        if checkpoint.number == first:
+            content = _read(storage, paths.log(first))
+            if len(content) == checkpoint.size and not storage.exists(paths.log(first + 1)):
+                return [(first, content)]
     present = sorted(
         number
         for name in storage.listdir(paths.folder)
@@ -210,29 +264,22 @@ def _unsealed_numbers(storage: Storage, paths: LogPaths, known: _Known | None) -
             if number < known.sealed.first_number:  # deleted, but the unlink was lost
                 storage.unlink(paths.log(number))
     present = [number for number in present if number >= first]
-    return list(range(first, present[-1] + 1)) if present else []
+    numbers = range(first, present[-1] + 1) if present else range(0)
+    return [(number, _read(storage, paths.log(number))) for number in numbers]
 
 
-def _size(storage: Storage, path: str) -> int | None:
+def _read(storage: Storage, path: str) -> memoryview:
     try:
-        file = storage.open(path, read_only=True)
+        return memoryview(read_file(storage, path))
     except FileNotFoundError:
-        return None
-    try:
-        return file.size()
-    finally:
-        file.close()
+        return memoryview(b"")
 
 
-def _scan_all(storage: Storage, paths: LogPaths, known: _Known, numbers: list[int]) -> list[_File]:
+def _scan_all(known: _Known, contents: list[tuple[int, memoryview]]) -> list[_File]:
     found: list[_File] = []
     offset: int | None = known.sealed.end_offset if known.log_start_offset >= 0 else None
     whole = True
-    for number in numbers:
-        try:
-            data = memoryview(read_file(storage, paths.log(number)))
-        except FileNotFoundError:
-            data = memoryview(b"")
+    for number, data in contents:
         if len(data):
             offset = first_offset_of(data, offset, is_confirmed=not whole)
         result = scan(data, offset or 0, epochs=known.epochs)
@@ -350,7 +397,8 @@ def _activate(
     segment = ActiveSegment(
         file.number,
         file.starts_at,
-        storage.open(paths.log(file.number), create=True),
+        storage,
+        paths.log(file.number),
         interval=config.index_interval_bytes,
         created_ms=max(stamp, 0),
         leader_epoch=max((found.header.leader_epoch for found in batches), default=0),
@@ -380,7 +428,9 @@ def _new_segment(
     return ActiveSegment(
         sealed.next_number,
         sealed.end_offset,
-        storage.open(paths.log(sealed.next_number), create=True),
+        storage,
+        paths.log(sealed.next_number),
+        file=storage.open(paths.log(sealed.next_number), create=True),
         interval=config.index_interval_bytes,
         created_ms=now_ms,
         leader_epoch=leader_epoch,
@@ -418,12 +468,32 @@ def _replay_producers(opened: PartitionLog) -> None:
     # A snapshot of more than the log has is of another log.
     if decoded is not None and decoded[1] <= opened.log_end_offset:
         table, end = decoded
+    opened.producers = table
+    if end == opened.log_end_offset:
+        return
     sealed = opened.sealed
-    ends = [*sealed.base_offsets[1:], sealed.end_offset] if len(sealed) else []
-    numbers = [sealed.first_number + place for place, upto in enumerate(ends) if upto > end]
+    first = sealed.first_number
+    numbers = [first + place for place, upto in enumerate(sealed.ends()) if upto > end]
     numbers += [segment.number for segment in (*opened.rotating, opened.active) if segment.size]
     for number in numbers:
-        for header in headers_of(opened.storage, opened.paths.log(number)):
-            if header.base_offset >= end and header.producer_id >= 0:
-                table.apply(header, header.base_offset)
-    opened.producers = table
+        path = opened.paths.log(number)
+        try:
+            for header in headers_of(opened.storage, path):
+                if header.base_offset >= end and header.producer_id >= 0:
+                    table.apply(header, header.base_offset)
+        except (FileNotFoundError, CorruptSegment) as exc:
+            # A damaged sealed segment costs its records, not the partition: producers whose last
+            # batches lay there begin as unknown ones.
+            log.warning("producers_not_replayed", path=path, error=str(exc))
+
+
+def headers_of(storage: Storage, path: str) -> Iterator[BatchHeader]:
+    """The batch headers of a log file, unchecked; for replaying producers."""
+    data = read_file(storage, path)
+    position = 0
+    while len(data) - position >= HEADER_SIZE:
+        header = read_header(data, position)
+        if header.batch_length < HEADER_SIZE - LENGTH_END:
+            raise CorruptSegment(path, position, f"batch length {header.batch_length}")
+        yield header
+        position += header.size

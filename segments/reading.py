@@ -9,8 +9,9 @@ covers them whole, and a first block that begins before the offset is cut after 
 piece of an active segment is a run of batches, each with its checksum in memory.  When a sealed
 segment's index is not loaded the plan only knows how much could come; the rest happens in `read`.
 
-Invariants: bytes that failed their checksum never leave (CorruptSegment); a read that begins with
-whole pieces and then fails returns those pieces; the same plan may be read again until released.
+Invariants: bytes that failed their checksum never leave (CorruptSegment); a read that meets
+damage returns what is whole in front of it and nothing from behind it; the same plan may be read
+again until released.
 """
 
 import struct
@@ -61,6 +62,11 @@ class Piece(Protocol):
 
     size_max: int
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether what was read reaches the end of its segment, so another piece may follow."""
+        ...
+
     def read_nowait(self, buffer: memoryview) -> int | None: ...
 
     def read(self, buffer: memoryview) -> int: ...
@@ -78,21 +84,25 @@ class ActivePiece:
         self._position = segment.position_of(first)
         self.size_max = segment.position_of(last) - self._position
 
+    @property
+    def is_whole(self) -> bool:
+        return True  # if it is followed; it is read as planned or not at all
+
     def read_nowait(self, buffer: memoryview) -> int | None:
-        count = self._segment.file.pread_nowait(buffer, self._position)
+        count = self._segment.opened().pread_nowait(buffer, self._position)
         if count is None:
             return None
         self._verify(buffer, count)
         return count
 
     def read(self, buffer: memoryview) -> int:
-        count = self._segment.file.pread(buffer, self._position)
+        count = self._segment.opened().pread(buffer, self._position)
         self._verify(buffer, count)
         return count
 
     def _verify(self, buffer: memoryview, count: int) -> None:
         segment = self._segment
-        path = segment.file.path
+        path = segment.path
         if count != self.size_max:
             raise CorruptSegment(path, self._position + count, "the file is shorter than written")
         sums, positions, base = segment.sums, segment.positions, self._position
@@ -183,7 +193,7 @@ class SealedPiece:
             count = file.pread_nowait(buffer, index.blocks[self._first].position)
         finally:
             self._files.unpin(self._number, file)
-        if count is None or self._first_wrong(index, buffer) is not None:
+        if count is None or index.first_wrong(self._first, self._last, buffer) is not None:
             return None  # the lane finds out whether the index or the log is wrong
         return self._cut(index, buffer, count)
 
@@ -192,8 +202,10 @@ class SealedPiece:
         if index is None:
             index = self._files.index(self._number, self._base_offset, self._size)
             self._choose(index, len(buffer))
+        elif self._last <= self._first:
+            self._choose(index, len(buffer))  # read again after it failed
         count = self._read_blocks(index, buffer)
-        if count is None:
+        if not count:
             index = self._files.rebuild(self._number, self._base_offset, self._size)
             self._choose(index, len(buffer))
             if index.blocks[self._first].length > len(buffer):
@@ -202,7 +214,7 @@ class SealedPiece:
                     f"{self._files.paths.index(self._number)} was rebuilt; read again"
                 )
             count = self._read_blocks(index, buffer)
-            if count is None:
+            if not count:
                 raise CorruptSegment(
                     self._files.paths.log(self._number),
                     index.blocks[self._first].position,
@@ -211,11 +223,10 @@ class SealedPiece:
         self._index = index
         return self._cut(index, buffer, count)
 
-    def _read_blocks(self, index: BlockIndex, buffer: memoryview) -> int | None:
-        """The chosen blocks, verified; None when one is wrong."""
+    def _read_blocks(self, index: BlockIndex, buffer: memoryview) -> int:
+        """The bytes of the chosen blocks up to the first wrong one; 0 when that is the first."""
         begin = index.blocks[self._first].position
-        final = index.blocks[self._last - 1]
-        size = final.position + final.length - begin
+        size = index.ends[self._last - 1] - begin
         file = self._files.pin(self._number)
         try:
             count = file.pread(buffer[:size], begin)
@@ -223,19 +234,11 @@ class SealedPiece:
             raise StorageError(f"cannot read {file.path}: {exc}") from exc
         finally:
             self._files.unpin(self._number, file)
-        if count != size or self._first_wrong(index, buffer) is not None:
-            return None
-        return size
-
-    def _first_wrong(self, index: BlockIndex, buffer: memoryview) -> int | None:
-        begin = 0
-        blocks, matches = index.blocks, index.matches
-        for ordinal in range(self._first, self._last):
-            end = begin + blocks[ordinal].length
-            if not matches(ordinal, buffer[begin:end]):
-                return ordinal
-            begin = end
-        return None
+        wrong = index.first_wrong(self._first, self._last, buffer) if count == size else self._first
+        if wrong is None:
+            return size
+        self._last = wrong  # nothing behind the damage is read in its place
+        return index.blocks[wrong].position - begin
 
     def _cut(self, index: BlockIndex, buffer: memoryview, count: int) -> int:
         starts_here = index.base_offset + index.blocks[self._first].offset == self._offset
@@ -294,6 +297,8 @@ class ReadPlan:
             if count is None:
                 return size or None
             size += count
+            if not piece.is_whole:
+                break  # it ended early: what follows in the plan is not what follows in the log
         return size
 
 

@@ -22,6 +22,8 @@ from .storage import Storage, StorageFile, read_file, replace_file
 class SealedFiles:
     """The files of one log's sealed segments."""
 
+    __slots__ = ("_rebuilding", "epochs", "files", "indexes", "interval", "paths", "storage")
+
     def __init__(
         self,
         storage: Storage,
@@ -99,6 +101,15 @@ class SealedFiles:
             raise CorruptSegment(path, 0, "the file is missing") from exc
         except OSError as exc:
             raise StorageError(f"cannot open {path}: {exc}") from exc
+
+    def adopt(self, number: int, file: StorageFile) -> None:
+        """Keep the file of a segment that was just sealed, open as it is."""
+        self.files.adopt((self.paths.folder, number), file)
+
+    def drop(self, numbers: range | None = None) -> None:
+        """Forget files and indexes of segments, all or some."""
+        self.files.drop(self.paths.folder, numbers)
+        self.indexes.drop(self.paths.folder, numbers)
 
     def unpin(self, number: int, file: StorageFile) -> None:
         """Give a pinned file back."""

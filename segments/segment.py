@@ -2,7 +2,7 @@
 
 | state | the .log file | the .index file | known as |
 |---|---|---|---|
-| creating | made empty, under its final name, ahead of need | - | `SegmentedLog.prepared` |
+| creating | made empty, under its final name, ahead of need | - | one of `ReadySegments` |
 | active | appended, synced, read | - | an `ActiveSegment`, the last |
 | rotating | synced, read | written | an `ActiveSegment` that no longer grows |
 | sealed | read, immutable | read, rebuilt | a place in the columns of `SealedSegments` |
@@ -10,25 +10,28 @@
 
 Active and rotating segments are known batch by batch, in arrays: a read of the newest records
 needs neither an index file nor a search, and each batch has its XXH3-64 in memory, so even these
-reads are verified.  Sealed segments cost about 50 bytes each and keep no object.
+reads are verified.
+
+The descriptor of a segment is opened by its first use (`opened`) and may be taken away while
+nobody uses it (`PartitionLog.park`): an idle partition holds none.
 
 A file is never recycled: a Kafka CRC has no salt, so old batches in it would be valid again.
 """
 
+import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from itertools import accumulate
 from typing import Final
-
-from segbroker.protocol.checksums import xxh3_64
 
 from .index import BlockBuilder
 from .manifest import Row, RowKind
-from .producers import ProducerTable
-from .storage import Buffer, StorageFile
+from .storage import Buffer, Storage, StorageFile
 
 OFFSET_SPAN_MAX: Final = 0x7FFF_FFFF
 """Offsets of one segment; so relative offsets fit the index."""
+
+
+_opening = threading.Lock()
 
 
 class ActiveSegment:
@@ -50,12 +53,13 @@ class ActiveSegment:
         "next_offset",
         "number",
         "offsets",
+        "path",
         "pins",
         "positions",
-        "producers_after",
         "records",
         "retired",
         "size",
+        "storage",
         "sums",
         "synced_size",
     )
@@ -64,8 +68,10 @@ class ActiveSegment:
         self,
         number: int,
         base_offset: int,
-        file: StorageFile,
+        storage: Storage,
+        path: str,
         *,
+        file: StorageFile | None = None,
         interval: int,
         created_ms: int,
         leader_epoch: int,
@@ -74,6 +80,8 @@ class ActiveSegment:
         self.number = number
         self.base_offset = base_offset
         self.next_offset = base_offset
+        self.storage = storage
+        self.path = path
         self.file = file
         self.created_ms = created_ms
         self.leader_epoch = leader_epoch
@@ -87,16 +95,24 @@ class ActiveSegment:
         self.positions = array("I")
         self.sums = array("Q")
         self.builder = BlockBuilder(base_offset, interval)
-        self.producers_after: ProducerTable | None = None
         self.pins = 0
         self.retired = False
+
+    def opened(self) -> StorageFile:
+        """The file, opened if it is not.  For who may not be parked meanwhile.  Raises OSError."""
+        file = self.file
+        if file is None:
+            with _opening:
+                file = self.file
+                if file is None:
+                    file = self.file = self.storage.open(self.path)
+        return file
 
     def add(
         self, batch: Buffer, base_offset: int, next_offset: int, records: int, max_timestamp: int
     ) -> None:
         """Account for a batch that was written at `size`."""
-        self.builder.add(batch, base_offset, records, max_timestamp)
-        self.sums.append(xxh3_64(batch))
+        self.sums.append(self.builder.add(batch, base_offset, records, max_timestamp))
         self.positions.append(self.size)
         self.offsets.append(base_offset)
         self.records += records
@@ -132,119 +148,3 @@ class ActiveSegment:
             block_size_max,
             self.leader_epoch,
         )
-
-
-class SealedSegments:
-    """The sealed segments of a log as columns: place i is segment `first_number + i`."""
-
-    __slots__ = (
-        "base_offsets",
-        "block_size_maxes",
-        "end_offset",
-        "first_number",
-        "leader_epochs",
-        "max_timestamps",
-        "records",
-        "running_max_timestamps",
-        "sizes",
-        "total_size",
-    )
-
-    def __init__(self, first_number: int, base_offset: int) -> None:
-        self.first_number = first_number
-        self.end_offset = base_offset
-        self.base_offsets = array("q")
-        self.sizes = array("Q")
-        self.records = array("I")
-        self.block_size_maxes = array("I")
-        self.leader_epochs = array("I")
-        self.max_timestamps = array("q")
-        self.running_max_timestamps = array("q")
-        self.total_size = 0
-
-    def __len__(self) -> int:
-        return len(self.base_offsets)
-
-    @property
-    def next_number(self) -> int:
-        return self.first_number + len(self)
-
-    def add(self, row: Row) -> None:
-        """The next segment has been sealed."""
-        assert row.number == self.next_number, f"segment {row.number}, not {self.next_number}"
-        before = self.running_max_timestamps[-1] if self.running_max_timestamps else -1
-        self.base_offsets.append(row.base_offset)
-        self.sizes.append(row.size)
-        self.records.append(row.records)
-        self.block_size_maxes.append(row.block_size_max)
-        self.leader_epochs.append(row.leader_epoch)
-        self.max_timestamps.append(row.max_timestamp)
-        self.running_max_timestamps.append(max(before, row.max_timestamp))
-        self.end_offset = row.end_offset
-        self.total_size += row.size
-
-    def fill(self, rows: list[Row]) -> None:
-        """Add many at once: opening a log with a long manifest."""
-        self.base_offsets.extend([row.base_offset for row in rows])
-        self.sizes.extend([row.size for row in rows])
-        self.records.extend([row.records for row in rows])
-        self.block_size_maxes.extend([row.block_size_max for row in rows])
-        self.leader_epochs.extend([row.leader_epoch for row in rows])
-        self.max_timestamps.extend([row.max_timestamp for row in rows])
-        self._renew()
-        if rows:
-            self.end_offset = rows[-1].end_offset
-
-    def rows(self) -> list[Row]:
-        """The manifest rows of all, as they were added."""
-        ends = [*self.base_offsets[1:], self.end_offset] if len(self) else []
-        return [
-            Row(
-                RowKind.SEGMENT,
-                self.first_number + place,
-                self.base_offsets[place],
-                ends[place],
-                self.sizes[place],
-                self.records[place],
-                self.max_timestamps[place],
-                self.block_size_maxes[place],
-                self.leader_epochs[place],
-            )
-            for place in range(len(self))
-        ]
-
-    def find(self, offset: int) -> int:
-        """Place of the segment that holds `offset`."""
-        return bisect_right(self.base_offsets, offset) - 1
-
-    def find_time(self, timestamp_ms: int) -> int:
-        """Place of the first segment with a record not older; len(self) for none."""
-        return bisect_left(self.running_max_timestamps, timestamp_ms)
-
-    def drop_front(self, count: int) -> None:
-        """The first `count` are deleted."""
-        for column in self._columns():
-            del column[:count]
-        self.first_number += count
-        self._renew()
-
-    def drop_back(self, count: int, end_offset: int) -> None:
-        """The last `count` are deleted."""
-        for column in self._columns():
-            del column[len(column) - count :]
-        self.end_offset = end_offset
-        self._renew()
-
-    def _columns(self) -> list["array[int]"]:
-        return [
-            self.base_offsets,
-            self.sizes,
-            self.records,
-            self.block_size_maxes,
-            self.leader_epochs,
-            self.max_timestamps,
-        ]
-
-    def _renew(self) -> None:
-        self.running_max_timestamps = array("q", accumulate(self.max_timestamps, max))
-        self.total_size = sum(self.sizes)

@@ -24,7 +24,9 @@ short write first, and a simulated disk must be able to do the same.
 """
 
 import errno
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
+
+SMALL_FILE: Final = 4096
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -107,9 +109,14 @@ def read_file(storage: Storage, path: str) -> bytearray:
     """The whole of a file that is small enough for it."""
     file = storage.open(path, read_only=True)
     try:
-        content = bytearray(file.size())
+        # Most are small: one read finds that out and saves asking for the size.
+        content = bytearray(SMALL_FILE)
         count = file.pread(memoryview(content), 0)
-        return content[:count]
+        if count == SMALL_FILE:
+            content = bytearray(file.size())
+            count = file.pread(memoryview(content), 0)
+        del content[count:]
+        return content
     finally:
         file.close()
 

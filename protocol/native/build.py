@@ -22,6 +22,7 @@ ffibuilder.set_source(
         "protocol/native/crc32c.c",
         "protocol/native/kernel.c",
         "protocol/native/objects.c",
+        "protocol/native/pending.c",
     ],
     include_dirs=["protocol/native"],
     depends=["protocol/native/kernel.h", "protocol/native/bytes.h"],

@@ -31,5 +31,11 @@ int sb_slices(intptr_t out, const uint8_t *data, const int32_t *starts, const in
               int32_t count);
 int sb_header_tuples(intptr_t out, const uint8_t *data, const int32_t *counts, int32_t count,
                      const int32_t *header_ints, int32_t headers_count);
-int sb_records(intptr_t out, intptr_t record_type, const uint8_t *data, int32_t flags,
-               const int32_t *ints, const int64_t *longs, int32_t count, intptr_t headers);
+int sb_records(intptr_t out, intptr_t record_type, intptr_t prefix, const uint8_t *data,
+               int32_t flags, const int32_t *ints, const int64_t *longs, int32_t count,
+               intptr_t headers);
+
+/* pending.c: what a producer's send() touches.  Specified by client/pending_pure.py. */
+int sb_pending_types(intptr_t out);
+int sb_partitions(intptr_t keys, int32_t count, int32_t partitions_count, int32_t *out);
+int sb_scatter(intptr_t out, intptr_t items, const int32_t *partitions, int32_t count);

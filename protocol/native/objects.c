@@ -243,33 +243,46 @@ int sb_header_tuples(intptr_t out, const uint8_t *data, const int32_t *counts, i
     return code;
 }
 
-/* Fill a list with instances of `record_type`, a named tuple of (offset, timestamp, key, value,
- * headers).  `headers` is a list of the last ones, or 0: then all are (). */
-int sb_records(intptr_t out, intptr_t record_type, const uint8_t *data, int32_t flags,
-               const int32_t *ints, const int64_t *longs, int32_t count, intptr_t headers) {
+enum { RECORD_FIELDS = 5, PREFIX_FIELDS_MAX = 8 };
+
+/* Fill a list with instances of `record_type`, a named tuple of (*prefix, offset, timestamp, key,
+ * value, headers).  `prefix` is a tuple, the same objects for every record; `headers` is a list of
+ * the last fields, or 0: then all are ().
+ *
+ * The records are hidden from the garbage collector.  They hold numbers, strings and bytes, so
+ * they cannot be in a cycle; and collections over a long list of them cost more than they do. */
+int sb_records(intptr_t out, intptr_t record_type, intptr_t prefix, const uint8_t *data,
+               int32_t flags, const int32_t *ints, const int64_t *longs, int32_t count,
+               intptr_t headers) {
     PyGILState_STATE state = PyGILState_Ensure();
     const int64_t n = count;
-    int code = DONE;
+    const Py_ssize_t first = PyTuple_Size((PyObject *)prefix);
+    int code = first < 0 || first > PREFIX_FIELDS_MAX ? TOO_LARGE : DONE;
     PyObject *empty = PyTuple_New(0);
     PyObject *timestamp = NULL; /* one object for all records where they agree */
+    PyObject *fields[PREFIX_FIELDS_MAX + RECORD_FIELDS];
+    for (Py_ssize_t f = 0; !code && f < first; f++)
+        fields[f] = PyTuple_GetItem((PyObject *)prefix, f); /* borrowed */
+    const Py_ssize_t fields_count = first + RECORD_FIELDS;
     for (int64_t i = 0; !code && i < n; i++) {
         if (!timestamp || flags & TIMESTAMPS_DIFFER) {
             Py_DecRef(timestamp);
             timestamp = PyLong_FromLongLong(longs[n + i]);
         }
-        PyObject *fields[5] = {
-            PyLong_FromLongLong(longs[i]),
-            timestamp,
-            new_slice(data, ints[2 * n + i], ints[3 * n + i]),
-            new_slice(data, ints[i], ints[n + i]),
-            headers ? PyList_GetItem((PyObject *)headers, (Py_ssize_t)i) : empty,
-        };
-        Py_IncRef(fields[1]);
-        Py_IncRef(fields[4]);
-        PyObject *record = PyType_GenericAlloc((PyTypeObject *)record_type, 5);
-        for (int f = 0; f < 5; f++)
+        PyObject **own = fields + first;
+        own[0] = PyLong_FromLongLong(longs[i]);
+        own[1] = timestamp;
+        own[2] = new_slice(data, ints[2 * n + i], ints[3 * n + i]);
+        own[3] = new_slice(data, ints[i], ints[n + i]);
+        own[4] = headers ? PyList_GetItem((PyObject *)headers, (Py_ssize_t)i) : empty;
+        for (Py_ssize_t f = 0; f < first; f++) Py_IncRef(fields[f]);
+        Py_IncRef(own[1]);
+        Py_IncRef(own[4]);
+        PyObject *record = PyType_GenericAlloc((PyTypeObject *)record_type, fields_count);
+        if (record) PyObject_GC_UnTrack(record);
+        for (Py_ssize_t f = 0; f < fields_count; f++)
             if (!fields[f]) code = NO_MEMORY;
-        for (int f = 0; f < 5; f++) {
+        for (Py_ssize_t f = 0; f < fields_count; f++) {
             if (record && !code)
                 PyTuple_SetItem(record, f, fields[f]);
             else

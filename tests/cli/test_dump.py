@@ -71,6 +71,19 @@ def test_a_log_shows_its_batches(partition: Path) -> None:
     assert report["records"] == 10 * len(report["rows"])
 
 
+@pytest.mark.parametrize("words", [[], ["-r"]])
+def test_an_offset_outside_the_checksum_that_cannot_be_is_damage(
+    copy: Path, words: list[str]
+) -> None:
+    log = copy / name("_segment_0.log")
+    content = log.read_bytes()
+    log.write_bytes((-(2**32)).to_bytes(8, "big", signed=True) + content[8:])
+    run = segbroker("dump", *words, str(log))
+    assert run.returncode == 8
+    assert "DAMAGE: bad batch at byte 0, " in run.stdout.decode()
+    assert "base offset -4294967296" in run.stdout.decode()
+
+
 def test_a_log_shows_its_records_when_asked(partition: Path) -> None:
     run = segbroker("dump", "-r", str(partition / name("_segment_0.log")))
     assert "00-0 xxx" in run.stdout.decode()
@@ -128,7 +141,7 @@ def test_an_index_is_checked_against_its_log(copy: Path) -> None:
     log.write_bytes(content)
     run = segbroker("dump", str(index))
     assert run.returncode == 8
-    assert "DAMAGE: block 0 at byte 0 of the log: XXH3 " in run.stdout.decode()
+    assert "DAMAGE: block 0: the XXH3 of its entry is not that of" in run.stdout.decode()
     log.unlink()
     alone = segbroker("dump", str(index))
     assert alone.returncode == 0
@@ -168,7 +181,7 @@ def test_a_snapshot_shows_the_topics_and_a_flipped_bit_is_damage(
     damaged.write_bytes(content)
     run = segbroker("dump", str(damaged))
     assert run.returncode == 8
-    assert "DAMAGE: the checksum is wrong" in run.stdout.decode()
+    assert "does not match its size or checksum" in run.stdout.decode()
 
 
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_topic_is_created_listed_described_altered_and_deleted(run: Run, topic
 
 @pytest.mark.parametrize(
     ("durability", "power_cut"),
-    [("fsync", "nothing"), ("disk", "the newest records, those not yet synced")],
+    [("fsync", "nothing"), ("disk", "the records of about the last second, those not yet synced")],
 )
 def test_describe_says_what_the_durability_class_can_lose(
     run: Run, topic: str, durability: str, power_cut: str

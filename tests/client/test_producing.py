@@ -12,12 +12,13 @@ from segbroker.client.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
-from segbroker.client.inbox import Delivery
+from segbroker.client.inbox import Delivery, Many
 from segbroker.client.producing import Producing
 from segbroker.client.records import RecordMetadata
 from segbroker.client.settings import ProducerSettings
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceRequest
+from segbroker.protocol.partitioner import partition_for_key
 from segbroker.protocol.record_batch import read_header
 from segbroker.protocol.schema import records_view
 
@@ -59,6 +60,11 @@ class Sender:
     def flush(self) -> None:
         done = self.producing.flush()
         self.world.run(lambda: done.done)
+
+    def send_many(self, many: Many) -> None:
+        while (got := self.accumulator.append_many(many)) is not True:
+            if isinstance(got, Completion):
+                self.world.run(lambda room=got: room.done)  # type: ignore[misc]
 
 
 def metadata(delivery: Delivery) -> RecordMetadata:
@@ -202,12 +208,21 @@ def test_a_single_record_that_is_too_large_fails() -> None:
     assert sender.accumulator.reserved_bytes == 0
 
 
-def test_a_producer_that_the_broker_forgot_gets_a_new_identity() -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ],
+)
+def test_a_producer_that_the_broker_forgot_or_fenced_gets_a_new_identity(code: ErrorCode) -> None:
     world = World()
     sender = Sender(world, batch_bytes=150)
     sender.send("a", b"before")
     sender.flush()
-    world.broker.produce_errors = [ErrorCode.UNKNOWN_PRODUCER_ID]
+    world.broker.produce_errors = [code]
     sender.send("a", b"after")
     sender.flush()
     assert world.stored("a") == [b"before", b"after"]
@@ -472,14 +487,87 @@ def test_send_many_cuts_at_batch_bytes_and_keeps_the_order() -> None:
     sizes = [world.random.randrange(0, 400) for _ in range(500)]
     values: list[bytes | None] = [b"x" * size for size in sizes]
     values[100] = None
-    start = 0
-    while start < len(values):
-        got = sender.accumulator.append_some("a", values, start, None, None)
-        if isinstance(got, Completion):
-            world.run(lambda room=got: room.done)  # type: ignore[misc]
-        else:
-            assert got[2] > 0
-            start += got[2]
+    sender.send_many(Many("a", values, None, None, None, None))
     sender.flush()
     assert world.stored("a") == [b"first", *values]
     assert all(len(b) <= 1_061 for b in world.cluster.topics["a"][0].batches)
+
+
+def keys(count: int) -> list[bytes | None]:
+    return [None if i % 7 == 0 else b"key-%d" % (i % 50) for i in range(count)]
+
+
+def test_plain_keyed_records_go_where_java_sends_them_and_know_their_offsets() -> None:
+    world = World()
+    world.cluster.create("a", 4)
+    sender = Sender(world, batch_bytes=2_000)
+    sender.send("a", b"first")
+    world.run(lambda: "a" in sender.accumulator.inboxes)
+    inbox = sender.accumulator.inboxes["a"]
+    sent = list(zip(numbers(3_000), keys(3_000), strict=True))
+    deliveries = []
+    for value, key in sent:
+        got = inbox.pending.put(value, key)
+        delivery = got[0] if isinstance(got, tuple) else got
+        assert isinstance(delivery, Delivery)
+        if isinstance(got, tuple):
+            assert sender.accumulator.turn_in(inbox) is None
+        deliveries.append(delivery)
+    sender.flush()
+    for (value, key), delivery in zip(sent, deliveries, strict=True):
+        where = metadata(delivery)
+        assert world.stored("a", where.partition)[where.offset] == value
+        assert key is None or where.partition == partition_for_key(key, 4)
+    for partition in range(4):
+        of_keys = [v for v, k in sent if k and partition_for_key(k, 4) == partition]
+        stored = [v for v in world.stored("a", partition) if v in set(of_keys)]
+        assert stored == of_keys
+
+
+def test_send_many_with_keys_and_headers_says_of_each_record_where_it_went() -> None:
+    world = World()
+    world.cluster.create("a", 3)
+    sender = Sender(world, batch_bytes=1_000, buffer_bytes=8_000)
+    sender.send("a", b"first")
+    many = Many("a", numbers(2_000), keys(2_000), [("name", b"x")], None, 1_700_000_000_500)
+    sender.send_many(many)
+    sender.flush()
+    places = list(many.span.places())
+    assert len(places) == 2_000
+    for index, (batch, at) in enumerate(places):
+        where = batch.metadata(at)
+        assert world.stored("a", where.partition)[where.offset] == b"%06d" % index
+        assert where.timestamp_ms == 1_700_000_000_500
+        assert many.span.find(index) == (batch, at)
+
+
+def test_what_was_sent_before_a_send_many_stays_before_it() -> None:
+    world = World()
+    world.cluster.create("a", 1)
+    sender = Sender(world)
+    sender.send("a", b"first")
+    world.run(lambda: "a" in sender.accumulator.inboxes)
+    sender.accumulator.inboxes["a"].pending.put(b"pending", None)
+    sender.send_many(Many("a", [b"many"], None, None, None, None))
+    sender.flush()
+    assert world.stored("a") == [b"first", b"pending", b"many"]
+
+
+def test_a_full_buffer_holds_pending_records_back_in_order() -> None:
+    world = World()
+    world.cluster.create("a", 2)
+    sender = Sender(world, batch_bytes=500, buffer_bytes=2_000)
+    sender.send("a", b"first")
+    world.run(lambda: "a" in sender.accumulator.inboxes)
+    inbox = sender.accumulator.inboxes["a"]
+    values = [b"%06d" % i * 10 for i in range(400)]
+    waits = 0
+    for value in values:
+        got = inbox.pending.put(value, b"k")
+        while isinstance(got, tuple) and (room := sender.accumulator.turn_in(inbox)) is not None:
+            waits += 1
+            world.run(lambda room=room: room.done)  # type: ignore[misc]
+    assert waits > 3
+    sender.flush()
+    partition = partition_for_key(b"k", 2)
+    assert [v for v in world.stored("a", partition) if v != b"first"] == values

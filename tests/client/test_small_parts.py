@@ -1,10 +1,12 @@
 """Settings, back-off, completions, errors: the values that everything else stands on."""
 
+import inspect
 import threading
 from random import Random
 
 import pytest
 
+import segbroker.client
 from segbroker.client.backoff import Backoff
 from segbroker.client.completion import Completion
 from segbroker.client.errors import (
@@ -149,3 +151,13 @@ def test_a_failed_delivery_names_some_and_holds_all() -> None:
     assert error.undelivered == undelivered
     assert str(error).startswith("10 records were not delivered: a-0 value of 1 bytes: late;")
     assert str(error).endswith("and 7 more")
+
+
+def test_every_public_name_is_there_and_says_what_it_is() -> None:
+    for name in segbroker.client.__all__:
+        thing = getattr(segbroker.client, name)
+        assert name in dir(segbroker.client)
+        assert thing.__doc__, name
+        for method, function in vars(thing).items():
+            if inspect.isfunction(function) and not method.startswith("_"):
+                assert function.__doc__, f"{name}.{method}"

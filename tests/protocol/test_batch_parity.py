@@ -5,6 +5,7 @@ import re
 from array import array
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from segbroker.protocol.batch_pure import (
     BatchFault,
     BatchFields,
     CheckMode,
+    HeaderTuple,
     IndexFlag,
     RecordIndex,
     Strings,
@@ -37,6 +39,16 @@ KERNEL_C = (NATIVE / "kernel.c").read_text()
 PLAIN = BatchFields(0, -1, -1, -1)
 
 many = settings(max_examples=400)
+
+
+class LongRecord(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: HeaderTuple
 
 
 def c_enum(name: str) -> dict[str, int]:
@@ -127,6 +139,11 @@ def test_both_index_and_read_damaged_batches_alike(batch: bytes) -> None:
         records = batch_native.records(batch, native, Record, given_headers)
         assert records == batch_pure.records(batch, native, Record, given_headers)
         assert all(type(record) is Record for record in records)
+        prefix = ("topic", 7)
+        longer = batch_native.records(batch, native, LongRecord, given_headers, prefix)
+        assert longer == batch_pure.records(batch, native, LongRecord, given_headers, prefix)
+        assert [record[2:] for record in longer] == records
+        assert all(type(record) is LongRecord for record in longer)
     for name in {batch[headers.ints[i] : headers.ints[total + i]] for i in range(total)} | {b"?"}:
         assert batch_native.find_header(batch, headers, name) == batch_pure.find_header(
             batch, headers, name

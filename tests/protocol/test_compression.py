@@ -171,3 +171,10 @@ def test_a_bomb_of_a_gigabyte_is_refused_within_the_limit(codec: Codec) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 24 * 1024, f"{done.stdout} KiB for a limit of 8 MiB"
+
+
+def test_lz4_blocks_do_not_depend_on_each_other_for_java_refuses_them() -> None:
+    frame = compress(Codec.LZ4, bytes(range(256)) * 4096)
+    # Byte 4 of an LZ4 frame is FLG; bit 5 says that its blocks are independent.
+    assert frame[:4] == b"\x04\x22\x4d\x18"
+    assert frame[4] & 0x20

@@ -88,7 +88,7 @@ def test_records_live_on_without_their_batch() -> None:
         1, NOW, b"key-1", b"value-1", (("name-1", b"x" * 40), ("none", None))
     )
     assert records[199].timestamp_ms == NOW + 99
-    assert gc.is_tracked(records[1])
+    assert not gc.is_tracked(records[1])
     assert hash(records[1]) == hash(tuple(records[1]))
 
 

@@ -1,12 +1,24 @@
-"""One daemon for the whole folder; every test takes topics of its own."""
+"""One daemon for the whole folder; every test takes topics of its own.
 
-from collections.abc import Callable, Iterator
+With SEGBROKER_TEST_BOOTSTRAP=HOST:PORT the scenarios of foreign clients run against that broker
+instead.  So one learns from Apache Kafka whether a step is right about Kafka.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from segbroker.client import Admin, Producer
+
+from ..support.clients import lots
 from ..support.daemon import Daemon, running
+from ..support.scenario import Report, play
+
+Play = Callable[[Sequence[str]], Report]
 
 
 @pytest.fixture(scope="session")
@@ -14,6 +26,63 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     root: Path = tmp_path_factory.mktemp("system")
     with running(root / "data") as daemon:
         yield daemon
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """The broker that scenarios talk to."""
+    other = os.environ.get("SEGBROKER_TEST_BOOTSTRAP")
+    if other is not None:
+        return other
+    daemon: Daemon = request.getfixturevalue("daemon")
+    return daemon.address
+
+
+@pytest.fixture(scope="session")
+def release_cache(request: pytest.FixtureRequest) -> Path:
+    """Where releases of clients are kept from one run to the next."""
+    cache = request.config.cache
+    assert cache is not None
+    return Path(cache.mkdir("clients"))
+
+
+@pytest.fixture(scope="session")
+def ours(bootstrap: str) -> str:
+    """First part of the names of the topics that our client filled for foreign ones to read."""
+    prefix = f"ours-{secrets.token_hex(4)}"
+    fill(bootstrap, prefix)
+    return prefix
+
+
+@pytest.fixture(scope="session")
+def play_once(bootstrap: str, ours: str) -> Play:
+    """Runs a scenario at its first use and gives back the same report after that."""
+    reports: dict[tuple[str, ...], Report] = {}
+
+    def play_or_recall(command: Sequence[str]) -> Report:
+        if tuple(command) not in reports:
+            prefix = f"scenario-{secrets.token_hex(4)}"
+            reports[tuple(command)] = play([*command, bootstrap, prefix, ours], prefix)
+        return reports[tuple(command)]
+
+    return play_or_recall
+
+
+def fill(bootstrap: str, prefix: str) -> None:
+    with Admin(bootstrap) as admin:
+        for codec in lots.CODECS:
+            admin.create_topic(f"{prefix}-{codec}", partitions=1, config=lots.KEEP)
+    for codec in lots.CODECS:
+        with Producer(bootstrap, compression=codec) as producer:
+            for n in range(lots.COUNT):
+                producer.send(
+                    f"{prefix}-{codec}",
+                    lots.value(n),
+                    key=lots.key(n),
+                    headers=lots.headers(n),
+                    partition=0,
+                    timestamp_ms=lots.timestamp_ms(n),
+                )
 
 
 _numbers = count()

@@ -1,0 +1,118 @@
+"""Records that were sent and are in no batch yet: the list under a producer's send().
+
+    put(value, key) --> Ticket(span, index)          take(next span) --> (values, keys, span)
+
+An uncontended lock costs as much as all the rest of `send`, and a tuple or an object per record
+that the garbage collector knows costs more than both.  So in C a record is two list appends and a
+ticket, in one step that no other thread can come between.  This twin, the specification, does
+the same under a lock.
+
+A *span* is whatever the owner wants to find again by its tickets: it is the same object for all
+records between two takes, and `index` counts them from 0.
+
+Invariant: of all that was put, in whatever threads, each record comes out of exactly one take, in
+the order of its tickets.
+"""
+
+from array import array
+from collections.abc import Sequence
+from threading import Lock
+
+from segbroker.protocol.partitioner import partition_for_key
+
+__all__ = ["Pending", "Ticket", "partitions_for_keys", "scatter"]
+
+
+class Ticket:
+    """Where a record will be found.  A subclass must not add slots."""
+
+    __slots__ = ("index", "span")
+
+    def __new__(cls, span: object, index: int) -> "Ticket":
+        self = super().__new__(cls)
+        self.span = span
+        self.index = index
+        return self
+
+    span: object
+    index: int
+
+
+class Pending:
+    """See the module.  `limit` is the owner's: a put that finds so many before it says so."""
+
+    __slots__ = (
+        "_keyed",
+        "_keys",
+        "_lock",
+        "_size_max",
+        "_ticket_type",
+        "_values",
+        "limit",
+        "span",
+    )
+
+    def __init__(self, span: object, ticket_type: type[Ticket], size_max: int) -> None:
+        """`size_max` bounds value and key together, in bytes."""
+        self.limit = 0
+        self.span: object | None = span
+        self._ticket_type = ticket_type
+        self._size_max = size_max
+        self._lock = Lock()
+        self._values: list[bytes] = []
+        self._keys: list[bytes | None] = []
+        self._keyed = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def put(self, value: object, key: object) -> Ticket | tuple[Ticket] | None:
+        """Append a record.  Its ticket; (ticket,) when `limit` were there before it; None when it
+        was not taken: not bytes, too large, or closed."""
+        if type(value) is not bytes or not (key is None or type(key) is bytes):
+            return None
+        if len(value) + len(key or b"") > self._size_max:
+            return None
+        with self._lock:
+            if self.span is None:
+                return None
+            index = len(self._values)
+            ticket = self._ticket_type(self.span, index)
+            self._values.append(value)
+            self._keys.append(key)
+            self._keyed += key is not None
+            return ticket if index < self.limit else (ticket,)
+
+    def take(self, span: object | None) -> tuple[list[bytes], list[bytes | None] | None, object]:
+        """(values, keys, span) of all that was put, in order; keys None: there were none.
+
+        What is put from now on belongs to `span`; None closes.
+        """
+        with self._lock:
+            taken = self._values, self._keys if self._keyed else None, self.span
+            self._values, self._keys, self._keyed = [], [], 0
+            self.span = span
+        return taken
+
+
+def partitions_for_keys(keys: Sequence[bytes | None], partition_count: int) -> "array[int]":
+    """The partition of each key (int32), as partition_for_key; -1 for None."""
+    seen: dict[bytes | None, int] = {None: -1}
+    found = array("i")
+    for key in keys:
+        partition = seen.get(key)
+        if partition is None:
+            assert key is not None
+            partition = seen[key] = partition_for_key(key, partition_count)
+        found.append(partition)
+    return found
+
+
+def scatter(
+    items: Sequence[bytes | None], partitions: "array[int]", partition_count: int
+) -> list[list[bytes | None]]:
+    """The items of each partition, in order, and last those of partition -1."""
+    lists: list[list[bytes | None]] = [[] for _ in range(partition_count + 1)]
+    for item, partition in zip(items, partitions, strict=True):
+        lists[partition].append(item)
+    return lists

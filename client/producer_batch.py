@@ -1,0 +1,226 @@
+"""A batch under way, the queue of batches of one partition, and the partitions of one topic.
+
+    open (being filled) --seal--> sealed, oldest first --take--> in flight --> done
+
+A batch is columns: values, and keys, headers, timestamps where any record has them.  It keeps its
+records until it is acknowledged, so that a failure can hand them back.
+
+Values only: who moves a batch on stands in accumulator (the caller's side) and producing (the I/O
+side).  A shell can wait for a batch as for a Completion.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from segbroker.protocol.record_batch import HEADER_SIZE
+
+from .completion import Completion, Waker
+from .errors import SegbrokerError, Undelivered
+from .records import Headers, RecordMetadata
+
+WakeBy = Callable[[int], object]
+
+
+class ProducerBatch:
+    """The records of one partition that travel together, and what became of them."""
+
+    __slots__ = (
+        "_wakers",
+        "attempts",
+        "base_offset",
+        "count",
+        "deadline_ms",
+        "done",
+        "encoded",
+        "error",
+        "halves",
+        "headers",
+        "is_sent",
+        "keys",
+        "log_append_time_ms",
+        "observed",
+        "opened_ms",
+        "queue",
+        "refusal",
+        "reserved",
+        "sequence",
+        "size",
+        "timestamp_ms",
+        "timestamps",
+        "urgent",
+        "values",
+    )
+
+    def __init__(self, queue: "PartitionQueue", opened_ms: int, wall_ms: int) -> None:
+        self.queue = queue
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] | None = None
+        self.headers: list[Headers | None] | None = None
+        self.timestamps: list[int] | None = None
+        self.timestamp_ms = wall_ms
+        self.size = HEADER_SIZE
+        self.reserved = 0
+        self.count = 0
+        self.opened_ms = opened_ms
+        self.deadline_ms = 0
+        self.urgent = False
+        self.sequence = -1
+        self.encoded: bytes | None = None
+        self.is_sent = False
+        self.attempts = 0
+        # Why the last attempt failed, when it may be tried again.
+        self.refusal: SegbrokerError | None = None
+        self.done = False
+        self.error: SegbrokerError | None = None
+        # Why the last attempt failed, when it may be tried again.
+        self.refusal: SegbrokerError | None = None
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+        self.halves: tuple[ProducerBatch, ProducerBatch] | None = None
+        # Indexes whose failure the caller has seen through its Delivery; made when one fails.
+        self.observed: set[int] | None = None
+        self._wakers: list[Waker] = []
+
+    def on_done(self, waker: Waker) -> None:
+        """As Completion.on_done."""
+        self._wakers.append(waker)
+        if self.done:
+            waker()
+
+    def hurry(self) -> None:
+        """Somebody waits for this batch: it lingers no longer."""
+        if not self.done and not self.urgent:
+            self.urgent = True
+            self.queue.wake_by(0)
+
+    def finish(self, base_offset: int, log_append_time_ms: int) -> None:
+        """Acknowledged: the records can go."""
+        assert not self.done, "a batch is answered once"
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.values = []
+        self.keys = self.headers = None
+        self.encoded = None
+        self._wake()
+
+    def fail(self, error: SegbrokerError) -> None:
+        """Given up.  The records stay, for DeliveryFailed."""
+        assert not self.done, "a batch is answered once"
+        self.error = error
+        self.observed = set()
+        self.encoded = None
+        self._wake()
+
+    def finish_by_halves(self) -> None:
+        """Both halves of a split batch are done: so is this one."""
+        self._wake()
+
+    def _wake(self) -> None:
+        self.done = True
+        wakers, self._wakers = self._wakers, []
+        for wake in wakers:
+            wake()
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """Where record `index` went; raises its error when it failed.  Only when done."""
+        assert self.done, "metadata() of a batch under way"
+        if self.halves is not None:
+            first, second = self.halves
+            if index < first.count:
+                return first.metadata(index)
+            return second.metadata(index - first.count)
+        if self.error is not None:
+            assert self.observed is not None
+            self.observed.add(index)
+            raise self.error
+        timestamp_ms = self.log_append_time_ms
+        if timestamp_ms < 0:
+            timestamp_ms = self.timestamp_ms if self.timestamps is None else self.timestamps[index]
+        offset = self.base_offset + index if self.base_offset >= 0 else -1
+        return RecordMetadata(self.queue.topic, self.queue.partition, offset, timestamp_ms)
+
+    def undelivered(self) -> list[Undelivered]:
+        """The records of a failed batch whose failure nobody has seen yet."""
+        assert self.error is not None
+        assert self.observed is not None
+        records = []
+        for index, value in enumerate(self.values):
+            if index in self.observed:
+                continue
+            headers = self.headers[index] if self.headers is not None else None
+            records.append(
+                Undelivered(
+                    self.queue.topic,
+                    self.queue.partition,
+                    None if self.keys is None else self.keys[index],
+                    value,
+                    tuple(headers or ()),
+                    self.timestamp_ms if self.timestamps is None else self.timestamps[index],
+                    self.error,
+                )
+            )
+        return records
+
+
+class PartitionQueue:
+    """The batches of one partition: one open, several sealed, several in flight."""
+
+    __slots__ = (
+        "backoff_until_ms",
+        "epoch",
+        "failures",
+        "in_flight",
+        "next_sequence",
+        "open",
+        "partition",
+        "producer_id",
+        "restart",
+        "sealed",
+        "topic",
+        "wake_by",
+    )
+
+    def __init__(self, topic: str, partition: int, wake_by: WakeBy) -> None:
+        self.wake_by = wake_by
+        self.topic = topic
+        self.partition = partition
+        self.open: ProducerBatch | None = None
+        self.sealed: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
+        self.next_sequence = 0
+        self.producer_id = -1
+        self.epoch = -1
+        # Failures since the last success: while there are any, one batch at a time.
+        self.failures = 0
+        # A batch was given up: begin the next epoch when all answers are in.
+        self.restart = False
+        self.backoff_until_ms = 0
+
+
+class TopicQueue:
+    """The partitions of one topic, as far as they were used."""
+
+    __slots__ = (
+        "error",
+        "known",
+        "name",
+        "partition_count",
+        "partitions",
+        "sticky",
+        "wake_by",
+    )
+
+    def __init__(self, name: str, wake_by: WakeBy) -> None:
+        self.name = name
+        self.wake_by = wake_by
+        self.partition_count = 0
+        self.partitions: dict[int, PartitionQueue] = {}
+        self.sticky: PartitionQueue | None = None
+        self.error: SegbrokerError | None = None
+        self.known: Completion[None] = Completion()
+
+    def queue(self, partition: int) -> PartitionQueue:
+        queue = self.partitions.get(partition)
+        if queue is None:
+            queue = self.partitions[partition] = PartitionQueue(self.name, partition, self.wake_by)
+        return queue

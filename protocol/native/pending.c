@@ -1,0 +1,274 @@
+/* The list under send(): one call takes a record and makes its ticket; no lock, no tuple.
+ *
+ * Two heap types, made once by sb_pending_types; client/pending_pure.py is their specification.
+ *
+ *     Ticket    span, index        where a record will be found; a plain pair
+ *     Pending   values, keys       what was put since the last take
+ *
+ * The interpreter's lock is never given up between the append and the look at the length, so a
+ * ticket's index is right whichever threads put.  For that, nothing in put() may create an object
+ * that the garbage collector knows: a collection runs foreign code.  Tickets are hidden from it, and
+ * may be: what they refer to does not refer to them.
+ */
+#define PY_SSIZE_T_CLEAN
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030b0000
+#endif
+#include <Python.h>
+#include <structmember.h>
+
+#include "kernel.h"
+
+enum { DONE, FAILED };
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *span;
+    Py_ssize_t index;
+} Ticket;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *values, *keys; /* lists of equal length */
+    PyObject *span;          /* NULL: closed */
+    PyObject *ticket_type;
+    Py_ssize_t keyed;        /* how many keys are not None */
+    Py_ssize_t limit;        /* see put() */
+    Py_ssize_t size_max;
+} Pending;
+
+static void free_object(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DecRef((PyObject *)type);
+}
+
+static PyObject *new_ticket(PyTypeObject *type, PyObject *span, Py_ssize_t index) {
+    Ticket *ticket = (Ticket *)PyType_GenericAlloc(type, 0);
+    if (!ticket) return NULL;
+    Py_IncRef(span);
+    ticket->span = span;
+    ticket->index = index;
+    return (PyObject *)ticket;
+}
+
+static PyObject *ticket_new(PyTypeObject *type, PyObject *args, PyObject *named) {
+    PyObject *span;
+    Py_ssize_t index;
+    if (named && PyDict_Size(named)) {
+        PyErr_SetString(PyExc_TypeError, "span and index are given by position");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "On", &span, &index)) return NULL;
+    return new_ticket(type, span, index);
+}
+
+static void ticket_dealloc(PyObject *self) {
+    Py_DecRef(((Ticket *)self)->span);
+    free_object(self);
+}
+
+static PyObject *pending_new(PyTypeObject *type, PyObject *args, PyObject *named) {
+    PyObject *span, *ticket_type;
+    Py_ssize_t size_max;
+    if (named && PyDict_Size(named)) {
+        PyErr_SetString(PyExc_TypeError, "span, ticket_type, size_max are given by position");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "OOn", &span, &ticket_type, &size_max)) return NULL;
+    Pending *self = (Pending *)PyType_GenericAlloc(type, 0);
+    if (!self) return NULL;
+    self->values = PyList_New(0);
+    self->keys = PyList_New(0);
+    Py_IncRef(span);
+    self->span = span;
+    Py_IncRef(ticket_type);
+    self->ticket_type = ticket_type;
+    self->size_max = size_max;
+    if (!self->values || !self->keys) {
+        Py_DecRef((PyObject *)self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void pending_dealloc(PyObject *object) {
+    Pending *self = (Pending *)object;
+    Py_DecRef(self->values);
+    Py_DecRef(self->keys);
+    Py_DecRef(self->span);
+    Py_DecRef(self->ticket_type);
+    free_object(object);
+}
+
+static Py_ssize_t pending_length(PyObject *self) { return PyList_Size(((Pending *)self)->values); }
+
+static PyObject *none(void) {
+    Py_IncRef(Py_None);
+    return Py_None;
+}
+
+static PyObject *put(PyObject *object, PyObject *const *args, Py_ssize_t count) {
+    Pending *self = (Pending *)object;
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "put(value, key)");
+        return NULL;
+    }
+    PyObject *value = args[0], *key = args[1];
+    const int is_keyed = key != Py_None;
+    if (!self->span || !PyBytes_CheckExact(value)) return none();
+    if (is_keyed && !PyBytes_CheckExact(key)) return none();
+    if (PyBytes_Size(value) + (is_keyed ? PyBytes_Size(key) : 0) > self->size_max) return none();
+    const Py_ssize_t index = PyList_Size(self->values);
+    PyObject *ticket = new_ticket((PyTypeObject *)self->ticket_type, self->span, index);
+    if (!ticket || PyList_Append(self->values, value) < 0) {
+        Py_DecRef(ticket);
+        return NULL;
+    }
+    if (PyList_Append(self->keys, key) < 0) {
+        PyList_SetSlice(self->values, index, index + 1, NULL);
+        Py_DecRef(ticket);
+        return NULL;
+    }
+    self->keyed += is_keyed;
+    if (index < self->limit) return ticket;
+    PyObject *full = PyTuple_New(1);
+    if (full) PyTuple_SetItem(full, 0, ticket);
+    return full;
+}
+
+static PyObject *take(PyObject *object, PyObject *span) {
+    Pending *self = (Pending *)object;
+    PyObject *values = PyList_New(0), *keys = PyList_New(0), *taken = PyTuple_New(3);
+    if (!values || !keys || !taken) {
+        Py_DecRef(values);
+        Py_DecRef(keys);
+        Py_DecRef(taken);
+        return NULL;
+    }
+    /* From here on no object is made: nobody comes between. */
+    PyObject *old_keys = self->keys, *old_span = self->span;
+    const int is_keyed = self->keyed != 0;
+    PyTuple_SetItem(taken, 0, self->values);
+    PyTuple_SetItem(taken, 1, is_keyed ? old_keys : none());
+    PyTuple_SetItem(taken, 2, old_span ? old_span : none());
+    self->values = values;
+    self->keys = keys;
+    self->keyed = 0;
+    if (span == Py_None) {
+        self->span = NULL;
+    } else {
+        Py_IncRef(span);
+        self->span = span;
+    }
+    if (!is_keyed) Py_DecRef(old_keys);
+    return taken;
+}
+
+static PyMemberDef ticket_members[] = {
+    {"span", T_OBJECT, offsetof(Ticket, span), READONLY, NULL},
+    {"index", T_PYSSIZET, offsetof(Ticket, index), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMemberDef pending_members[] = {
+    {"limit", T_PYSSIZET, offsetof(Pending, limit), 0, NULL},
+    {"span", T_OBJECT, offsetof(Pending, span), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef pending_methods[] = {
+    {"put", (PyCFunction)(void (*)(void))put, METH_FASTCALL, NULL},
+    {"take", take, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot ticket_slots[] = {
+    {Py_tp_new, ticket_new},
+    {Py_tp_dealloc, ticket_dealloc},
+    {Py_tp_members, ticket_members},
+    {0, NULL},
+};
+
+static PyType_Slot pending_slots[] = {
+    {Py_tp_new, pending_new},         {Py_tp_dealloc, pending_dealloc},
+    {Py_tp_members, pending_members}, {Py_tp_methods, pending_methods},
+    {Py_sq_length, pending_length},   {0, NULL},
+};
+
+static PyType_Spec ticket_spec = {"segbroker.client.pending.Ticket", sizeof(Ticket), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, ticket_slots};
+static PyType_Spec pending_spec = {"segbroker.client.pending.Pending", sizeof(Pending), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, pending_slots};
+
+/* Ticket and Pending into the first two places of a list. */
+int sb_pending_types(intptr_t out) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *ticket = PyType_FromSpec(&ticket_spec), *pending = PyType_FromSpec(&pending_spec);
+    int code = ticket && pending ? DONE : FAILED;
+    if (!code) {
+        PyList_SetItem((PyObject *)out, 0, ticket);
+        PyList_SetItem((PyObject *)out, 1, pending);
+    }
+    PyErr_Clear();
+    PyGILState_Release(state);
+    return code;
+}
+
+static uint32_t murmur2(const uint8_t *data, uint32_t size) {
+    const uint32_t m = 0x5bd1e995;
+    uint32_t h = 0x9747b28c ^ size, left = size;
+    for (; left >= 4; data += 4, left -= 4) {
+        uint32_t k = data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 |
+                     (uint32_t)data[3] << 24;
+        k *= m;
+        k ^= k >> 24;
+        h = (h * m) ^ (k * m);
+    }
+    if (left) {
+        for (uint32_t i = 0; i < left; i++) h ^= (uint32_t)data[i] << 8 * i;
+        h *= m;
+    }
+    h ^= h >> 13;
+    h *= m;
+    return h ^ h >> 15;
+}
+
+/* The partition of each key of a list, -1 for None. */
+int sb_partitions(intptr_t keys, int32_t count, int32_t partitions_count, int32_t *out) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    int code = DONE;
+    for (Py_ssize_t i = 0; !code && i < count; i++) {
+        PyObject *key = PyList_GetItem((PyObject *)keys, i); /* borrowed */
+        char *data;
+        Py_ssize_t size;
+        if (key == Py_None) {
+            out[i] = -1;
+        } else if (!key || !PyBytes_Check(key) || PyBytes_AsStringAndSize(key, &data, &size) < 0 ||
+                   size > INT32_MAX) {
+            code = FAILED;
+        } else {
+            const uint32_t hash = murmur2((const uint8_t *)data, (uint32_t)size);
+            out[i] = (int32_t)((hash & 0x7fffffff) % (uint32_t)partitions_count);
+        }
+    }
+    PyErr_Clear();
+    PyGILState_Release(state);
+    return code;
+}
+
+/* Append each item of a list to the list that stands at its partition in `out`; -1: the last. */
+int sb_scatter(intptr_t out, intptr_t items, const int32_t *partitions, int32_t count) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    const Py_ssize_t lists = PyList_Size((PyObject *)out);
+    int code = DONE;
+    for (Py_ssize_t i = 0; !code && i < count; i++) {
+        const Py_ssize_t at = partitions[i] < 0 ? lists - 1 : partitions[i];
+        PyObject *item = PyList_GetItem((PyObject *)items, i);
+        PyObject *list = PyList_GetItem((PyObject *)out, at);
+        if (!item || !list || PyList_Append(list, item) < 0) code = FAILED;
+    }
+    PyErr_Clear();
+    PyGILState_Release(state);
+    return code;
+}

@@ -1,0 +1,268 @@
+"""What the source asks of the brokers besides records: topics, leaders, the bounds of logs.
+
+    layout(selection)   which topics and partitions there are, their ids and leaders
+    offsets(...)        start, end, or first offset at a time, of many partitions
+    bounds(...)         [log start, log end) of one partition
+
+Each call has a deadline (default.api.timeout.ms).  What may pass (a lost connection, a leader that
+moved, a broker that restarts) is tried again with growing pauses until then: Spark does not repeat
+the calls that it makes on the driver, so one that fails ends the query.  What will not pass is
+raised at once.
+
+Invariant: connections are opened on first use, by the process that uses them, never by a
+constructor: Spark pickles readers.  Not for threads: each Spark worker has one.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+from uuid import UUID
+
+from segbroker.client.backoff import Backoff
+from segbroker.client.errors import (
+    BrokerUnreachable,
+    LeaderNotAvailable,
+    SegbrokerError,
+    broker_error,
+)
+from segbroker.client.settings import Address
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+from .errors import SourceUnavailable
+from .link import Link, now_ms
+from .offsets import TopicPartition
+from .options import Assign, Selection, SourceOptions, Subscribe, SubscribePattern
+
+# The two times that ListOffsets takes for the ends of a log.
+END_TIME = -1
+START_TIME = -2
+
+BACKOFF_FIRST_MS = 50
+BACKOFF_MAX_MS = 1_000
+# A topic that was just made may be unknown to a broker for a moment.
+NEW_TOPIC_GRACE_MS = 2_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLayout:
+    """One topic: its id (None where the broker has none) and who leads each partition."""
+
+    topic_id: UUID | None
+    leaders: Mapping[int, Address]
+
+
+Layout = Mapping[str, TopicLayout]
+
+
+class Cluster:
+    """See the module."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._links: dict[Address, Link] = {}
+        self._brokers: list[Address] = list(options.bootstrap)
+        self._waited_for: set[str] = set()
+
+    def layout(self, selection: Selection) -> Layout:
+        """The topics of the selection that exist, and of each the partitions that are selected.
+
+        A named topic that is not there is waited for a moment, once, then left out.
+        """
+        named = self.named(selection)
+
+        def look() -> Layout:
+            reply = self._ask_any(_metadata_request(named))
+            brokers = {row.node_id: (row.host, row.port) for row in reply.brokers}
+            self._brokers = [*brokers.values()] or self._brokers
+            found: dict[str, TopicLayout] = {}
+            for row in reply.topics:
+                if row.name is None or not _is_selected(selection, row):
+                    continue
+                if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    continue
+                if row.error_code != ErrorCode.NONE:
+                    raise broker_error(row.error_code, f"topic {row.name!r}")
+                found[row.name] = _topic_layout(selection, row, brokers)
+            return found
+
+        grace_ms = now_ms() + NEW_TOPIC_GRACE_MS
+        while True:
+            found = self._persist("topics", look)
+            missing = set(named or ()) - found.keys() - self._waited_for
+            if not missing:
+                return found
+            if now_ms() >= grace_ms:
+                self._waited_for |= missing
+                return found
+            time.sleep(BACKOFF_FIRST_MS / 1000)
+
+    @staticmethod
+    def named(selection: Selection) -> tuple[str, ...] | None:
+        """The topics that the selection names; None for a pattern."""
+        match selection:
+            case Subscribe(topics):
+                return topics
+            case Assign(partitions):
+                return tuple(partitions)
+            case SubscribePattern():
+                return None
+
+    def offsets(
+        self, layout: Layout, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Of each partition the first offset at or after its time (ms, or START_TIME, END_TIME).
+
+        -1 where no record is that young.  With read_committed END_TIME is the last stable offset.
+        """
+        if not times:
+            return {}
+        current = layout
+
+        def look() -> dict[TopicPartition, int]:
+            nonlocal current
+            try:
+                return self._list_offsets(current, times)
+            except SegbrokerError as exc:
+                if exc.retryable:  # the leader may have moved: ask where it is now
+                    topics = tuple(sorted({topic for topic, _ in times}))
+                    current = {**current, **self.layout(Subscribe(topics))}
+                raise
+
+        return self._persist("offsets", look)
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """[log start, log end) of one partition, empty when there is no such partition."""
+        layout = self.layout(Assign({topic: (partition,)}))
+        key = (topic, partition)
+        if topic not in layout or partition not in layout[topic].leaders:
+            return 0, 0
+        start = self.offsets(layout, {key: START_TIME})[key]
+        end = self.offsets(layout, {key: END_TIME})[key]
+        return start, end
+
+    def close(self) -> None:
+        links, self._links = self._links, {}
+        for link in links.values():
+            link.close()
+
+    # Inside.
+
+    def _persist(self, what: str, attempt: Callable[[], T]) -> T:
+        """Try until it works, the error is final, or the deadline is over."""
+        options = self._options
+        deadline_ms = now_ms() + options.api_timeout_ms
+        backoff = Backoff(Random(), BACKOFF_FIRST_MS, BACKOFF_MAX_MS)
+        while True:
+            try:
+                return attempt()
+            except SegbrokerError as exc:
+                if not exc.retryable:
+                    raise SourceUnavailable(f"asking for {what}: {exc}") from exc
+                delay_ms = backoff.next_delay_ms()
+                if now_ms() + delay_ms >= deadline_ms:
+                    raise SourceUnavailable(
+                        f"asking for {what}: nothing within {options.api_timeout_ms} ms"
+                        f" (kafka.default.api.timeout.ms); last: {exc}"
+                    ) from exc
+                time.sleep(delay_ms / 1000)
+
+    def _link(self, address: Address) -> Link:
+        link = self._links.get(address)
+        if link is None or not link.is_idle:
+            if link is not None:
+                link.close()
+            link = Link(address, self._options.client_id, self._options.request_timeout_ms)
+            self._links[address] = link
+        return link
+
+    def _ask_any(self, request: MetadataRequest) -> MetadataResponse:
+        """The reply of the first broker that answers; of all, the bootstrap addresses last."""
+        failed: list[SegbrokerError] = []
+        for address in dict.fromkeys([*self._brokers, *self._options.bootstrap]):
+            try:
+                return self._link(address).ask(
+                    request, MetadataResponse, self._options.request_timeout_ms
+                )
+            except SegbrokerError as exc:
+                if not exc.retryable:
+                    raise
+                failed.append(exc)
+        raise BrokerUnreachable("; ".join(map(str, failed)))
+
+    def _list_offsets(
+        self, layout: Layout, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        by_leader: dict[Address, dict[str, list[ListOffsetsRequestPartition]]] = {}
+        for (topic, partition), timestamp in times.items():
+            leader = layout[topic].leaders.get(partition) if topic in layout else None
+            if leader is None:
+                raise LeaderNotAvailable(f"topic {topic!r} partition {partition} has no leader")
+            by_leader.setdefault(leader, {}).setdefault(topic, []).append(
+                ListOffsetsRequestPartition(partition_index=partition, timestamp=timestamp)
+            )
+        found: dict[TopicPartition, int] = {}
+        for leader, topics in by_leader.items():
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=int(self._options.read_committed),
+                topics=[
+                    ListOffsetsRequestTopic(name=topic, partitions=partitions)
+                    for topic, partitions in topics.items()
+                ],
+            )
+            reply = self._link(leader).ask(
+                request, ListOffsetsResponse, self._options.request_timeout_ms
+            )
+            for row in reply.topics:
+                for part in row.partitions:
+                    if part.error_code != ErrorCode.NONE:
+                        about = f"topic {row.name!r} partition {part.partition_index}"
+                        raise broker_error(part.error_code, about)
+                    found[row.name, part.partition_index] = part.offset
+        return found
+
+
+def _metadata_request(named: Iterable[str] | None) -> MetadataRequest:
+    topics = None if named is None else [MetadataRequestTopic(name=name) for name in named]
+    # Reading must not make topics.
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+
+def _is_selected(selection: Selection, row: MetadataResponseTopic) -> bool:
+    assert row.name is not None
+    match selection:
+        case SubscribePattern():
+            return not row.is_internal and selection.matches(row.name)
+        case _:
+            return True
+
+
+def _topic_layout(
+    selection: Selection, row: MetadataResponseTopic, brokers: Mapping[int, Address]
+) -> TopicLayout:
+    assert row.name is not None
+    wanted = selection.partitions[row.name] if isinstance(selection, Assign) else None
+    leaders: dict[int, Address] = {}
+    for part in row.partitions:
+        if wanted is not None and part.partition_index not in wanted:
+            continue
+        leader = brokers.get(part.leader_id)
+        if leader is None:
+            about = f"topic {row.name!r} partition {part.partition_index}"
+            raise LeaderNotAvailable(f"{about} has no leader")
+        leaders[part.partition_index] = leader
+    return TopicLayout(row.topic_id if row.topic_id.int else None, leaders)

@@ -1,0 +1,162 @@
+"""Decoded batches as Arrow record batches with exactly the columns that Spark expects.
+
+    key            binary        from the kernel's buffers, not copied
+    value          binary        from the kernel's buffers, not copied
+    topic          string        constant
+    partition      int32         constant
+    offset         int64         from the kernel's buffers, not copied
+    timestamp      timestamp[us, UTC]   the kernel's milliseconds times 1000
+    timestampType  int32         0 set by the producer, 1 by the broker
+    headers        list<struct<key: string, value: binary>>   only with includeHeaders
+
+Types, names and nullability must equal Spark's own translation of the schema; Spark compares them
+and refuses the rest.  A test compares them too.
+
+Small batches are put together and large ones cut: between 1 and 8 MB Spark takes record batches at
+full speed, below it pays per batch, far above it loses its caches.
+
+Invariant: no Python loop over records; the cost in Python is per batch.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+import pyarrow
+import pyarrow.compute
+
+from segbroker.protocol.batch_pure import Gathered
+from segbroker.protocol.record_batch import RecordBatch, RecordColumns, columns_of
+
+from .offsets import OffsetRange
+
+BATCH_BYTES = 4 << 20
+BATCH_BYTES_MAX = 8 << 20
+# What a row takes besides its key and value: offsets, timestamp, topic, bookkeeping.
+ROW_BYTES = 48
+
+HEADER = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
+HEADERS = pyarrow.list_(pyarrow.field("element", HEADER))
+TIMESTAMP = pyarrow.timestamp("us", tz="UTC")
+
+_FIELDS = [
+    pyarrow.field("key", pyarrow.binary()),
+    pyarrow.field("value", pyarrow.binary()),
+    pyarrow.field("topic", pyarrow.string()),
+    pyarrow.field("partition", pyarrow.int32()),
+    pyarrow.field("offset", pyarrow.int64()),
+    pyarrow.field("timestamp", TIMESTAMP),
+    pyarrow.field("timestampType", pyarrow.int32()),
+]
+ARROW_SCHEMA = pyarrow.schema(_FIELDS)
+ARROW_SCHEMA_WITH_HEADERS = pyarrow.schema([*_FIELDS, pyarrow.field("headers", HEADERS)])
+
+# The same for Spark.
+SPARK_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset long,"
+    " timestamp timestamp, timestampType int"
+)
+SPARK_SCHEMA_WITH_HEADERS = SPARK_SCHEMA + ", headers array<struct<key: string, value: binary>>"
+
+# A microsecond timestamp has room for these milliseconds; a record may claim others.
+_MS_MAX = (1 << 63) // 1000 - 1
+
+
+def record_batches(
+    batches: Iterable[RecordBatch], wanted: OffsetRange, *, headers: bool
+) -> Iterator[pyarrow.RecordBatch]:
+    """The rows of `batches` that lie in the range, as record batches of about BATCH_BYTES."""
+    held: list[RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += len(batch._data) + ROW_BYTES * len(batch)
+        if size >= BATCH_BYTES:
+            yield from _tables(held, size, wanted, headers=headers)
+            held, size = [], 0
+    if held:
+        yield from _tables(held, size, wanted, headers=headers)
+
+
+def _tables(
+    batches: list[RecordBatch], size: int, wanted: OffsetRange, *, headers: bool
+) -> Iterator[pyarrow.RecordBatch]:
+    columns = columns_of(batches)
+    count = columns.records_count
+    arrays = [
+        _binary(columns.keys),
+        _binary(columns.values),
+        _constant(wanted.topic, pyarrow.string(), count),
+        _constant(wanted.partition, pyarrow.int32(), count),
+        _fixed(count, columns.offsets),
+        _microseconds(_fixed(count, columns.timestamps)),
+        _timestamp_types(batches),
+    ]
+    if headers:
+        arrays.append(_headers(columns))
+    schema = ARROW_SCHEMA_WITH_HEADERS if headers else ARROW_SCHEMA
+    table = pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+    # The first batch may begin before the range and the last one end behind it.
+    first = bisect_left(columns.offsets, wanted.start)
+    last = bisect_left(columns.offsets, wanted.end)
+    rows = count if size <= BATCH_BYTES_MAX else max(1, count * BATCH_BYTES // size)
+    for begin in range(first, last, rows):
+        yield table.slice(begin, min(rows, last - begin))
+
+
+def _headers(columns: RecordColumns) -> pyarrow.Array:
+    pairs = pyarrow.StructArray.from_arrays(
+        [_text(columns.header_keys), _binary(columns.header_values)], fields=list(HEADER)
+    )
+    starts = pyarrow.py_buffer(columns.header_starts)
+    return pyarrow.Array.from_buffers(
+        HEADERS, columns.records_count, [None, starts], children=[pairs]
+    )
+
+
+def _timestamp_types(batches: list[RecordBatch]) -> pyarrow.Array:
+    """0 set by the producer, 1 by the broker: one value per batch, nearly always one for all."""
+    runs = [
+        (int(kind), sum(map(len, run)))
+        for kind, run in groupby(batches, lambda batch: batch.header.is_log_append_time)
+    ]
+    parts = [_constant(kind, pyarrow.int32(), count) for kind, count in runs]
+    return parts[0] if len(parts) == 1 else pyarrow.concat_arrays(parts)
+
+
+def _microseconds(milliseconds: pyarrow.Array) -> pyarrow.Array:
+    try:
+        product = pyarrow.compute.multiply_checked(milliseconds, 1000)
+    except pyarrow.ArrowInvalid:
+        # A producer may send any 64 bits as a time: the nearest one that can be shown.
+        capped = pyarrow.compute.min_element_wise(milliseconds, _MS_MAX)
+        product = pyarrow.compute.multiply(pyarrow.compute.max_element_wise(capped, -_MS_MAX), 1000)
+    return product.view(TIMESTAMP)
+
+
+def _constant(value: object, kind: pyarrow.DataType, count: int) -> pyarrow.Array:
+    return pyarrow.repeat(pyarrow.scalar(value, kind), count)
+
+
+def _fixed(count: int, data: "array[int]") -> pyarrow.Array:
+    return pyarrow.Array.from_buffers(pyarrow.int64(), count, [None, pyarrow.py_buffer(data)])
+
+
+def _binary(column: Gathered) -> pyarrow.Array:
+    validity = None if column.validity is None else pyarrow.py_buffer(column.validity)
+    return pyarrow.Array.from_buffers(
+        pyarrow.binary(),
+        len(column.offsets) - 1,
+        [validity, pyarrow.py_buffer(column.offsets), pyarrow.py_buffer(column.data)],
+    )
+
+
+def _text(column: Gathered) -> pyarrow.Array:
+    """Header names as strings; what is not UTF-8 comes with backslash escapes, as in the client."""
+    names = _binary(column)
+    try:
+        return names.cast(pyarrow.string())
+    except pyarrow.ArrowInvalid:
+        decoded = [name.decode("utf-8", "backslashreplace") for name in names.to_pylist()]
+        return pyarrow.array(decoded, pyarrow.string())

@@ -1,0 +1,297 @@
+"""The batches of one range, fetched by an executor: one fetch ahead, over a connection that stays.
+
+    send fetch(start)
+      receive reply --> walk the batch headers --> send the next fetch --> decode, hand out --> ...
+
+The next offset stands in the last header of a reply, so the next fetch is on its way before the
+first record of this one is decoded: the broker reads and the network carries while Spark works.
+
+A fetch asks for about what the rest of the range needs, at most `fetch_bytes`: a micro-batch
+of a hundred records must not bring megabytes that it throws away.
+
+The worker process keeps idle connections for its next task (LINKS).  A link with a reply still on
+its way (a query that stopped at a LIMIT) is closed instead.
+
+A lost connection, a moved leader or a slow broker is tried again until nothing has come for
+`kafkaConsumer.pollTimeoutMs`.  What the log does not hold any more is data loss (see loss).
+
+Invariant: yields each batch that holds records of the range once, in order; control batches, gaps
+and, with read_committed, the batches of aborted transactions only move the position.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from segbroker.client.backoff import Backoff
+from segbroker.client.errors import SegbrokerError, broker_error
+from segbroker.client.settings import Address
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+from segbroker.protocol.record_batch import (
+    BatchHeader,
+    InvalidBatch,
+    RecordBatch,
+    decode_batch,
+    iter_batches,
+    read_header,
+)
+from segbroker.protocol.schema import records_view
+
+from .cluster import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, Cluster
+from .errors import SourceError, SourceUnavailable
+from .link import Link, now_ms
+from .loss import clip, report
+from .offsets import OffsetRange
+from .options import Assign, SourceOptions
+
+FETCH_WAIT_MS = 500
+FETCH_BYTES_MIN = 16 << 10
+# Bytes per offset before the first reply says better.
+RECORD_BYTES_GUESS = 1 << 10
+# A new leader may know its high watermark late: how long an end below the range is doubted.
+SHORT_LOG_GRACE_MS = 3_000
+# Idle connections that a worker keeps.
+LINKS_COUNT_MAX = 16
+
+# Idle links of this worker process.  Workers are forked before they run any of this, so the dict
+# is empty in each of them at the start.
+LINKS: dict[tuple[Address, str], Link] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one Spark task reads: a range, and who led the partition when it was planned."""
+
+    range: OffsetRange
+    leader: Address
+
+
+class RangeFetcher:
+    """See the module."""
+
+    def __init__(self, options: SourceOptions, task: Task) -> None:
+        self._options = options
+        self._range = task.range
+        self._leader = task.leader
+        self._about = f"topic {task.range.topic!r} partition {task.range.partition}"
+        self._position = task.range.start
+        self._cluster = Cluster(options)
+        self._link: Link | None = None
+        self._backoff = Backoff(Random(), BACKOFF_FIRST_MS, BACKOFF_MAX_MS)
+        self._record_bytes = float(RECORD_BYTES_GUESS)
+        self._progress_ms = now_ms()
+        self._short_since_ms: int | None = None
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Decoded batches that hold records of the range; the first and last may hold others too.
+
+        Raises DataLoss, SourceUnavailable, SourceError.
+        """
+        try:
+            while self._position < self._range.end:
+                row = self._next_reply()
+                if row is None:
+                    continue
+                before = self._position
+                views = self._walk(row)
+                if self._position == before:
+                    self._wait_for_more(row)
+                    continue
+                if self._position < self._range.end:
+                    self._fetch_ahead()
+                for view in views:
+                    yield self._decode(view)
+                # Spark may have let us wait: only from here on is the broker slow.
+                self._progress_ms = now_ms()
+        finally:
+            self._release()
+            self._cluster.close()
+
+    # One reply.
+
+    def _next_reply(self) -> FetchResponsePartition | None:
+        """The reply to the fetch at the position; None: something was put right, try again."""
+        try:
+            if self._link is None:
+                self._link = _take_link(self._leader, self._options)
+                self._fetch()
+            timeout_ms = self._options.request_timeout_ms + FETCH_WAIT_MS
+            reply = self._link.receive(FetchResponse, timeout_ms)
+            if reply.error_code != ErrorCode.NONE:
+                raise broker_error(reply.error_code, self._about)
+            row = reply.responses[0].partitions[0]
+            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._skip_what_is_lost()
+                return None
+            if row.error_code != ErrorCode.NONE:
+                raise broker_error(row.error_code, self._about)
+            return row
+        except SegbrokerError as exc:
+            self._recover(exc)
+            return None
+
+    def _walk(self, row: FetchResponsePartition) -> list[memoryview]:
+        """The whole batches of the reply that hold records to hand out; moves the position."""
+        aborted = sorted(
+            (each.first_offset, each.producer_id) for each in row.aborted_transactions or ()
+        )
+        aborted_producers: set[int] = set()
+        views: list[memoryview] = []
+        first, size = self._position, 0
+        try:
+            for view in iter_batches(records_view(row.records)):
+                header = read_header(view)
+                if header.next_offset <= self._position:
+                    continue
+                if header.base_offset >= self._range.end:
+                    self._position = self._range.end
+                    break
+                while aborted and aborted[0][0] <= header.last_offset:
+                    aborted_producers.add(aborted.pop(0)[1])
+                if not _is_skipped(header, aborted_producers):
+                    views.append(view)
+                self._position = header.next_offset
+                size += len(view)
+        except InvalidBatch as exc:
+            raise SourceError(f"{self._about} at offset {self._position}: {exc}") from exc
+        if self._position > first:
+            self._record_bytes = max(1.0, size / (self._position - first))
+            self._progress_ms = now_ms()
+            self._short_since_ms = None
+            self._backoff.reset()
+        return views
+
+    def _decode(self, view: memoryview) -> RecordBatch:
+        try:
+            return decode_batch(view)
+        except InvalidBatch as exc:
+            offset = read_header(view).base_offset
+            raise SourceError(f"{self._about}, batch at offset {offset}: {exc}") from exc
+
+    # Requests.
+
+    def _fetch(self) -> None:
+        assert self._link is not None
+        left = self._range.end - self._position
+        # An eighth more than the average, and room for the batch that the position is inside of.
+        wanted = int(left * self._record_bytes * 1.125) + FETCH_BYTES_MIN
+        partition = FetchRequestPartition(
+            partition=self._range.partition,
+            fetch_offset=self._position,
+            partition_max_bytes=min(wanted, self._options.fetch_bytes),
+        )
+        self._link.send(
+            FetchRequest(
+                max_wait_ms=FETCH_WAIT_MS,
+                min_bytes=1,
+                max_bytes=self._options.fetch_bytes,
+                isolation_level=int(self._options.read_committed),
+                topics=[FetchRequestTopic(topic=self._range.topic, partitions=[partition])],
+            ),
+            self._options.request_timeout_ms,
+        )
+
+    def _fetch_ahead(self) -> None:
+        """Send the next fetch; what goes wrong is met, and put right, when its reply is wanted."""
+        try:
+            self._fetch()
+        except SegbrokerError:
+            self._drop_link()
+
+    # Trouble.
+
+    def _wait_for_more(self, row: FetchResponsePartition) -> None:
+        """Nothing came: the log may end below the range, for a moment or for good."""
+        end = row.last_stable_offset if self._options.read_committed else row.high_watermark
+        if end < self._range.end:
+            since = self._short_since_ms = self._short_since_ms or now_ms()
+            if now_ms() - since > SHORT_LOG_GRACE_MS:
+                self._skip_what_is_lost()
+                return
+        self._pause(f"{self._about} at offset {self._position}: the broker sends nothing")
+        self._refetch()
+
+    def _refetch(self) -> None:
+        if self._position < self._range.end:
+            self._fetch_ahead()
+
+    def _skip_what_is_lost(self) -> None:
+        """Fail, or move on to what is left of the range, and fetch that."""
+        asked = OffsetRange(
+            self._range.topic, self._range.partition, self._position, self._range.end
+        )
+        left, lost = clip(asked, *self._cluster.bounds(asked.topic, asked.partition))
+        report(lost, fail=self._options.fail_on_data_loss)
+        if not lost:
+            self._pause(f"{self._about} at offset {self._position}: out of range, and then not")
+        self._range = OffsetRange(asked.topic, asked.partition, left.start, left.end)
+        self._position = left.start
+        self._short_since_ms = None
+        self._refetch()
+
+    def _recover(self, error: SegbrokerError) -> None:
+        """After an error that may pass: pause, and find the leader again."""
+        if not error.retryable:
+            raise SourceUnavailable(f"{self._about}: {error}") from error
+        self._drop_link()
+        self._pause(str(error), error)
+        topic, partition = self._range.topic, self._range.partition
+        layout = self._cluster.layout(Assign({topic: (partition,)}))
+        if topic in layout and partition in layout[topic].leaders:
+            self._leader = layout[topic].leaders[partition]
+
+    def _pause(self, why: str, cause: Exception | None = None) -> None:
+        delay_ms = self._backoff.next_delay_ms()
+        limit_ms = self._options.poll_timeout_ms
+        if now_ms() + delay_ms - self._progress_ms > limit_ms:
+            raise SourceUnavailable(
+                f"{self._about} at offset {self._position}: no progress within {limit_ms} ms"
+                f" (kafkaConsumer.pollTimeoutMs); last: {why}"
+            ) from cause
+        time.sleep(delay_ms / 1000)
+
+    # The link.
+
+    def _drop_link(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def _release(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            _give_back(link, self._options)
+
+
+def _is_skipped(header: BatchHeader, aborted_producers: set[int]) -> bool:
+    if header.is_transactional and header.producer_id in aborted_producers:
+        # The marker that ends the aborted transaction is a control batch of the same producer.
+        if header.is_control:
+            aborted_producers.discard(header.producer_id)
+        return True
+    return header.is_control or not header.records_count
+
+
+def _take_link(address: Address, options: SourceOptions) -> Link:
+    link = LINKS.pop((address, options.client_id), None)
+    if link is not None and link.is_idle:
+        return link
+    return Link(address, options.client_id, options.request_timeout_ms)
+
+
+def _give_back(link: Link, options: SourceOptions) -> None:
+    key = (link.address, options.client_id)
+    if not link.is_idle or key in LINKS:
+        link.close()
+        return
+    while len(LINKS) >= LINKS_COUNT_MAX:
+        LINKS.pop(next(iter(LINKS))).close()
+    LINKS[key] = link

@@ -1,0 +1,183 @@
+"""One connection with a blocking socket under the client's connection core.
+
+The core (segbroker.client.connection) turns requests into bytes and bytes into replies; here a
+socket is connected, written and read, with a deadline on each.  Requests may be sent ahead: replies
+come in the order of the requests.
+
+A reply that carries records points into the receive buffer: it is valid until the next `receive`.
+The time-out of a reply counts from when it is waited for: between two fetches the caller may stand
+still for minutes because Spark is busy, and the reply that came meanwhile is as good as new.
+
+Invariant: after any exception the link is closed and of no further use.
+"""
+
+import socket
+import time
+from collections import deque
+from typing import TypeVar
+
+from segbroker.client.connection import Connection, Reply, State
+from segbroker.client.errors import ConnectionLost, SegbrokerError, TimedOut
+from segbroker.client.settings import Address
+from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.schema import Message
+
+METADATA_WITH_IDS, METADATA_MAX = 10, 12
+
+# What the core calls a deadline that this shell keeps itself.
+_NEVER_MS = 1 << 62
+
+# Connecting and negotiating: a broker that cannot do it in this time is taken to be away.
+SETUP_TIMEOUT_MS = 10_000
+
+M = TypeVar("M", bound=Message)
+
+
+def now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class _Core(Connection):
+    """The client's core, with Metadata up to 12: from 10 on a topic comes with its id.
+
+    The client itself stays below: it has no use for ids.  Asked by name, the newer versions mean
+    the same.
+    """
+
+    def version_for(self, api_key: int) -> int | None:
+        theirs = self._versions.get(api_key)
+        if api_key == ApiKey.METADATA and theirs is not None and theirs.max >= METADATA_WITH_IDS:
+            return min(METADATA_MAX, theirs.max)
+        return super().version_for(api_key)
+
+
+class Link:
+    """See the module."""
+
+    def __init__(self, address: Address, client_id: str, timeout_ms: int) -> None:
+        """Connect and negotiate versions, within `timeout_ms` or SETUP_TIMEOUT_MS.
+
+        Raises ConnectionLost, TimedOut and what else the client's errors have.
+        """
+        self.address = address
+        self._replies: deque[Reply] = deque()
+        self._socket: socket.socket | None = None
+        try:
+            self._negotiate(client_id, timeout_ms, ask_version=3)
+        except ConnectionLost:
+            if not self._core.was_connected:
+                raise
+            # A very old broker hangs up on ApiVersions 3; it answers version 0.
+            self._negotiate(client_id, timeout_ms, ask_version=0)
+
+    def _negotiate(self, client_id: str, timeout_ms: int, *, ask_version: int) -> None:
+        host, port = self.address
+        timeout_ms = min(timeout_ms, SETUP_TIMEOUT_MS)
+        deadline_ms = now_ms() + timeout_ms
+        self._core = _Core(
+            host, port, client_id=client_id, deadline_ms=_NEVER_MS, ask_version=ask_version
+        )
+        try:
+            self._socket = socket.create_connection(self.address, timeout_ms / 1000)
+        except OSError as exc:
+            error = ConnectionLost(f"{host}:{port} cannot be reached: {exc}")
+            self._core.lost(error, now_ms())
+            raise error from exc
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._core.connected()
+        self._flush(deadline_ms)
+        while self._core.state is not State.READY:
+            self._read_some(deadline_ms)
+
+    @property
+    def is_open(self) -> bool:
+        return self._core.state is State.READY
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on the way, so that another may use the link."""
+        return self.is_open and not self._core.in_flight and not self._replies
+
+    def send(self, message: Message, timeout_ms: int) -> None:
+        """Send a request; its reply is had by `receive`, after those of earlier requests.
+
+        Raises UnsupportedByBroker, ConnectionLost, TimedOut.
+        """
+        try:
+            self._core.request(message, self._on_reply, now_ms=now_ms(), deadline_ms=_NEVER_MS)
+        except SegbrokerError:
+            self.close()
+            raise
+        self._flush(now_ms() + timeout_ms)
+
+    def receive(self, expected: type[M], timeout_ms: int) -> M:
+        """The oldest reply, waiting for it at most `timeout_ms`.  Ends the validity of the last."""
+        deadline_ms = now_ms() + timeout_ms
+        while not self._replies:
+            self._read_some(deadline_ms)
+        reply = self._replies.popleft()
+        if isinstance(reply, SegbrokerError):
+            raise reply
+        assert isinstance(reply, expected), f"a {type(reply).__name__} for a {expected.__name__}"
+        return reply
+
+    def ask(self, message: Message, expected: type[M], timeout_ms: int) -> M:
+        """Send a request and wait for its reply."""
+        self.send(message, timeout_ms)
+        return self.receive(expected, timeout_ms)
+
+    def close(self) -> None:
+        self._core.lost(ConnectionLost("closed here"), now_ms())
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    # Inside.
+
+    def _on_reply(self, reply: Reply, at_ms: int) -> None:
+        self._replies.append(reply)
+
+    def _flush(self, deadline_ms: int) -> None:
+        assert self._socket is not None, "the link is closed"
+        while self._core.outgoing:
+            part = self._core.outgoing[0]
+            self._socket.settimeout(_seconds_until(deadline_ms))
+            try:
+                size = self._socket.send(part)
+            except OSError as exc:
+                raise self._broken(exc) from exc
+            self._core.sent(size)
+
+    def _read_some(self, deadline_ms: int) -> None:
+        if self._core.error is not None:
+            raise self._core.error
+        assert self._socket is not None, "the link is closed"
+        self._socket.settimeout(_seconds_until(deadline_ms))
+        try:
+            size = self._socket.recv_into(self._core.get_buffer())
+        except OSError as exc:
+            raise self._broken(exc) from exc
+        self._core.received(size, now_ms())
+        if self._core.outgoing:  # the core asked again with an older version
+            self._flush(deadline_ms)
+        if self._core.error is not None:
+            self.close()
+            if not self._replies:
+                raise self._core.error
+
+    def _broken(self, exc: OSError) -> SegbrokerError:
+        host, port = self.address
+        error: SegbrokerError
+        if isinstance(exc, TimeoutError):
+            error = TimedOut(f"{host}:{port} did not answer in time")
+        else:
+            error = ConnectionLost(f"{host}:{port}: {exc}")
+        self._replies.clear()
+        self._core.lost(error, now_ms())
+        self.close()
+        return error
+
+
+def _seconds_until(deadline_ms: int) -> float:
+    # 0 would make the socket non-blocking; a passed deadline waits one last millisecond.
+    return max(1, deadline_ms - now_ms()) / 1000

@@ -1,0 +1,53 @@
+"""A Spark session in which `format("segbroker")` works, on a machine that has only Python.
+
+`session()` finds or brings a Java, makes the workers run this Python, starts Spark on all cores
+of this machine (or where `spark.master` says) and registers the source.  Everything can be set
+otherwise; who builds a session of his own calls `ensure_java()` before it and `register(spark)`
+after it.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from .java import ensure_java
+from .source import SegbrokerDataSource
+
+DEFAULTS = {
+    "spark.master": "local[*]",
+    "spark.app.name": "segbroker",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+# For a session on this machine alone; a cluster has addresses of its own.
+LOCAL_DEFAULTS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def session(conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The session, new or the one that runs already, with the source registered.
+
+    conf: Spark's own settings; they win over DEFAULTS here.
+    Raises RuntimeError where there is no Java to be had.
+    """
+    ensure_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {**DEFAULTS, **(conf or {})}
+    if settings["spark.master"].startswith("local"):
+        settings = {**LOCAL_DEFAULTS, **settings}
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("segbroker")` known to a session without waiting for Spark's own look-up."""
+    spark.dataSource.register(SegbrokerDataSource)

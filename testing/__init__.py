@@ -1,0 +1,11 @@
+"""A broker inside your tests.
+
+    clock      the time that an embedded broker believes in
+    embedded   EmbeddedBroker: a whole broker on in-memory storage, in a thread of its own
+    plugin     the pytest fixtures `segbroker` and `segbroker_session`
+
+A module imports only what stands above it.  How to use it, with examples: docs/testing.md.
+
+The plugin is loaded by every pytest run of whoever has segbroker installed, so neither this file
+nor `plugin` imports anything of weight before a fixture is asked for.
+"""

@@ -1,0 +1,33 @@
+"""The pytest fixtures.  They come by themselves with an installed segbroker (entry point pytest11).
+
+    segbroker           a broker that is new for each test
+    segbroker_session   one broker for the whole run: for tests that take topics of their own
+
+Nothing is imported before a fixture is asked for: see the package's docstring.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from .embedded import EmbeddedBroker
+
+
+@pytest.fixture
+def segbroker() -> "Iterator[EmbeddedBroker]":
+    """A segbroker in memory, new for this test and ended with it: `segbroker.address`."""
+    from .embedded import EmbeddedBroker
+
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def segbroker_session() -> "Iterator[EmbeddedBroker]":
+    """A segbroker in memory for the whole run; tests share its topics and its clock."""
+    from .embedded import EmbeddedBroker
+
+    with EmbeddedBroker() as broker:
+        yield broker

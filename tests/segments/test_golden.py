@@ -1,0 +1,70 @@
+"""The formats of released versions, byte for byte: what is stored is read for ever.
+
+tests/golden/ holds the files of a small data directory as hexadecimal, one file per format.  They
+are never written again: a changed format gets a new version and new files beside these.
+"""
+
+from pathlib import Path
+
+from segbroker.protocol.record_batch import check_batch
+from segbroker.segments.index import Block, decode_index
+from segbroker.segments.manifest import Row, RowKind, decode_manifest, encode_manifest
+from segbroker.segments.metadata import decode_metadata
+from segbroker.segments.producers import KnownBatch, decode_producers
+from segbroker.segments.recovery import scan
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def golden(name: str) -> bytes:
+    return bytes.fromhex((GOLDEN / f"{name}.hex").read_text())
+
+
+def test_an_index_of_version_1() -> None:
+    index = decode_index(golden("index-1"), 0, 356)
+    assert (index.base_offset, index.created_ms) == (0, 1_000)
+    assert index.blocks == [Block(0, 0, 356, 2, 1_001, 5397568849843861751)]
+    assert index.encode() == golden("index-1")
+    assert index.matches(0, golden("segment-1"))
+
+
+def test_a_segment_is_record_batches_and_nothing_else() -> None:
+    found = scan(memoryview(golden("segment-1")), 0)
+    assert [batch.position for batch in found.batches] == [0, 178]
+    assert check_batch(golden("segment-1")[:178], stored=True).next_offset == 1
+
+
+def test_a_manifest_of_version_1() -> None:
+    manifest = decode_manifest(golden("manifest-1"))
+    assert manifest is not None
+    assert manifest.size == len(golden("manifest-1"))
+    assert manifest.rows == [
+        Row(RowKind.EPOCH),
+        Row(RowKind.START),
+        Row(RowKind.SEGMENT, 0, 0, 2, 356, 2, 1_001, 356),
+        Row(RowKind.SEGMENT, 1, 2, 4, 356, 2, 1_003, 356),
+        Row(RowKind.SEGMENT, 2, 4, 6, 356, 2, 1_005, 356),
+        Row(RowKind.CHECKPOINT, 3, end_offset=8, size=356),
+    ]
+    assert encode_manifest(1_000, manifest.rows) == golden("manifest-1")
+
+
+def test_a_snapshot_of_producers_of_version_1() -> None:
+    decoded = decode_producers(golden("producers-1"))
+    assert decoded is not None
+    table, end_offset = decoded
+    assert end_offset == 7
+    assert table.encode(7) == golden("producers-1")
+    assert table._producers[9].batches[-1] == KnownBatch(4, 1, 5, 1_234)
+
+
+def test_a_metadata_snapshot_of_version_1() -> None:
+    metadata = decode_metadata(golden("metadata-1"), "golden")
+    assert metadata.cluster_id == "AAECAwQFBgcICQoLDA0ODw"
+    assert (metadata.next_producer_id, metadata.epoch_floor) == (1_000, 3)
+    assert metadata.retired == {"old": 2}
+    (topic,) = metadata.topics.values()
+    assert (topic.name, topic.partitions, topic.epoch) == ("flights", 4, 1)
+    assert topic.topic_id.hex == "00112233445546778899aabbccddeeff"
+    assert topic.config.overrides == {"durability": "disk", "segment.bytes": "4096"}
+    assert metadata.encode() == golden("metadata-1")

@@ -1,0 +1,106 @@
+"""One broker and one Spark for the whole folder; every test takes topics of its own.
+
+With SEGBROKER_TEST_BOOTSTRAP=HOST:PORT the tests read that broker instead: the source is only
+protocol, so they must pass against Apache Kafka as well.
+
+Tests that start the JVM carry the mark `spark`; the others use the source's readers directly, as
+Spark's worker processes do.  Without pyspark none of them can be imported; `make test` installs it.
+"""
+
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ..support.daemon import Daemon, running
+from .bare_machine import path_without_java
+from .topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    root: Path = tmp_path_factory.mktemp("spark-broker")
+    with running(root / "data") as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    other = os.environ.get("SEGBROKER_TEST_BOOTSTRAP")
+    if other is not None:
+        return other
+    daemon: Daemon = request.getfixturevalue("daemon")
+    return daemon.address
+
+
+@pytest.fixture(scope="session")
+def topics(bootstrap: str) -> Iterator[Topics]:
+    topics = Topics(bootstrap)
+    yield topics
+    topics.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_links_left() -> Iterator[None]:
+    """A worker process keeps connections until it ends; here they end with the tests."""
+    yield
+    from segbroker.spark.fetching import LINKS
+
+    while LINKS:
+        LINKS.popitem()[1].close()
+
+
+@pytest.fixture
+def name() -> Callable[[], str]:
+    """A maker of topic names that no other test or run has."""
+    return lambda: f"spark-{secrets.token_hex(6)}"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """A session as a user builds it, on a machine without Java; nobody registers the source."""
+    from pyspark.sql import SparkSession
+
+    from segbroker.spark import ensure_java
+
+    root = tmp_path_factory.mktemp("spark")
+    quiet = root / "log4j2.properties"
+    quiet.write_text("rootLogger.level = off\n")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        # Tests are short: a compiler that optimises would not pay.
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}"
+        " -XX:TieredStopAtLevel=1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.pollingDelay": "10ms",
+        "spark.sql.warehouse.dir": str(root / "warehouse"),
+        "spark.local.dir": str(root / "local"),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("segbroker-tests")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("PATH", str(path_without_java(root / "bin")))
+        patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
+        patch.delenv("JAVA_HOME", raising=False)
+        ensure_java()
+        spark = builder.getOrCreate()
+        yield spark
+        spark.stop()

@@ -1,0 +1,170 @@
+"""A broker that answers what a test says, for what a real one does only when something breaks.
+
+It speaks the wire through segbroker.protocol: frames in, decoded requests to the script, encoded
+replies out.  ApiVersions, Metadata and ListOffsets of a healthy one-partition topic are answered
+by default; the script gets each Fetch and returns a reply, HANG_UP or SILENCE.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+
+from segbroker.protocol.api_keys import SERVED, ApiKey
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.frames import FrameReader
+from segbroker.protocol.headers import decode_request, encode_response, parse_request_header
+from segbroker.protocol.messages_core import (
+    ApiVersionsResponse,
+    ApiVersionsResponseKey,
+    FetchRequest,
+    FetchResponse,
+    FetchResponseAbortedTransaction,
+    FetchResponsePartition,
+    FetchResponseTopic,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from segbroker.protocol.schema import Message
+
+TOPIC = "clicks"
+
+
+class Fault(Enum):
+    HANG_UP = "close the connection instead of answering"
+    SILENCE = "never answer"
+
+
+Script = Callable[[FetchRequest], FetchResponse | Fault]
+
+
+def fetched(
+    *batches: bytes,
+    high_watermark: int = 1 << 40,
+    error_code: int = ErrorCode.NONE,
+    aborted: list[FetchResponseAbortedTransaction] | None = None,
+) -> FetchResponse:
+    """The reply to a fetch of the one partition."""
+    partition = FetchResponsePartition(
+        partition_index=0,
+        error_code=error_code,
+        high_watermark=high_watermark,
+        last_stable_offset=high_watermark,
+        aborted_transactions=aborted,
+        records=b"".join(batches),
+    )
+    return FetchResponse(responses=[FetchResponseTopic(topic=TOPIC, partitions=[partition])])
+
+
+@dataclass
+class ScriptedBroker:
+    """See the module.  `fetches` are the offsets asked for, in order of arrival."""
+
+    script: Script
+    log_start: int = 0
+    log_end: int = 1 << 40
+    fetches: list[int] = field(default_factory=list)
+    connections_count: int = 0
+    address: tuple[str, int] = ("", 0)
+
+    @contextmanager
+    def running(self) -> Iterator["ScriptedBroker"]:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.address = listener.getsockname()
+        sockets: list[socket.socket] = []
+        threads: list[threading.Thread] = []
+
+        def accept() -> None:
+            while True:
+                try:
+                    peer, _ = listener.accept()
+                except OSError:
+                    return
+                self.connections_count += 1
+                sockets.append(peer)
+                threads.append(threading.Thread(target=self._serve, args=(peer,)))
+                threads[-1].start()
+
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield self
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+            accepting.join()
+            for peer in sockets:
+                with_peer_gone(peer)
+            for thread in threads:
+                thread.join()
+
+    def _serve(self, peer: socket.socket) -> None:
+        reader = FrameReader()
+        with peer:
+            while True:
+                try:
+                    size = peer.recv_into(reader.get_buffer())
+                except OSError:
+                    return
+                if not size:
+                    return
+                reader.buffer_updated(size)
+                while (frame := reader.next_frame()) is not None:
+                    header = parse_request_header(frame)
+                    reply = self._answer(decode_request(frame, header))
+                    if reply is Fault.SILENCE:
+                        continue
+                    if isinstance(reply, Fault):
+                        return
+                    parts = encode_response(
+                        reply, header.api_key, header.api_version, header.correlation_id
+                    )
+                    peer.sendall(b"".join(parts))
+
+    def _answer(self, request: Message) -> Message | Fault:
+        if isinstance(request, FetchRequest):
+            self.fetches.append(request.topics[0].partitions[0].fetch_offset)
+            return self.script(request)
+        if isinstance(request, ListOffsetsRequest):
+            time = request.topics[0].partitions[0].timestamp
+            offset = self.log_start if time == -2 else self.log_end
+            found = ListOffsetsResponsePartition(partition_index=0, offset=offset)
+            return ListOffsetsResponse(
+                topics=[ListOffsetsResponseTopic(name=TOPIC, partitions=[found])]
+            )
+        if request.message_key == ApiKey.METADATA:
+            return self._metadata()
+        return ApiVersionsResponse(
+            api_keys=[
+                ApiVersionsResponseKey(
+                    api_key=key, min_version=versions.min, max_version=versions.max
+                )
+                for key, versions in SERVED.items()
+            ]
+        )
+
+    def _metadata(self) -> MetadataResponse:
+        host, port = self.address
+        partition = MetadataResponsePartition(
+            partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+        )
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=1, host=host, port=port)],
+            topics=[MetadataResponseTopic(name=TOPIC, partitions=[partition])],
+        )
+
+
+def with_peer_gone(peer: socket.socket) -> None:
+    """End a connection whose thread may still wait for it."""
+    try:
+        peer.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return

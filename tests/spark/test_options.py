@@ -1,0 +1,247 @@
+"""Options: what is taken, and the sentence for what is not."""
+
+import pickle
+
+import pytest
+
+from segbroker.spark.errors import OptionError
+from segbroker.spark.options import (
+    Assign,
+    AtTime,
+    Exact,
+    Extreme,
+    Subscribe,
+    SubscribePattern,
+    parse_options,
+    wants_headers,
+)
+
+BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "clicks"}
+
+
+def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
+    assert parse_options(BASE, streaming=True).start is Extreme.LATEST
+    assert parse_options(BASE, streaming=False).start is Extreme.EARLIEST
+    assert parse_options(BASE, streaming=False).end is Extreme.LATEST
+
+
+def test_names_are_found_in_any_case_and_under_both_prefixes() -> None:
+    options = parse_options(
+        {
+            "SEGBROKER.bootstrap.servers": "a:1,b:2",
+            "Subscribe": "one, two,one",
+            "STARTINGOFFSETS": "Earliest",
+            "failondataloss": "FALSE",
+            "kafka.client.id": "report",
+        },
+        streaming=True,
+    )
+    assert options.bootstrap == (("a", 1), ("b", 2))
+    assert options.selection == Subscribe(("one", "two"))
+    assert options.start is Extreme.EARLIEST
+    assert options.fail_on_data_loss is False
+    assert options.client_id == "report"
+
+
+def test_numbers_default_to_no_limit() -> None:
+    options = parse_options(BASE, streaming=True)
+    assert options.max_offsets_per_trigger is None
+    assert options.min_partitions is None
+    assert options.fail_on_data_loss is True
+    assert options.include_headers is False
+
+
+def test_offsets_and_partitions_come_as_json() -> None:
+    options = parse_options(
+        {
+            "kafka.bootstrap.servers": "broker:9092",
+            "assign": '{"clicks": [2, 0, 2]}',
+            "startingOffsets": '{"clicks": {"0": 23, "2": -2}, "$topic_ids": {"clicks": "x"}}',
+            "endingOffsets": '{"clicks": {"0": 42, "2": -1}}',
+        },
+        streaming=False,
+    )
+    assert options.selection == Assign({"clicks": (0, 2)})
+    assert options.start == Exact({"clicks": {0: 23, 2: -2}})
+    assert options.end == Exact({"clicks": {0: 42, 2: -1}})
+
+
+def test_a_time_comes_before_offsets() -> None:
+    options = parse_options(
+        {**BASE, "startingTimestamp": "1700000000000", "startingOffsets": "earliest"},
+        streaming=True,
+    )
+    assert options.start == AtTime(1_700_000_000_000, no_match_is_latest=False)
+    options = parse_options(
+        {**BASE, "startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest"},
+        streaming=True,
+    )
+    assert options.start == AtTime(5, no_match_is_latest=True)
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    options = parse_options(
+        {"kafka.bootstrap.servers": "broker:9092", "subscribePattern": "clicks-[0-9]+"},
+        streaming=True,
+    )
+    assert isinstance(options.selection, SubscribePattern)
+    assert options.selection.matches("clicks-17")
+    assert not options.selection.matches("more-clicks-17")
+    assert not options.selection.matches("clicks-17-old")
+
+
+def test_options_travel_to_executors() -> None:
+    options = parse_options({**BASE, "startingOffsets": '{"clicks": {"0": 7}}'}, streaming=True)
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_headers_are_wanted_only_when_asked_for() -> None:
+    assert not wants_headers(BASE)
+    assert wants_headers({**BASE, "includeHeaders": "true"})
+
+
+@pytest.mark.parametrize(
+    ("change", "streaming", "sentence"),
+    [
+        (
+            {"kafka.bootstrap.servers": None},
+            True,
+            "kafka.bootstrap.servers is missing: HOST:PORT of a broker, or several with commas",
+        ),
+        (
+            {"kafka.bootstrap.servers": "broker:port"},
+            True,
+            "kafka.bootstrap.servers='broker:port': bootstrap address 'broker:port':"
+            " port 'port' is not in 1 .. 65535",
+        ),
+        (
+            {"segbroker.bootstrap.servers": "other:9092"},
+            True,
+            "kafka.bootstrap.servers='broker:9092' and segbroker.bootstrap.servers='other:9092'"
+            " are two names of one option with two values; give one",
+        ),
+        (
+            {"subscribe": None},
+            True,
+            "give exactly one of subscribe, subscribePattern, assign; none given",
+        ),
+        (
+            {"assign": '{"t": [0]}'},
+            True,
+            "give exactly one of subscribe, subscribePattern, assign; subscribe and assign given",
+        ),
+        ({"subscribe": " , "}, True, "subscribe=' , ' names no topic"),
+        (
+            {"subscribe": None, "assign": "clicks"},
+            True,
+            "assign='clicks' is not JSON like {\"topic\": [0, 1]}",
+        ),
+        (
+            {"subscribe": None, "assign": '{"clicks": [-1]}'},
+            True,
+            "assign: -1 of topic 'clicks' is not a partition number",
+        ),
+        (
+            {"subscribe": None, "subscribePattern": r"\p{Alpha}+"},
+            True,
+            r"subscribePattern='\\p{Alpha}+' is not a usable expression:"
+            r" bad escape \p at position 0",
+        ),
+        (
+            {"startingOffsets": "first"},
+            True,
+            "startingOffsets='first' is not 'earliest', 'latest' or JSON like"
+            ' {"topic": {"0": 23}}',
+        ),
+        (
+            {"startingOffsets": '{"clicks": {"0": -3}}'},
+            True,
+            "startingOffsets: -3 for clicks/0 is not an offset (>= 0), -1 (latest) or"
+            " -2 (earliest)",
+        ),
+        (
+            {"startingOffsets": '{"clicks": {"zero": 3}}'},
+            True,
+            "startingOffsets: 'zero' of topic 'clicks' is no partition number",
+        ),
+        (
+            {"startingOffsets": "latest"},
+            False,
+            "startingOffsets='latest': a batch query from the end would be empty",
+        ),
+        (
+            {"startingOffsets": '{"clicks": {"0": -1}}'},
+            False,
+            "startingOffsets: -1 for clicks/0: a batch query from the end would be empty",
+        ),
+        (
+            {"endingOffsets": "earliest"},
+            False,
+            "endingOffsets='earliest': a query that ends at the start would be empty",
+        ),
+        (
+            {"endingOffsets": "latest"},
+            True,
+            "endingOffsets is an option of a batch query, and this is a stream query",
+        ),
+        (
+            {"maxOffsetsPerTrigger": "10"},
+            False,
+            "maxOffsetsPerTrigger is an option of a stream query, and this is a batch query",
+        ),
+        (
+            {"maxOffsetsPerTrigger": "0"},
+            True,
+            "maxOffsetsPerTrigger='0' is not a whole number >= 1",
+        ),
+        ({"minPartitions": "two"}, True, "minPartitions='two' is not a whole number >= 1"),
+        ({"failOnDataLoss": "no"}, True, "failOnDataLoss='no' is not 'true' or 'false'"),
+        (
+            {"kafka.isolation.level": "committed"},
+            True,
+            "kafka.isolation.level='committed' is not 'read_committed' or 'read_uncommitted'",
+        ),
+        (
+            {"startingOffsest": "earliest"},
+            True,
+            "there is no option 'startingoffsest'; did you mean startingOffsets?",
+        ),
+        (
+            {"minOffsetsPerTrigger": "10"},
+            True,
+            "minOffsetsPerTrigger is not supported by this source yet",
+        ),
+        (
+            {"kafka.auto.offset.reset": "earliest"},
+            True,
+            "kafka.auto.offset.reset cannot be set: use startingOffsets",
+        ),
+        (
+            {"kafka.sasl.mechanism": "PLAIN"},
+            True,
+            "kafka.sasl.mechanism: TLS and SASL are not supported by this source yet",
+        ),
+        (
+            {"kafka.security.protocol": "SSL"},
+            True,
+            "kafka.security.protocol='SSL' is not supported yet, only PLAINTEXT",
+        ),
+    ],
+)
+def test_a_malformed_option_is_refused_with_one_sentence(
+    change: dict[str, str | None], streaming: bool, sentence: str
+) -> None:
+    merged = {**BASE, **change}
+    given = {name: value for name, value in merged.items() if value is not None}
+    with pytest.raises(OptionError) as caught:
+        parse_options(given, streaming=streaming)
+    assert str(caught.value) == sentence
+
+
+def test_what_has_no_effect_is_said_and_passes(caplog: pytest.LogCaptureFixture) -> None:
+    parse_options({**BASE, "kafka.receive.buffer.bytes": "1"}, streaming=True)
+    parse_options({**BASE, "fetchOffset.numRetries": "5"}, streaming=True)
+    assert caplog.messages == [
+        "the option kafka.receive.buffer.bytes has no effect on this source",
+        "the option fetchOffset.numRetries has no effect on this source",
+    ]

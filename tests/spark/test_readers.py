@@ -1,0 +1,327 @@
+"""The readers, called as Spark's worker processes call them, against a real broker.
+
+What Spark itself adds (checkpoints, triggers, the JVM) is in test_stream and test_batch.
+"""
+
+import json
+import pickle
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from segbroker.spark.errors import DataLoss, OptionError, SourceError, SourceUnavailable
+from segbroker.spark.source import BatchReader, SegbrokerDataSource, StreamReader
+
+from .topics import Topics
+
+Name = Callable[[], str]
+ALL = ReadAllAvailable()
+
+
+class Stream(Protocol):
+    def __call__(self, topics: Topics, **options: str) -> StreamReader: ...
+
+
+@pytest.fixture
+def stream() -> Iterator[Stream]:
+    """A maker of stream readers, which are stopped after the test as Spark stops them."""
+    readers: list[StreamReader] = []
+
+    def make(topics: Topics, **options: str) -> StreamReader:
+        given = {"kafka.bootstrap.servers": topics.bootstrap, **options}
+        readers.append(SegbrokerDataSource(given).streamReader(StructType()))
+        return readers[-1]
+
+    yield make
+    for reader in readers:
+        reader.stop()
+
+
+def batch(topics: Topics, **options: str) -> BatchReader:
+    given = {"kafka.bootstrap.servers": topics.bootstrap, **options}
+    return SegbrokerDataSource(given).reader(StructType())
+
+
+def rows(reader: BatchReader | StreamReader, tasks: Sequence[InputPartition]) -> list[Any]:
+    """(partition, offset, value) of all rows; the reader travels as it does to an executor."""
+    copy = pickle.loads(pickle.dumps(reader))
+    return sorted(
+        (row["partition"], row["offset"], row["value"])
+        for task in pickle.loads(pickle.dumps(tasks))
+        for table in copy.read(task)
+        for row in table.to_pylist()
+    )
+
+
+def without_ids(offset: dict[str, Any]) -> dict[str, Any]:
+    return {topic: at for topic, at in offset.items() if topic != "$topic_ids"}
+
+
+def test_a_batch_reads_every_record_of_every_partition(topics: Topics, name: Name) -> None:
+    topic = name()
+    topics.create(topic, 3)
+    for n in range(3):
+        topics.produce(topic, [b"%d %d" % (n, i) for i in range(100)], partition=n)
+    reader = batch(topics, subscribe=topic)
+    expected = [(n, i, b"%d %d" % (n, i)) for n in range(3) for i in range(100)]
+    assert rows(reader, reader.partitions()) == expected
+
+
+def test_offsets_bound_a_batch_and_assign_chooses_partitions(topics: Topics, name: Name) -> None:
+    topic = name()
+    topics.create(topic, 3)
+    for n in range(3):
+        topics.produce(topic, [b"x"] * 100, partition=n)
+    reader = batch(
+        topics,
+        assign=f'{{"{topic}": [0, 2]}}',
+        startingOffsets=f'{{"{topic}": {{"0": 40, "2": -2}}}}',
+        endingOffsets=f'{{"{topic}": {{"0": 43, "2": 2}}}}',
+    )
+    found = rows(reader, reader.partitions())
+    assert found == [(0, 40, b"x"), (0, 41, b"x"), (0, 42, b"x"), (2, 0, b"x"), (2, 1, b"x")]
+
+
+def test_a_batch_can_be_bounded_by_time(topics: Topics, name: Name) -> None:
+    topic = name()
+    topics.create(topic)
+    base_ms = 1_700_000_000_000
+    times = {n: base_ms + n * 1000 for n in range(100)}
+    topics.produce(topic, [b"x"] * 100, timestamps_ms=times)
+    reader = batch(
+        topics,
+        subscribe=topic,
+        startingTimestamp=str(base_ms + 20_500),
+        endingTimestamp=str(base_ms + 30_000),
+    )
+    assert [offset for _, offset, _ in rows(reader, reader.partitions())] == list(range(21, 30))
+
+
+def test_a_time_after_the_last_record_is_an_error_or_the_end(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"x"] * 5)
+    late = {"subscribe": topic, "startingTimestamp": "9000000000000"}
+    with pytest.raises(SourceError, match="has no record at or after it; startingOffsetsBy"):
+        stream(topics, **late).initialOffset()
+    reader = stream(topics, **late, startingOffsetsByTimestampStrategy="latest")
+    assert without_ids(reader.initialOffset()) == {topic: {"0": 5}}
+
+
+def test_min_partitions_splits_a_range_over_more_tasks(topics: Topics, name: Name) -> None:
+    topic = name()
+    topics.create(topic)
+    settings: dict[str, Any] = {"batch.num.messages": 70}
+    topics.produce(topic, [b"%d" % n for n in range(1000)], **settings)
+    reader = batch(topics, subscribe=topic, minPartitions="7")
+    tasks = reader.partitions()
+    assert len(tasks) == 7
+    assert rows(reader, tasks) == [(0, n, b"%d" % n) for n in range(1000)]
+
+
+def test_an_empty_topic_gives_no_rows(topics: Topics, name: Name) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    reader = batch(topics, subscribe=topic)
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_a_stream_begins_where_its_options_say(topics: Topics, name: Name, stream: Stream) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    topics.produce(topic, [b"x"] * 9, partition=1)
+
+    def begin(**options: str) -> dict[str, Any]:
+        return without_ids(stream(topics, subscribe=topic, **options).initialOffset())
+
+    assert begin() == {topic: {"0": 0, "1": 9}}
+    assert begin(startingOffsets="earliest") == {topic: {"0": 0, "1": 0}}
+    for second, resolved in ((4, 4), (-1, 9), (-2, 0)):
+        exact = json.dumps({topic: {"0": -1, "1": second}})
+        assert begin(startingOffsets=exact) == {topic: {"0": 0, "1": resolved}}
+
+
+def test_starting_offsets_name_every_partition_and_no_other(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    for offsets, sentence in (
+        (f'{{"{topic}": {{"0": 1}}}}', f"does not name partition 1 of topic '{topic}'"),
+        (f'{{"{topic}": {{"0": 1, "1": 1, "2": 1}}}}', "without its being selected, partition 2"),
+    ):
+        with pytest.raises(OptionError, match=sentence):
+            stream(topics, subscribe=topic, startingOffsets=offsets).initialOffset()
+
+
+def test_a_topic_that_does_not_exist_is_an_error_and_is_not_made(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    with pytest.raises(SourceError, match=f"topic '{topic}' does not exist"):
+        stream(topics, subscribe=topic).initialOffset()
+    with pytest.raises(SourceError, match=f"topic '{topic}' does not exist"):
+        batch(topics, assign=f'{{"{topic}": [0]}}').partitions()
+    topics.create(topic)
+    with pytest.raises(SourceError, match=f"topic '{topic}' has no partition 4"):
+        batch(topics, assign=f'{{"{topic}": [0, 4]}}').partitions()
+
+
+def test_a_limit_is_shared_by_backlog(topics: Topics, name: Name, stream: Stream) -> None:
+    topic = name()
+    topics.create(topic, 3)
+    topics.produce(topic, [b"x"] * 300, partition=0)
+    topics.produce(topic, [b"x"] * 100, partition=1)
+    reader = stream(topics, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="40")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(40)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, limit)
+    assert without_ids(end) == {topic: {"0": 30, "1": 10, "2": 0}}
+    assert len(rows(reader, reader.partitions(start, end))) == 40
+    assert without_ids(reader.reportLatestOffset()) == {topic: {"0": 300, "1": 100, "2": 0}}
+    assert without_ids(reader.latestOffset(start, ALL)) == {topic: {"0": 300, "1": 100, "2": 0}}
+
+
+def test_available_now_ends_where_the_logs_ended_when_it_began(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"x"] * 10)
+    reader = stream(topics, subscribe=topic, startingOffsets="earliest")
+    reader.prepareForTriggerAvailableNow()
+    topics.produce(topic, [b"late"] * 10)
+    start = reader.initialOffset()
+    assert without_ids(reader.latestOffset(start, ALL)) == {topic: {"0": 10}}
+
+
+def test_a_restarted_reader_replays_a_batch_from_its_two_offsets_alone(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    topics.produce(topic, [b"x"] * 20, partition=0)
+    first = stream(topics, subscribe=topic, startingOffsets="earliest")
+    start = first.initialOffset()
+    end = first.latestOffset(start, ReadMaxRows(10))
+    expected = rows(first, first.partitions(start, end))
+    topics.produce(topic, [b"more"] * 20, partition=0)
+    again = stream(topics, subscribe=topic)
+    assert rows(again, again.partitions(start, end)) == expected
+    assert len(expected) == 10
+
+
+def test_a_partition_that_appears_is_read_from_its_first_record(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    reader = stream(topics, subscribe=topic, startingOffsets="latest")
+    start = reader.initialOffset()
+    topics.grow(topic, 2)
+    topics.produce(topic, [b"%d" % n for n in range(5)], partition=1)
+    end = reader.latestOffset(start, ReadMaxRows(3))
+    assert without_ids(end) == {topic: {"0": 0, "1": 3}}
+    assert rows(reader, reader.partitions(start, end)) == [(1, n, b"%d" % n) for n in range(3)]
+    rest = reader.latestOffset(end, ALL)
+    assert rows(reader, reader.partitions(end, rest)) == [(1, n, b"%d" % n) for n in (3, 4)]
+
+
+def test_a_pattern_takes_in_topics_that_appear(topics: Topics, name: Name, stream: Stream) -> None:
+    prefix = name()
+    topics.create(f"{prefix}-a")
+    topics.create(f"other-{prefix}-a")
+    reader = stream(topics, subscribePattern=f"{prefix}-.*", startingOffsets="latest")
+    start = reader.initialOffset()
+    assert without_ids(start) == {f"{prefix}-a": {"0": 0}}
+    topics.create(f"{prefix}-b")
+    topics.produce(f"{prefix}-b", [b"x", b"y"])
+    end = reader.latestOffset(start, ALL)
+    assert without_ids(end) == {f"{prefix}-a": {"0": 0}, f"{prefix}-b": {"0": 2}}
+    assert rows(reader, reader.partitions(start, end)) == [(0, 0, b"x"), (0, 1, b"y")]
+
+
+def test_deleted_records_are_data_loss_with_topic_partition_and_range(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    topics.produce(topic, [b"x"] * 50, partition=1)
+    reader = stream(topics, subscribe=topic, startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    topics.delete_records_before(topic, 1, 30)
+    with pytest.raises(
+        DataLoss,
+        match=rf"^topic '{topic}' partition 1: offsets \[0, 30\) are lost, the log now starts at"
+        r" 30 \(records aged out or were deleted\)\. Set failOnDataLoss=false to read what is",
+    ):
+        reader.partitions(start, end)
+    lenient = stream(topics, subscribe=topic, failOnDataLoss="false")
+    found = rows(lenient, lenient.partitions(start, end))
+    assert [offset for _, offset, _ in found] == list(range(30, 50))
+
+
+def test_a_topic_that_was_made_again_is_noticed_by_its_id(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"old"] * 10)
+    reader = stream(topics, subscribe=topic, startingOffsets="earliest")
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    topics.delete(topic)
+    topics.create(topic)
+    topics.produce(topic, [b"new"] * 20)
+    with pytest.raises(DataLoss, match="the topic was deleted and made again"):
+        reader.latestOffset(start, ALL)
+    lenient = stream(topics, subscribe=topic, failOnDataLoss="false")
+    end = lenient.latestOffset(start, ALL)
+    found = rows(lenient, lenient.partitions(start, end))
+    assert found == [(0, n, b"new") for n in range(20)]
+
+
+def test_a_topic_that_is_gone_is_data_loss(topics: Topics, name: Name, stream: Stream) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"old"] * 10)
+    reader = stream(topics, subscribe=topic, startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    topics.delete(topic)
+    for ask in (lambda: reader.latestOffset(start, ALL), lambda: reader.partitions(start, end)):
+        with pytest.raises(DataLoss, match=f"topic '{topic}' partition 0: .* does not exist"):
+            ask()
+
+
+def test_a_broker_that_is_away_is_waited_for_until_the_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    given = {
+        "kafka.bootstrap.servers": f"127.0.0.1:{port}",
+        "subscribe": "clicks",
+        "kafka.default.api.timeout.ms": "300",
+    }
+    reader = SegbrokerDataSource(given).streamReader(StructType())
+    with pytest.raises(
+        SourceUnavailable,
+        match=r"^asking for topics: nothing within 300 ms \(kafka\.default\.api\.timeout\.ms\);"
+        rf" last: 127\.0\.0\.1:{port} cannot be reached",
+    ):
+        reader.initialOffset()
+
+
+def test_making_a_reader_opens_nothing_and_it_can_be_pickled(
+    topics: Topics, stream: Stream
+) -> None:
+    reader = stream(topics, subscribe="clicks")
+    assert pickle.loads(pickle.dumps(reader)).__dict__ == reader.__dict__

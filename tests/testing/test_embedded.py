@@ -1,0 +1,88 @@
+"""The embedded broker, driven by our own client through its real socket."""
+
+import socket
+import threading
+
+import pytest
+
+from segbroker.broker.config import InvalidConfig
+from segbroker.client import Admin, Producer, TopicAlreadyExists
+from segbroker.testing.embedded import EmbeddedBroker
+
+
+def test_records_go_in_and_come_out_in_order(segbroker: EmbeddedBroker) -> None:
+    topic = segbroker.create_topic("orders")
+    segbroker.send(topic, [b"%d" % n for n in range(1000)])
+    assert [record.value for record in segbroker.records(topic)] == [b"%d" % n for n in range(1000)]
+
+
+def test_the_partitions_and_settings_of_a_topic_are_those_asked_for(
+    segbroker: EmbeddedBroker,
+) -> None:
+    segbroker.create_topic("wide", partitions=7, config={"retention.ms": "1000"})
+    with Admin(segbroker.address) as admin:
+        assert len(admin.describe_topic("wide").partitions) == 7
+    with pytest.raises(TopicAlreadyExists):
+        segbroker.create_topic("wide")
+
+
+def test_two_brokers_know_nothing_of_each_other() -> None:
+    with EmbeddedBroker() as one, EmbeddedBroker() as other:
+        one.create_topic("only-here")
+        with Admin(other.address) as admin:
+            assert "only-here" not in admin.list_topics()
+
+
+def test_a_stopped_broker_frees_its_port_and_its_thread() -> None:
+    broker = EmbeddedBroker().start()
+    host, _, port = broker.address.rpartition(":")
+    broker.stop()
+    broker.stop()
+    assert "segbroker" not in {thread.name for thread in threading.enumerate()}
+    with socket.socket() as sock:
+        assert sock.connect_ex((host, int(port))) != 0
+
+
+def test_a_client_that_was_left_open_does_not_hold_up_the_end() -> None:
+    broker = EmbeddedBroker().start()
+    host, _, port = broker.address.rpartition(":")
+    with socket.create_connection((host, int(port))) as sock:
+        sock.settimeout(10)
+        broker.stop()
+        assert sock.recv(1) == b""
+
+
+def test_an_address_in_use_is_the_callers_error() -> None:
+    with EmbeddedBroker() as first, pytest.raises(OSError, match="in use"):
+        EmbeddedBroker(listen=first.address).start()
+
+
+def test_an_unknown_or_impossible_setting_is_refused_before_anything_starts() -> None:
+    with pytest.raises(InvalidConfig, match="partitions = 0"):
+        EmbeddedBroker(partitions=0)
+    with pytest.raises(TypeError, match="no_such_setting"):
+        EmbeddedBroker(no_such_setting=1)
+
+
+def test_stamped_records_carry_the_brokers_clock(segbroker: EmbeddedBroker) -> None:
+    topic = segbroker.create_topic("log", config={"message.timestamp.type": "LogAppendTime"})
+    segbroker.clock.freeze(1_700_000_000_000)
+    with Producer(segbroker.address) as producer:
+        producer.send(topic, b"sent with another time", timestamp_ms=5)
+    (record,) = segbroker.records(topic)
+    assert record.timestamp_ms == 1_700_000_000_000
+
+
+def test_a_segment_rolls_when_its_age_has_passed_and_the_house_was_kept(
+    segbroker: EmbeddedBroker,
+) -> None:
+    topic = segbroker.create_topic("aging", config={"segment.ms": "60000"})
+    segbroker.send(topic, [b"old"], partition=0)
+    assert segbroker.segments_count(topic) == 1
+    segbroker.housekeep()
+    assert segbroker.segments_count(topic) == 1
+    segbroker.clock.advance(3_600_000)
+    segbroker.housekeep()
+    segbroker.send(topic, [b"new"], partition=0)
+    assert segbroker.segments_count(topic) == 2
+    assert [record.value for record in segbroker.records(topic)] == [b"old", b"new"]
