@@ -74,26 +74,3 @@ async def test_a_fetch_is_answered_the_same_on_both_ways(monkeypatch: pytest.Mon
     hot = await replies(asked)
     monkeypatch.setattr(FetchSlot, "_render_single", lambda slot: None)
     assert hot == await replies(asked)
-
-
-async def test_a_pipeline_of_appends_rides_few_syncs() -> None:
-    disk = GatedStorage()
-    async with serving(storage=disk) as broker, connect(broker.address) as client:
-        await client.create("t")
-        await client.fetch("t", 0)
-        requested = 0
-        handler = broker.core.topics.served["t", 0].handler
-        flush_soon = handler.flush_soon
-
-        def counted() -> None:
-            nonlocal requested
-            requested += 1
-            flush_soon()
-
-        handler.flush_soon = counted  # type: ignore[method-assign]
-        _, frame = client.encode(produce_request("t", batch(b"v")), 9)
-        await client.send_bytes(frame * 40)
-        for _ in range(40):
-            with trio.fail_after(5):
-                await client.receive_frame()
-        assert requested < 40, "one for each receive, not one for each append"
