@@ -30,7 +30,7 @@ from .manifest import Manifest, Row, RowKind, decode_manifest, encode_manifest
 from .names import LogPaths
 from .partition_log import PartitionLog
 from .producers import ProducerTable, decode_producers
-from .recovery import Decision, Scan, Tail, decide, first_offset_of, rebuild, scan
+from .recovery import Decision, Scan, Tail, base_offset_of, decide, first_offset_of, rebuild, scan
 from .sealed import SealedFiles
 from .sealing import seal
 from .segment import ActiveSegment
@@ -89,6 +89,12 @@ def open_log(
     if known is None:
         sealed = SealedSegments(contents[0][0] if contents else 0, 0)
         known = _Known(sealed, -1, [], None, 0)
+    elif contents and not len(known.sealed):
+        # Nothing but its first batch says where the first segment begins: a log start that was set
+        # by a request may lie anywhere inside it.
+        base_offset = base_offset_of(contents[0][1])
+        if base_offset is not None and base_offset < known.log_start_offset:
+            known.sealed.end_offset = base_offset
     found = _scan_all(known, contents)
     log_start_offset = known.log_start_offset
     if log_start_offset < 0:

@@ -243,6 +243,12 @@ def _is_resume(data: memoryview, damaged: int, position: int, offset: int) -> bo
     return following == header.next_offset or _batch_at(data, end) is None
 
 
+def base_offset_of(data: memoryview) -> int | None:
+    """What the first batch of a segment says of itself; None when it is not valid."""
+    header = _batch_at(data, 0)
+    return None if header is None else header.base_offset
+
+
 def first_offset_of(data: memoryview, offset: int | None, *, is_confirmed: bool) -> int | None:
     """The offset that a segment file begins at: `offset`, where the one before it ends, or more.
 

@@ -211,6 +211,26 @@ def test_deleted_records_stay_deleted() -> None:
     assert (handler.log_start_offset, handler.log_end_offset) == (4, 10)
 
 
+@pytest.mark.parametrize("start", range(7))
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_start_inside_the_only_segment_or_a_batch_costs_no_record_behind_it(
+    start: int, is_closed: bool
+) -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, TopicConfig(), now_ms=0)
+    handler = manager.get_handler("t", 0)
+    for _ in range(3):
+        append(handler, batch_of(b"a", b"b"))
+    assert handler.delete_records_before(start) == start
+    if is_closed:
+        manager.close()
+    handler = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert (handler.log_start_offset, handler.log_end_offset) == (start, 6)
+    assert offsets_in(read_from(handler, start)) == [0, 2, 4][start // 2 :]
+    assert append(handler, batch_of(b"c")).base_offset == 6
+
+
 # Idempotence
 
 
