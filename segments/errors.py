@@ -97,7 +97,7 @@ class PartitionReadOnly(StorageError):
 
 
 class DiskFull(PartitionReadOnly):
-    """The same, because there was no space; it ends by itself when there is."""
+    """The same for want of space (or of descriptors); it ends by itself when there is some."""
 
 
 class CorruptSegment(StorageError):

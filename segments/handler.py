@@ -14,8 +14,8 @@ A duplicate of the idempotent producer is answered with the offsets of the origi
 not durable yet its last_offset lies at or above the high watermark and the caller waits for it as
 for any other append.
 
-ENOSPC on a write is the one failure that passes: `try_recover` opens the log again, through
-recovery, and goes on.  A failed sync does not pass: the kernel may have dropped the dirty pages,
+Too little space or too few descriptors are the failures that pass: `try_recover` opens the log
+again, through recovery, and goes on.  A failed sync does not pass: the kernel may have dropped the dirty pages,
 so what a read returns proves nothing (a restart through recovery is the operator's decision).
 """
 
@@ -46,7 +46,7 @@ PRODUCER_EXPIRATION_MS = 86_400_000
 RECOVER_INTERVAL_MS = 1_000
 SEAL_GROUP = 8
 """Full segments that are sealed together; fewer on the tick."""
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
 class AppendResult(NamedTuple):
@@ -252,7 +252,7 @@ class DiskHandler:
     def _poison(self, cause: OSError) -> PartitionReadOnly:
         """Read-only from now on; the first error is kept and told to everybody once."""
         if self.read_only is None:
-            full = cause.errno in _NO_SPACE and not self._sync_failed
+            full = cause.errno in _PASSING and not self._sync_failed
             error = (DiskFull if full else PartitionReadOnly)(self.topic, self.partition, cause)
             self.read_only = error
             log.error(
