@@ -2,7 +2,7 @@
 
 A consumer that only assigns partitions still has a `group.id`, and librdkafka commits for it on
 close; without a coordinator that answers it waits 45 s before it gives up, whatever error
-FindCoordinator gives (tried; docs/decisions/coordinator.md).  So FindCoordinator names us, and
+FindCoordinator gives (tried; docs/decisions/0020).  So FindCoordinator names us, and
 
     OffsetFetch    offset -1 for every partition: nothing is stored, which is the truth
     OffsetCommit   REFUSED for every partition: not retried, never taken for a success

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import termios
@@ -274,7 +275,7 @@ def test_a_reader_that_goes_away_ends_the_consumer_with_0_even_when_nothing_come
 
 def test_head_ends_a_long_reading_quietly(daemon: Daemon, run: Run, topic: str) -> None:
     run("produce", topic, "-p", "0", stdin=b"a line\n" * 200_000)
-    command = " ".join([*COMMAND, "consume", topic, "-b", daemon.address])
+    command = shlex.join([*COMMAND, "consume", topic, "-b", daemon.address])
     pipeline = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} | head -n 2"],
         capture_output=True,

@@ -1,0 +1,76 @@
+"""docs/features.md names a proof for every row; the pages link to what exists."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROWS = re.findall(
+    r"^\| ([A-M]\d+) \| (.+) \| (.+) \|$", (ROOT / "docs" / "features.md").read_text(), re.MULTILINE
+)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+# The rows of each section: a new one is added here and on the page.
+SERVED = {
+    "A": (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13),
+    "B": (1, 2, 3, 4, 5, 7),
+    "C": (2, 6, 7, 8, 9, 10, 11, 13),
+    "D": (1, 2, 3, 4, 5, 6, 7, 8, 9),
+    "E": (5, 8),
+    "F": (1, 2, 4),
+    "H": (1, 2, 3, 4, 5, 7, 8),
+    "K": (2, 4),
+    "L": (1, 2, 4, 7),
+    "M": (2,),
+}
+PROVEN = [f"{section}{number}" for section, numbers in SERVED.items() for number in numbers]
+NOT_YET = ["A10"]
+
+
+@cache
+def names_in(path: Path) -> set[str]:
+    """Functions and test cases at the top of a module."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def proofs(cell: str) -> list[tuple[str, str]]:
+    return re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", cell)
+
+
+def test_the_page_has_the_rows_that_are_served_and_no_other() -> None:
+    assert sorted(row for row, _, _ in ROWS) == sorted([*PROVEN, *NOT_YET])
+
+
+@pytest.mark.parametrize("row", PROVEN)
+def test_every_row_names_a_test_that_exists(row: str) -> None:
+    (cell,) = [cell for name, _, cell in ROWS if name == row]
+    assert proofs(cell), f"{row} names no test"
+    for path, name in proofs(cell):
+        assert name in names_in(ROOT / path), f"{row}: there is no {path}::{name}"
+
+
+@pytest.mark.parametrize("row", NOT_YET)
+def test_what_is_not_there_yet_is_said(row: str) -> None:
+    (cell,) = [cell for name, _, cell in ROWS if name == row]
+    assert cell.startswith("not "), f"{row} is on the list of what is missing"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"docs/{page.name}" in readme, f"README.md does not link to docs/{page.name}"
