@@ -72,6 +72,12 @@ class BrokerConfig:
         "Create a topic when a client asks for the metadata of an unknown one.",
         kafka="auto.create.topics.enable",
     )
+    auto_create_topics_max: int = _key(
+        10_000,
+        "No topic is created by asking for it while there are this many: a client that makes "
+        "names up must not fill the disk with directories. Creating by request is not limited.",
+        most=1_000_000,
+    )
     partitions: int = _key(
         4,
         "Partitions of an auto-created topic, and of one created with a count of -1.",

@@ -36,6 +36,7 @@ from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
 
 from .config import join_address
 from .core import Core
+from .fetch import TooManyPartitions
 from .peer import Peer
 from .produce import AcksZeroRefused
 from .replies import Outbox
@@ -170,7 +171,7 @@ class Connection:
                 self.refused("connection_broken", error=str(exc))
             except RemoteProtocolError as exc:
                 self.refused("malformed_request", error=str(exc))
-            except Unserved as exc:
+            except (Unserved, TooManyPartitions) as exc:
                 self.refused("unserved_request", error=str(exc))
             except AcksZeroRefused as exc:
                 self.refused("produce_without_reply_refused", error=str(exc))

@@ -17,7 +17,7 @@ as far as they fit.  No fetch sessions: session_id is always 0.
 Invariant: a waiting slot stands in the waiting list of each partition it asks for, or in none.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Final
 
 import structlog
@@ -25,6 +25,7 @@ import trio
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader, encode_response
+from segbroker.protocol.hot import encode_single_fetch_response
 from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
@@ -37,6 +38,7 @@ from segbroker.segments.handler import ReadPlan
 
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
+from .pace import Pace
 from .partition import Partition
 from .peer import Peer
 from .pool import Lease
@@ -45,8 +47,16 @@ from .replies import Buffer
 log = structlog.get_logger()
 
 _READ_COMMITTED: Final = 1
+# More partitions than this are planned with others in between, and encoded in a lane.
+TARGETS_ON_LOOP_MAX: Final = 1_000
+# Most partitions of one fetch; beyond it the connection is closed.
+PARTITIONS_MAX: Final = 20_000
 # A batch header: nothing is planned for less, and the first batch comes anyway.
 _READ_LEAST: Final = 64
+
+
+class TooManyPartitions(Exception):
+    """More partitions in one fetch than one reply should hold; the connection is closed."""
 
 
 class _Target:
@@ -90,6 +100,7 @@ class FetchSlot:
 
     __slots__ = (
         "_abandoned",
+        "_by_partition",
         "_core",
         "_header",
         "_lease",
@@ -117,6 +128,7 @@ class FetchSlot:
         self._request = request
         self._targets = targets
         self._timed = False
+        self._by_partition: dict[Partition | None, _Target] | None = None
         self._lease: Lease | None = None
         self._parts: list[Buffer] | None = None
         self._pending = False  # waits for a buffer or for a lane
@@ -134,11 +146,21 @@ class FetchSlot:
         self._timed = True
         self._core.deadlines.add(trio.current_time() + wait_ms / 1000, self)
         # The last check comes after the registration, so no wake-up can fall between.
-        self.wake()
-
-    def wake(self) -> None:
-        if not self.done and self._is_ready():
+        if self._is_ready():
             self._finish()
+
+    def wake(self, partition: Partition) -> None:
+        if self.done:
+            return
+        if self._request.min_bytes <= 1:
+            # Enough is one record in this partition: the others need not be asked again.
+            if self._by_partition is None:
+                self._by_partition = {target.partition: target for target in self._targets}
+            if not self._by_partition[partition].look():
+                return
+        elif not self._is_ready():
+            return
+        self._finish()
 
     def complete(self) -> None:
         if not self.done:
@@ -162,9 +184,19 @@ class FetchSlot:
             return self._parts
         if self._pending:
             return None
-        response, reads, size = self._plan()
+        if len(self._targets) > TARGETS_ON_LOOP_MAX:
+            self._pending = True
+            self._core.spawn(self._render_paced)
+            return None
+        if (parts := self._render_single()) is not None:
+            return parts
+        response = FetchResponse(responses=[])
+        reads: list[_Read] = []
+        for _ in self._plan(response, reads):
+            pass
         if not reads:
             return self._encode(response)
+        size = reads[-1].stop
         lease = self._core.pool.lease(size)
         if lease is None:
             for read in reads:
@@ -230,10 +262,98 @@ class FetchSlot:
 
     # Rendering
 
-    def _plan(self) -> tuple[FetchResponse, list[_Read], int]:
-        """The reply without its records, what is to be read into it, and the bytes for that."""
-        response = FetchResponse(responses=[])
+    def _render_single(self) -> list[Buffer] | None:
+        """The usual reply by the hand-made way: records of one partition, all in the page cache.
+
+        None when it is another one; nothing has happened then.
+        """
+        if len(self._targets) != 1 or self._request.isolation_level == _READ_COMMITTED:
+            return None
+        (target,) = self._targets
+        partition = target.partition
+        if target.code or partition is None:
+            return None
+        topics, pool = self._core.topics, self._core.pool
+        if topics.served_partition(partition.topic, partition.index) is not partition:
+            return None
+        handler = partition.handler
+        try:
+            plan = handler.plan_read(
+                target.asked.fetch_offset,
+                min(self._partition_bytes_max(target), pool.allowance),
+            )
+        except STORAGE_FAILURES:
+            return None
+        count = 0
+        lease: Lease | None = None
+        if plan is not None:
+            try:
+                lease = pool.lease(plan.size_max)
+                if lease is None:
+                    return None
+                read = plan.read_nowait(lease.buffer[: plan.size_max])
+            except STORAGE_FAILURES:
+                read = None
+            finally:
+                plan.release()
+            if read is None:
+                assert lease is not None, "nothing was read without a buffer"
+                lease.release()
+                return None
+            self._lease, count = lease, read
+        header = self._header
+        high_watermark = handler.high_watermark
+        self._core.counters.fetched_bytes += count
+        return encode_single_fetch_response(
+            header.api_version,
+            header.correlation_id,
+            target.name,
+            target.asked.partition,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=handler.log_start_offset,
+            records=() if lease is None else (lease.buffer[:count],),
+        )
+
+    async def _render_paced(self) -> None:
+        """As `render`, for thousands of partitions: others get their turn between."""
         reads: list[_Read] = []
+        try:
+            pace = Pace()
+            response = FetchResponse(responses=[])
+            for _ in self._plan(response, reads):
+                await pace.step()
+            if reads:
+                lease = self._core.pool.lease(reads[-1].stop)
+                if lease is None:
+                    # Planned again when there is room: what there is to read may have changed.
+                    if not self._abandoned:
+                        self._core.pool.wait(reads[-1].stop, self._buffer_free)
+                    return
+                self._lease = lease
+                for read in reads:
+                    await self._read_lane(read, lease)
+            parts = await self._core.lanes.run(self._encode, response)
+        except Exception:
+            log.exception("lane_read_failed")
+            self._peer.outbox.break_off()
+            self._pending = False
+            return
+        finally:
+            for read in reads:
+                read.plan.release()
+            if self._abandoned:
+                self._release()
+        self._pending = False
+        if not self._abandoned:
+            self._parts = parts
+            self._peer.outbox.flush()
+
+    def _plan(self, response: FetchResponse, reads: list[_Read]) -> Iterator[None]:
+        """Fill in the reply without its records, and what is to be read into it.
+
+        Yields after each partition, where a caller may let others run.
+        """
         room = min(self._bytes_max(), self._core.pool.allowance)
         position = 0
         topic: FetchResponseTopic | None = None
@@ -243,6 +363,7 @@ class FetchSlot:
                 response.responses.append(topic)
             row = self._row(target)
             topic.partitions.append(row)
+            yield
             if row.error_code or position >= room or target.partition is None:
                 continue
             size = min(self._partition_bytes_max(target), room - position)
@@ -254,7 +375,6 @@ class FetchSlot:
                 continue
             reads.append(_Read(plan, row, position))
             position += plan.size_max
-        return response, reads, position
 
     def _row(self, target: _Target) -> FetchResponsePartition:
         committed = self._request.isolation_level == _READ_COMMITTED
@@ -312,13 +432,7 @@ class FetchSlot:
         """Read what was not in the page cache; then the reply is ready."""
         try:
             for read in unread:
-                buffer = lease.buffer[read.start : read.stop]
-                try:
-                    count = await self._core.lanes.run(read.plan.read, buffer)
-                except STORAGE_FAILURES as exc:
-                    self._read_failed(read, exc)
-                    count = 0
-                read.row.records = buffer[:count]
+                await self._read_lane(read, lease)
             self._parts = self._encode(response)
         except Exception:
             log.exception("lane_read_failed")
@@ -331,6 +445,15 @@ class FetchSlot:
                 self._release()
         if not self._abandoned:
             self._peer.outbox.flush()
+
+    async def _read_lane(self, read: _Read, lease: Lease) -> None:
+        buffer = lease.buffer[read.start : read.stop]
+        try:
+            count = await self._core.lanes.run(read.plan.read, buffer)
+        except STORAGE_FAILURES as exc:
+            self._read_failed(read, exc)
+            count = 0
+        read.row.records = buffer[:count]
 
     def _read_failed(self, read: _Read, exc: Exception) -> None:
         code, _ = wire_error(exc)
@@ -378,6 +501,25 @@ def fetch(
     return None
 
 
+async def fetch_large(core: Core, peer: Peer, header: RequestHeader, request: FetchRequest) -> None:
+    """As `fetch`, for a request of many partitions: others get their turn between.
+
+    Raises:
+        TooManyPartitions: more than one reply should hold.
+    """
+    count = sum(len(topic.partitions) for topic in request.topics)
+    if count > PARTITIONS_MAX:
+        raise TooManyPartitions(f"a fetch of {count} partitions, limit {PARTITIONS_MAX}")
+    pace = Pace()
+    closed = []
+    for topic in request.topics:
+        for one in topic.partitions:
+            if core.topics.served_partition(topic.topic, one.partition) is None:
+                closed.append((topic.topic, one.partition))
+            await pace.step()
+    await _open_and_fetch(core, peer, header, request, closed)
+
+
 async def _open_and_fetch(
     core: Core,
     peer: Peer,
@@ -386,7 +528,9 @@ async def _open_and_fetch(
     closed: list[tuple[str, int]],
 ) -> None:
     failed: dict[tuple[str, int], ErrorCode] = {}
+    pace = Pace()
     for name, index in closed:
+        await pace.step()
         try:
             await core.topics.open(name, index)
         except STORAGE_FAILURES as exc:

@@ -27,6 +27,7 @@ from segbroker.segments.manager import TopicMeta
 from .call import Call
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
+from .pace import Pace
 
 # Bit n stands for ACL operation n. Until there are ACLs everything is allowed.
 # Cluster: create 5, alter 7, describe 8, cluster action 9, describe configs 10, alter configs 11,
@@ -43,10 +44,16 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
     host, port = core.advertised(call.peer)
     node = core.config.broker_id
     asked = request.topics
+    topics: list[MetadataResponseTopic] = []
+    pace = Pace()
     if asked is None or (call.version == 0 and not asked):
-        topics = [_topic(core, meta) for meta in core.topics.all.values()]
+        for meta in core.topics.all.values():
+            topics.append(_topic(core, meta))
+            await pace.step()
     else:
-        topics = [await _asked(core, one, request.allow_auto_topic_creation) for one in asked]
+        for one in asked:
+            topics.append(await _asked(core, one, request.allow_auto_topic_creation))
+            await pace.step()
     if request.include_topic_authorized_operations:
         for topic in topics:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
@@ -68,7 +75,7 @@ async def _asked(core: Core, asked: MetadataRequestTopic, create: bool) -> Metad
             return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, asked)
         return _topic(core, by_id)
     meta = core.topics.get(asked.name)
-    if meta is None and create and core.config.auto_create_topics:
+    if meta is None and create and core.topics.may_auto_create:
         try:
             meta = await core.topics.auto_create(asked.name)
         except STORAGE_FAILURES as exc:

@@ -32,6 +32,7 @@ from .call import Call
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .fetch import check_epoch
+from .pace import Pace
 
 END: Final = -1
 START: Final = -2
@@ -42,15 +43,15 @@ _Found = tuple[int, int] | None
 
 async def list_offsets(core: Core, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
     """Answer one ListOffsets request."""
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsResponseTopic(
-                name=topic.name,
-                partitions=[await _list_one(core, topic.name, one) for one in topic.partitions],
-            )
-            for topic in call.request.topics
-        ]
-    )
+    pace = Pace()
+    response = ListOffsetsResponse(topics=[])
+    for topic in call.request.topics:
+        rows = ListOffsetsResponseTopic(name=topic.name, partitions=[])
+        response.topics.append(rows)
+        for one in topic.partitions:
+            rows.partitions.append(await _list_one(core, topic.name, one))
+            await pace.step()
+    return response
 
 
 async def _list_one(
@@ -94,15 +95,15 @@ async def offset_for_leader_epoch(
     core: Core, call: Call[OffsetForLeaderEpochRequest]
 ) -> OffsetForLeaderEpochResponse:
     """Answer one OffsetForLeaderEpoch request."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderEpochResponseTopic(
-                topic=topic.topic,
-                partitions=[await _epoch_end(core, topic.topic, one) for one in topic.partitions],
-            )
-            for topic in call.request.topics
-        ]
-    )
+    pace = Pace()
+    response = OffsetForLeaderEpochResponse(topics=[])
+    for topic in call.request.topics:
+        rows = OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=[])
+        response.topics.append(rows)
+        for one in topic.partitions:
+            rows.partitions.append(await _epoch_end(core, topic.topic, one))
+            await pace.step()
+    return response
 
 
 async def _epoch_end(

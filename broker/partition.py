@@ -40,8 +40,8 @@ class AppendWaiter(Protocol):
 class FetchWaiter(Protocol):
     """Who waits for records."""
 
-    def wake(self) -> None:
-        """There may be more to read than before."""
+    def wake(self, partition: "Partition") -> None:
+        """There may be more to read in this partition than before."""
 
     def complete(self) -> None:
         """Answer with what there is."""
@@ -111,7 +111,7 @@ class Partition:
     def wake(self) -> None:
         """Let the waiting fetches look again."""
         for fetch in tuple(self.fetches):
-            fetch.wake()
+            fetch.wake(self)
 
     def close(self, code: ErrorCode, message: str) -> None:
         """The partition is no longer served (its topic is deleted): answer all who wait."""

@@ -7,6 +7,10 @@ Three kinds of handler, in three tables, so that the common case pays for nothin
     ANSWERS              a message at once
     SLOW_ANSWERS         a message after a lane or a lock; the connection waits for it
 
+A large request takes the same handlers by a longer way, because a peer may put a million items
+into one: it is decoded in a lane, answered item by item with others in between (pace.py), and its
+answer encoded in a lane.
+
 An api key or version that is not served closes the connection, as Kafka does; ApiVersions is the
 exception, its unknown versions are answered in version 0 with the list.
 """
@@ -23,19 +27,24 @@ from segbroker.protocol.headers import (
     parse_request_header,
 )
 from segbroker.protocol.hot import decode_single_produce
-from segbroker.protocol.messages_core import ApiVersionsRequest, FetchRequest, ProduceRequest
+from segbroker.protocol.messages_core import (
+    ApiVersionsRequest,
+    FetchRequest,
+    MetadataResponse,
+    ProduceRequest,
+)
 from segbroker.protocol.schema import Message
 
 from .call import Call
 from .cluster import describe_cluster, find_coordinator, init_producer_id
 from .config_admin import alter_configs, describe_configs, incremental_alter_configs
 from .core import Core
-from .fetch import fetch
+from .fetch import fetch, fetch_large
 from .metadata import metadata
 from .offset_store import offset_commit, offset_fetch
 from .offsets import list_offsets, offset_for_leader_epoch
 from .peer import Peer
-from .produce import produce
+from .produce import produce, produce_paced
 from .replies import Buffer
 from .single_produce import produce_single
 from .topic_admin import create_partitions, create_topics, delete_records, delete_topics
@@ -48,6 +57,17 @@ _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 
 Answer: TypeAlias = Callable[[Core, Call[Any]], Message]
 SlowAnswer: TypeAlias = Callable[[Core, Call[Any]], Awaitable[Message]]
+
+
+# A request up to this size is decoded and answered on the loop; a larger one may hold thousands of
+# items, so it is decoded, and its answer encoded, in a lane.
+LARGE_BYTES: Final = 16 << 10
+# A produce is large because of its records, which are not looked into: more is decoded at once.
+LARGE_PRODUCE_BYTES: Final = 256 << 10
+# Only Produce carries data: 100,000 topics of a Metadata request are a quarter of this.
+PLAIN_BYTES_MAX: Final = 8 << 20
+# More rows than this in an answer to a small request ("all topics") are encoded in a lane too.
+ROWS_ON_LOOP_MAX: Final = 2_000
 
 
 class Unserved(Exception):
@@ -111,13 +131,19 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
         return None
     if not is_served(key, header.api_version):
         raise Unserved(f"api key {key} version {header.api_version} is not served")
-    if key == _PRODUCE and (single := decode_single_produce(frame, header)) is not None:
-        return produce_single(core, peer, header, single)
+    if key == _PRODUCE:
+        if (single := decode_single_produce(frame, header)) is not None:
+            return produce_single(core, peer, header, single)
+        if len(frame) > LARGE_PRODUCE_BYTES:
+            return _handle_large(core, peer, header, frame)
+        return produce(core, peer, header, cast(ProduceRequest, decode_request(frame, header)))
+    if len(frame) > PLAIN_BYTES_MAX:
+        raise Unserved(f"api key {key} in {len(frame)} bytes, limit {PLAIN_BYTES_MAX}")
     if is_vendor(key):
         return _answer_vendor(core, peer, header, frame)
+    if len(frame) > LARGE_BYTES:
+        return _handle_large(core, peer, header, frame)
     request = decode_request(frame, header)
-    if key == _PRODUCE:
-        return produce(core, peer, header, cast(ProduceRequest, request))
     if key == _FETCH:
         return fetch(core, peer, header, cast(FetchRequest, request))
     call = Call(peer, header, request)
@@ -128,7 +154,43 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
 
 
 async def _answer_slowly(core: Core, call: Call[Any], answer: SlowAnswer) -> None:
-    _reply(core, call.peer, call.header, await answer(core, call))
+    message = await answer(core, call)
+    if isinstance(message, MetadataResponse) and _is_long(message):
+        await _reply_from_lane(core, call.peer, call.header, message)
+    else:
+        _reply(core, call.peer, call.header, message)
+
+
+def _is_long(message: MetadataResponse) -> bool:
+    rows = sum(len(topic.partitions) + 1 for topic in message.topics)
+    return rows > ROWS_ON_LOOP_MAX
+
+
+async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
+    """As `handle`, with decoding and encoding in a lane. The frame stays while this is awaited."""
+    request = await core.lanes.run(decode_request, frame, header)
+    key = header.api_key
+    if key == _PRODUCE:
+        await produce_paced(core, peer, header, cast(ProduceRequest, request))
+        return
+    if key == _FETCH:
+        await fetch_large(core, peer, header, cast(FetchRequest, request))
+        return
+    call = Call(peer, header, request)
+    if (answer := ANSWERS.get(key)) is not None:
+        # These only read what the loop replaces as a whole, so any thread may ask them.
+        message = await core.lanes.run(answer, core, call)
+    else:
+        message = await SLOW_ANSWERS[key](core, call)
+    await _reply_from_lane(core, peer, header, message)
+
+
+async def _reply_from_lane(core: Core, peer: Peer, header: RequestHeader, message: Message) -> None:
+    parts = await core.lanes.run(
+        encode_response, message, header.api_key, header.api_version, header.correlation_id
+    )
+    peer.outbox.push(Reply(parts))
+    core.turn.flush(peer.flush)
 
 
 async def _answer_vendor(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:

@@ -42,6 +42,7 @@ from .call import Call
 from .config_admin import created_configs
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
+from .pace import Pace
 from .refused import Refused
 
 _DEFAULT: Final = -1
@@ -53,7 +54,9 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
     request = call.request
     counts = Counter(topic.name for topic in request.topics)
     rows = {}
+    pace = Pace()
     for asked in request.topics:
+        await pace.step()
         if asked.name in rows:
             continue
         row = CreateTopicsResponseTopic(name=asked.name, error_message=None)
@@ -135,8 +138,14 @@ def _config(core: Core, asked: CreateTopicsRequestTopic) -> TopicConfig:
 async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     """Delete the topics of one request, by name or (v6+) by id."""
     request = call.request
-    rows = [await _delete(core, asked) for asked in request.topics]
-    rows += [await _delete_named(core, name) for name in request.topic_names]
+    pace = Pace()
+    rows = []
+    for asked in request.topics:
+        rows.append(await _delete(core, asked))
+        await pace.step()
+    for name in request.topic_names:
+        rows.append(await _delete_named(core, name))
+        await pace.step()
     return DeleteTopicsResponse(responses=rows)
 
 
@@ -172,7 +181,9 @@ async def create_partitions(
     request = call.request
     counts = Counter(topic.name for topic in request.topics)
     rows = {}
+    pace = Pace()
     for asked in request.topics:
+        await pace.step()
         row = rows[asked.name] = CreatePartitionsResponseTopic(name=asked.name)
         try:
             if counts[asked.name] > 1:
@@ -210,17 +221,15 @@ async def _grow(core: Core, asked: CreatePartitionsRequestTopic, *, validate_onl
 
 async def delete_records(core: Core, call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:
     """Move log starts up; what is before them is gone for readers at once."""
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsResponseTopic(
-                name=topic.name,
-                partitions=[
-                    await _delete_before(core, topic.name, one) for one in topic.partitions
-                ],
-            )
-            for topic in call.request.topics
-        ]
-    )
+    pace = Pace()
+    response = DeleteRecordsResponse(topics=[])
+    for topic in call.request.topics:
+        rows = DeleteRecordsResponseTopic(name=topic.name, partitions=[])
+        response.topics.append(rows)
+        for one in topic.partitions:
+            rows.partitions.append(await _delete_before(core, topic.name, one))
+            await pace.step()
+    return response
 
 
 async def _delete_before(

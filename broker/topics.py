@@ -54,6 +54,8 @@ class Topics:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._opening: dict[tuple[str, int], trio.Event] = {}
         self._deleting: set[str] = set()
+        self._indexed: Mapping[str, TopicMeta] | None = None
+        self._by_id: dict[UUID, str] = {}
         self._administration = trio.Lock()
 
     @property
@@ -72,10 +74,18 @@ class Topics:
 
     def by_id(self, topic_id: UUID) -> TopicMeta | None:
         """The topic with this id."""
-        for meta in self.manager.topics.values():
-            if meta.topic_id == topic_id:
-                return self.get(meta.name)
-        return None
+        topics = self.manager.topics
+        if topics is not self._indexed:  # replaced as a whole at every change
+            self._indexed = topics
+            self._by_id = {meta.topic_id: meta.name for meta in topics.values()}
+        name = self._by_id.get(topic_id)
+        return None if name is None else self.get(name)
+
+    @property
+    def may_auto_create(self) -> bool:
+        """Whether asking for an unknown topic makes one: wanted, and not too many yet."""
+        config = self._config
+        return config.auto_create_topics and len(self.all) < config.auto_create_topics_max
 
     def served_partition(self, name: str, index: int) -> Partition | None:
         """The partition if it is open already: the hot path's look-up."""

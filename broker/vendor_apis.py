@@ -40,11 +40,7 @@ async def vendor_reply(core: Core, peer: Peer, header: RequestHeader, frame: mem
         reply = error_reply(exc.code, exc.message)
     except STORAGE_FAILURES as exc:
         reply = error_reply(*wire_error(exc))
-    reply["performance"] = {
-        "queue_us": 0,
-        "storage_us": (time.perf_counter_ns() - began) // 1000,
-        "throttle_ms": 0,
-    }
+    reply["performance"] = {"storage_us": (time.perf_counter_ns() - began) // 1000}
     return reply
 
 

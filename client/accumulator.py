@@ -75,6 +75,7 @@ class ProducerBatch:
         "observed",
         "opened_ms",
         "queue",
+        "refusal",
         "reserved",
         "sequence",
         "size",
@@ -101,6 +102,8 @@ class ProducerBatch:
         self.encoded: bytes | None = None
         self.is_sent = False
         self.attempts = 0
+        # Why the last attempt failed, when it may be tried again.
+        self.refusal: SegbrokerError | None = None
         self.done = False
         self.error: SegbrokerError | None = None
         self.base_offset = -1

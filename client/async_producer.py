@@ -193,12 +193,12 @@ class AsyncProducer:
         if headers is None and partition is None and timestamp_ms is None:
             inbox = self._inboxes.get(topic)
             if inbox is not None:
-                got = inbox.pending.put(value, key)
-                if type(got) is AsyncDelivery:
-                    return got
-                if type(got) is tuple:
+                put = inbox.pending.put(value, key)
+                if type(put) is AsyncDelivery:
+                    return put
+                if type(put) is tuple:
                     await self._turn_in(inbox)
-                    return got[0]
+                    return put[0]  # type: ignore[return-value]  # the inbox makes AsyncDelivery
         got = self._append(topic, value, key, headers, partition, timestamp_ms)
         while type(got) is not AsyncDelivery:
             assert isinstance(got, Completion)

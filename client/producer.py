@@ -230,12 +230,12 @@ class Producer:
         if headers is None and partition is None and timestamp_ms is None:
             inbox = self._inboxes.get(topic)
             if inbox is not None:
-                got = inbox.pending.put(value, key)
-                if type(got) is SyncDelivery:
-                    return got
-                if type(got) is tuple:
+                put = inbox.pending.put(value, key)
+                if type(put) is SyncDelivery:
+                    return put
+                if type(put) is tuple:
                     self._turn_in(inbox)
-                    return got[0]
+                    return put[0]  # type: ignore[return-value]  # the inbox makes SyncDelivery
         while True:
             with self._lock:
                 got = self._append(topic, value, key, headers, partition, timestamp_ms)

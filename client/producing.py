@@ -379,6 +379,7 @@ class Producing:
         self, batch: ProducerBatch, code: ErrorCode, error: SegbrokerError, now_ms: int
     ) -> None:
         queue = batch.queue
+        batch.refusal = error
         if code in LEADER_CODES:
             self.engine.cluster.invalidate()
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -477,13 +478,13 @@ class Producing:
                 where = "in_flight" if batch in queue.in_flight else "sealed"
                 getattr(queue, where).remove(batch)
                 waited = now_ms - batch.opened_ms
-                self._give_up(
-                    batch,
-                    TimedOut(
-                        f"{_where(queue)}: not acknowledged {waited} ms after send(),"
-                        f" {batch.attempts} attempts"
-                    ),
+                message = (
+                    f"{_where(queue)}: not acknowledged {waited} ms after send(),"
+                    f" {batch.attempts} attempts"
                 )
+                if batch.refusal is not None:
+                    message += f"; the last one failed: {batch.refusal}"
+                self._give_up(batch, TimedOut(message))
 
 
 def _where(queue: PartitionQueue) -> str:

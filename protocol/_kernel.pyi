@@ -95,6 +95,7 @@ class _Lib:
         self,
         out: int,
         record_type: int,
+        prefix: int,
         data: _Data,
         flags: int,
         ints: FFI.CData,
@@ -102,6 +103,11 @@ class _Lib:
         count: int,
         headers: int,
     ) -> int: ...
+    def sb_pending_types(self, out: int) -> int: ...
+    def sb_partitions(
+        self, keys: int, count: int, partitions_count: int, out: FFI.CData
+    ) -> int: ...
+    def sb_scatter(self, out: int, items: int, partitions: FFI.CData, count: int) -> int: ...
 
 class _FFI(FFI):
     def unpack(self, cdata: FFI.CData, length: int) -> list[int]: ...

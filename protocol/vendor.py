@@ -8,7 +8,7 @@ to clients that name themselves segbroker in ApiVersions; a foreign client never
 
 A reply that failed is `{"error": {"code", "class", "retryable", "detail"}}`: the Kafka code, its
 name, whether trying again may help, and a sentence for a person.  A reply may carry
-`{"performance": {"queue_us", "storage_us", "throttle_ms"}}`: where its time went.
+`{"performance": {"storage_us"}}`: the time from its decoding to its answer.
 
 The same encoding is used for maps kept on disk (metadata snapshots): `pack` and `unpack` are the
 only door to msgpack.
@@ -63,9 +63,7 @@ class ErrorReply(TypedDict):
 class Performance(TypedDict, total=False):
     """The `performance` of a reply: where its time went."""
 
-    queue_us: int
     storage_us: int
-    throttle_ms: int
 
 
 def error_reply(code: ErrorCode, detail: str = "") -> dict[str, Any]:

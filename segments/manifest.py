@@ -18,7 +18,7 @@
 
 | kind | says | fields in use |
 |---|---|---|
-| 1 SEGMENT | segment `number` is sealed and synced, and so is its index | all |
+| 1 SEGMENT | segment `number` is sealed; its log is synced, its index written | all |
 | 2 START | offsets below `base_offset` are deleted; `number` is the first segment | both |
 | 3 CHECKPOINT | `size` bytes of segment `number`, up to `end_offset`, were synced | these |
 | 4 EPOCH | `leader_epoch` begins at `base_offset` | these |

@@ -30,6 +30,7 @@ from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
     FetchResponse,
+    FetchResponseAbortedTransaction,
     FetchResponsePartition,
     FetchResponseTopic,
     ListOffsetsRequest,
@@ -66,6 +67,8 @@ class Partition:
     batches: list[bytes] = field(default_factory=list)
     log_start: int = 0
     log_end: int = 0
+    # (producer id, first offset) of aborted transactions, as the broker tells with a fetch
+    aborted: list[tuple[int, int]] = field(default_factory=list)
     # (producer id, epoch) -> the last five (first sequence, last sequence, base offset)
     seen: dict[tuple[int, int], list[tuple[int, int, int]]] = field(default_factory=dict)
 
@@ -269,7 +272,10 @@ class Broker:
         responses = [
             FetchResponseTopic(
                 topic=topic.topic,
-                partitions=[self._fetch_one(topic.topic, row) for row in topic.partitions],
+                partitions=[
+                    self._fetch_one(topic.topic, row, request.isolation_level)
+                    for row in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -277,7 +283,9 @@ class Broker:
             self.held_back_ms = request.max_wait_ms
         return FetchResponse(responses=responses)
 
-    def _fetch_one(self, topic: str, row: FetchRequestPartition) -> FetchResponsePartition:
+    def _fetch_one(
+        self, topic: str, row: FetchRequestPartition, isolation_level: int
+    ) -> FetchResponsePartition:
         partition = self.cluster.topics[topic][row.partition]
         code = ErrorCode.NONE
         if partition.leader != self.number:
@@ -290,7 +298,12 @@ class Broker:
             high_watermark=partition.log_end if not code else -1,
             last_stable_offset=partition.log_end if not code else -1,
             log_start_offset=partition.log_start if not code else -1,
-            aborted_transactions=None,
+            aborted_transactions=[
+                FetchResponseAbortedTransaction(producer_id=producer_id, first_offset=first)
+                for producer_id, first in partition.aborted
+                if isolation_level
+            ]
+            or None,
             records=partition.read(row.fetch_offset, row.partition_max_bytes) if not code else b"",
         )
 

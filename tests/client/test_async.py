@@ -102,6 +102,31 @@ def test_cancelling_ends_a_wait_and_leaves_the_client_usable(
     run(main)
 
 
+def test_a_cancelled_wait_is_over_within_the_bound(run: Run, daemon: Daemon, topic: str) -> None:
+    async def main() -> None:
+        took = []
+        async with AsyncProducer(daemon.address, linger_ms=60_000) as producer:
+            await producer.partitions_for(topic)
+            async with AsyncConsumer(daemon.address, topic) as consumer:
+                await consumer.positions()
+                # Waits of every kind; the least of five tries is what the client adds.
+                for wait in (
+                    lambda: consumer.poll(timeout_ms=60_000),
+                    lambda: anext(aiter(consumer)),
+                    lambda: anext(consumer.batches()),
+                ):
+                    tries = []
+                    for _ in range(5):
+                        with anyio.move_on_after(0.02) as scope:
+                            await wait()
+                        assert scope.cancelled_caught
+                        tries.append(anyio.current_time() - scope.deadline)
+                    took.append(min(tries))
+        assert max(took) < 0.05, took
+
+    run(main)
+
+
 def test_cancelling_the_block_ends_it_at_once(run: Run, daemon: Daemon, topic: str) -> None:
     async def main() -> None:
         with anyio.move_on_after(0.2) as scope:

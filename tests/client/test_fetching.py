@@ -14,6 +14,7 @@ from segbroker.client.errors import (
 from segbroker.client.fetching import Fetching, Start
 from segbroker.client.records import Record, TopicPartition
 from segbroker.client.settings import ConsumerSettings
+from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.messages_core import FetchRequest
 from segbroker.protocol.record_batch import (
     Codec,
@@ -365,3 +366,51 @@ def test_a_start_that_means_nothing_is_refused(start: object) -> None:
     reader = Reader(World())
     with pytest.raises((TypeError, ValueError), match="is not 'start', 'end', an offset or a time"):
         reader.fetching.assign([TopicPartition("a", 0)], start)  # type: ignore[arg-type]
+
+
+def of_transaction(producer_id: int, value: bytes) -> bytes:
+    return encode_batch(
+        [value], timestamps_ms=0, producer_id=producer_id, producer_epoch=0, transactional=True
+    )
+
+
+def marker(producer_id: int, *, commit: bool) -> bytes:
+    """The control batch that ends a transaction; key: version 0 and its type, both i16."""
+    batch = bytearray(
+        encode_batch(
+            [b"\0\0\0\0\0\0"],
+            keys=[b"\0\0\0\1" if commit else b"\0\0\0\0"],
+            timestamps_ms=0,
+            producer_id=producer_id,
+            producer_epoch=0,
+            transactional=True,
+        )
+    )
+    batch[22] |= 0x20
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    return bytes(batch)
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_records_of_aborted_transactions_are_not_seen_by_read_committed(isolation: str) -> None:
+    #  0 a of 7 | 1 b of 8 | 2 plain | 3 abort 7 | 4 c of 7 | 5 commit 8 | 6 commit 7
+    world = World()
+    world.cluster.create("a", 1)
+    partition = world.cluster.topics["a"][0]
+    for batch in (
+        of_transaction(7, b"aborted"),
+        of_transaction(8, b"committed"),
+        encode_batch([b"plain"], timestamps_ms=0),
+        marker(7, commit=False),
+        of_transaction(7, b"the next of the same producer"),
+        marker(8, commit=True),
+        marker(7, commit=True),
+    ):
+        partition.store(batch, read_header(batch))
+    partition.aborted = [(7, 0)]
+    reader = Reader(world, stop_at_end=True, isolation=isolation)
+    reader.fetching.assign([TopicPartition("a", 0)], "start")
+    records = [(record.offset, record.value) for record in reader.read_all()]
+    kept = [(1, b"committed"), (2, b"plain"), (4, b"the next of the same producer")]
+    assert records == (kept if isolation == "read_committed" else [(0, b"aborted"), *kept])
+    assert reader.fetching.state(TopicPartition("a", 0)).position == 7

@@ -208,12 +208,21 @@ def test_a_single_record_that_is_too_large_fails() -> None:
     assert sender.accumulator.reserved_bytes == 0
 
 
-def test_a_producer_that_the_broker_forgot_gets_a_new_identity() -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ],
+)
+def test_a_producer_that_the_broker_forgot_or_fenced_gets_a_new_identity(code: ErrorCode) -> None:
     world = World()
     sender = Sender(world, batch_bytes=150)
     sender.send("a", b"before")
     sender.flush()
-    world.broker.produce_errors = [ErrorCode.UNKNOWN_PRODUCER_ID]
+    world.broker.produce_errors = [code]
     sender.send("a", b"after")
     sender.flush()
     assert world.stored("a") == [b"before", b"after"]

@@ -37,14 +37,18 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers_when_there_is_spac
     with running(small_disk / "data") as daemon:
         with Admin(daemon.address) as admin:
             admin.create_topic("t", partitions=1, config={"durability": "disk"})
-        with (
-            Producer(daemon.address, delivery_timeout_ms=2_000) as producer,
-            pytest.raises(SegbrokerError, match="No space left"),  # what the broker answered last
-        ):
+
+        def fill(producer: Producer) -> None:
             for n in range(100):
                 value = b"%d " % n + bytes(100_000)
                 producer.send("t", value, partition=0).result(30)
                 acked.append(value)
+
+        with (
+            Producer(daemon.address, delivery_timeout_ms=2_000) as producer,
+            pytest.raises(SegbrokerError, match="No space left"),  # what the broker answered last
+        ):
+            fill(producer)
         assert 5 < len(acked) < 60, "the disk filled up on the way"
 
         with Consumer(daemon.address, "t", start="start", stop_at_end=True) as consumer:

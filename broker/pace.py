@@ -1,0 +1,27 @@
+"""Pace: a loop over what a peer asked for gives way when it has had its time.
+
+A request may name a hundred thousand topics; answering one costs microseconds, all of them would
+hold every other connection up for a second.  Each step costs a look at the clock.
+"""
+
+import time
+from typing import Final
+
+import trio
+
+STEP_S: Final = 0.005
+
+
+class Pace:
+    """`await step()` once per item."""
+
+    __slots__ = ("_over",)
+
+    def __init__(self) -> None:
+        self._over = time.perf_counter() + STEP_S
+
+    async def step(self) -> None:
+        """Let the other tasks run if this one had the loop for STEP_S."""
+        if time.perf_counter() >= self._over:
+            await trio.lowlevel.checkpoint()
+            self._over = time.perf_counter() + STEP_S

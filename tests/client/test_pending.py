@@ -1,0 +1,122 @@
+"""The list under send(): the C one and its pure twin say the same, and no record gets lost."""
+
+import gc
+import sys
+import threading
+from array import array
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segbroker.client import pending_pure
+from segbroker.protocol import kernel
+from segbroker.protocol.partitioner import partition_for_key
+
+if kernel.KERNEL_IS_NATIVE:
+    from segbroker.protocol import pending_native
+
+TWINS = [pending_pure, *([pending_native] if kernel.KERNEL_IS_NATIVE else [])]
+
+twins = pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.__name__.rpartition(".")[2])
+
+
+@twins
+def test_what_was_put_comes_out_in_order_with_its_span(twin: ModuleType) -> None:
+    pending = twin.Pending("first", twin.Ticket, 10)
+    pending.limit = 100
+    tickets = [pending.put(b"a", None), pending.put(b"b", b"k"), pending.put(b"", None)]
+    assert [(ticket.span, ticket.index) for ticket in tickets] == [("first", n) for n in range(3)]
+    assert len(pending) == 3
+    assert pending.take("second") == ([b"a", b"b", b""], [None, b"k", None], "first")
+    assert len(pending) == 0
+    after = pending.put(b"c", None)
+    assert (after.span, after.index) == ("second", 0)
+    assert pending.take("third") == ([b"c"], None, "second")
+
+
+@twins
+def test_a_put_says_when_the_limit_is_reached(twin: ModuleType) -> None:
+    pending = twin.Pending("span", twin.Ticket, 10)
+    (first,) = pending.put(b"a", None)  # 0: idle, the first record says that it is there
+    assert first.index == 0
+    pending.limit = 2
+    assert type(pending.put(b"b", None)) is twin.Ticket
+    (third,) = pending.put(b"c", None)
+    assert third.index == 2
+
+
+@twins
+def test_what_is_not_plain_or_too_large_or_too_late_is_not_taken(twin: ModuleType) -> None:
+    pending = twin.Pending("span", twin.Ticket, 10)
+    for value, key in (
+        (None, None),
+        (bytearray(b"v"), None),
+        ("v", None),
+        (b"v", "k"),
+        (b"v" * 11, None),
+        (b"v" * 6, b"k" * 5),
+    ):
+        assert pending.put(value, key) is None
+    assert len(pending) == 0
+    pending.take(None)
+    assert pending.put(b"v", None) is None
+
+
+@twins
+def test_many_threads_lose_and_swap_nothing(twin: ModuleType) -> None:
+    pending = twin.Pending(0, twin.Ticket, 100)
+    pending.limit = 10**9
+    tickets: list[list[tuple[bytes, object, int]]] = [[] for _ in range(4)]
+
+    def put(number: int) -> None:
+        for i in range(5_000):
+            value = b"%d:%d" % (number, i)
+            ticket = pending.put(value, None)
+            tickets[number].append((value, ticket.span, ticket.index))
+
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=put, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        taken: list[list[bytes]] = []
+        while any(thread.is_alive() for thread in threads):
+            taken.append(pending.take(len(taken) + 1)[0])
+        taken.append(pending.take(len(taken) + 1)[0])
+    finally:
+        sys.setswitchinterval(switch)
+    assert sum(map(len, taken)) == 20_000
+    for rows in tickets:
+        for value, span, index in rows:
+            assert isinstance(span, int)
+            assert taken[span][index] == value
+
+
+@twins
+def test_tickets_and_records_are_freed(twin: ModuleType) -> None:
+    span, value, key = object(), bytes(50), bytes(51)
+    before = [sys.getrefcount(thing) for thing in (span, value, key, twin.Ticket)]
+    pending = twin.Pending(span, twin.Ticket, 1_000)
+    pending.limit = 50
+    kept = [pending.put(value, key) for _ in range(100)]
+    taken = pending.take(None)
+    pending.put(value, key)
+    del kept, taken, pending
+    gc.collect()
+    assert [sys.getrefcount(thing) for thing in (span, value, key, twin.Ticket)] == before
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=40))), st.integers(1, 50))
+def test_keys_are_placed_as_one_by_one(keys: list[bytes | None], partitions: int) -> None:
+    expected = [-1 if key is None else partition_for_key(key, partitions) for key in keys]
+    for twin in TWINS:
+        found = twin.partitions_for_keys(keys, partitions)
+        assert found.tolist() == expected
+        lists = twin.scatter(keys, array("i", expected), partitions)
+        assert lists == [
+            [key for key, p in zip(keys, expected, strict=True) if p == partition]
+            for partition in [*range(partitions), -1]
+        ]

@@ -1,0 +1,254 @@
+"""The standard part of our client against a real Apache Kafka, started from its Maven jars.
+
+Needs java and mvn; the jars (100 MB) are kept in ~/.cache/segbroker-tests.  Or name a
+broker that runs in SEGBROKER_TEST_KAFKA=host:port.  Not part of the usual run: `pytest -m matrix`.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import pytest
+
+from segbroker.client import (
+    Admin,
+    AsyncConsumer,
+    AsyncProducer,
+    Consumer,
+    OffsetOutOfRange,
+    Producer,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from segbroker.client.errors import MessageTooLarge, SegbrokerError
+from segbroker.protocol.partitioner import partition_for_key
+
+KAFKA_VERSION = "4.1.0"
+JARS = Path.home() / ".cache" / "segbroker-tests" / f"kafka-{KAFKA_VERSION}"
+READY_TIMEOUT_S = 60
+CLUSTER_ID = ("-t", "MkU3OEVBNTcwNTJENDM2Qg")
+
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>x</groupId><artifactId>x</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+<version>{KAFKA_VERSION}</version></dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
+<version>1.7.36</version></dependency></dependencies></project>
+"""
+
+PROPERTIES = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={data}
+num.partitions=4
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+"""
+
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    given = os.environ.get("SEGBROKER_TEST_KAFKA")
+    if given:
+        yield given
+        return
+    java, maven = shutil.which("java"), shutil.which("mvn")
+    if java is None or maven is None:
+        pytest.skip("no java or no mvn here: Apache Kafka cannot be started")
+    folder = tmp_path_factory.mktemp("kafka")
+    fetch_jars(maven, folder)
+    port, controller = free_ports(2)
+    properties = folder / "server.properties"
+    properties.write_text(PROPERTIES.format(port=port, controller=controller, data=folder / "data"))
+    classes = [java, "-Xmx512m", "-cp", f"{JARS}/*"]
+    subprocess.run(
+        [*classes, "kafka.tools.StorageTool", "format", *CLUSTER_ID, "-c", str(properties)],
+        check=True,
+        capture_output=True,
+    )
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [*classes, "kafka.Kafka", str(properties)], stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        address = f"127.0.0.1:{port}"
+        with Admin(address, connect_timeout_ms=READY_TIMEOUT_S * 1_000) as admin:
+            admin.describe_cluster()
+        yield address
+    finally:
+        process.kill()
+        process.wait()
+
+
+def fetch_jars(maven: str, folder: Path) -> None:
+    if JARS.is_dir():
+        return
+    (folder / "pom.xml").write_text(POM)
+    done = subprocess.run(
+        [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}/jars"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"mvn could not fetch Apache Kafka: {done.stdout[-500:]}")
+    JARS.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(folder / "jars", JARS)
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in held]
+    for server in held:
+        server.close()
+    return ports
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest, kafka: str) -> Iterator[str]:
+    """A topic of four partitions of its own."""
+    topic = f"ours-{os.getpid()}-{abs(hash(request.node.name))}"
+    with Admin(kafka) as admin:
+        admin.create_topic(topic, partitions=4, replication_factor=1)
+    yield topic
+    with Admin(kafka) as admin:
+        admin.delete_topic(topic)
+
+
+VALUES = [b"%06d" % number for number in range(5_000)]
+KEYS = [b"key-%d" % (number % 97) for number in range(5_000)]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_what_we_send_comes_back(kafka: str, name: str, codec: str) -> None:
+    with Producer(kafka, compression=codec) as producer:  # type: ignore[arg-type]
+        many = producer.send_many(name, VALUES, keys=KEYS)
+        one = producer.send(
+            name, None, key=b"tombstone", headers=[("h", b"1"), ("n", None)], timestamp_ms=1_000
+        )
+        places = [*many.result(30), one.result(30)]
+    with Consumer(kafka, name, stop_at_end=True) as consumer:
+        records = {(record.partition, record.offset): record for record in consumer}
+    assert len(records) == 5_001
+    for value, key, where in zip([*VALUES, None], [*KEYS, b"tombstone"], places, strict=True):
+        record = records[where.partition, where.offset]
+        assert (record.value, record.key) == (value, key)
+        assert where.partition == partition_for_key(key, 4)
+        assert record.timestamp_ms == where.timestamp_ms
+    last = records[places[-1].partition, places[-1].offset]
+    assert last.headers == (("h", b"1"), ("n", None))
+    assert last.timestamp_ms == 1_000
+
+
+@pytest.mark.parametrize("acks", ["all", 1, 0])
+def test_each_kind_of_acknowledgement_works(kafka: str, name: str, acks: str | int) -> None:
+    with Producer(kafka, acks=acks, linger_ms=0) as producer:  # type: ignore[arg-type]
+        for value in VALUES[:200]:
+            producer.send(name, value, partition=1)
+    with Consumer(kafka) as consumer:
+        consumer.assign([(name, 1)], start="start")
+        seen: list[bytes | None] = []
+        while len(seen) < 200:
+            seen += [record.value for record in consumer.poll(timeout_ms=10_000)]
+    assert seen == VALUES[:200]
+
+
+def test_positions_and_lookups_are_those_of_kafka(kafka: str, name: str) -> None:
+    with Producer(kafka) as producer:
+        for n in range(100):
+            producer.send(name, b"%d" % n, partition=0, timestamp_ms=1_000_000 + n * 1_000)
+    with Consumer(kafka) as consumer:
+        consumer.assign([(name, 0)], start=-10)
+        assert consumer.position(name, 0) == 90
+        assert [record.offset for record in consumer.poll(timeout_ms=10_000)] == list(
+            range(90, 100)
+        )
+        assert consumer.end_offsets() == {(name, 0): 100}
+        assert consumer.beginning_offsets() == {(name, 0): 0}
+        found = consumer.offsets_for_times({(name, 0): 1_050_500})[name, 0]  # type: ignore[index]
+        assert found is not None
+        assert (found.offset, found.timestamp_ms) == (51, 1_051_000)
+        consumer.seek(name, 0, datetime.fromtimestamp(1_020, UTC))
+        assert consumer.position(name, 0) == 20
+        consumer.seek(name, 0, 1_000)
+        with pytest.raises(OffsetOutOfRange, match=r"offset 1000 is outside \[0, 100\]"):
+            consumer.poll(timeout_ms=10_000)
+
+
+def test_topics_are_administered_as_with_kafkas_own_tools(kafka: str, name: str) -> None:
+    with Admin(kafka) as admin:
+        with pytest.raises(TopicAlreadyExists):
+            admin.create_topic(name, partitions=4)
+        assert name in admin.list_topics()
+        assert len(admin.describe_topic(name).partitions) == 4
+        admin.alter_topic_config(name, {"segment.bytes": "2097152"})
+        assert admin.describe_topic(name).config["segment.bytes"].value == "2097152"
+        admin.create_partitions(name, 6)
+        assert len(admin.describe_topic(name).partitions) == 6
+        with Producer(kafka) as producer:
+            producer.send_many(name, VALUES[:50], partition=5).result(30)
+        admin.delete_records({(name, 5): 20})
+        assert admin.offsets(name, "start")[TopicPartition(name, 5)].offset == 20
+        assert admin.offsets(name, "end")[TopicPartition(name, 5)].offset == 50
+        with pytest.raises(UnknownTopicOrPartition):
+            admin.delete_topic("there-is-no-such-topic")
+
+
+def test_what_kafka_refuses_is_said(kafka: str, name: str) -> None:
+    with Producer(kafka, batch_bytes=4 << 20) as producer:
+        delivery = producer.send(name, bytes(3 << 20))
+        with pytest.raises(MessageTooLarge) as caught:
+            delivery.result(30)
+        assert isinstance(caught.value, SegbrokerError)
+        assert not caught.value.retryable
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_trio_and_asyncio_work_too(kafka: str, name: str, backend: str) -> None:
+    async def main() -> list[bytes | None]:
+        async with AsyncProducer(kafka) as producer:
+            await (await producer.send_many(name, VALUES, partition=3))
+        async with AsyncConsumer(kafka, name, stop_at_end=True) as consumer:
+            return [record.value async for record in consumer]
+
+    assert anyio.run(main, backend=backend) == VALUES
+
+
+def test_records_of_an_aborted_transaction_are_not_seen(kafka: str, name: str) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    theirs = confluent_kafka.Producer(
+        {"bootstrap.servers": kafka, "transactional.id": f"{name}-tx"}
+    )
+    theirs.init_transactions(30)
+    for value, commit in ((b"kept", True), (b"aborted", False), (b"kept too", True)):
+        theirs.begin_transaction()
+        theirs.produce(name, value, partition=0)
+        theirs.flush(30)
+        if commit:
+            theirs.commit_transaction(30)
+        else:
+            theirs.abort_transaction(30)
+    # Kafka answers a commit before its marker is written, so the end may lie a little further.
+    seen = []
+    with Consumer(kafka, name) as consumer:
+        for record in consumer:
+            seen.append(record.value)
+            if record.value == b"kept too":
+                break
+    assert seen == [b"kept", b"kept too"]
+    with Consumer(kafka, name, stop_at_end=True, isolation="read_uncommitted") as consumer:
+        assert [record.value for record in consumer] == [b"kept", b"aborted", b"kept too"]
