@@ -57,6 +57,8 @@ _LIST: Final = 7
 _TYPES: Final = {"boolean": _BOOLEAN, "string": _STRING, "int": 3, "long": _LONG, "list": _LIST}
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+# Resources of one request: each is answered with dozens of rows, whose sum must fit a reply.
+DESCRIBED_MAX: Final = 1_000
 _LIST_KEYS: Final = frozenset({"cleanup.policy"})
 _LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
 
@@ -90,6 +92,11 @@ def describe_configs(core: Core, call: Call[DescribeConfigsRequest]) -> Describe
         )
         results.append(row)
         try:
+            if len(results) > DESCRIBED_MAX:
+                raise Refused(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"{len(request.resources)} resources, at most {DESCRIBED_MAX} are described",
+                )
             rows = _describe(core, call.peer, asked)
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message

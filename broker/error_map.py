@@ -32,6 +32,11 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     storage.UnsupportedFormat: ErrorCode.KAFKA_STORAGE_ERROR,
     # Closed by its owner: the broker is draining, or the topic is going away.
     storage.LogClosed: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    # Of the log as a library; a broker's partitions take batches, not streams.
+    storage.LogReserved: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.StreamFailed: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.StreamTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    storage.StreamCutShort: ErrorCode.INVALID_RECORD,
 }
 
 BATCH_FAULTS: Final[dict[BatchFault, ErrorCode]] = {

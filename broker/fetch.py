@@ -424,6 +424,7 @@ class FetchSlot:
             return False
         read.plan.release()
         read.row.records = buffer[:count]
+        self._core.counters.fetched_bytes += count
         return True
 
     async def _read_in_lane(
@@ -454,6 +455,7 @@ class FetchSlot:
             self._read_failed(read, exc)
             count = 0
         read.row.records = buffer[:count]
+        self._core.counters.fetched_bytes += count
 
     def _read_failed(self, read: _Read, exc: Exception) -> None:
         code, _ = wire_error(exc)

@@ -15,6 +15,7 @@ cannot be forgotten.  Flags win over SEGBROKER_* variables, these over the --con
 """
 
 import os
+import resource
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import Field
@@ -132,6 +133,16 @@ def serve(
     ctx.exit(run(settings))
 
 
+def raise_descriptor_limit() -> None:
+    """Take as many descriptors as the system allows: partitions and connections need thousands.
+
+    Shells give 1,024 for the sake of select(), which nothing here uses.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def run(settings: BrokerConfig) -> int:
     """Serve until a signal; the exit code."""
     import trio
@@ -141,6 +152,7 @@ def run(settings: BrokerConfig) -> int:
     from segbroker.broker.server import Broker
 
     configure(settings)
+    raise_descriptor_limit()
     broker = Broker(settings)
     forced: list[int] = []
 

@@ -659,9 +659,10 @@ def _size_of(value: bytes | None) -> int:
 
 
 def _total_size(column: list[bytes | None]) -> int:
-    if None in column:
+    try:
+        return sum(map(len, column))  # type: ignore[arg-type]  # a None is found out
+    except TypeError:
         return sum(map(_size_of, column))
-    return sum(map(len, column))  # type: ignore[arg-type]  # no None
 
 
 def _column(what: str, column: Sequence[bytes | None], start: int, stop: int) -> list[bytes | None]:

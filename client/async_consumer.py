@@ -186,8 +186,7 @@ class AsyncConsumer:
                 position = self._reading.position(tp)
                 if position is not None:
                     return position
-                if self._reading.fetching.errors:
-                    raise self._reading.fetching.errors.popleft()
+                self._reading.fetching.raise_error()
                 self._driver.engine  # noqa: B018 - raises ClosedError outside the block
                 await wait_done(self._reading.fetching.changed())
         raise self._reading.engine.network.unreachable()

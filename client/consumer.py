@@ -235,8 +235,7 @@ class Consumer:
                 position = self._reading.position(tp)
                 if position is not None:
                     return position
-                if self._reading.fetching.errors:
-                    raise self._reading.fetching.errors.popleft()
+                self._reading.fetching.raise_error()
                 changed = self._reading.fetching.changed()
             self._driver.engine  # noqa: B018 - raises ClosedError outside the block
             if not self._driver.wait(changed, deadline_ms - now_ms()):

@@ -160,7 +160,8 @@ class Fetching:
         self.states: dict[TopicPartition, PartitionState] = {}
         self.subscribed: dict[str, Start] = {}
         self.ready: deque[Fetched] = deque()
-        self.errors: deque[SegbrokerError] = deque()
+        # What went wrong, with the partition whose position it is about.
+        self.errors: deque[tuple[PartitionState | None, SegbrokerError]] = deque()
         self.buffered_bytes = 0
         self.is_closed = False
         self._claimed: dict[int, int] = {}
@@ -229,13 +230,17 @@ class Fetching:
             raise ValueError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
         return state
 
+    def raise_error(self) -> None:
+        """Raise what went wrong since, once; nothing if nothing did."""
+        if self.errors:
+            raise self.errors.popleft()[1]
+
     def take(self) -> Fetched | None:
         """The next batch that has records, or None; moves the position behind it.
 
         Raises what went wrong since, once.
         """
-        if self.errors:
-            raise self.errors.popleft()
+        self.raise_error()
         held: list[Fetched] = []
         try:
             while self.ready:
@@ -322,7 +327,7 @@ class Fetching:
     def close(self, error: SegbrokerError) -> None:
         self.is_closed = True
         if not self.errors:
-            self.errors.append(error)
+            self.errors.append((None, error))
         self._notify()
 
     @property
@@ -334,8 +339,8 @@ class Fetching:
             changed, self._changed = self._changed, None
             changed.resolve(None)
 
-    def _fail(self, error: SegbrokerError) -> None:
-        self.errors.append(error)
+    def _fail(self, error: SegbrokerError, state: PartitionState | None = None) -> None:
+        self.errors.append((state, error))
         self._notify()
 
     # Assignment.
@@ -357,6 +362,8 @@ class Fetching:
     def _discard(self, state: PartitionState) -> None:
         """Forget what was prefetched; a reply on its way is not wanted any more."""
         state.generation += 1
+        # An error about a position that was left must not meet the caller at the next one.
+        self.errors = deque(entry for entry in self.errors if entry[0] is not state)
         self.buffered_bytes -= state.buffered_bytes
         state.buffered_bytes = 0
         state.in_flight = False
@@ -607,12 +614,12 @@ class Fetching:
                 state.unknown_count += 1
                 if state.unknown_count == 5:
                     tp = state.tp
-                    self._fail(UnknownTopicOrPartition(f"{tp.topic}-{tp.partition} is gone"))
+                    self._fail(UnknownTopicOrPartition(f"{tp.topic}-{tp.partition} is gone"), state)
         else:
             error = broker_error(row.error_code, f"fetch of {state.tp.topic}-{state.tp.partition}")
             self._hold(state, now_ms)
             if not error.retryable:
-                self._fail(error)
+                self._fail(error, state)
 
     def _take_in(self, state: PartitionState, row: FetchResponsePartition, now_ms: int) -> None:
         aborted = sorted(
@@ -642,7 +649,7 @@ class Fetching:
             tp = state.tp
             error = CorruptBatch(f"{tp.topic}-{tp.partition} at {state.fetch_offset}: {exc}")
             error.__cause__ = exc
-            self._fail(error)
+            self._fail(error, state)
             return
         if len(records) and state.fetch_offset == before:
             # Not one whole batch: a broker that cuts even the first one.  More bytes may help.
@@ -691,7 +698,7 @@ class Fetching:
             # Nothing more is fetched until the caller has chosen where to go on.
             state.backoff_until_ms = self._now_ms + self.engine.settings.api_timeout_ms
             error = call.error
-            self._fail(error if isinstance(error, SegbrokerError) else _as_bug(error))
+            self._fail(error if isinstance(error, SegbrokerError) else _as_bug(error), state)
 
         call.on_done(explained)
 

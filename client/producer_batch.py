@@ -68,10 +68,10 @@ class ProducerBatch:
         self.encoded: bytes | None = None
         self.is_sent = False
         self.attempts = 0
-        # Why the last attempt failed, when it may be tried again.
-        self.refusal: SegbrokerError | None = None
         self.done = False
         self.error: SegbrokerError | None = None
+        # Why the last attempt failed, when it may be tried again.
+        self.refusal: SegbrokerError | None = None
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.halves: tuple[ProducerBatch, ProducerBatch] | None = None

@@ -27,7 +27,10 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     sealing          from rotating to sealed; checkpoints
     deleting         a log that begins later
     opening          a log opened, and recovered
+    truncating       a log that ends earlier
     log              the log as a library: SegmentedLog
+    framing          where the values of a byte stream begin and end
+    streaming        ... appended as they come, wholly or not at all
     background       the threads: flushers, house keepers
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
     manager          the data directory: DiskManager

@@ -18,6 +18,7 @@ Thread-safe: one lock each, never held while a file is opened or closed.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 from typing import Protocol, TypeAlias
 
 from .index import BlockIndex
@@ -125,8 +126,8 @@ class FileCache:
         surplus: list[StorageFile] = []
         excess = len(self._files) - self.open_files_max
         if excess > 0:
-            idle = [key for key, entry in self._files.items() if not entry.pins][:excess]
-            surplus = [self._files.pop(key).file for key in idle]
+            idle = (key for key, entry in self._files.items() if not entry.pins)
+            surplus = [self._files.pop(key).file for key in list(islice(idle, excess))]
         return surplus
 
 

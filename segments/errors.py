@@ -10,6 +10,12 @@ Every message carries both values: what was asked and what is.  broker/ translat
 a wire code in one module; a test walks the subclasses so that none is forgotten.
 """
 
+import errno
+from typing import Final
+
+PASSING_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+"""Failures of a write that end by themselves: too little space, too few descriptors."""
+
 
 class StorageError(Exception):
     """Base of all that segments/ raises on purpose."""
@@ -97,7 +103,7 @@ class PartitionReadOnly(StorageError):
 
 
 class DiskFull(PartitionReadOnly):
-    """The same, because there was no space; it ends by itself when there is."""
+    """The same for want of space (or of descriptors); it ends by itself when there is some."""
 
 
 class CorruptSegment(StorageError):
@@ -130,3 +136,44 @@ class LogClosed(StorageError):
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} is closed")
         self.path = path
+
+
+class LogReserved(StorageError):
+    """Two write at once: the log belongs to one writer until that one is done."""
+
+    def __init__(self, path: str, offset: int) -> None:
+        super().__init__(f"{path} is reserved by the writer that began at offset {offset}")
+        self.path, self.offset = path, offset
+
+
+class StreamFailed(StorageError):
+    """A stream was not appended whole; the cause says why.
+
+    `[base_offset, end_offset)` is what stays of it, nothing after a rollback.  `is_clean` False:
+    the rest could neither be kept nor taken back, because the disk failed; nobody reads it from
+    this log, and opening it again finds whole batches of it, as after a kill.
+    """
+
+    def __init__(
+        self, base_offset: int, end_offset: int, cause: BaseException, *, is_clean: bool
+    ) -> None:
+        what = f"[{base_offset}, {end_offset}) stays" if end_offset > base_offset else "none stays"
+        rest = "" if is_clean else ", the rest could not be rolled back"
+        super().__init__(f"stream at offset {base_offset}: {what}{rest}: {cause!r}")
+        self.base_offset, self.end_offset, self.is_clean = base_offset, end_offset, is_clean
+
+
+class StreamTooLarge(StorageError):
+    """A stream went on past the bytes that the caller allows it."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"stream of {size} bytes or more, stream_bytes_max is {limit}")
+        self.size, self.limit = size, limit
+
+
+class StreamCutShort(StorageError):
+    """A stream of values of a fixed size ended inside one."""
+
+    def __init__(self, size: int, expected: int) -> None:
+        super().__init__(f"the last value has {size} bytes, not {expected}")
+        self.size, self.expected = size, expected

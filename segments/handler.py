@@ -14,12 +14,12 @@ A duplicate of the idempotent producer is answered with the offsets of the origi
 not durable yet its last_offset lies at or above the high watermark and the caller waits for it as
 for any other append.
 
-ENOSPC on a write is the one failure that passes: `try_recover` opens the log again, through
-recovery, and goes on.  A failed sync does not pass: the kernel may have dropped the dirty pages,
-so what a read returns proves nothing (a restart through recovery is the operator's decision).
+Too little space or too few descriptors are the failures that pass: `try_recover` opens the log
+again, through recovery, and goes on.  A failed sync does not pass: the kernel may have dropped
+the dirty pages, so what a read returns proves nothing (a restart through recovery is the
+operator's decision).
 """
 
-import errno
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -29,7 +29,7 @@ from segbroker.protocol.record_batch import BatchHeader
 
 from .background import Flushers, FlushState, Housekeeper
 from .deleting import delete_records_before
-from .errors import DiskFull, PartitionReadOnly, StorageError
+from .errors import PASSING_ERRNOS, DiskFull, PartitionReadOnly, StorageError
 from .lookup import end_offset_for_epoch, greatest_timestamp, offset_for_timestamp
 from .partition_log import PartitionLog
 from .planning import plan_read
@@ -46,7 +46,6 @@ PRODUCER_EXPIRATION_MS = 86_400_000
 RECOVER_INTERVAL_MS = 1_000
 SEAL_GROUP = 8
 """Full segments that are sealed together; fewer on the tick."""
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class AppendResult(NamedTuple):
@@ -252,7 +251,7 @@ class DiskHandler:
     def _poison(self, cause: OSError) -> PartitionReadOnly:
         """Read-only from now on; the first error is kept and told to everybody once."""
         if self.read_only is None:
-            full = cause.errno in _NO_SPACE and not self._sync_failed
+            full = cause.errno in PASSING_ERRNOS and not self._sync_failed
             error = (DiskFull if full else PartitionReadOnly)(self.topic, self.partition, cause)
             self.read_only = error
             log.error(

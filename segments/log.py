@@ -9,6 +9,12 @@ The files are those of a broker's partition, with `name` in the place of `<topic
 Class `fsync` (the default): an append returns when it is durable; class `disk`: when it is
 written, and `sync` makes it durable.  Time is a parameter: nothing here looks at a clock.
 
+`reserve` makes one caller the only writer and hides what it appends until it publishes it: the
+ground that `streaming` stands on.
+
+    ... visible to readers | appended under a reservation |
+    ^ log_start_offset     ^ high_watermark               ^ log_end_offset
+
 After a failed write or sync every further append raises PartitionReadOnly; opening again recovers.
 Not thread-safe: one thread uses a log, or the caller locks.
 """
@@ -23,22 +29,30 @@ from segbroker.protocol.record_batch import (
     check_batch,
     decode_batch,
     encode_batch,
+    iter_batches,
     read_header,
 )
 
 from .caches import FileCache, IndexCache, OpenLogs
 from .deleting import drop_segments_before
-from .errors import CorruptSegment, LogClosed, OffsetOutOfRange, PartitionReadOnly
+from .errors import (
+    PASSING_ERRNOS,
+    DiskFull,
+    LogClosed,
+    LogReserved,
+    OffsetOutOfRange,
+    PartitionReadOnly,
+    StorageError,
+)
 from .lookup import offset_for_timestamp
-from .manifest import RowKind, encode_manifest
 from .names import LogPaths
 from .opening import open_log
 from .partition_log import PartitionLog
-from .planning import batches, read_all
-from .recovery import scan
+from .planning import read_all
 from .sealing import close_log, seal
-from .storage import Buffer, Storage, read_file, remove_tree, replace_file
+from .storage import Buffer, Storage, remove_tree
 from .topic_config import Durability, TopicConfig
+from .truncating import truncate_log
 
 Appendable: TypeAlias = Buffer | Sequence[bytes | None]
 
@@ -50,6 +64,7 @@ class SegmentedLog:
         self._storage = storage
         self._log = opened
         self._failure: PartitionReadOnly | None = None
+        self._reservation: Reservation | None = None
 
     @classmethod
     def open(
@@ -87,6 +102,12 @@ class SegmentedLog:
         return self._log.log_end_offset
 
     @property
+    def high_watermark(self) -> int:
+        """The first offset that readers may not see yet; the end, unless the log is reserved."""
+        held = self._reservation
+        return self._log.log_end_offset if held is None else held.visible_end_offset
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of the log files."""
         return self._log.size_bytes
@@ -100,8 +121,15 @@ class SegmentedLog:
         """Append one encoded batch, or values that become one; the offset of its first record.
 
         now_ms: timestamp of the records when values are given, and the age of the segment.
-        Raises InvalidBatch, BatchTooLarge, PartitionReadOnly, LogClosed.
+        Raises InvalidBatch, BatchTooLarge, PartitionReadOnly, LogReserved, LogClosed.
         """
+        self._check_unreserved()
+        offset = self._write(batch, now_ms, codec)
+        self._sync_class()
+        return offset
+
+    def _write(self, batch: Appendable, now_ms: int, codec: Codec) -> int:
+        """Append without the sync that the class asks for."""
         self._check_writable()
         if isinstance(batch, (bytes, bytearray, memoryview)):
             view = memoryview(bytearray(batch))
@@ -112,13 +140,18 @@ class SegmentedLog:
         try:
             with self._log.append_lock:
                 offset = self._log.write(view, header, now_ms)
+        except OSError as exc:
+            self._fail(exc, is_write=True)
+        try:
             if self._log.rotating:
                 seal(self._log)
-            if self._log.config.durability is Durability.FSYNC:
-                self._log.sync()
         except OSError as exc:
             self._fail(exc)
         return offset
+
+    def _sync_class(self) -> None:
+        if self._log.config.durability is Durability.FSYNC:
+            self.sync()
 
     def sync(self) -> int:
         """Make everything appended so far durable; the offset below which it is."""
@@ -134,21 +167,31 @@ class SegmentedLog:
         At most max_bytes, but at least one batch.  Raises OffsetOutOfRange, CorruptSegment.
         """
         self._check_open()
-        return read_all(self._log, offset, max_bytes)
+        self._check_readable(offset)
+        return read_all(self._log, offset, max_bytes, self.high_watermark)
 
     def batches(self, start: int | None = None, end: int | None = None) -> Iterator[memoryview]:
         """The encoded batches with offsets in [start, end), control batches (gaps) included."""
         self._check_open()
         first = self.log_start_offset if start is None else start
-        last = self.log_end_offset if end is None else min(end, self.log_end_offset)
-        if not self.log_start_offset <= first <= self.log_end_offset:
-            raise OffsetOutOfRange(first, self.log_start_offset, self.log_end_offset)
-        return batches(self._log, first, last)
+        last = self.high_watermark if end is None else min(end, self.high_watermark)
+        self._check_readable(first)
+        return self._batches(first, last)
+
+    def _batches(self, start: int, end: int) -> Iterator[memoryview]:
+        # `self._log` anew for each read: a rollback meanwhile puts another in its place.
+        while start < end:
+            found = read_all(self._log, start, 1 << 20, end)
+            if not len(found):
+                return
+            for batch in iter_batches(found):
+                yield batch
+                start = read_header(batch).next_offset
 
     def stream(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
         """The records with offsets in [start, end); to the end of the log as of now by default."""
         first = self.log_start_offset if start is None else start
-        last = self.log_end_offset if end is None else min(end, self.log_end_offset)
+        last = self.high_watermark if end is None else min(end, self.high_watermark)
         for batch in self.batches(first, last):
             if read_header(batch).is_control:
                 continue
@@ -159,74 +202,31 @@ class SegmentedLog:
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record not older than this; None without one."""
         self._check_open()
-        return offset_for_timestamp(self._log, timestamp_ms)
+        found = offset_for_timestamp(self._log, timestamp_ms)
+        # The first one is not visible yet, so none is.
+        return None if found is None or found[0] >= self.high_watermark else found
 
     def truncate(self, offset: int, *, now_ms: int) -> int:
         """Cut the end of the log: nothing at or past `offset` stays.  The new end.
 
         Cuts between batches: a batch that contains `offset` goes as a whole.  Durable when this
-        returns.  Raises OffsetOutOfRange.
+        returns.  Raises OffsetOutOfRange, LogReserved.
         """
-        self._check_writable()
+        self._check_unreserved()
         log = self._log
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset)
         if offset == log.log_end_offset:
             return offset
         try:
-            self._truncate(offset, now_ms)
+            self._log = truncate_log(log, offset, now_ms=now_ms)
         except OSError as exc:
             self._fail(exc)
         return self.log_end_offset
 
-    def _truncate(self, offset: int, now_ms: int) -> None:
-        """From the end to the front: a crash on the way leaves a log that was cut less far."""
-        log, storage, paths = self._log, self._storage, self._log.paths
-        sealed = log.sealed
-        keep = max(0, sealed.find(offset))
-        if keep < len(sealed) and offset < sealed.end_offset:
-            number, base = sealed.first_number + keep, sealed.base_offsets[keep]
-        else:
-            segment = next(s for s in (*log.rotating, log.active) if offset < s.next_offset)
-            number, base, keep = segment.number, segment.base_offset, len(sealed)
-        path = paths.log(number)
-        content = memoryview(read_file(storage, path))
-        whole = scan(content, base, epochs=log.epochs)
-        size = sum(
-            found.header.size for found in whole.batches if found.header.next_offset <= offset
-        )
-        if whole.next_offset < offset:
-            raise CorruptSegment(path, whole.valid_size, f"no valid batch before offset {offset}")
-        last = max(log.active.number, log.ready.made)
-        close_log(log, clean=False)
-        # Without a checkpoint and without rows for what goes: the manifest must not vouch for it.
-        rows = [
-            row for row in log.manifest_rows() if row.kind != RowKind.SEGMENT or row.number < number
-        ]
-        replace_file(storage, paths.manifest, encode_manifest(now_ms, rows))
-        # First, so that it never speaks of batches that other ones will replace.
-        if storage.exists(paths.producers):
-            storage.unlink(paths.producers)
-            storage.fsync_dir(paths.folder)
-        for gone in range(last, number, -1):
-            for path in (paths.log(gone), paths.index(gone)):
-                if storage.exists(path):
-                    storage.unlink(path)
-            storage.fsync_dir(paths.folder)
-        file = storage.open(paths.log(number))
-        try:
-            file.truncate(size)
-            file.fdatasync()
-        finally:
-            file.close()
-        caches = log.files
-        self._log = open_log(
-            storage, paths, log.config, caches.files, caches.indexes, log.open_logs, now_ms=now_ms
-        )
-
     def expire(self, before_ms: int, *, now_ms: int) -> int:
         """Delete sealed segments, oldest first, whose newest record is older; how many."""
-        self._check_writable()
+        self._check_unreserved()
         log = self._log
         try:
             seal(log)
@@ -241,8 +241,19 @@ class SegmentedLog:
         except OSError as exc:
             self._fail(exc)
 
+    def reserve(self) -> "Reservation":
+        """Be the only writer until the reservation is released.  Raises LogReserved."""
+        self._check_unreserved()
+        self._reservation = Reservation(self)
+        return self._reservation
+
     def close(self) -> None:
-        """Sync and close; opening again is then cheap.  A second time does nothing."""
+        """Sync and close; opening again is then cheap.  A second time does nothing.
+
+        What a reservation has not published is rolled back first.
+        """
+        if self._reservation is not None:
+            self._reservation.rollback()
         try:
             close_log(self._log, clean=self._failure is None)
         except OSError as exc:
@@ -275,6 +286,84 @@ class SegmentedLog:
         if self._failure is not None:
             raise self._failure
 
-    def _fail(self, exc: OSError) -> NoReturn:
-        self._failure = PartitionReadOnly(self._log.paths.prefix, 0, exc)
+    def _check_unreserved(self) -> None:
+        self._check_writable()
+        if self._reservation is not None:
+            raise LogReserved(self._log.paths.folder, self._reservation.base_offset)
+
+    def _check_readable(self, offset: int) -> None:
+        if not self.log_start_offset <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.high_watermark)
+
+    def _fail(self, exc: OSError, *, is_write: bool = False) -> NoReturn:
+        kind = DiskFull if is_write and exc.errno in PASSING_ERRNOS else PartitionReadOnly
+        self._failure = kind(self._log.paths.prefix, 0, exc)
         raise self._failure from exc
+
+
+class Reservation:
+    """The one writer of a log, from `SegmentedLog.reserve` until it is released.
+
+    | state of the log | publish | rollback |
+    |---|---|---|
+    | sound | visible, durable in the class | truncated, durable |
+    | a write failed for want of space | refused | truncated and opened again: sound |
+    | any other write or sync failed | refused | nothing is written; hidden until it is closed |
+    | closed | refused | was done by the close |
+
+    Sealing goes on meanwhile, so a reservation costs no memory that grows with what it appends.
+    """
+
+    def __init__(self, log: SegmentedLog) -> None:
+        self._owner = log
+        self._now_ms = 0
+        self.base_offset = log.log_end_offset
+        self.visible_end_offset = log.log_end_offset
+
+    @property
+    def is_released(self) -> bool:
+        return self._owner._reservation is not self
+
+    @property
+    def batch_size_max(self) -> int:
+        """The largest batch that the log takes, in bytes."""
+        return self._owner._log.config.max_message_bytes
+
+    def append(self, batch: Appendable, *, now_ms: int, codec: Codec = Codec.NONE) -> int:
+        """Append one batch that nobody sees yet; its first offset.  Raises as the log's does."""
+        self._owner._check_open()
+        assert not self.is_released, "a released reservation does not write"
+        self._now_ms = now_ms
+        return self._owner._write(batch, now_ms, codec)
+
+    def publish(self) -> int:
+        """Make what was appended durable in the log's class, then visible; up to which offset."""
+        self._owner._check_open()
+        assert not self.is_released, "a released reservation publishes nothing"
+        self._owner._check_writable()
+        self._owner._sync_class()
+        self.visible_end_offset = self._owner.log_end_offset
+        return self.visible_end_offset
+
+    def rollback(self) -> bool:
+        """Truncate to what was published, and release; whether nothing else is left."""
+        owner = self._owner
+        if self.is_released or owner._log.is_closed:
+            return self.is_released
+        failure = owner._failure
+        if failure is not None and not isinstance(failure, DiskFull):
+            return False
+        if failure is not None or owner.log_end_offset > self.visible_end_offset:
+            try:
+                owner._log = truncate_log(owner._log, self.visible_end_offset, now_ms=self._now_ms)
+            except (OSError, StorageError) as exc:
+                owner._failure = PartitionReadOnly(owner._log.paths.prefix, 0, exc)
+                return False
+        owner._failure = None
+        self.release()
+        return True
+
+    def release(self) -> None:
+        """Let others write.  Everything has been published or rolled back."""
+        assert self.visible_end_offset == self._owner.log_end_offset, "nothing is hidden"
+        self._owner._reservation = None

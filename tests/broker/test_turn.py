@@ -9,12 +9,13 @@ from segbroker.broker.turn import FAN_OUT_MAX, Turn
 class Woken:
     def __init__(self) -> None:
         self.count = 0
+        self.synced = 0
 
     def wake(self) -> None:
         self.count += 1
 
     def sync(self) -> None:
-        raise AssertionError("nothing was appended")
+        self.synced += 1
 
 
 async def test_a_partition_and_a_connection_are_looked_at_once_per_turn() -> None:
@@ -69,3 +70,28 @@ async def test_what_fails_to_wake_does_not_stop_the_others() -> None:
     turn.wake(Broken())
     turn.end()
     assert partition.count == 1
+
+
+async def test_all_that_one_turn_appended_to_a_partition_rides_one_sync() -> None:
+    turn = Turn()
+    partition = Woken()
+    for _ in range(40):
+        turn.sync(partition)
+    assert partition.synced == 0
+    turn.end()
+    turn.end()
+    assert (partition.synced, partition.count) == (1, 0)
+
+
+async def test_what_a_sync_completes_at_once_is_woken_in_the_same_turn() -> None:
+    turn = Turn()
+    reader = Woken()
+
+    class Synchronous(Woken):
+        def sync(self) -> None:
+            turn.wake(reader)
+            turn.end()  # as a manager without flusher threads calls it, from within
+
+    turn.sync(Synchronous())
+    turn.end()
+    assert reader.count == 1

@@ -1,6 +1,7 @@
 """`segbroker serve` as a process: ready line, settings, signals, refusals."""
 
 import re
+import resource
 import signal
 import subprocess
 import tomllib
@@ -122,3 +123,28 @@ def test_a_switch_can_be_turned_off(tmp_path: Path) -> None:
         daemon.stop()
     assert seen.returncode in (5, 7)
     assert "nobody-made-it" in seen.stderr.decode()
+
+
+def test_the_daemon_takes_as_many_descriptors_as_the_system_allows(tmp_path: Path) -> None:
+    def low_soft_limit() -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(),
+        preexec_fn=low_soft_limit,
+    )
+    try:
+        assert process.stdout is not None
+        assert "listening on" in process.stdout.readline()
+        soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        assert soft == hard
+    finally:
+        process.terminate()
+        process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()

@@ -8,7 +8,8 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -190,6 +191,13 @@ def test_positions_and_lookups_are_those_of_kafka(kafka: str, name: str) -> None
             consumer.poll(timeout_ms=10_000)
 
 
+def settles(ask: Callable[[], object], expected: object) -> None:
+    """Kafka answers a change before all of its parts have heard of it."""
+    deadline = time.monotonic() + 10
+    while (got := ask()) != expected:
+        assert time.monotonic() < deadline, f"{got} instead of {expected}"
+
+
 def test_topics_are_administered_as_with_kafkas_own_tools(kafka: str, name: str) -> None:
     with Admin(kafka) as admin:
         with pytest.raises(TopicAlreadyExists):
@@ -197,9 +205,9 @@ def test_topics_are_administered_as_with_kafkas_own_tools(kafka: str, name: str)
         assert name in admin.list_topics()
         assert len(admin.describe_topic(name).partitions) == 4
         admin.alter_topic_config(name, {"segment.bytes": "2097152"})
-        assert admin.describe_topic(name).config["segment.bytes"].value == "2097152"
+        settles(lambda: admin.describe_topic(name).config["segment.bytes"].value, "2097152")
         admin.create_partitions(name, 6)
-        assert len(admin.describe_topic(name).partitions) == 6
+        settles(lambda: len(admin.describe_topic(name).partitions), 6)
         with Producer(kafka) as producer:
             producer.send_many(name, VALUES[:50], partition=5).result(30)
         admin.delete_records({(name, 5): 20})

@@ -1,0 +1,411 @@
+"""A hostile client: whatever one sends, the others are served, and nothing is left behind."""
+
+import struct
+
+import pytest
+import trio
+
+from segbroker.broker import connection, pace
+from segbroker.broker.config_admin import DESCRIBED_MAX
+from segbroker.broker.requests import PLAIN_BYTES_MAX
+from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+)
+from segbroker.protocol.messages_core import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from segbroker.protocol.schema import Message
+
+from ..support.gated_storage import GatedStorage
+from ..support.wire_client import batch, connect, fetch_request, produce_request, values
+from .conftest import Events, serving
+
+ITEMS = 3_000
+
+
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler has had its time after every item, however fast the machine."""
+    monkeypatch.setattr(pace, "STEP_S", -1.0)
+
+
+async def turns_of_others(request: Message, version: int, topic: str | None = None) -> int:
+    """How often another task ran while `request` was answered."""
+    async with serving() as broker, connect(broker.address) as client:
+        if topic is not None:
+            await client.create(topic)
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count_turns)
+            await client.send(request, version)
+            with trio.fail_after(60):
+                assert await client.receive_frame()
+            nursery.cancel_scope.cancel()
+        return turns
+
+
+NAMES = [f"topic-{n}" for n in range(ITEMS)]
+LARGE_REQUESTS: list[tuple[Message, int]] = [
+    (
+        MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in NAMES],
+            allow_auto_topic_creation=False,
+        ),
+        9,
+    ),
+    (
+        FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            topics=[
+                FetchRequestTopic(
+                    topic="t",
+                    partitions=[
+                        FetchRequestPartition(partition=n, fetch_offset=0, partition_max_bytes=1)
+                        for n in range(ITEMS)
+                    ],
+                )
+            ],
+        ),
+        12,
+    ),
+    (
+        ProduceRequest(
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[
+                ProduceRequestTopic(
+                    name="t",
+                    partition_data=[
+                        ProduceRequestPartition(index=n, records=bytes(100)) for n in range(ITEMS)
+                    ],
+                )
+            ],
+        ),
+        9,
+    ),
+    (DeleteTopicsRequest(topic_names=NAMES, timeout_ms=1000), 4),
+    (
+        ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsRequestTopic(
+                    name="t",
+                    partitions=[
+                        ListOffsetsRequestPartition(partition_index=n, timestamp=-1)
+                        for n in range(ITEMS)
+                    ],
+                )
+            ],
+        ),
+        5,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    LARGE_REQUESTS,
+    ids=[type(message).__name__ for message, _ in LARGE_REQUESTS],
+)
+@pytest.mark.usefixtures("no_patience")
+async def test_a_request_of_thousands_of_items_gives_way_after_each(
+    request_: Message, version: int
+) -> None:
+    assert await turns_of_others(request_, version, topic="t") >= ITEMS
+
+
+@pytest.mark.usefixtures("no_patience")
+async def test_all_topics_are_described_however_many() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for n in range(20):
+            await client.create(f"t{n}", partitions=150)
+        reply = await client.ask(MetadataRequest(topics=None), MetadataResponse, 9)
+        assert sum(len(topic.partitions) for topic in reply.topics) == 3_000
+
+
+async def test_the_rows_of_a_large_request_are_those_of_small_ones() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=3)
+        await client.produce("t", b"v", partition=2)
+        asked = [
+            FetchRequestPartition(partition=n, fetch_offset=0, partition_max_bytes=1)
+            for n in range(2_000)
+        ]
+        fetched = await client.ask(
+            FetchRequest(
+                max_wait_ms=0, min_bytes=1, topics=[FetchRequestTopic(topic="t", partitions=asked)]
+            ),
+            FetchResponse,
+            12,
+        )
+        rows = fetched.responses[0].partitions
+        assert [row.partition_index for row in rows] == list(range(2_000))
+        assert values(rows[2]) == [b"v"]
+        assert rows[3].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        names = [MetadataRequestTopic(name=f"unknown-{n}") for n in range(2_000)]
+        described = await client.ask(
+            MetadataRequest(
+                topics=[*names, MetadataRequestTopic(name="t")], allow_auto_topic_creation=False
+            ),
+            MetadataResponse,
+            9,
+        )
+        assert len(described.topics) == 2_001
+        assert len(described.topics[-1].partitions) == 3
+        rows_asked = [ProduceRequestPartition(index=0, records=batch(b"x" * 300_000))]
+        rows_asked += [ProduceRequestPartition(index=9, records=batch(b"x"))]
+        produced = await client.ask(
+            ProduceRequest(
+                acks=1,
+                timeout_ms=9000,
+                topic_data=[ProduceRequestTopic(name="t", partition_data=rows_asked)],
+            ),
+            ProduceResponse,
+            9,
+        )
+        codes = [row.error_code for row in produced.responses[0].partition_responses]
+        assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_only_a_produce_may_be_large(events: Events) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        size = PLAIN_BYTES_MAX + 1
+        header = struct.pack(">ihhih", size, ApiKey.METADATA, 1, 7, -1)
+        with trio.fail_after(20):
+            await client.send_bytes(header + bytes(size - 10))
+            assert await client.is_closed()
+    (line,) = events.named("unserved_request")
+    assert str(PLAIN_BYTES_MAX) in line["error"]
+
+
+async def test_a_fetch_of_more_partitions_than_a_reply_holds_is_closed(events: Events) -> None:
+    asked = [
+        FetchRequestPartition(partition=n, fetch_offset=0, partition_max_bytes=1)
+        for n in range(20_001)
+    ]
+    async with serving() as broker, connect(broker.address) as client:
+        await client.send(
+            FetchRequest(
+                max_wait_ms=0, min_bytes=1, topics=[FetchRequestTopic(topic="t", partitions=asked)]
+            ),
+            12,
+        )
+        with trio.fail_after(20):
+            assert await client.is_closed()
+    assert len(events.named("unserved_request")) == 1
+
+
+async def test_topics_made_by_asking_for_them_are_bounded() -> None:
+    names = [MetadataRequestTopic(name=f"t{n}") for n in range(10)]
+    async with serving(auto_create_topics_max=3) as broker, connect(broker.address) as client:
+        reply = await client.ask(MetadataRequest(topics=names), MetadataResponse, 9)
+        made = [topic.name for topic in reply.topics if not topic.error_code]
+        assert made == ["t0", "t1", "t2"]
+        assert {topic.error_code for topic in reply.topics[3:]} == {
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        }
+        await client.create("wanted")  # creating by request is not limited
+
+
+async def test_a_long_pipeline_gives_way_to_the_other_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "TURN_S", -1.0)  # after every frame
+    async with (
+        serving() as broker,
+        connect(broker.address) as busy,
+        connect(broker.address) as other,
+    ):
+        await busy.create("t", durability="disk")
+        await busy.produce("t", b"v")
+        partition = broker.core.topics.served["t", 0]
+        _, frame = busy.encode(produce_request("t", batch(b"v")), 9)
+        await busy.send_bytes(frame * 400)  # one receive of the broker
+        with trio.fail_after(5):
+            await other.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+        assert partition.handler.log_end_offset < 400, "answered while the pipeline was served"
+
+
+@pytest.mark.parametrize("count", [-2, -(2**31), 2**31 - 1])
+async def test_absurd_counts_close_the_connection_and_no_other(count: int, events: Events) -> None:
+    async with serving() as broker, connect(broker.address) as other:
+        for key, version in ((ApiKey.METADATA, 1), (ApiKey.FETCH, 4), (ApiKey.PRODUCE, 3)):
+            async with connect(broker.address) as client:
+                prefix = {
+                    ApiKey.METADATA: b"",
+                    ApiKey.FETCH: bytes(17),
+                    ApiKey.PRODUCE: struct.pack(">hhi", -1, 1, 1000),
+                }[key]
+                body = struct.pack(">hhih", key, version, 1, -1) + prefix
+                body += struct.pack(">i", count)
+                await client.send_bytes(struct.pack(">i", len(body)) + body)
+                with trio.fail_after(5):
+                    assert await client.is_closed()
+        assert len(events.named("malformed_request")) == 3
+        await other.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+
+
+async def test_garbage_behind_a_good_request_does_not_take_its_answer_back() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", durability="disk")
+        _, good = client.encode(produce_request("t", batch(b"kept")), 9)
+        await client.send_bytes(good + struct.pack(">i", -5) + b"garbage")
+        with trio.fail_after(5):
+            assert await client.receive_frame()
+            assert await client.is_closed()
+        async with connect(broker.address) as reader:
+            assert values(await reader.fetch("t", 0)) == [b"kept"]
+
+
+async def test_negative_offsets_and_sizes_are_answered() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"v")
+        for offset in (-1, -(2**63), 2**63 - 1):
+            row = await client.fetch("t", offset)
+            assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        for size in (-1, 0, -(2**31)):
+            request = fetch_request("t", 0, max_bytes=size, partition_max_bytes=size)
+            reply = await client.ask(request, FetchResponse, 12)
+            assert values(reply.responses[0].partitions[0]) == [b"v"]
+        for wait in (-1, -(2**31)):
+            reply = await client.ask(fetch_request("t", 1, wait_ms=wait), FetchResponse, 12)
+            assert reply.responses[0].partitions[0].error_code == 0
+        for index in (-1, 2**31 - 1):
+            row = await client.fetch("t", 0, partition=index)
+            assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_clients_that_go_while_they_wait_leave_nothing_behind() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.fetch("t", 0)
+        partition = broker.core.topics.served["t", 0]
+        for _ in range(50):
+            async with connect(broker.address) as waiting:
+                for _ in range(3):
+                    await waiting.send(fetch_request("t", 0, wait_ms=30_000), 12)
+                with trio.fail_after(5):
+                    while not partition.fetches:
+                        await trio.lowlevel.checkpoint()
+        with trio.fail_after(5):
+            while broker.connections > 1:
+                await trio.lowlevel.checkpoint()
+        assert not partition.fetches
+        assert len(broker.core.deadlines) == 0
+        assert broker.core.pool.lent_bytes == 0
+
+
+async def test_producers_that_go_before_their_sync_leave_nothing_behind() -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.fetch("t", 0)
+        partition = broker.core.topics.served["t", 0]
+        disk.syncs.clear()
+        async with connect(broker.address) as producer:
+            for _ in range(20):
+                await producer.send(produce_request("t", batch(b"v")), 9)
+            with trio.fail_after(5):
+                while partition.appends_waiting < 20:
+                    await trio.lowlevel.checkpoint()
+        with trio.fail_after(5):
+            while broker.connections > 1:
+                await trio.lowlevel.checkpoint()
+        assert len(broker.core.deadlines) == 0
+        disk.syncs.set()
+        with trio.fail_after(5):
+            while partition.appends_waiting:
+                await trio.lowlevel.checkpoint()
+        assert broker.core.ingest.unsynced_bytes == 0
+
+
+async def test_a_flood_without_replies_is_all_appended_and_holds_nothing() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        _, frame = client.encode(produce_request("t", batch(b"v"), acks=0), 9)
+        await client.send_bytes(frame * 2_000)
+        row = await client.produce("t", b"last")
+        assert row.base_offset == 2_000
+        assert broker.core.ingest.unsynced_bytes == 0
+
+
+async def test_produce_and_fetch_during_deletions_are_always_answered() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as admin,
+        connect(broker.address) as producer,
+        connect(broker.address) as consumer,
+    ):
+        allowed = {0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE}
+        done = trio.Event()
+
+        async def produce() -> None:
+            while not done.is_set():
+                row = await producer.produce("t", b"v")
+                assert row.error_code in allowed, row
+
+        async def fetch() -> None:
+            while not done.is_set():
+                row = await consumer.fetch("t", 0, wait_ms=5)
+                assert row.error_code in allowed, row
+
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(produce)
+                nursery.start_soon(fetch)
+                for _ in range(20):
+                    await admin.create("t")
+                    with trio.fail_after(5):
+                        while ("t", 0) not in broker.core.topics.served:
+                            await trio.lowlevel.checkpoint()
+                    reply = await admin.ask(
+                        DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000),
+                        DeleteTopicsResponse,
+                        4,
+                    )
+                    assert reply.responses[0].error_code == 0
+                done.set()
+        assert broker.core.ingest.unsynced_bytes == 0
+        assert len(broker.core.deadlines) == 0
+
+
+async def test_settings_asked_for_again_and_again_in_one_request_are_bounded() -> None:
+    one = DescribeConfigsRequestResource(
+        resource_type=2, resource_name="t", configuration_keys=None
+    )
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        reply = await client.ask(
+            DescribeConfigsRequest(resources=[one] * 5_000), DescribeConfigsResponse, 2
+        )
+        refused = [row for row in reply.results if row.error_code]
+        assert len(reply.results) - len(refused) == DESCRIBED_MAX
+        assert {row.error_code for row in refused} == {ErrorCode.POLICY_VIOLATION}
