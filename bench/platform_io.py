@@ -1,6 +1,6 @@
 """What the platform's own calls gain a log: preallocation, advice, sendfile.
 
-`python -m bench.platform_io`; docs/decisions/0040-what-the-platform-gains-a-log.md has the figures that decided.
+`python -m bench.platform_io`; what was decided with its figures is in docs/decisions (0040).
 Medians; runs of the ways alternate, so that a busy machine is busy for all of them.  TMPDIR must
 lie on a disk.
 """

@@ -415,6 +415,7 @@ def test_with_keep_what_stands_before_a_line_that_is_too_long_stays() -> None:
                 on_failure=OnFailure.KEEP,
             )
         assert values_of(log) == [b"a", b"b"]
+        assert log.append([b"next"], now_ms=1) == 2
 
 
 def test_a_stream_longer_than_allowed_is_rolled_back() -> None:
