@@ -1,6 +1,6 @@
 """What the platform's own calls gain a log: preallocation, advice, sendfile.
 
-`python -m bench.platform_io`; docs/decisions/0040-platform-io.md has the figures that decided.
+`python -m bench.platform_io`; what was decided with its figures is in docs/decisions (0040).
 Medians; runs of the ways alternate, so that a busy machine is busy for all of them.  TMPDIR must
 lie on a disk.
 """
@@ -16,9 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from segbroker.protocol.checksums import xxh3_64
+from segbroker.protocol.record_batch import encode_batch
+from segbroker.segments.log import SegmentedLog
+from segbroker.segments.posix import PosixStorage
+from segbroker.segments.topic_config import TopicConfig
 
 MIB = 1 << 20
 ROUNDS = 9
+BATCH_SIZE = len(encode_batch([bytes(1000)] * 62, timestamps_ms=1))
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -160,6 +165,42 @@ def advice(root: Path) -> None:
             )
 
 
+def engine(root: Path) -> None:
+    """The log itself, cold, read as a lane reads it: with the advice and on a disk without."""
+    folder = f"{root}/log"
+    config = TopicConfig({"durability": "disk"})
+    advised, plain = PosixStorage(), PosixStorage()
+    plain._platform.fadvise = {}
+    with SegmentedLog.open(advised, folder, "t", config, now_ms=1) as log:
+        for _ in range(64):
+            for _ in range(16):
+                log.append([os.urandom(1000)] * 62, now_ms=1)
+        end = log.log_end_offset
+    for read_size in (256 << 10, MIB):
+        rates: dict[str, list[float]] = {}
+        for _ in range(ROUNDS):
+            for name, storage in (("plain", plain), ("advised", advised)):
+                for path in Path(folder).glob("*.log"):
+                    fd = os.open(path, os.O_RDONLY)
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.close(fd)
+                with SegmentedLog.open(storage, folder, "t", config, now_ms=1) as log:
+                    offset = total = 0
+                    began = time.perf_counter()
+                    while offset < end:
+                        found = log.read(offset, read_size)
+                        total += len(found)
+                        # One batch of 62 records after the other.
+                        offset += len(found) // BATCH_SIZE * 62
+                    rate = total / MIB / (time.perf_counter() - began)
+                rates.setdefault(name, []).append(rate)
+        for name, values in rates.items():
+            print(
+                f"log, cold, by {read_size >> 10:4} KiB, {name:7}: "
+                f"{statistics.median(values):6.0f} MiB/s ({min(values):.0f}-{max(values):.0f})"
+            )
+
+
 # Sendfile
 
 
@@ -227,6 +268,7 @@ def main() -> None:
         preallocation(root, 16 << 10, 60)
         many(root, 8)
         advice(root)
+        engine(root)
         for size in (64 << 10, 256 << 10, MIB):
             fetches(root, size)
 

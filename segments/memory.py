@@ -16,7 +16,7 @@ import threading
 
 from segbroker.protocol.checksums import xxh3_64
 
-from .storage import Buffer
+from .storage import Advice, Buffer
 
 
 class _Inode:
@@ -72,6 +72,9 @@ class MemoryFile:
     def fdatasync(self) -> None:
         with self._disk.mutex:
             self._inode.synced = bytes(self._content())
+
+    def advise(self, advice: Advice) -> None:
+        self._content()
 
     def truncate(self, size: int) -> None:
         with self._disk.mutex:

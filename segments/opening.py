@@ -34,7 +34,7 @@ from .recovery import Decision, Scan, Tail, base_offset_of, decide, first_offset
 from .sealed import SealedFiles
 from .sealing import seal
 from .segment import ActiveSegment
-from .storage import Storage, make_dirs, read_file, replace_file, write_temporary
+from .storage import Advice, Storage, make_dirs, read_file, replace_file, write_temporary
 from .topic_config import TopicConfig
 
 log = structlog.get_logger()
@@ -391,6 +391,9 @@ def _quarantine(storage: Storage, paths: LogPaths, file: _File) -> None:
         if read_file(storage, target) == file.data:
             return
     replace_file(storage, target, file.data)
+    copy = storage.open(target, read_only=True)
+    copy.advise(Advice.DONT_NEED)  # for people, not for readers
+    copy.close()
     log.error("segment_quarantined", path=paths.log(file.number), copy=target)
 
 

@@ -1,47 +1,92 @@
 """The disk port on a POSIX system: the only module of this room that touches `os`.
 
-`pread_nowait` is preadv2 with RWF_NOWAIT: what the page cache holds, without waiting for the disk.
-Where the kernel or the file system does not know it, it always answers None and the read happens
-in a lane: slower, never wrong.
+What some platforms have and others have not is looked up once, when a PosixStorage is made:
+
+| call | has it | without it |
+|---|---|---|
+| preadv2 with RWF_NOWAIT | Linux | pread_nowait always answers None: the read happens in a lane |
+| preadv | most | pread, and a copy into the buffer |
+| fdatasync | most | F_FULLFSYNC where there is one (macOS: fsync stops at the drive), or fsync |
+| posix_fadvise | Linux, BSD | advice goes unheard |
+
+The plain path is slower, never wrong: the contract suite of the port runs over it too.  Where the
+call is there but the kernel or the file system refuses it, the same happens.
 """
 
 import errno
 import fcntl
 import os
+from collections.abc import Callable
 
-from .storage import Buffer
+from .storage import Advice, Buffer
 
-_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _NOT_NOW = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+
+class Platform:
+    """What this platform has, as calls that are always there."""
+
+    __slots__ = ("fadvise", "fdatasync", "nowait", "preadv")
+
+    def __init__(self) -> None:
+        self.nowait: int | None = getattr(os, "RWF_NOWAIT", None)
+        self.preadv: Callable[..., int] = getattr(os, "preadv", _pread_into)
+        if self.preadv is _pread_into:
+            self.nowait = None
+        self.fdatasync: Callable[[int], object] = getattr(os, "fdatasync", _full_sync)
+        self.fadvise: dict[Advice, int] = {}
+        if hasattr(os, "posix_fadvise"):
+            self.fadvise = {
+                Advice.WILL_NEED: os.POSIX_FADV_WILLNEED,
+                Advice.DONT_NEED: os.POSIX_FADV_DONTNEED,
+            }
+
+
+def _pread_into(fd: int, buffers: list[memoryview], position: int) -> int:
+    (buffer,) = buffers
+    data = os.pread(fd, len(buffer), position)
+    buffer[: len(data)] = data
+    return len(data)
+
+
+def _full_sync(fd: int) -> None:
+    full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is None:
+        os.fsync(fd)
+    else:
+        fcntl.fcntl(fd, full)
 
 
 class PosixFile:
     """A descriptor and the path it was opened under."""
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_fd", "_platform", "path")
 
-    def __init__(self, path: str, fd: int) -> None:
+    def __init__(self, path: str, fd: int, platform: Platform) -> None:
         self.path = path
         self._fd = fd
+        self._platform = platform
 
     def pwrite(self, data: Buffer, position: int) -> int:
         return os.pwrite(self._fd, data, position)
 
     def pread(self, buffer: memoryview, position: int) -> int:
         size = len(buffer)
-        done = os.preadv(self._fd, [buffer], position)
+        preadv = self._platform.preadv
+        done = preadv(self._fd, [buffer], position)
         while 0 < done < size:
-            count = os.preadv(self._fd, [buffer[done:]], position + done)
+            count = preadv(self._fd, [buffer[done:]], position + done)
             if count == 0:
                 break
             done += count
         return done
 
     def pread_nowait(self, buffer: memoryview, position: int) -> int | None:
-        if _NOWAIT is None:
+        platform = self._platform
+        if platform.nowait is None:
             return None
         try:
-            count = os.preadv(self._fd, [buffer], position, _NOWAIT)
+            count = platform.preadv(self._fd, [buffer], position, platform.nowait)
         except OSError as exc:
             if exc.errno in _NOT_NOW:
                 return None
@@ -50,7 +95,17 @@ class PosixFile:
         return count if count == len(buffer) else None
 
     def fdatasync(self) -> None:
-        os.fdatasync(self._fd)
+        self._platform.fdatasync(self._fd)
+
+    def advise(self, advice: Advice) -> None:
+        code = self._platform.fadvise.get(advice)
+        if code is None:
+            return
+        try:
+            os.posix_fadvise(self._fd, 0, 0, code)
+        except OSError as exc:
+            if exc.errno == errno.EBADF:
+                raise  # ours: the file is closed
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -79,11 +134,14 @@ class PosixLock:
 class PosixStorage:
     """The files of this machine."""
 
+    def __init__(self) -> None:
+        self._platform = Platform()
+
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> PosixFile:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
         if create:
             flags |= os.O_CREAT
-        return PosixFile(path, os.open(path, flags, 0o644))
+        return PosixFile(path, os.open(path, flags, 0o644), self._platform)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)

@@ -204,6 +204,9 @@ class SealedPiece:
             self._choose(index, len(buffer))
         elif self._last <= self._first:
             self._choose(index, len(buffer))  # read again after it failed
+        if self._last == len(index.blocks):
+            # Who waits for the disk here reads on there; meanwhile the disk has nothing to do.
+            self._files.will_need(self._number + 1)
         count = self._read_blocks(index, buffer)
         if not count:
             index = self._files.rebuild(self._number, self._base_offset, self._size)

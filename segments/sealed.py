@@ -16,7 +16,7 @@ from .errors import CorruptSegment, StorageError
 from .index import BlockBuilder, BlockIndex, WrongIndex, decode_index
 from .names import LogPaths
 from .recovery import Epochs, scan
-from .storage import Storage, StorageFile, read_file, replace_file
+from .storage import Advice, Storage, StorageFile, read_file, replace_file
 
 
 class SealedFiles:
@@ -105,6 +105,16 @@ class SealedFiles:
     def adopt(self, number: int, file: StorageFile) -> None:
         """Keep the file of a segment that was just sealed, open as it is."""
         self.files.adopt((self.paths.folder, number), file)
+
+    def will_need(self, number: int) -> None:
+        """Have the disk read segment `number` ahead, if there is one; a hint, so it never fails."""
+        try:
+            # Not from the cache of open files: the segment may be one that is still written.
+            file = self.storage.open(self.paths.log(number), read_only=True)
+        except OSError:
+            return
+        file.advise(Advice.WILL_NEED)
+        file.close()
 
     def drop(self, numbers: range | None = None) -> None:
         """Forget files and indexes of segments, all or some."""

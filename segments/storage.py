@@ -13,6 +13,7 @@ What an implementation promises:
 | pread_nowait | the same from memory alone; None when it would wait for the disk |
 | fdatasync | bytes and size of this file survive a power cut |
 | fsync_dir | the names in this directory survive: created, renamed, unlinked, removed |
+| advise | nothing: what the page cache had better do; unheard where there is none |
 | rename | replaces atomically what has the target's name |
 
 Nothing but fdatasync and fsync_dir promises anything about a power cut.  Errors are OSError with
@@ -24,11 +25,19 @@ short write first, and a simulated disk must be able to do the same.
 """
 
 import errno
+from enum import Enum
 from typing import Final, Protocol, TypeAlias
 
 SMALL_FILE: Final = 4096
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Advice(Enum):
+    """What will become of the bytes of a file; for the page cache."""
+
+    WILL_NEED = "read soon"
+    DONT_NEED = "not read again"
 
 
 class StorageFile(Protocol):
@@ -44,6 +53,8 @@ class StorageFile(Protocol):
     def pread_nowait(self, buffer: memoryview, position: int) -> int | None: ...
 
     def fdatasync(self) -> None: ...
+
+    def advise(self, advice: Advice) -> None: ...
 
     def truncate(self, size: int) -> None: ...
 

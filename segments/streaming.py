@@ -124,7 +124,6 @@ class StreamAppend:
         self._value_bytes = 0
         # A cancelled caller may leave while its lane still feeds: the end waits for the lane.
         self._feeding = threading.Lock()
-        self._append_failed = False
         self.base_offset = self._reservation.base_offset
 
     @property
@@ -158,17 +157,16 @@ class StreamAppend:
         """The batch under way, with one write."""
         if not self._values:
             return
-        encoded = encode_batch(self._values, timestamps_ms=self._now_ms, codec=self._codec)
+        # Taken out first: what could not be appended is not tried again when the stream is aborted.
+        values, self._values = self._values, []
+        self._encoded_max = HEADER_SIZE
+        encoded = encode_batch(values, timestamps_ms=self._now_ms, codec=self._codec)
         if len(encoded) > self._size_max and self._codec is not Codec.NONE:
             # What does not compress may grow, and fits as it is.
-            encoded = encode_batch(self._values, timestamps_ms=self._now_ms)
-        self._append_failed = True
+            encoded = encode_batch(values, timestamps_ms=self._now_ms)
         self._reservation.append(encoded, now_ms=self._now_ms)
-        self._values = []
-        self._encoded_max = HEADER_SIZE
         if self._on_failure is OnFailure.KEEP:
             self._reservation.publish()
-        self._append_failed = False
 
     def finish(self) -> None:
         """The stream has ended: append the rest, make it durable, show it."""
@@ -181,7 +179,7 @@ class StreamAppend:
     def abort(self, cause: BaseException) -> StreamFailed:
         """The stream has failed: keep or roll back; the error that says what stays."""
         with self._feeding:
-            if self._on_failure is OnFailure.KEEP and not self._append_failed:
+            if self._on_failure is OnFailure.KEEP:
                 try:
                     self._append()
                 except StorageError as exc:

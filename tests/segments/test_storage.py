@@ -1,12 +1,17 @@
 """The contract of the disk port, over both implementations."""
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
 
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.log import SegmentedLog
+from segbroker.segments.memory import MemoryFile, MemoryStorage
 from segbroker.segments.posix import PosixStorage
 from segbroker.segments.storage import (
+    Advice,
     Storage,
     make_dirs,
     read_file,
@@ -15,14 +20,30 @@ from segbroker.segments.storage import (
     write_all,
 )
 
+from .tools import SMALL, flip, values_of
 
-@pytest.fixture(params=["posix", "memory"])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Storage, str]:
-    if request.param == "posix":
-        return PosixStorage(), str(tmp_path)
-    storage = MemoryStorage()
-    storage.mkdir("/disk")
-    return storage, "/disk"
+# What a platform may lack, one by one and all together.
+LACKING = {
+    "posix": [],
+    "posix without RWF_NOWAIT": ["RWF_NOWAIT"],
+    "posix without preadv": ["preadv"],
+    "posix without fdatasync": ["fdatasync"],
+    "posix without posix_fadvise": ["posix_fadvise", "POSIX_FADV_WILLNEED", "POSIX_FADV_DONTNEED"],
+    "plain posix": ["RWF_NOWAIT", "preadv", "fdatasync", "posix_fadvise"],
+}
+
+
+@pytest.fixture(params=[*LACKING, "memory"])
+def disk(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Storage, str]:
+    if request.param == "memory":
+        storage = MemoryStorage()
+        storage.mkdir("/disk")
+        return storage, "/disk"
+    for name in LACKING[request.param]:
+        monkeypatch.delattr(os, name, raising=False)
+    return PosixStorage(), str(tmp_path)
 
 
 def test_what_was_written_is_read(disk: tuple[Storage, str]) -> None:
@@ -116,6 +137,129 @@ def test_a_lock_is_held_once(disk: tuple[Storage, str]) -> None:
         storage.lock(f"{root}/LOCK")
     held.release()
     storage.lock(f"{root}/LOCK").release()
+
+
+def test_what_was_synced_is_still_there(disk: tuple[Storage, str]) -> None:
+    storage, root = disk
+    file = storage.open(f"{root}/a", create=True)
+    write_all(file, b"abc", 0)
+    file.fdatasync()
+    storage.fsync_dir(root)
+    assert read_file(storage, f"{root}/a") == b"abc"
+    file.close()
+
+
+@pytest.mark.parametrize("advice", Advice)
+def test_advice_changes_nothing(disk: tuple[Storage, str], advice: Advice) -> None:
+    storage, root = disk
+    replace_file(storage, f"{root}/a", b"abc")
+    file = storage.open(f"{root}/a", read_only=True)
+    file.advise(advice)
+    assert read_file(storage, f"{root}/a") == b"abc"
+    file.close()
+
+
+def test_a_log_is_written_and_recovered_whatever_the_platform_lacks(
+    disk: tuple[Storage, str],
+) -> None:
+    storage, root = disk
+    values: list[bytes | None] = [b"value %d" % i for i in range(60)]
+    with SegmentedLog.open(storage, f"{root}/log", "t", SMALL, now_ms=1) as log:
+        for value in values:
+            log.append([value], now_ms=1)
+    with SegmentedLog.open(storage, f"{root}/log", "t", SMALL, now_ms=1) as log:
+        assert values_of(log) == values
+        assert log.segments_count > 5
+
+
+def test_without_a_way_to_ask_the_page_cache_every_read_goes_to_a_lane(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "RWF_NOWAIT", raising=False)
+    storage = PosixStorage()
+    replace_file(storage, f"{tmp_path}/a", b"abc")
+    assert storage.open(f"{tmp_path}/a").pread_nowait(memoryview(bytearray(3)), 0) is None
+
+
+@pytest.mark.parametrize("refusal", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EAGAIN])
+def test_a_kernel_that_refuses_nowait_has_the_read_go_to_a_lane(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(refusal, "refused")
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    monkeypatch.setattr(os, "RWF_NOWAIT", 8, raising=False)
+    storage = PosixStorage()
+    file = storage.open(f"{tmp_path}/a", create=True)
+    assert file.pread_nowait(memoryview(bytearray(3)), 0) is None
+
+
+def test_a_file_system_that_takes_no_advice_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, "refused")
+
+    if not hasattr(os, "posix_fadvise"):
+        pytest.skip("this platform has no posix_fadvise")
+    monkeypatch.setattr(os, "posix_fadvise", refuse)
+    file = PosixStorage().open(f"{tmp_path}/a", create=True)
+    file.advise(Advice.WILL_NEED)
+    file.close()
+
+
+def test_without_fdatasync_the_drive_is_told_to_flush_where_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.delattr(os, "fdatasync", raising=False)
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda fd, command: asked.append(command))
+    PosixStorage().open(f"{tmp_path}/a", create=True).fdatasync()
+    assert asked == [51]
+
+
+class AdvisedFile(MemoryFile):
+    asked: list[tuple[str, Advice]]
+
+    def advise(self, advice: Advice) -> None:
+        self.asked.append((self.path, advice))
+
+
+class AdvisedStorage(MemoryStorage):
+    """Remembers what it was advised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[str, Advice]] = []
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> AdvisedFile:
+        plain = super().open(path, create=create, read_only=read_only)
+        file = AdvisedFile(path, plain._inode, self)
+        file.asked = self.asked
+        return file
+
+
+def test_a_read_in_a_lane_that_ends_a_segment_has_the_disk_read_the_next_one() -> None:
+    storage = AdvisedStorage()
+    with SegmentedLog.open(storage, "/log", "t", SMALL, now_ms=1) as log:
+        for i in range(60):
+            log.append([b"value %d" % i], now_ms=1)
+    with SegmentedLog.open(storage, "/log", "t", SMALL, now_ms=1) as log:
+        assert storage.asked == []
+        log.read(0, 512)
+    assert storage.asked == [("/log/t_segment_1.log", Advice.WILL_NEED)]
+
+
+def test_a_quarantined_copy_does_not_stay_in_the_page_cache() -> None:
+    storage = AdvisedStorage()
+    log = SegmentedLog.open(storage, "/log", "t", SMALL, now_ms=1)
+    for i in range(3):
+        log.append([b"value %d" % i], now_ms=1)
+    flip(storage, "/log/t_segment_0.log", 100)
+    SegmentedLog.open(storage, "/log", "t", SMALL, now_ms=1).close()
+    assert ("/log/quarantine/t_segment_0.log.0", Advice.DONT_NEED) in storage.asked
 
 
 def test_after_a_power_cut_only_what_was_synced_is_there() -> None:

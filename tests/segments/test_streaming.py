@@ -182,6 +182,27 @@ def test_an_async_stream_that_never_waits_needs_no_event_loop() -> None:
 # What readers see
 
 
+def test_a_stream_that_was_appended_is_durable() -> None:
+    disk = MemoryStorage()
+    log = with_old(on(disk))
+    append_stream(log, PIECES, Lines(), now_ms=1, batch_records=4)
+    with on(disk.after_power_cut()) as again:
+        assert values_of(again) == OLD + LINES
+
+
+def test_with_keep_what_readers_see_is_durable() -> None:
+    disk = MemoryStorage()
+    log = with_old(on(disk))
+
+    def watched() -> Iterator[bytes]:
+        for piece in PIECES:
+            yield piece
+            with on(disk.after_power_cut()) as again:
+                assert again.log_end_offset >= log.high_watermark
+
+    append_stream(log, watched(), Lines(), now_ms=1, batch_records=4, on_failure=OnFailure.KEEP)
+
+
 def test_readers_see_nothing_of_a_stream_before_its_end() -> None:
     with with_old(on(MemoryStorage())) as log:
 
@@ -394,6 +415,7 @@ def test_with_keep_what_stands_before_a_line_that_is_too_long_stays() -> None:
                 on_failure=OnFailure.KEEP,
             )
         assert values_of(log) == [b"a", b"b"]
+        assert log.append([b"next"], now_ms=1) == 2
 
 
 def test_a_stream_longer_than_allowed_is_rolled_back() -> None:

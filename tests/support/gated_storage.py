@@ -3,7 +3,7 @@
 import threading
 
 from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import Buffer, StorageFile
+from segbroker.segments.storage import Advice, Buffer, StorageFile
 
 
 class GatedStorage(MemoryStorage):
@@ -50,6 +50,9 @@ class _GatedFile:
         if self._disk.sync_error is not None:
             raise self._disk.sync_error
         self._file.fdatasync()
+
+    def advise(self, advice: Advice) -> None:
+        self._file.advise(advice)
 
     def truncate(self, size: int) -> None:
         self._file.truncate(size)
