@@ -225,6 +225,10 @@ class Connection:
                     budget, over = TURN_BYTES, clock() + TURN_S
                     continue
                 if not size:
+                    if reader.buffered:
+                        raise RemoteProtocolError(
+                            f"closed by the peer {reader.buffered} bytes into a frame"
+                        )
                     return
                 reader.buffer_updated(size)
                 self.reads += 1

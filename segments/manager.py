@@ -257,7 +257,6 @@ class DiskManager:
                 self._save(metadata.with_topic(meta))
             except OSError as exc:
                 raise StorageError(f"topic {name!r} was not created: {exc}") from exc
-        log.info("topic_created", topic=name, partitions=partitions, epoch=meta.epoch)
         return meta
 
     def _make_partitions(self, name: str, numbers: range) -> None:
@@ -298,7 +297,6 @@ class DiskManager:
                 return
         assert self._housekeeper is not None
         self._housekeeper.submit(lambda: self._unlink(grave))
-        log.info("topic_deleted", topic=name)
 
     def _unlink(self, grave: str) -> None:
         try:

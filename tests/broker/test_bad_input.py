@@ -69,6 +69,17 @@ async def test_what_is_not_the_protocol_ends_its_connection_alone(
         await assert_others_are_served(broker)
 
 
+async def test_a_peer_that_leaves_in_the_middle_of_a_frame_is_one_line(events: Events) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.send_bytes(PRODUCE_9[:9])
+        await client.stream.send_eof()
+        with trio.fail_after(5):
+            assert await client.is_closed()
+        (line,) = events.named("malformed_request")
+        assert line["error"] == "closed by the peer 9 bytes into a frame"
+        await assert_others_are_served(broker)
+
+
 @pytest.mark.parametrize(
     ("key", "version"), [(3, 99), (0, 13), (1, 3), (11, 5), (999, 0), (-5, 0), (10099, 0)]
 )
