@@ -6,6 +6,7 @@
 | Produce 0 to 2: message sets                     | 43 UNSUPPORTED_FOR_MESSAGE_FORMAT |
 | no such partition                                | 3 UNKNOWN_TOPIC_OR_PARTITION      |
 | it exists and could not be opened                | 56 KAFKA_STORAGE_ERROR            |
+| the disk is too far behind (ingest.py)           | 19 NOT_ENOUGH_REPLICAS            |
 | no bytes                                         | 87 INVALID_RECORD                 |
 | what check_batch finds                           | InvalidBatch, see error_map       |
 | transactional                                    | 48 INVALID_TXN_STATE              |
@@ -63,6 +64,13 @@ def append_batch(
         if core.topics.exists(name, index):
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}-{index} could not be opened")
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}")
+    ingest = core.ingest
+    if ingest.throttle_time_ms:
+        raise Refused(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{ingest.unsynced_bytes} bytes wait for the disk, limit {ingest.bound}: "
+            f"not appended, try again in {ingest.throttle_time_ms} ms",
+        )
     if not isinstance(records, memoryview) or not records:
         raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
     batch = check_batch(records)

@@ -136,7 +136,7 @@ class BrokerConfig:
     ingest_bytes_max: int = _key(
         64 << 20,
         "Bytes appended but not yet synced, over all partitions; beyond it producers are not read "
-        "until the disk has caught up.",
+        "until the disk has caught up, beyond twice as much batches are refused for a while.",
         least=1 << 16,
         most=1 << 40,
     )

@@ -3,13 +3,21 @@
     append of n bytes     unsynced += n       (only what the high watermark has not passed)
     watermark passes it   unsynced -= n
     unsynced > budget     connections that produce are not read; TCP then slows the client down
+    unsynced > bound      batches are refused, with a code that clients retry and a throttle time
 
-Waiting is chosen over refusing with a throttle time: every client copes with a slow socket, in
-order and without retries, and the bound holds for a client that ignores throttle times too.  What
-one receive has already brought is still appended, so the bound is budget + connections x receive.
+Waiting comes first: every client copes with a slow socket, in order and without retries.  But what
+one receive has already brought is appended all the same, so a thousand connections could bring a
+thousand receives: past the bound (twice the budget and one MiB) the answer is
+NOT_ENOUGH_REPLICAS, "not appended, try again", and `throttle_time_ms` says when.
 """
 
+from typing import Final
+
 import trio
+
+RETRY_AFTER_MS: Final = 100
+"""When a refused producer is to try again: a sync that is behind takes about so long."""
+SLACK_BYTES: Final = 1 << 20
 
 
 class Ingest:
@@ -27,6 +35,16 @@ class Ingest:
     def full(self) -> bool:
         """Whether producers must wait."""
         return self.unsynced_bytes > self._budget
+
+    @property
+    def bound(self) -> int:
+        """Bytes beyond which a batch is refused."""
+        return 2 * self._budget + SLACK_BYTES
+
+    @property
+    def throttle_time_ms(self) -> int:
+        """What a produce reply says about when to come again; 0: at any time."""
+        return RETRY_AFTER_MS if self.unsynced_bytes > self.bound else 0
 
     def add(self, size: int) -> None:
         """`size` bytes were appended and wait for their sync."""

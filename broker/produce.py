@@ -122,6 +122,7 @@ class ProduceSlot:
 
     def render(self) -> list[Buffer] | None:
         header = self._header
+        self._response.throttle_time_ms = self._core.ingest.throttle_time_ms
         return encode_response(
             self._response, header.api_key, header.api_version, header.correlation_id
         )

@@ -122,6 +122,7 @@ class SingleProduceSlot:
                 base_offset=self._base_offset,
                 log_append_time_ms=self._append_time_ms,
                 log_start_offset=self._start_offset,
+                throttle_time_ms=self._core.ingest.throttle_time_ms,
             )
         ]
 
@@ -141,7 +142,8 @@ class SingleProduceSlot:
             error_message=self._message,
         )
         topic = ProduceResponseTopic(name=self._name, partition_responses=[row])
-        response = ProduceResponse(responses=[topic])
+        throttle_time_ms = self._core.ingest.throttle_time_ms
+        response = ProduceResponse(responses=[topic], throttle_time_ms=throttle_time_ms)
         return encode_response(response, header.api_key, header.api_version, header.correlation_id)
 
 

@@ -150,6 +150,31 @@ async def test_producers_wait_while_the_disk_is_behind_and_readers_do_not() -> N
         assert broker.core.ingest.unsynced_bytes == 0
 
 
+async def test_a_disk_too_far_behind_refuses_with_a_time_to_come_again() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, ingest_bytes_max=1 << 16) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        await client.fetch("t", 0)  # opening syncs too
+        ingest = broker.core.ingest
+        ingest.add(ingest.bound + 1)  # as if many connections had brought it at once
+        for copies in (1, 2):  # the hand-made way and the general one
+            request = produce_request("t", batch(b"refused"))
+            request.topic_data[0].partition_data *= copies
+            async with connect(broker.address) as producer:
+                await producer.send(request, 9)
+                with trio.fail_after(5):
+                    _, reply = await producer.receive(ProduceResponse, 9)
+            rows = reply.responses[0].partition_responses
+            assert [row.error_code for row in rows] == [ErrorCode.NOT_ENOUGH_REPLICAS] * copies
+            assert "try again in 100 ms" in str(rows[0].error_message)
+            assert reply.throttle_time_ms == 100
+        ingest.settle(ingest.bound + 1)
+        assert (await client.produce("t", b"accepted")).base_offset == 0
+
+
 async def test_a_drain_waits_for_the_sync_of_what_is_in_flight() -> None:
     disk = GatedStorage()
     async with serving(storage=disk) as broker, connect(broker.address) as client:
