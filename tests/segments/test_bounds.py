@@ -1,10 +1,10 @@
 """What does not grow with the log: loaded indexes, the work of opening; a platform without help."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from segbroker.segments import posix
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryFile, MemoryStorage
 
@@ -53,7 +53,7 @@ def test_opening_a_log_reads_its_manifest_and_no_sealed_segment() -> None:
 def test_where_the_platform_cannot_read_without_waiting_every_read_goes_to_a_lane(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posix, "_NOWAIT", None)
+    monkeypatch.delattr(os, "RWF_NOWAIT", raising=False)
     with DiskManager(str(tmp_path), flushers=0) as manager:
         manager.create_topic("t", 1, SMALL, now_ms=0)
         handler = manager.get_handler("t", 0)

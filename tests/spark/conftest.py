@@ -102,5 +102,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         patch.delenv("JAVA_HOME", raising=False)
         ensure_java()
         spark = builder.getOrCreate()
-        yield spark
-        spark.stop()
+    # The JVM keeps the environment it was started in; other tests get theirs back.
+    yield spark
+    spark.stop()
