@@ -59,7 +59,8 @@ def main() -> None:
         tables.append(f"{heading}\n\n{report.table(entries)}")
         print(f"{name} took {took:.0f} s", file=sys.stderr, flush=True)
     spin = (spin_before, machine.spin_rate())
-    text = report.section(where, os.getloadavg()[0], spin, "\n\n".join(tables))
+    command = " ".join(["python -m bench", *sys.argv[1:]])
+    text = report.section(where, os.getloadavg()[0], spin, "\n\n".join(tables), command=command)
     if options.write:
         report.write(machine.ROOT / "docs" / "benchmarks.md", text)
     print(text)

@@ -75,10 +75,12 @@ def table(entries: Sequence[Entry]) -> str:
     return "\n".join([*lines, "", *notes] if notes else lines)
 
 
-def section(machine: Machine, load_after: float, spin: tuple[float, float], body: str) -> str:
-    """The whole of what is measured: machine, contention, tables."""
+def section(
+    machine: Machine, load_after: float, spin: tuple[float, float], body: str, *, command: str
+) -> str:
+    """The whole of what is measured: how, machine, contention, tables."""
     return f"""{BEGIN}
-Measured {machine.date}, commit {machine.commit}, by `make bench`.
+Measured {machine.date}, commit {machine.commit}, by `{command}`.
 {machine.cpu}, {machine.cores} cores shared by server and client, {machine.memory_gib:.0f} GiB,
 Linux {machine.kernel}, Python {machine.python}; {machine.versions}.
 Load average before {machine.load_before:.2f}, after {load_after:.2f}; a spinning core made
