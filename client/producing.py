@@ -86,6 +86,7 @@ class Producing:
         self._id_due_ms = 0
         self._id_backoff = Backoff(random, 50, 1_000)
         self._flushes: list[Completion[None]] = []
+        self._stepped_ms = -1
         self._wanted: list[str] = []
         accumulator.wanted = self._wanted.append
         engine.components.append(self)
@@ -120,6 +121,7 @@ class Producing:
         return done
 
     def step(self, now_ms: int) -> None:
+        self._stepped_ms = now_ms
         accumulator = self.accumulator
         if self._wanted:
             # list.pop is atomic: the caller's thread may append meanwhile.
@@ -151,7 +153,9 @@ class Producing:
             wakes.append(linger_ms)
         if self.settings.idempotent and self.producer_id < 0 and not self._asking_id and wakes:
             wakes.append(self._id_due_ms)
-        return min(wakes, default=None)
+        # What was due at the last step and is still here waits for something else, a connection
+        # for one; coming back for it at once would be a loop that never sleeps.
+        return min((wake for wake in wakes if wake > self._stepped_ms), default=None)
 
     def close(self, error: SegbrokerError) -> None:
         self.accumulator.break_off(error)
