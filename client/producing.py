@@ -146,16 +146,16 @@ class Producing:
             oldest = queue.in_flight or queue.sealed
             if oldest:
                 wakes.append(oldest[0].deadline_ms)
+            # A back-off that was over at the last step waits for something else, a connection for
+            # one: look again soon, but not at once, which would be a loop that never sleeps.
             if queue.sealed and queue.backoff_until_ms:
-                wakes.append(queue.backoff_until_ms)
+                wakes.append(max(queue.backoff_until_ms, self._stepped_ms + 10))
         linger_ms = accumulator.next_linger_ms()
         if linger_ms is not None:
             wakes.append(linger_ms)
         if self.settings.idempotent and self.producer_id < 0 and not self._asking_id and wakes:
             wakes.append(self._id_due_ms)
-        # What was due at the last step and is still here waits for something else, a connection
-        # for one; coming back for it at once would be a loop that never sleeps.
-        return min((wake for wake in wakes if wake > self._stepped_ms), default=None)
+        return min(wakes, default=None)
 
     def close(self, error: SegbrokerError) -> None:
         self.accumulator.break_off(error)
