@@ -4,9 +4,10 @@
     inode       content, synced      synced: what fdatasync has promised
     directory   names, durable names what fsync_dir has promised
 
-`after_kill()` is the disk another process finds when this one died: everything written is there.
-`after_power_cut()` is the harshest disk that the promises of the port allow: of each file what was
-synced, in each directory the names that were synced.  Both are copies; the original goes on.
+`after_kill()` is the disk another process finds when this one died: everything written is there,
+and the boot is the same.  `after_power_cut()` is the harshest disk that the promises of the port
+allow: of each file what was synced, in each directory the names that were synced, and another
+boot.  Both are copies; the original goes on.
 
 A file stays readable through an open handle after its name is gone, as on POSIX.
 """
@@ -108,6 +109,7 @@ class MemoryStorage:
         self._root = _Directory()
         self._locks: set[str] = set()
         self._seed = seed
+        self._boot = 1
 
     # The port
 
@@ -190,6 +192,9 @@ class MemoryStorage:
             out += xxh3_64(self._seed.to_bytes(8, "big")).to_bytes(8, "big")
         return out[:count]
 
+    def boot_id(self) -> str:
+        return f"boot-{self._boot}"
+
     # The power switch
 
     def after_kill(self) -> "MemoryStorage":
@@ -202,6 +207,7 @@ class MemoryStorage:
 
     def _image(self, *, power_cut: bool) -> "MemoryStorage":
         image = MemoryStorage(self._seed)
+        image._boot = self._boot + power_cut
         with self.mutex:
             image._root = _copy(self._root, power_cut)
         return image

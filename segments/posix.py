@@ -8,6 +8,7 @@ What some platforms have and others have not is looked up once, when a PosixStor
 | preadv | most | pread, and a copy into the buffer |
 | fdatasync | most | F_FULLFSYNC where there is one (macOS: fsync stops at the drive), or fsync |
 | posix_fadvise | Linux, BSD | advice goes unheard |
+| a boot id | Linux | empty: every start counts as another boot |
 
 The plain path is slower, never wrong: the contract suite of the port runs over it too.  Where the
 call is there but the kernel or the file system refuses it, the same happens.
@@ -20,6 +21,7 @@ from collections.abc import Callable
 
 from .storage import Advice, Buffer
 
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NOT_NOW = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
@@ -179,3 +181,13 @@ class PosixStorage:
 
     def random_bytes(self, count: int) -> bytes:
         return os.urandom(count)
+
+    def boot_id(self) -> str:
+        try:
+            fd = os.open(BOOT_ID, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return ""  # not Linux
+        try:
+            return os.read(fd, 64).decode("ascii", "replace").strip()
+        finally:
+            os.close(fd)

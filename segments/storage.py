@@ -102,6 +102,11 @@ class Storage(Protocol):
         """Bytes for identifiers: chance enters here, so that a simulated disk can repeat it."""
         ...
 
+    def boot_id(self) -> str:
+        """Which run of the machine this is: as long as it is the same, what was written is there,
+        synced or not.  Empty where nobody knows; then every start counts as another boot."""
+        ...
+
 
 def write_all(file: StorageFile, data: Buffer, position: int) -> None:
     """Write every byte of `data` at `position`, however many writes that takes."""

@@ -46,6 +46,24 @@ def disk(
     return PosixStorage(), str(tmp_path)
 
 
+def test_a_boot_has_one_id_as_long_as_it_lasts(disk: tuple[Storage, str]) -> None:
+    storage, _ = disk
+    assert storage.boot_id() == storage.boot_id() != ""
+
+
+def test_a_kill_keeps_the_boot_and_a_power_cut_ends_it() -> None:
+    storage = MemoryStorage()
+    assert storage.after_kill().boot_id() == storage.boot_id()
+    after = storage.after_power_cut()
+    assert after.boot_id() != storage.boot_id()
+    assert after.after_power_cut().boot_id() not in {after.boot_id(), storage.boot_id()}
+
+
+def test_a_platform_without_a_boot_id_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segbroker.segments.posix.BOOT_ID", "/nonexistent/boot_id")
+    assert PosixStorage().boot_id() == ""
+
+
 def test_what_was_written_is_read(disk: tuple[Storage, str]) -> None:
     storage, root = disk
     file = storage.open(f"{root}/a", create=True)
