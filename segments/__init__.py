@@ -17,6 +17,8 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     segment          a segment that is not sealed yet
     columns          the sealed ones, as columns
     recovery         what a crash left, and what to do about it: decisions, no action
+    report           what recovery found and did
+    known            what a manifest says of its log
     ready            segments made ahead of need
     caches           what is open and what is loaded, with limits
     sealed           sealed segments as files
@@ -26,6 +28,9 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     lookup           offsets by time and by epoch
     sealing          from rotating to sealed; checkpoints
     deleting         a log that begins later
+    survey           a log as it lies there: read and judged, not changed
+    repairing        ... and the decisions carried out
+    producer_replay  the producers as of the end of a log
     opening          a log opened, and recovered
     truncating       a log that ends earlier
     log              the log as a library: SegmentedLog

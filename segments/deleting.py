@@ -8,8 +8,7 @@ lies inside a segment is known to the manifest alone: without it, records of tha
 """
 
 from .errors import OffsetOutOfRange
-from .manifest import Row, RowKind
-from .partition_log import PartitionLog
+from .partition_log import PartitionLog, start_row
 
 
 def delete_records_before(log: PartitionLog, offset: int) -> int:
@@ -21,7 +20,7 @@ def delete_records_before(log: PartitionLog, offset: int) -> int:
         raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset)
     with log.seal_lock:
         if offset > log.log_start_offset:
-            row = Row(RowKind.START, number=log.sealed.first_number, base_offset=offset)
+            row = start_row(offset, log.sealed.first_number, log.first_base_offset)
             log.manifest.append([row], sync=True)
             log.log_start_offset = offset
     return log.log_start_offset
@@ -40,7 +39,7 @@ def drop_segments_before(log: PartitionLog, offset: int, now_ms: int) -> int:
             return 0
         first = sealed.first_number
         start = max(log.log_start_offset, ends[count - 1])
-        row = Row(RowKind.START, number=first + count, base_offset=start)
+        row = start_row(start, first + count, ends[count - 1])
         log.manifest.append([row], sync=True)
         with log.state_lock:
             sealed.drop_front(count)

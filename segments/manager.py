@@ -47,6 +47,7 @@ from .names import check_topic_name, partition_paths
 from .opening import open_log
 from .partition_log import PartitionLog
 from .posix import PosixStorage
+from .report import LogReport, RecoveryReport, ReportRow
 from .storage import Storage, StorageLock, make_dirs, remove_tree
 from .topic_config import TopicConfig
 
@@ -108,6 +109,8 @@ class DiskManager:
         self.files = FileCache(open_files_max)
         self.indexes = IndexCache(index_bytes_max)
         self.open_logs = OpenLogs(open_logs_max)
+        self.report = RecoveryReport()
+        """What recovery did since the manager was made; partitions are opened when first used."""
         self._call_soon = call_soon or _at_once
         self._flushers_count = flushers
         self._now_ms = now_ms
@@ -218,7 +221,7 @@ class DiskManager:
     def _remove_orphans(self, metadata: Metadata) -> None:
         for name in self.storage.listdir(f"{self.root}/topics"):
             if name not in metadata.topics:
-                log.info("orphan_removed", folder=self._topic_folder(name))
+                self.report.add(ReportRow("orphan_removed", self._topic_folder(name)))
                 self._bury(name, self.storage.random_bytes(8).hex())
 
     def _bury(self, name: str, grave: str) -> None:
@@ -424,6 +427,7 @@ class DiskManager:
             now_ms=now_ms,
             leader_epoch=meta.epoch,
             create=False,
+            report=LogReport(self.report, meta.name, partition),
         )
 
     # Keeping house

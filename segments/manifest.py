@@ -19,9 +19,12 @@
 | kind | says | fields in use |
 |---|---|---|
 | 1 SEGMENT | segment `number` is sealed; its log is synced, its index written | all |
-| 2 START | offsets below `base_offset` are deleted; `number` is the first segment | both |
+| 2 START | offsets below `base_offset` are deleted; segment `number` is the first | these |
 | 3 CHECKPOINT | `size` bytes of segment `number`, up to `end_offset`, were synced | these |
 | 4 EPOCH | `leader_epoch` begins at `base_offset` | these |
+
+The `max_timestamp` of a START row is the base offset of that first segment, -1 in rows of earlier
+versions: nothing else says where a segment begins that is not sealed and whose first batch is bad.
 
 Append-only, one write per row, big-endian; the first row whose checksum is wrong ends the file.  A
 row is written after what it speaks of was synced, so it may be lost (the segment is probed and

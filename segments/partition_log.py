@@ -46,6 +46,20 @@ from .storage import Storage, StorageFile, write_all
 from .topic_config import TimestampType, TopicConfig
 
 
+def start_row(log_start_offset: int, number: int, segment_base_offset: int) -> Row:
+    """A START row: what is deleted, the first segment, and where that one begins.
+
+    The last lies in the row's max_timestamp; -1 in rows of earlier versions.  Without it nothing
+    but its first batch would say where a segment begins that is not sealed yet.
+    """
+    return Row(
+        RowKind.START,
+        number=number,
+        base_offset=log_start_offset,
+        max_timestamp=segment_base_offset,
+    )
+
+
 class PartitionLog:
     """One open log.  Made by `opening.open_log`."""
 
@@ -128,6 +142,13 @@ class PartitionLog:
         return self.epochs[-1][0]
 
     @property
+    def first_base_offset(self) -> int:
+        """Where the first segment begins: at or below the log start."""
+        if len(self.sealed):
+            return self.sealed.base_offsets[0]
+        return (*self.rotating, self.active)[0].base_offset
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of all log files; without a lock, so it may be a roll behind."""
         unsealed = sum(segment.size for segment in (*self.rotating, self.active))
@@ -152,9 +173,7 @@ class PartitionLog:
             Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=start)
             for epoch, start in self.epochs
         ]
-        start = Row(
-            RowKind.START, number=self.sealed.first_number, base_offset=self.log_start_offset
-        )
+        start = start_row(self.log_start_offset, self.sealed.first_number, self.first_base_offset)
         return [*rows, start, *self.sealed.rows()]
 
     def reconfigure(self, config: TopicConfig) -> None:

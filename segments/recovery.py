@@ -3,23 +3,35 @@
 `scan` reads the bytes of one segment file and says how far they are whole batches with the offsets
 that belong there, and what comes behind:
 
-    WHOLE   | batch | batch |                        nothing
-    ZEROS   | batch | batch | 00 00 00 ... |         the size grew, the data did not
-    TORN    | batch | bat                            nothing valid follows
-    HOLE    | batch | ??????? | batch | batch |      a valid batch with a higher offset follows
+    WHOLE    | batch | batch |                        nothing
+    ZEROS    | batch | batch | 00 00 00 ... |         the size grew, the data did not
+    TORN     | batch | bat                            nothing valid follows
+    HOLE     | batch | ??????? | batch | batch |      a valid batch with a higher offset follows
+    FOREIGN  | batch | bitch |                        a valid batch with an offset that is not due
 
-`decide` is this table (the last segment is the last that holds a valid batch):
+`decide` is this table (the last segment is the last that holds a valid batch; who vouches is a
+CHECKPOINT row of the manifest or an END frame of the write-ahead log):
 
-| tail | last segment, below nothing durable | last, but a checkpoint vouched for more | not last |
+| tail | last segment, nobody vouches for more | last, somebody vouched for more | not last |
 |---|---|---|---|
 | WHOLE | KEEP | REPAIR | KEEP, or REPAIR when the next begins at a higher offset |
 | ZEROS, TORN | CUT | REPAIR | REPAIR |
-| HOLE | REPAIR | REPAIR | REPAIR |
+| HOLE, FOREIGN | REPAIR | REPAIR | REPAIR |
+| behind the last | CLEAR | | |
 
 CUT: a write that nobody was told about; the file is cut at the last whole batch and synced.
 REPAIR: bytes are missing that somebody may have been promised.  The original goes to quarantine/,
-what is whole is kept, and an empty control batch with the reason `corruption` stands for the rest:
-never a silent cut.  Truncating at the first bad byte would throw away half of the segment.
+what is whole is kept, and an empty control batch with a reason stands for the rest: never a
+silent cut.  Truncating at the first bad byte would throw away half of the segment.
+CLEAR: a file made ahead that holds no valid batch; what is in it is kept aside, it is emptied.
+
+The reason is `corruption` below the recovery point and in class fsync, where nothing acknowledged
+can be lost otherwise; above it in the other classes `lost_tail`: a power cut may have written the
+later of two batches and not the earlier.
+
+FOREIGN is never a torn write: no crash leaves a batch with a right checksum and a wrong offset.
+Where one bit makes the difference (or the leader epoch is wrong) the batch that was due stood here
+and is lost; otherwise the file was copied in and says nothing about this log.
 
 What counts as valid: magic 2, CRC-32C, and the offset: batches follow each other without a hole,
 so base offset and length, of which the first lies outside the CRC, are checked by their
@@ -55,6 +67,7 @@ class Tail(Enum):
     ZEROS = "zeros"
     TORN = "torn"
     HOLE = "hole"
+    FOREIGN = "foreign"
 
 
 class Decision(Enum):
@@ -63,6 +76,7 @@ class Decision(Enum):
     KEEP = "keep"
     CUT = "cut"
     REPAIR = "repair"
+    CLEAR = "clear"
 
 
 class Found(NamedTuple):
@@ -81,6 +95,8 @@ class Scan(NamedTuple):
     tail: Tail
     resume: int
     """Where valid batches go on behind a HOLE; -1 otherwise."""
+    misplaced: int = 0
+    """Offsets of a FOREIGN batch that stood where it was due, but for a flipped bit."""
 
     @property
     def first_offset(self) -> int | None:
@@ -89,9 +105,9 @@ class Scan(NamedTuple):
 
 
 def decide(tail: Tail, *, is_last: bool, is_short: bool) -> Decision:
-    """The table of the head.  `is_short`: fewer offsets than a checkpoint, or than the base of
-    the next segment, vouches for."""
-    if tail is Tail.HOLE or is_short:
+    """The table of the head.  `is_short`: fewer offsets than somebody, or the base of the next
+    segment, vouches for."""
+    if tail in (Tail.HOLE, Tail.FOREIGN) or is_short:
         return Decision.REPAIR
     if tail is Tail.WHOLE:
         return Decision.KEEP
@@ -135,8 +151,30 @@ def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epo
     resume = _find_resume(data, position, next_offset)
     if resume >= 0:
         return Scan(batches, position, next_offset, Tail.HOLE, resume)
+    foreign = _checked_at(data, position)
+    if foreign is not None:
+        misplaced = foreign.last_offset_delta + 1 if _is_misread(foreign, offset, epochs) else 0
+        return Scan(batches, position, next_offset, Tail.FOREIGN, -1, misplaced)
     zeros = not any(data[position : position + HEADER_SIZE]) and not any(data[position:])
     return Scan(batches, position, next_offset, Tail.ZEROS if zeros else Tail.TORN, -1)
+
+
+def _is_misread(header: BatchHeader, offset: int | None, epochs: Epochs) -> bool:
+    """Whether a batch with a right checksum differs by one bit from the one that was due."""
+    if offset is None or header.last_offset_delta < 0:
+        return False
+    wrong = (header.base_offset ^ offset) & 0xFFFF_FFFF_FFFF_FFFF
+    if not wrong:
+        return True  # then it is the epoch
+    return not wrong & (wrong - 1)
+
+
+class Gap(NamedTuple):
+    """Offsets [begin, end) that are gone."""
+
+    begin: int
+    end: int
+    reason: GapReason
 
 
 class Rebuilt(NamedTuple):
@@ -144,34 +182,51 @@ class Rebuilt(NamedTuple):
 
     parts: list[bytes | memoryview]
     next_offset: int
-    gaps: list[tuple[int, int]]
+    gaps: list[Gap]
+
+
+class Loss(NamedTuple):
+    """How a loss in this log is to be told.
+
+    now_ms: when it was noticed.  recovery_point: below it everything was synced.  above: the
+    reason at or past it.
+    """
+
+    now_ms: int
+    epochs: Epochs
+    leader_epoch: int
+    recovery_point: int = 0
+    above: GapReason = GapReason.CORRUPTION
+
+    def gap(self, begin: int, end: int) -> Gap:
+        """The notice for [begin, end)."""
+        below = begin < self.recovery_point
+        return Gap(begin, end, GapReason.CORRUPTION if below else self.above)
+
+    def batches(self, gap: Gap) -> list[bytes]:
+        """A gap as it is stored."""
+        epoch = epoch_at(self.epochs, gap.begin) if self.epochs else self.leader_epoch
+        return gap_batches(gap.begin, gap.end, gap.reason, self.now_ms, epoch)
 
 
 def rebuild(
-    data: memoryview,
-    offset: int,
-    end_offset: int | None,
-    *,
-    now_ms: int,
-    epochs: Epochs,
-    leader_epoch: int,
+    data: memoryview, offset: int, end_offset: int, loss: Loss, *, is_followed: bool
 ) -> Rebuilt:
     """What is whole in a damaged segment, with gaps for the rest.
 
-    offset: due at the beginning.  end_offset: what the segment has to reach, if anything says so
-    (a checkpoint, or the base offset of the next segment).
+    offset: due at the beginning.  end_offset: what the segment has to reach; -1: nobody says.
+    is_followed: the next segment begins at end_offset, so nothing here may pass it.
     """
     parts: list[bytes | memoryview] = []
-    gaps: list[tuple[int, int]] = []
+    gaps: list[Gap] = []
     position = 0
 
     def gap(until: int) -> None:
-        gaps.append((offset, until))
-        epoch = epoch_at(epochs, offset) if epochs else leader_epoch
-        parts.extend(gap_batches(offset, until, GapReason.CORRUPTION, now_ms, epoch))
+        gaps.append(loss.gap(offset, until))
+        parts.extend(loss.batches(gaps[-1]))
 
     while True:
-        found = scan(data, offset, position, epochs=epochs)
+        found = scan(data, offset, position, epochs=loss.epochs)
         if found.valid_size > position:
             parts.append(data[position : found.valid_size])
         offset = found.next_offset
@@ -179,18 +234,35 @@ def rebuild(
             break
         position = found.resume
         resumed = read_header(data, position).base_offset
-        if end_offset is not None and resumed >= end_offset:
+        if is_followed and resumed >= end_offset:
             break
         gap(resumed)
         offset = resumed
-    if end_offset is not None and offset < end_offset:
+    if not is_followed:
+        end_offset = max(end_offset, offset + found.misplaced)
+    if offset < end_offset:
         gap(end_offset)
         offset = end_offset
     return Rebuilt(parts, offset, gaps)
 
 
+def stamp_of(header: BatchHeader) -> int:
+    """The timestamp that a batch counts with in an index: none for a gap, which holds no record."""
+    return -1 if header.is_control and not header.records_count else header.max_timestamp
+
+
 def _batch_at(data: memoryview, position: int) -> BatchHeader | None:
     """The header of the valid batch at `position`; None when there is none."""
+    header = _checked_at(data, position)
+    if header is None:
+        return None
+    if header.base_offset < 0 or header.last_offset_delta < 0 or header.leader_epoch < 0:
+        return None
+    return header
+
+
+def _checked_at(data: memoryview, position: int) -> BatchHeader | None:
+    """The same by its checksum alone, whatever its offset and epoch."""
     if len(data) - position < HEADER_SIZE or data[position + _MAGIC_POSITION] != 2:
         return None
     size = LENGTH_END + int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
@@ -199,8 +271,6 @@ def _batch_at(data: memoryview, position: int) -> BatchHeader | None:
     try:
         header = check_batch(data[position : position + size], stored=True)
     except InvalidBatch:
-        return None
-    if header.base_offset < 0 or header.last_offset_delta < 0 or header.leader_epoch < 0:
         return None
     return header
 

@@ -15,7 +15,7 @@ from .caches import FileCache, IndexCache
 from .errors import CorruptSegment, StorageError
 from .index import BlockBuilder, BlockIndex, WrongIndex, decode_index
 from .names import LogPaths
-from .recovery import Epochs, scan
+from .recovery import Epochs, scan, stamp_of
 from .storage import Advice, Storage, StorageFile, read_file, replace_file
 
 
@@ -76,9 +76,9 @@ class SealedFiles:
                     data[position : position + header.size],
                     header.base_offset,
                     header.records_count,
-                    header.max_timestamp,
+                    stamp_of(header),
                 )
-            created_ms = found.batches[0].header.max_timestamp if found.batches else 0
+            created_ms = stamp_of(found.batches[0].header) if found.batches else 0
             index = builder.finish(created_ms)
             replace_file(self.storage, self.paths.index(number), index.encode())
         self.indexes.put((self.paths.folder, number), index)

@@ -1,0 +1,154 @@
+"""What a log's manifest says of it, as recovery needs it: read, checked, written anew.
+
+    manifest whole          its segments are not touched at start
+    rows damaged            those in front of the first wrong row are used, the rest is scanned
+    missing, wrong header   None: everything is scanned
+    of another log          None as well, see `disagrees`
+
+A manifest has no name of its own in it, so one that was swapped or copied in is found by what it
+says: the last segment of its rows is compared with the file of that number.  Only when that file
+is a whole segment that begins or ends at other offsets is the manifest the wrong one; a damaged
+file says nothing about the manifest.
+"""
+
+from typing import NamedTuple
+
+import structlog
+
+from .columns import SealedSegments
+from .manifest import Manifest, Row, RowKind, decode_manifest, encode_manifest
+from .names import LogPaths
+from .recovery import Tail, scan
+from .storage import Storage, read_file, write_temporary
+
+log = structlog.get_logger()
+
+
+class Known(NamedTuple):
+    """What the manifest says."""
+
+    sealed: SealedSegments
+    log_start_offset: int
+    """-1: nobody knows; where the first segment begins."""
+    epochs: list[tuple[int, int]]
+    checkpoint: Row | None
+    size: int
+    """Valid bytes of the file; 0: it has to be written anew."""
+    start: Row | None = None
+
+    @property
+    def knows_base(self) -> bool:
+        """Whether the base offset of the first segment is known, sealed or not."""
+        return len(self.sealed) > 0 or (self.start is not None and self.start.max_timestamp >= 0)
+
+
+def read_known(storage: Storage, paths: LogPaths) -> Known | None:
+    """What the manifest says; None when there is none or its header is wrong.  Raises OSError."""
+    try:
+        data = read_file(storage, paths.manifest)
+    except FileNotFoundError:
+        return None
+    manifest = decode_manifest(data)
+    if manifest is None:
+        log.warning("manifest_unreadable", path=paths.manifest, bytes=len(data))
+        return None
+    rows, start, epochs, checkpoint, is_whole = _sort_rows(manifest)
+    first = start.number if start is not None else (rows[0].number if rows else 0)
+    log_start_offset = start.base_offset if start is not None else 0
+    rows = [row for row in rows if row.number >= first]
+    base_offset = log_start_offset
+    if rows:
+        base_offset = rows[0].base_offset
+    elif start is not None and start.max_timestamp >= 0:
+        base_offset = start.max_timestamp
+    sealed = SealedSegments(first, base_offset)
+    sealed.fill(rows)
+    # Rows behind a damaged one would be unreachable for ever: the file is written anew.
+    size = manifest.size if is_whole and manifest.size == len(data) else 0
+    return Known(sealed, log_start_offset, epochs, checkpoint, size, start)
+
+
+def disagrees(storage: Storage, paths: LogPaths, known: Known) -> bool:
+    """Whether the manifest speaks of another log: its last segment's file is whole, and another.
+
+    Costs one open of a file while they agree.
+    """
+    number = _last_present(storage, paths, known)
+    if number is None:
+        return False
+    sealed = known.sealed
+    place = number - sealed.first_number
+    base_offset, size = sealed.base_offsets[place], sealed.sizes[place]
+    end_offset = sealed.ends()[place]
+    file = storage.open(paths.log(number), read_only=True)
+    try:
+        head = bytearray(8)
+        file.pread(memoryview(head), 0)
+        if file.size() == size and int.from_bytes(head, "big", signed=True) == base_offset:
+            return False
+    finally:
+        file.close()
+    found = scan(memoryview(read_file(storage, paths.log(number))), None)
+    if found.tail is not Tail.WHOLE or not found.batches:
+        return False
+    return (found.first_offset, found.next_offset) != (base_offset, end_offset)
+
+
+def _last_present(storage: Storage, paths: LogPaths, known: Known) -> int | None:
+    """The last segment of the manifest that has a file; None without one."""
+    sealed = known.sealed
+    if not len(sealed):
+        return None
+    if storage.exists(paths.log(sealed.next_number - 1)):
+        return sealed.next_number - 1
+    present = (paths.segment_number(name) for name in storage.listdir(paths.folder))
+    within = range(sealed.first_number, sealed.next_number)
+    return max(
+        (number for number in present if number is not None and number in within), default=None
+    )
+
+
+def write_known(
+    storage: Storage,
+    paths: LogPaths,
+    sealed: SealedSegments,
+    epochs: list[tuple[int, int]],
+    start: Row,
+    now_ms: int,
+) -> int:
+    """Put a manifest without history in the place of the old one; its size.  Its name is not
+    synced yet."""
+    rows = [
+        *(Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=begin) for epoch, begin in epochs),
+        start,
+        *sealed.rows(),
+    ]
+    encoded = encode_manifest(now_ms, rows)
+    write_temporary(storage, paths.manifest + ".tmp", encoded)
+    storage.rename(paths.manifest + ".tmp", paths.manifest)
+    return len(encoded)
+
+
+def _sort_rows(
+    manifest: Manifest,
+) -> tuple[list[Row], Row | None, list[tuple[int, int]], Row | None, bool]:
+    """(segments in order, last start, epochs, last checkpoint, whether all rows were used)."""
+    rows: list[Row] = []
+    start: Row | None = None
+    checkpoint: Row | None = None
+    epochs: list[tuple[int, int]] = []
+    for row in manifest.rows:
+        match row.kind:
+            case RowKind.SEGMENT:
+                if rows and (
+                    row.number != rows[-1].number + 1 or row.base_offset != rows[-1].end_offset
+                ):
+                    return rows, start, epochs, checkpoint, False  # scan from here
+                rows.append(row)
+            case RowKind.START:
+                start = row
+            case RowKind.CHECKPOINT:
+                checkpoint = row
+            case RowKind.EPOCH:
+                epochs.append((row.leader_epoch, row.base_offset))
+    return rows, start, epochs, checkpoint, True

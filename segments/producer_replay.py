@@ -1,0 +1,60 @@
+"""The producers' state as of the end of a log: the snapshot, then the batches behind it.
+
+A snapshot that is missing or damaged costs reading the headers of every segment; one that covers
+more than the log has is of another log and is not used.  A damaged sealed segment costs its own
+headers: producers whose last batches lay there begin as unknown ones.
+"""
+
+from collections.abc import Iterator
+
+import structlog
+
+from segbroker.protocol.batch_pure import HEADER_SIZE, LENGTH_END
+from segbroker.protocol.record_batch import BatchHeader, read_header
+
+from .errors import CorruptSegment
+from .partition_log import PartitionLog
+from .producers import ProducerTable, decode_producers
+from .storage import Storage, read_file
+
+log = structlog.get_logger()
+
+
+def replay_producers(opened: PartitionLog) -> None:
+    """Set `opened.producers`.  Raises OSError."""
+    end = -1
+    table = ProducerTable()
+    try:
+        decoded = decode_producers(read_file(opened.storage, opened.paths.producers))
+    except FileNotFoundError:
+        decoded = None
+    # A snapshot of more than the log has is of another log.
+    if decoded is not None and decoded[1] <= opened.log_end_offset:
+        table, end = decoded
+    opened.producers = table
+    if end == opened.log_end_offset:
+        return
+    sealed = opened.sealed
+    first = sealed.first_number
+    numbers = [first + place for place, upto in enumerate(sealed.ends()) if upto > end]
+    numbers += [segment.number for segment in (*opened.rotating, opened.active) if segment.size]
+    for number in numbers:
+        path = opened.paths.log(number)
+        try:
+            for header in headers_of(opened.storage, path):
+                if header.base_offset >= end and header.producer_id >= 0:
+                    table.apply(header, header.base_offset)
+        except (FileNotFoundError, CorruptSegment) as exc:
+            log.warning("producers_not_replayed", path=path, error=str(exc))
+
+
+def headers_of(storage: Storage, path: str) -> Iterator[BatchHeader]:
+    """The batch headers of a log file, unchecked; for replaying producers."""
+    data = read_file(storage, path)
+    position = 0
+    while len(data) - position >= HEADER_SIZE:
+        header = read_header(data, position)
+        if header.batch_length < HEADER_SIZE - LENGTH_END:
+            raise CorruptSegment(path, position, f"batch length {header.batch_length}")
+        yield header
+        position += header.size

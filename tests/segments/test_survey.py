@@ -1,0 +1,213 @@
+"""Files that are missing, copied in, swapped, or of numbers that cannot be: found, kept, told."""
+
+import pytest
+
+from segbroker.protocol.record_batch import GapReason, gap_reason, read_header
+from segbroker.segments.deleting import delete_records_before
+from segbroker.segments.log import SegmentedLog
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.names import LogPaths
+from segbroker.segments.recovery import Decision, Tail
+from segbroker.segments.storage import read_file, replace_file, write_all
+from segbroker.segments.survey import Circumstances, survey
+from segbroker.segments.topic_config import TopicConfig
+
+from .tools import SMALL, flip, values_of
+
+PATHS = LogPaths("/log", "t")
+
+
+def open_log(disk: MemoryStorage, config: TopicConfig = SMALL) -> SegmentedLog:
+    return SegmentedLog.open(disk, "/log", "t", config, now_ms=1_000)
+
+
+def record(number: int) -> bytes:
+    return b"record %013d" % number
+
+
+def disk_with(
+    count: int, *, closed: bool = False, config: TopicConfig = SMALL, first: int = 0
+) -> MemoryStorage:
+    """A log of `count` records of which five fit a segment."""
+    disk = MemoryStorage()
+    log = open_log(disk, config)
+    for i in range(first, first + count):
+        log.append([record(i)], now_ms=1_000 + i)
+    if closed:
+        log.close()
+    return disk.after_kill()
+
+
+def gaps_of(log: SegmentedLog) -> list[tuple[int, int, GapReason | None]]:
+    headers = [read_header(batch) for batch in log.batches()]
+    return [(h.base_offset, h.next_offset, gap_reason(h)) for h in headers if h.is_control]
+
+
+def accounted(log: SegmentedLog) -> None:
+    """Every offset is a record that was written there, or in a gap."""
+    due = log.log_start_offset
+    for batch in log.batches():
+        header = read_header(batch)
+        assert header.base_offset == due
+        due = header.next_offset
+    assert due == log.log_end_offset
+    assert all(one.value == record(one.offset) for one in log.stream())
+
+
+def content_of(disk: MemoryStorage) -> dict[str, bytes]:
+    names = [name for name in disk.listdir("/log") if name != "quarantine"]
+    return {name: bytes(read_file(disk, f"/log/{name}")) for name in names}
+
+
+def base_of(disk: MemoryStorage, number: int) -> int:
+    return read_header(read_file(disk, PATHS.log(number))).base_offset
+
+
+def test_a_batch_whose_offset_lost_a_bit_is_a_gap_even_at_the_very_end() -> None:
+    # | 0 | 1 | 2 |  the last: right checksum, offset 2 ^ 64.  No write leaves that behind.
+    disk = disk_with(3)
+    size = disk.open(PATHS.log(0)).size() // 3
+    flip(disk, PATHS.log(0), 2 * size + 7, 64)
+    found = survey(disk, PATHS, Circumstances(1_000))
+    assert [(step.scan.tail, step.decision) for step in found.steps[:1]] == [
+        (Tail.FOREIGN, Decision.REPAIR)
+    ]
+    with open_log(disk) as log:
+        assert gaps_of(log) == [(2, 3, GapReason.CORRUPTION)]
+        assert log.append([record(3)], now_ms=0) == 3
+        accounted(log)
+
+
+def test_an_older_segment_copied_in_as_the_last_is_kept_aside_and_costs_no_offset() -> None:
+    disk = disk_with(20)
+    last = max(n for n in range(20) if disk.exists(PATHS.log(n)) and disk.open(PATHS.log(n)).size())
+    end = 20
+    replace_file(disk, PATHS.log(last + 1), read_file(disk, PATHS.log(0)))
+    with open_log(disk) as log:
+        assert log.log_end_offset == end
+        assert gaps_of(log) == []
+        assert values_of(log) == [record(i) for i in range(20)]
+    assert len(disk.listdir("/log/quarantine")) == 1
+
+
+@pytest.mark.parametrize("number", [40, 500, 10**18])
+def test_a_file_of_a_number_that_cannot_be_is_kept_aside(number: int) -> None:
+    disk = disk_with(8)
+    replace_file(disk, PATHS.log(number), read_file(disk, PATHS.log(0)))
+    with open_log(disk) as log:
+        assert values_of(log) == [record(i) for i in range(8)]
+        assert log.append([record(8)], now_ms=0) == 8
+    assert not disk.exists(PATHS.log(number))
+    assert len(disk.listdir("/log/quarantine")) == 1
+
+
+def test_the_manifest_of_another_log_is_not_believed() -> None:
+    disk = disk_with(40, closed=True)
+    other = MemoryStorage()
+    with SegmentedLog.open(other, "/log", "t", SMALL, now_ms=1_000) as log:
+        for _ in range(90):
+            log.append([b"x"], now_ms=1_000)
+    with open_log(disk) as log:
+        assert log.log_end_offset == 40
+    replace_file(disk, PATHS.manifest, read_file(other, PATHS.manifest))
+    with open_log(disk) as log:
+        assert values_of(log) == [record(i) for i in range(40)]
+        assert gaps_of(log) == []
+
+
+def test_a_manifest_from_a_backup_is_caught_up_with() -> None:
+    disk = disk_with(20)
+    old = read_file(disk, PATHS.manifest)
+    log = open_log(disk)
+    for i in range(20, 60):
+        log.append([record(i)], now_ms=1_000)
+    log.close()
+    replace_file(disk, PATHS.manifest, old)
+    with open_log(disk) as log:
+        assert values_of(log) == [record(i) for i in range(60)]
+
+
+def test_the_last_segment_gone_is_a_gap_up_to_what_the_checkpoint_vouches_for() -> None:
+    disk = disk_with(12, closed=True)
+    last = max(n for n in range(12) if disk.exists(PATHS.log(n)))
+    begin = base_of(disk, last)
+    disk.unlink(PATHS.log(last))
+    with open_log(disk) as log:
+        assert gaps_of(log) == [(begin, 12, GapReason.CORRUPTION)]
+        assert log.append([record(12)], now_ms=0) == 12
+        accounted(log)
+
+
+def test_what_an_end_mark_vouches_for_is_never_cut() -> None:
+    # | 0 | 1 | ba   and somebody knows that offset 2 was synced
+    disk = disk_with(3)
+    size = disk.open(PATHS.log(0)).size()
+    disk.open(PATHS.log(0)).truncate(size - 5)
+    plain = survey(disk, PATHS, Circumstances(1_000))
+    assert plain.steps[0].decision is Decision.CUT
+    assert plain.gaps == []
+    vouched = survey(disk, PATHS, Circumstances(1_000, durable_end=3))
+    assert vouched.steps[0].decision is Decision.REPAIR
+    assert vouched.gaps == [(2, 3, GapReason.CORRUPTION)]
+
+
+def test_in_class_disk_a_hole_above_what_was_synced_is_a_lost_tail() -> None:
+    # | 0 | 000 | 2 |   written back out of order before the power went
+    config = TopicConfig({**SMALL.overrides, "durability": "disk"})
+    disk = disk_with(3, config=config)
+    size = disk.open(PATHS.log(0)).size() // 3
+    write_all(disk.open(PATHS.log(0)), bytes(size), size)
+    image = disk.after_kill()
+    with open_log(image, config) as log:
+        assert gaps_of(log) == [(1, 2, GapReason.LOST_TAIL)]
+        accounted(log)
+    with open_log(disk) as log:  # class fsync: nothing acknowledged is lost but by damage
+        assert gaps_of(log) == [(1, 2, GapReason.CORRUPTION)]
+
+
+def test_a_checkpoint_does_not_hide_what_was_written_behind_it() -> None:
+    # checkpoint at 3, then 3 4 5, and batch 4 damaged: 5 stays
+    disk = disk_with(2, closed=True)
+    log = open_log(disk)
+    for i in range(2, 5):
+        log.append([record(i)], now_ms=1_000)
+    image = disk.after_kill()
+    size = image.open(PATHS.log(0)).size() // 5
+    flip(image, PATHS.log(0), 3 * size + 70)
+    with open_log(image) as log:
+        assert gaps_of(log) == [(3, 4, GapReason.CORRUPTION)]
+        assert values_of(log) == [record(i) for i in (0, 1, 2, 4)]
+
+
+def test_a_start_row_says_where_an_unsealed_segment_begins() -> None:
+    # log start 2 inside the only segment, and its first batch is damaged
+    disk = MemoryStorage()
+    log = open_log(disk)
+    for i in range(4):
+        log.append([record(i)], now_ms=1_000)
+    delete_records_before(log._log, 2)
+    image = disk.after_kill()
+    flip(image, PATHS.log(0), 70)
+    with open_log(image) as log:
+        assert log.log_start_offset == 2
+        assert values_of(log) == [record(2), record(3)]
+        assert log.log_end_offset == 4
+
+
+def test_a_survey_changes_no_byte() -> None:
+    disk = disk_with(20)
+    flip(disk, PATHS.log(3), 70)
+    before = content_of(disk)
+    survey(disk, PATHS, Circumstances(1_000))
+    assert content_of(disk) == before
+
+
+def test_opening_twice_is_opening_once() -> None:
+    disk = disk_with(20)
+    flip(disk, PATHS.log(3), 70)
+    flip(disk, PATHS.log(1), 170)
+    open_log(disk)
+    once = content_of(disk)
+    image = disk.after_kill()
+    open_log(image)
+    assert content_of(image) == once
