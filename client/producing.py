@@ -87,6 +87,8 @@ class Producing:
         self._id_backoff = Backoff(random, 50, 1_000)
         self._flushes: list[Completion[None]] = []
         self._stepped_ms = -1
+        # When a broker that records wait for may be asked again; None: none is away.
+        self._retry_ms: int | None = None
         self._wanted: list[str] = []
         accumulator.wanted = self._wanted.append
         engine.components.append(self)
@@ -122,6 +124,7 @@ class Producing:
 
     def step(self, now_ms: int) -> None:
         self._stepped_ms = now_ms
+        self._retry_ms = None
         accumulator = self.accumulator
         if self._wanted:
             # list.pop is atomic: the caller's thread may append meanwhile.
@@ -150,6 +153,8 @@ class Producing:
             # one: look again soon, but not at once, which would be a loop that never sleeps.
             if queue.sealed and queue.backoff_until_ms:
                 wakes.append(max(queue.backoff_until_ms, self._stepped_ms + 10))
+        if self._retry_ms is not None:
+            wakes.append(max(self._retry_ms, self._stepped_ms + 10))
         linger_ms = accumulator.next_linger_ms()
         if linger_ms is not None:
             wakes.append(linger_ms)
@@ -270,6 +275,10 @@ class Producing:
             assert node is not None, "a leader is a broker of the view"
             if self.engine.network.want(node, now_ms):
                 self._send_to(node, queues, now_ms)
+            elif node.connection is None:
+                # Nobody else wakes for it: records that wait for a broker are not its `waiting`.
+                retry_ms = node.retry_at_ms
+                self._retry_ms = min(retry_ms, self._retry_ms or retry_ms)
 
     def _send_to(self, node: Node, queues: list[PartitionQueue], now_ms: int) -> None:
         """Requests of at most one batch per partition each, as long as there are any."""

@@ -293,6 +293,23 @@ def test_after_a_time_out_the_partition_goes_on() -> None:
     assert world.stored("a") == [b"first", b"again"]
 
 
+def test_a_broker_that_is_away_is_asked_again_after_its_back_off() -> None:
+    world = World()
+    sender = Sender(world)
+    sender.send("a", b"first")
+    sender.flush()
+    world.broker.is_up = False
+    while world.turn():
+        pass  # the connection is lost while nothing is on its way
+    world.broker.is_up = True
+    began_ms = world.now_ms
+    delivery = sender.send("a", b"second")
+    world.run(lambda: delivery.done)
+    # reconnect_backoff_max_ms is 2,000; metadata_max_age_ms would be the next reason to wake.
+    assert world.now_ms - began_ms < 2_500
+    assert world.stored("a") == [b"first", b"second"]
+
+
 def test_a_failure_that_the_caller_has_seen_is_not_said_again() -> None:
     world = World()
     world.broker.produce_errors = [ErrorCode.INVALID_RECORD]
