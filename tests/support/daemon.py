@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,22 +49,35 @@ class Daemon:
                 self.process.stdout.close()
 
 
-def start(data: Path, *flags: str, listen: str = "127.0.0.1:0") -> Daemon:
-    """Start a daemon on a free port and wait for its ready line.
+def log_of(data: Path) -> Path:
+    """Where the log of a daemon on `data` goes."""
+    return data.with_name(data.name + ".log")
+
+
+def launch(
+    data: Path, *flags: str, listen: str = "127.0.0.1:0", under: Sequence[str] = ()
+) -> subprocess.Popen[str]:
+    """Start a daemon and do not wait; its stdout will have the ready line.
 
     Args:
         data: data directory; made when missing. The log goes beside it.
         flags: further flags of `segbroker serve`.
         listen: HOST:PORT; port 0 takes a free one.
+        under: a command that runs it, with its flags: strace.
     """
-    log = data.with_name(data.name + ".log")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SEGBROKER_")}
-    command = [sys.executable, "-m", "segbroker.cli", "serve"]
+    command = [*under, sys.executable, "-m", "segbroker.cli", "serve"]
     command += ["--data", str(data), "--listen", listen, *flags]
-    with log.open("a") as sink:
-        process = subprocess.Popen(
+    with log_of(data).open("a") as sink:
+        return subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=sink, text=True, env=environment
         )
+
+
+def start(data: Path, *flags: str, listen: str = "127.0.0.1:0") -> Daemon:
+    """Start a daemon, as `launch`, and wait for its ready line."""
+    log = log_of(data)
+    process = launch(data, *flags, listen=listen)
     assert process.stdout is not None
     line = process.stdout.readline()
     match = re.search(r"listening on (\S+:\d+)", line)

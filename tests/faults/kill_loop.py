@@ -1,0 +1,207 @@
+"""kill -9 under load, again and again, on one data directory.
+
+    8 producers  --->            ---> 4 consumers
+                      daemon
+    SIGKILL, start again on the same port; now and then SIGTERM, now and then killed while it
+    is still recovering
+
+A round is a number of kills on one data directory with the same clients throughout: their
+idempotent retries, their connections and their positions have to survive every kill.  At the end
+of a round everything is delivered, read again from the start, and the history is checked: nothing
+lost, nothing twice, nothing out of order, in class `fsync` and in class `disk` alike, and no gap,
+because a process death on the same boot costs neither class anything.
+"""
+
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from segbroker.client import Admin
+
+from ..support import daemon as daemons
+from ..support.daemon import Daemon
+from .history import Anomaly, Partition, check
+from .load import (
+    ConfluentReading,
+    ConfluentWriting,
+    OurReading,
+    OurWriting,
+    Reading,
+    Writing,
+    bounds_of,
+    read_all,
+)
+
+TOPICS: Final = {
+    # Small segments: rolls, seals and snapshots happen between two kills.
+    "synced": {"durability": "fsync", "segment.bytes": "65536"},
+    "written": {"durability": "disk", "segment.bytes": "65536"},
+}
+PARTITIONS_COUNT: Final = 2
+PARTITIONS: Final[list[Partition]] = [
+    (topic, number) for topic in TOPICS for number in range(PARTITIONS_COUNT)
+]
+END_TIMEOUT_S: Final = 90
+
+
+@dataclass
+class Outcome:
+    """One round."""
+
+    kills: int = 0
+    terminations: int = 0
+    kills_in_recovery: int = 0
+    sent: int = 0
+    acked: int = 0
+    polled: int = 0
+    start_s_max: float = 0.0
+    anomalies: list[Anomaly] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.anomalies and not self.problems and self.acked == self.sent
+
+    def add(self, other: "Outcome") -> None:
+        """Count another round to this one."""
+        for name in ("kills", "terminations", "kills_in_recovery", "sent", "acked", "polled"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.start_s_max = max(self.start_s_max, other.start_s_max)
+        self.anomalies += other.anomalies
+        self.problems += other.problems
+
+
+def free_port() -> int:
+    """A port that nobody has now: a daemon that comes back has to come back under its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Undying:
+    """A daemon that is started again after each kill, on the same port and directory."""
+
+    def __init__(self, data: Path, *flags: str) -> None:
+        self.data = data
+        self.flags = flags
+        self.listen = f"127.0.0.1:{free_port()}"
+        self.start_s_max = 0.0
+        self._daemon: Daemon | None = None
+
+    def start(self) -> None:
+        begun_s = time.monotonic()
+        self._daemon = daemons.start(self.data, *self.flags, listen=self.listen)
+        self.start_s_max = max(self.start_s_max, time.monotonic() - begun_s)
+
+    def stop(self, how: signal.Signals) -> int:
+        """End it, and wait for that."""
+        assert self._daemon is not None
+        daemon, self._daemon = self._daemon, None
+        return daemon.stop(how)
+
+    def start_and_kill(self, after_s: float) -> None:
+        """Begin a start, and kill it after `after_s`: in the middle of recovery, with luck."""
+        process = daemons.launch(self.data, *self.flags, listen=self.listen)
+        time.sleep(after_s)
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        self.start()
+        try:
+            yield
+        finally:
+            if self._daemon is not None:
+                with suppress(Exception):
+                    self.stop(signal.SIGKILL)
+
+
+def run_round(
+    data: Path,
+    seed: int,
+    *,
+    kills: int,
+    producers: int = 8,
+    consumers: int = 4,
+    between_s: tuple[float, float] = (0.05, 0.8),
+    pause_s: float = 0.01,
+) -> Outcome:
+    """So many kills under load, then the check.  The clients' timing is not in the seed."""
+    random = Random(seed)
+    outcome = Outcome()
+    broker = Undying(data)
+    with broker.alive():
+        with Admin(broker.listen) as admin:
+            for topic, config in TOPICS.items():
+                admin.create_topic(topic, partitions=PARTITIONS_COUNT, config=config)
+        writers: list[Writing] = [
+            (OurWriting if number % 2 else ConfluentWriting)(
+                number, broker.listen, PARTITIONS, pause_s=pause_s
+            )
+            for number in range(producers)
+        ]
+        readers: list[Reading] = [
+            (OurReading if number % 2 else ConfluentReading)(number, broker.listen, PARTITIONS)
+            for number in range(consumers)
+        ]
+        for worker in (*writers, *readers):
+            worker.start()
+        for _ in range(kills):
+            time.sleep(random.uniform(*between_s))
+            _end_once(broker, random, outcome)
+        for writer in writers:
+            writer.finishing.set()
+        for writer in writers:
+            writer.finish(END_TIMEOUT_S)
+        bounds = bounds_of(broker.listen, PARTITIONS)
+        for reader in readers:
+            reader.bounds = bounds
+            reader.finishing.set()
+        for reader in readers:
+            reader.finish(END_TIMEOUT_S)
+        final = read_all(broker.listen, PARTITIONS)
+        broker.stop(signal.SIGTERM)
+    outcome.start_s_max = broker.start_s_max
+    for writer in writers:
+        outcome.sent += len(writer.sends)
+        outcome.acked += writer.sends.acked_count
+        outcome.problems += writer.problems
+        if writer.failed:
+            outcome.problems.append(
+                f"{writer.name}: {writer.failed} not acknowledged: {writer.last_error}"
+            )
+    for reader in readers:
+        outcome.polled += reader.reads.records_count
+        outcome.problems += reader.problems
+    outcome.anomalies = check(
+        [writer.sends for writer in writers],
+        [reader.reads for reader in readers],
+        final,
+        bounds,
+    )
+    return outcome
+
+
+def _end_once(broker: Undying, random: Random, outcome: Outcome) -> None:
+    if random.random() < 0.1:
+        outcome.terminations += 1
+        code = broker.stop(signal.SIGTERM)
+        if code != 0:
+            outcome.problems.append(f"exit code {code} after SIGTERM")
+    else:
+        outcome.kills += 1
+        broker.stop(signal.SIGKILL)
+    while random.random() < 0.2:
+        outcome.kills_in_recovery += 1
+        broker.start_and_kill(random.uniform(0.2, 0.7))
+    broker.start()
