@@ -37,6 +37,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     framing          where the values of a byte stream begin and end
     streaming        ... appended as they come, wholly or not at all
     background       the threads: flushers, house keepers
+    wal              the write-ahead log: a package, with a list of its own
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
     manager          the data directory: DiskManager
 """

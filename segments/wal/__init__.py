@@ -1,0 +1,18 @@
+"""The write-ahead log: what is acknowledged is here, synced, before its segment is.
+
+    handlers -> submit -> | shard 0: one thread, one write, one fdatasync per group | -> acks
+                          | shard 1 ...                                             |
+    full files -> checkpoint: sync the logs that have frames in them -> recycled
+
+Many partitions share one sequential file that is written once with zeros, so a sync commits bytes
+and nothing else: no size, no block, no journal.  A partition's segments are synced later, lazily.
+
+A module imports only what stands above it:
+
+    frames           the bytes of a WAL file
+    pending          what a partition has appended and not given to its shard yet
+    files            made ahead, named, recycled
+    replay           what the files of all shards say at a start
+    shard            the one writer of a shard: groups, acks, failure
+    journal          all shards: Wal
+"""

@@ -1,0 +1,176 @@
+"""The files of one shard: made ahead, named, used once, recycled.
+
+    free-3.log --header, sync--> rename, sync of the directory--> wal-17.log: ready, active, full
+        ^                                                                                    |
+        +--------------- rename, oldest first, each durable before the next -----------------+
+
+A file is written once with zeros when it is made, so later writes change neither its size nor its
+blocks.  The number in the name is that of the header: a `wal-` file whose header is another's is
+an accident and is not replayed.  `free-` files are never replayed.
+
+Invariants: under a `wal-` name there is always a synced header with a salt of its own; the `wal-`
+files that exist after a crash are the newest ones without a hole, for a BARRIER must not vanish
+before what it makes void.
+
+One thread makes (`prepare`) while another recycles.
+"""
+
+import re
+import threading
+from itertools import count
+from typing import Final
+
+import structlog
+
+from ..storage import Storage, StorageFile, make_dirs, write_all
+from .frames import FRAMES_BEGIN, Header, encode_header
+
+log = structlog.get_logger()
+
+_NAME = re.compile(r"(wal|free)-(0|[1-9][0-9]{0,18})\.log")
+ZEROS_SIZE: Final = 1 << 20
+
+
+class WalFile:
+    """A file that is open for writing.  `end` is where the next frame goes."""
+
+    __slots__ = ("end", "file", "path", "salt", "sequence")
+
+    def __init__(self, path: str, file: StorageFile, sequence: int, salt: int) -> None:
+        self.path = path
+        self.file = file
+        self.sequence = sequence
+        self.salt = salt
+        self.end = FRAMES_BEGIN
+
+
+def list_files(storage: Storage, folder: str) -> tuple[list[int], list[int]]:
+    """Numbers of the (`wal-`, `free-`) files in a shard's directory, sorted."""
+    used: list[int] = []
+    free: list[int] = []
+    for name in storage.listdir(folder):
+        match = _NAME.fullmatch(name)
+        if match:
+            (used if match[1] == "wal" else free).append(int(match[2]))
+    return sorted(used), sorted(free)
+
+
+class ShardFiles:
+    """The directory of one shard.  Blocking; raises OSError."""
+
+    def __init__(self, storage: Storage, folder: str, shard: int, file_bytes: int) -> None:
+        self.folder = folder
+        self.file_bytes = file_bytes
+        self._storage = storage
+        self._shard = shard
+        self._next_sequence = 0
+        self._numbers = count()
+        self._free: list[str] = []
+        self._lock = threading.Lock()
+        self.count = 0
+        """Files that exist, used or free."""
+
+    def open(self) -> None:
+        """Find the free files; those of another size go.  Nothing else is in use any more."""
+        make_dirs(self._storage, self.folder)
+        used, free = list_files(self._storage, self.folder)
+        assert not used, "replayed and recycled before"
+        for number in free:
+            path = self._path("free", number)
+            file = self._storage.open(path, read_only=True)
+            fits = file.size() == self.file_bytes
+            file.close()
+            if fits:
+                self._free.append(path)
+            else:
+                self._storage.unlink(path)
+        self._numbers = count(free[-1] + 1 if free else 0)
+        self.count = len(self._free)
+
+    @property
+    def free_count(self) -> int:
+        return len(self._free)
+
+    def _add(self, files: int) -> None:
+        with self._lock:
+            self.count += files
+
+    def path(self, sequence: int) -> str:
+        return self._path("wal", sequence)
+
+    def _path(self, kind: str, number: int) -> str:
+        return f"{self.folder}/{kind}-{number}.log"
+
+    def prepare(self, sequence_min: int = 0) -> WalFile:
+        """A file under its final name, its header durable; made when none is free."""
+        path = self._free.pop() if self._free else self._make()
+        try:
+            return self._name(path, max(sequence_min, self._next_sequence))
+        except OSError:
+            # What it is now is not known: it is not used again in this life of the process.
+            self._add(-1)
+            raise
+
+    def _make(self) -> str:
+        path = self._path("free", next(self._numbers))
+        file = self._storage.open(path, create=True)
+        try:
+            for position in range(0, self.file_bytes, ZEROS_SIZE):
+                zeros = bytes(min(ZEROS_SIZE, self.file_bytes - position))
+                write_all(file, zeros, position)
+            file.fdatasync()
+        except OSError:
+            # Half a file on a full disk is in everybody's way.
+            file.close()
+            self._storage.unlink(path)
+            raise
+        file.close()
+        self._add(1)
+        return path
+
+    def _name(self, path: str, sequence: int) -> WalFile:
+        salt = int.from_bytes(self._storage.random_bytes(8), "big")
+        file = self._storage.open(path)
+        try:
+            header = Header(self._shard, self.file_bytes, sequence, salt)
+            write_all(file, encode_header(header), 0)
+            file.fdatasync()
+        finally:
+            file.close()
+        target = self.path(sequence)
+        self._storage.rename(path, target)
+        self._storage.fsync_dir(self.folder)
+        file = self._storage.open(target)
+        self._next_sequence = sequence + 1
+        return WalFile(target, file, sequence, salt)
+
+    def recycle(self, used: WalFile, *, trusted: bool = True) -> None:
+        """A used file, the oldest, becomes a free one; durable when this returns.
+
+        trusted False: a write or a sync of it failed, it is unlinked and another made instead.
+        """
+        used.file.close()
+        if trusted:
+            path = self._path("free", next(self._numbers))
+            self._storage.rename(used.path, path)
+            self._storage.fsync_dir(self.folder)
+            self._free.append(path)
+        else:
+            self._storage.unlink(used.path)
+            self._storage.fsync_dir(self.folder)
+            self._add(-1)
+
+
+def discard_used(storage: Storage, folder: str, *, keep: int) -> None:
+    """Everything in the `wal-` files is durable elsewhere: recycle `keep` of them, oldest first."""
+    used, free = list_files(storage, folder)
+    following = free[-1] + 1 if free else 0
+    for number in used:
+        path = f"{folder}/wal-{number}.log"
+        if len(free) < keep:
+            storage.rename(path, f"{folder}/free-{following}.log")
+            free.append(following)
+            following += 1
+        else:
+            storage.unlink(path)
+        storage.fsync_dir(folder)

@@ -1,0 +1,251 @@
+"""One WAL file, byte by byte: a header block, then frames one behind the other.
+
+    file     | header | zeros to 4096 | frame | frame | frame | zeros, or what an earlier use left
+    frame    | header, 64 bytes | payload | xxh3-64, 8 bytes |
+
+    header   byte 0       4         6       8        12      16         24     32         40
+                  +-------+---------+-------+--------+-------+----------+------+----------+
+                  | magic | version | 0     | shard  | size  | sequence | salt | checksum |
+                  | SBWL  | u16 =1  | u16   | u32    | u32   | u64      | u64  | u64      |
+                  +-------+---------+-------+--------+-------+----------+------+----------+
+    frame    byte 0       4        8      9       10        12          16    24
+                  +-------+--------+------+-------+---------+-----------+-----+
+                  | magic | length | type | flags | ordinal | partition | lsn |
+                  | SBWF  | u32    | u8   | u8    | u16     | u32       | u64 |
+                  +-------+--------+------+-------+---------+-----------+-----+
+             byte 24         40        44         48            56          64
+                  +----------+---------+----------+-------------+-----------+------------
+                  | topic_id | segment | position | base_offset | timestamp | payload ...
+                  | 16 bytes | u32     | u32      | i64         | i64       |
+                  +----------+---------+----------+-------------+-----------+------------
+
+`length` is the whole frame.  `lsn` counts the frames of a shard over all its files, without a hole.
+`ordinal` is the place in the group that was written and synced together: every frame below
+`lsn - ordinal` was durable before this one was written.  So what is bad in front of a good frame
+of a later group is damage, and what is bad at the end was never acknowledged.  Flag 1 says that the
+frames directly before were given up because their write or sync failed: none of them is missed.
+
+The checksum of a frame is XXH3-64 of all before it, seeded with the salt of the file: a recycled
+file gets another salt, and none of its old frames is valid any more.  A zero length never is.
+
+| type | says | payload |
+|---|---|---|
+| BATCHES | bytes of a segment, from `position` and `base_offset` on | whole batches, as stored |
+| BARRIER | earlier frames of this partition are void | - |
+| CONTROL | an event of the metadata | the event |
+| END | a log is synced up to offset `base_offset`, at (segment, position) | - |
+"""
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import xxhash
+
+from ..storage import Buffer
+
+MAGIC: Final = b"SBWL"
+VERSION: Final = 1
+HEADER: Final = struct.Struct(">4sHHIIQQQ")
+HEADER_SIZE: Final = HEADER.size
+FRAMES_BEGIN: Final = 4096
+"""The header has a block of its own: no write of a frame can tear it."""
+FRAME_MAGIC: Final = b"SBWF"
+FRAME: Final = struct.Struct(">4sIBBHIQ16sIIqq")
+FRAME_SIZE: Final = FRAME.size
+SUM_SIZE: Final = 8
+OVERHEAD: Final = FRAME_SIZE + SUM_SIZE
+ORDINAL_MAX: Final = 0xFFFF
+FILE_SIZE_MIN: Final = 2 * FRAMES_BEGIN
+assert (HEADER_SIZE, FRAME_SIZE) == (40, 64), "the boxes above"
+
+AFTER_FAILURE: Final = 1
+_SMALL: Final = 16_384
+"""Payloads up to here are copied to be summed in one call; beyond, two calls are cheaper."""
+
+
+class FrameType(IntEnum):
+    """What a frame says."""
+
+    BATCHES = 1
+    BARRIER = 2
+    CONTROL = 3
+    END = 4
+
+
+_TYPES: Final = {kind.value: kind for kind in FrameType}
+
+
+class Frame(NamedTuple):
+    """One entry of the WAL.  `lsn` and `ordinal` are given when it is written."""
+
+    type: FrameType
+    topic_id: bytes = bytes(16)
+    partition: int = 0
+    segment: int = 0
+    position: int = 0
+    base_offset: int = 0
+    timestamp: int = 0
+    payload: Buffer = b""
+    lsn: int = 0
+    ordinal: int = 0
+    flags: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return OVERHEAD + len(self.payload)
+
+    @property
+    def durable_below(self) -> int:
+        """Every frame with a smaller lsn was durable before this one was written."""
+        return self.lsn - self.ordinal
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """The partition."""
+        return self.topic_id, self.partition
+
+
+class Header(NamedTuple):
+    """The header of a WAL file."""
+
+    shard: int
+    size: int
+    sequence: int
+    salt: int
+
+
+def encode_header(header: Header) -> bytes:
+    """The first HEADER_SIZE bytes of a file."""
+    shard, size, sequence, salt = header
+    body = HEADER.pack(MAGIC, VERSION, 0, shard, size, sequence, salt, 0)[:-SUM_SIZE]
+    return body + xxhash.xxh3_64_digest(body)
+
+
+def decode_header(data: Buffer) -> Header | None:
+    """The header; None when these are not the bytes of one."""
+    if len(data) < HEADER_SIZE:
+        return None
+    magic, version, _, shard, size, sequence, salt, checksum = HEADER.unpack_from(data)
+    body = bytes(data[: HEADER_SIZE - SUM_SIZE])
+    if (magic, version, checksum) != (MAGIC, VERSION, xxhash.xxh3_64_intdigest(body)):
+        return None
+    return Header(shard, size, sequence, salt)
+
+
+def encode_frame(
+    frame: Frame, lsn: int, ordinal: int, salt: int, flags: int = 0
+) -> tuple[Buffer, ...]:
+    """The parts of a frame, in order."""
+    kind, topic_id, partition, segment, position, base_offset, timestamp, payload = frame[:8]
+    head = FRAME.pack(
+        FRAME_MAGIC,
+        OVERHEAD + len(payload),
+        kind,
+        flags,
+        ordinal,
+        partition,
+        lsn,
+        topic_id,
+        segment,
+        position,
+        base_offset,
+        timestamp,
+    )
+    if len(payload) <= _SMALL:
+        head += payload
+        return head, xxhash.xxh3_64_digest(head, salt)
+    state = xxhash.xxh3_64(head, salt)
+    state.update(payload)
+    return head, payload, state.digest()
+
+
+def frame_at(data: memoryview, position: int, salt: int) -> Frame | None:
+    """The valid frame that begins at `position`; None when there is none."""
+    if len(data) - position < OVERHEAD:
+        return None
+    (
+        magic,
+        length,
+        kind,
+        flags,
+        ordinal,
+        partition,
+        lsn,
+        topic_id,
+        segment,
+        place,
+        base_offset,
+        timestamp,
+    ) = FRAME.unpack_from(data, position)
+    if (
+        magic != FRAME_MAGIC
+        or flags & ~AFTER_FAILURE
+        or not OVERHEAD <= length <= len(data) - position
+    ):
+        return None
+    if kind not in _TYPES or ordinal > lsn:
+        return None
+    end = position + length - SUM_SIZE
+    checksum = int.from_bytes(data[end : end + SUM_SIZE], "big")
+    if xxhash.xxh3_64_intdigest(data[position:end], salt) != checksum:
+        return None
+    return Frame(
+        _TYPES[kind],
+        topic_id,
+        partition,
+        segment,
+        place,
+        base_offset,
+        timestamp,
+        data[position + FRAME_SIZE : end],
+        lsn,
+        ordinal,
+        flags,
+    )
+
+
+class Scanned(NamedTuple):
+    """What the bytes of one file say."""
+
+    frames: list[Frame]
+    positions: list[int]
+    """Where each begins."""
+    end: int
+    """Behind the last valid frame."""
+
+
+def scan_file(data: memoryview, salt: int) -> Scanned:
+    """All valid frames of a file, in order.
+
+    A bad one is skipped, so damage costs one frame; what is missing shows in the lsns.  A frame
+    whose lsn does not rise is none.
+    """
+    frames: list[Frame] = []
+    positions: list[int] = []
+    position = FRAMES_BEGIN
+    while True:
+        after = frames[-1].lsn if frames else -1
+        frame = frame_at(data, position, salt)
+        if frame is None or frame.lsn <= after:
+            position, frame = _resume(data, position, salt, after)
+            if frame is None:
+                break
+        frames.append(frame)
+        positions.append(position)
+        position += frame.size
+    return Scanned(frames, positions, positions[-1] + frames[-1].size if frames else FRAMES_BEGIN)
+
+
+def _resume(data: memoryview, position: int, salt: int, after: int) -> tuple[int, Frame | None]:
+    """The first valid frame behind `position` with an lsn above `after`, wherever it begins."""
+    content = data.obj if isinstance(data.obj, bytes | bytearray) else bytes(data)
+    found = content.find(FRAME_MAGIC, position + 1, len(data))
+    while found >= 0:
+        if int.from_bytes(data[found + 16 : found + 24], "big") > after:
+            frame = frame_at(data, found, salt)
+            if frame is not None:
+                return found, frame
+        found = content.find(FRAME_MAGIC, found + 1, len(data))
+    return position, None

@@ -1,0 +1,245 @@
+"""Wal: the write-ahead log of one data directory.
+
+    open -> Replay -> (recovery puts it back, durably) -> absorbed -> submit, control ... -> close
+
+| life | what may be called |
+|---|---|
+| opened | what `open` returned is put back by its caller; nothing is written yet |
+| absorbed | everything |
+| closed | nothing; `empty` True: all logs are synced, there is nothing to replay |
+
+A partition is in the shard `xxh3_64(topic id, partition) % shards`, control events in shard 0.  The
+count may change between two starts: what the old shards hold is absorbed first.
+
+Checkpoint: sync the logs that have frames in the full files, have a snapshot taken when there are
+control events in them, then free the files, the oldest first.  It happens on a thread of its own
+when half of a shard's files are full.
+
+Invariant: a file is freed only after everything it says is durable elsewhere.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from segbroker.protocol.checksums import xxh3_64
+
+from ..background import Housekeeper
+from ..storage import Storage, make_dirs
+from .files import ShardFiles, discard_used
+from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType
+from .replay import Replay, replay, shard_folder, shard_folders
+from .shard import CallSoon, Done, Shard, Source
+
+log = structlog.get_logger()
+
+SPARE_FILES: Final = 2
+"""Free files that a closed WAL keeps, per shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalConfig:
+    """How large the WAL may be."""
+
+    shards: int = 1
+    file_bytes: int = 16 << 20
+    shard_bytes: int = 128 << 20
+    """Bound of the files of one shard; half of it starts a checkpoint."""
+
+    def __post_init__(self) -> None:
+        assert self.shards >= 1, "a WAL has a shard"
+        assert self.file_bytes >= FILE_SIZE_MIN, f"a WAL file has {FILE_SIZE_MIN} bytes or more"
+        assert self.shard_bytes >= 2 * self.file_bytes, "a shard has two files or more"
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """The largest batch that fits a frame that fits a file."""
+        return self.file_bytes - FRAMES_BEGIN - OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class WalStatistics:
+    """Numbers at a moment."""
+
+    shards: int
+    shards_failed: int
+    syncs: int
+    bytes_written: int
+    files_full: int
+    checkpoints: int
+
+
+class Wal:
+    """All shards.  Thread-safe after `absorbed`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        root: str,
+        config: WalConfig,
+        *,
+        threaded: bool,
+        call_soon: CallSoon,
+        snapshot: Callable[[], None] | None = None,
+    ) -> None:
+        """snapshot: make the metadata durable as of every control event given to this WAL so far.
+        Runs in the checkpoint and must not wait for anybody who waits for the WAL.  Raises OSError.
+        """
+        self.config = config
+        self.snapshot = snapshot
+        self.checkpoints = 0
+        self._storage = storage
+        self._root = root
+        self._threaded = threaded
+        self._call_soon = call_soon
+        self._shards: list[Shard] = []
+        self._replayed = Replay()
+        self._checkpointing = threading.Lock()
+        self._checkpoint_asked = False
+        self._maker: Housekeeper | None = None
+        self._checkpointer: Housekeeper | None = None
+
+    def open(self) -> Replay:
+        """Read what there is.  Raises OSError."""
+        make_dirs(self._storage, self._root)
+        self._replayed = replay(self._storage, self._root)
+        for missing in self._replayed.missing:
+            log.error("wal_frames_missing", **missing._asdict())
+        return self._replayed
+
+    def absorbed(self) -> None:
+        """Everything replayed is durable elsewhere: begin anew.  Raises OSError."""
+        config = self.config
+        self._discard()
+        for number, folder in shard_folders(self._storage, self._root).items():
+            if number >= config.shards:
+                self._remove(folder)
+        self._maker = Housekeeper(threaded=self._threaded, name="wal-maker")
+        self._checkpointer = Housekeeper(threaded=self._threaded, name="wal-checkpoint")
+        for number in range(config.shards):
+            folder = shard_folder(self._root, number)
+            files = ShardFiles(self._storage, folder, number, config.file_bytes)
+            files.open()
+            shard = Shard(
+                files,
+                files_max=config.shard_bytes // config.file_bytes,
+                threaded=self._threaded,
+                call_soon=self._call_soon,
+                maker=self._maker,
+                checkpoint_soon=self._checkpoint_soon,
+                next_lsn=self._replayed.next_lsn,
+                next_sequence=self._replayed.next_sequence,
+                name=f"wal-{number}",
+            )
+            self._shards.append(shard)
+            if self._threaded:
+                shard.prepare_soon()  # so that the first write finds it
+        self._replayed = Replay()
+
+    def _discard(self) -> None:
+        for folder in shard_folders(self._storage, self._root).values():
+            discard_used(self._storage, folder, keep=SPARE_FILES)
+
+    def _remove(self, folder: str) -> None:
+        """A shard that there is no more; its files are all free."""
+        for name in self._storage.listdir(folder):
+            self._storage.unlink(f"{folder}/{name}")
+        self._storage.rmdir(folder)
+
+    # Writing
+
+    def shard_of(self, topic_id: bytes, partition: int) -> Shard:
+        """Where the frames of this partition go."""
+        number = xxh3_64(topic_id + partition.to_bytes(4, "big")) % len(self._shards)
+        return self._shards[number]
+
+    def control(self, payload: bytes) -> None:
+        """Make a control event durable.  Blocking.  Raises OSError."""
+        self._shards[0].write([Frame(FrameType.CONTROL, payload=payload)])
+
+    def control_soon(self, payload: bytes, done: Done) -> None:
+        """Make a control event durable; `done` is told through call_soon."""
+        self._shards[0].put([Frame(FrameType.CONTROL, payload=payload)], done)
+
+    def barrier(self, topic_id: bytes, partition: int) -> None:
+        """Earlier frames of this partition are void.  Durable at return.  Raises OSError."""
+        frame = Frame(FrameType.BARRIER, topic_id, partition)
+        self.shard_of(topic_id, partition).write([frame])
+
+    def end_soon(
+        self, topic_id: bytes, partition: int, segment: int, position: int, end_offset: int
+    ) -> None:
+        """This log is synced up to there; said with the next group, nobody waits for it."""
+        frame = Frame(FrameType.END, topic_id, partition, segment, position, end_offset)
+        self.shard_of(topic_id, partition).ride(frame)
+
+    # Keeping house
+
+    def _checkpoint_soon(self) -> None:
+        assert self._checkpointer is not None
+        if not self._checkpoint_asked:
+            self._checkpoint_asked = True
+            self._checkpointer.submit(self.checkpoint)
+
+    def checkpoint(self) -> None:
+        """Free every full file.  Blocking; in any thread.  What fails is logged and tried again."""
+        with self._checkpointing:
+            self._checkpoint_asked = False
+            self.checkpoints += 1
+            for shard in self._shards:
+                if shard.full:
+                    try:
+                        self._free_files(shard)
+                    except OSError as exc:
+                        log.error("wal_checkpoint_failed", error=str(exc))
+                        shard.nothing_freed()
+
+    def _free_files(self, shard: Shard) -> None:
+        full = list(shard.full)
+        sources: dict[Source, None] = {}
+        for file in full:
+            sources.update(dict.fromkeys(file.sources))
+        failed = {source for source in sources if not source.wal_checkpoint()}
+        if self.snapshot is not None and any(file.has_control for file in full):
+            self.snapshot()
+        freed = 0
+        for file in full:
+            if failed.intersection(file.sources):
+                break
+            shard.free_oldest()
+            freed += 1
+        log.debug("wal_checkpoint", files=freed, logs=len(sources))
+        if not freed:
+            shard.nothing_freed()
+
+    def statistics(self) -> WalStatistics:
+        """Numbers at this moment."""
+        shards = self._shards
+        return WalStatistics(
+            shards=len(shards),
+            shards_failed=sum(shard.failure is not None for shard in shards),
+            syncs=sum(shard.syncs for shard in shards),
+            bytes_written=sum(shard.bytes_written for shard in shards),
+            files_full=sum(shard.full_count for shard in shards),
+            checkpoints=self.checkpoints,
+        )
+
+    def stop(self) -> None:
+        """Write what is queued and end the threads; nothing is written any more."""
+        for shard in self._shards:
+            shard.close()
+        for keeper in (self._maker, self._checkpointer):
+            if keeper is not None:
+                keeper.close()
+
+    def close(self, *, empty: bool) -> None:
+        """Close everything, after `stop`.  `empty`: all logs and the metadata are durable, so there
+        is nothing to replay.  Raises OSError."""
+        for shard in self._shards:
+            shard.release()
+        self._shards = []
+        if empty:
+            self._discard()

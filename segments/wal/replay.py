@@ -1,0 +1,131 @@
+"""What the WAL says at a start: frames by partition, control events, and what is missing.
+
+Every directory `shard-<nn>` that exists is read, whatever the number of shards is today: a
+partition is in one of them, because the files are absorbed before anything new is written.
+
+| found | means |
+|---|---|
+| a bad frame, good ones of a later group behind it | damage: it is missing, the others count |
+| a bad frame, good ones of the same group | nobody was told, or damage: the good ones count |
+| bad bytes at the end | a torn write, or nothing |
+| a header that is not the file's | a file that never came into use |
+| the lsns jump between two files | a file is missing: damage |
+
+Frames of an unacknowledged group may be among them: whoever replays may apply them or not, but each
+wholly.  Frames in front of a BARRIER of their partition are not returned.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import structlog
+
+from ..storage import Storage, read_file
+from .files import list_files
+from .frames import AFTER_FAILURE, Frame, FrameType, Scanned, decode_header, scan_file
+
+log = structlog.get_logger()
+
+_SHARD: Final = re.compile(r"shard-([0-9]{2,9})")
+
+
+class Missing(NamedTuple):
+    """Frames that were there and are not."""
+
+    path: str
+    """The file whose frames stand behind them."""
+    lsn: int
+    frames: int
+    durable: bool
+    """They had been synced: damage.  False: a group that was being written, or damage to it."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """What was found.  `partitions`: BATCHES and END frames, in the order they were written."""
+
+    partitions: dict[tuple[bytes, int], list[Frame]] = field(default_factory=dict)
+    control: list[bytes] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    next_lsn: int = 0
+    next_sequence: int = 0
+    files_count: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to put back."""
+        return not self.partitions and not self.control
+
+
+def shard_folder(root: str, shard: int) -> str:
+    """The directory of a shard under the WAL's."""
+    return f"{root}/shard-{shard:02d}"
+
+
+def shard_folders(storage: Storage, root: str) -> dict[int, str]:
+    """The directories of all shards that were ever used, by number."""
+    matches = (_SHARD.fullmatch(name) for name in storage.listdir(root))
+    return {int(match[1]): f"{root}/{match[0]}" for match in matches if match}
+
+
+def scan_wal_file(storage: Storage, path: str) -> tuple[int, Scanned] | None:
+    """(salt, frames) of one file; None when its header is wrong or another file's."""
+    data = read_file(storage, path)
+    header = decode_header(data)
+    name = path.rpartition("/")[2]
+    if header is None or name != f"wal-{header.sequence}.log":
+        return None
+    return header.salt, scan_file(memoryview(data), header.salt)
+
+
+def replay(storage: Storage, root: str) -> Replay:
+    """Read everything.  Raises OSError."""
+    found = Replay()
+    for folder in shard_folders(storage, root).values():
+        _replay_shard(storage, folder, found)
+    return found
+
+
+def _replay_shard(storage: Storage, folder: str, found: Replay) -> None:
+    used, _ = list_files(storage, folder)
+    frames: list[tuple[str, Frame]] = []
+    for number in used:
+        found.files_count += 1
+        found.next_sequence = max(found.next_sequence, number + 1)
+        path = f"{folder}/wal-{number}.log"
+        scanned = scan_wal_file(storage, path)
+        if scanned is None:
+            log.warning("wal_file_without_header", path=path)
+            continue
+        frames += ((path, frame) for frame in scanned[1].frames)
+    found.missing += _missing(frames)
+    for _, frame in frames:
+        found.next_lsn = max(found.next_lsn, frame.lsn + 1)
+        match frame.type:
+            case FrameType.BARRIER:
+                found.partitions.pop(frame.key, None)
+            case FrameType.CONTROL:
+                found.control.append(bytes(frame.payload))
+            case _:
+                found.partitions.setdefault(frame.key, []).append(frame)
+
+
+def _missing(frames: list[tuple[str, Frame]]) -> Iterator[Missing]:
+    """The jumps in the lsns of one shard."""
+    if not frames:
+        return
+    # What any later frame vouches for counts, so from the end.
+    durable_below = 0
+    holes: list[Missing] = []
+    following: Frame | None = None
+    path = ""
+    for where, frame in reversed(frames):
+        is_hole = following is not None and frame.lsn + 1 < following.lsn
+        if following is not None and is_hole and not following.flags & AFTER_FAILURE:
+            lsn = frame.lsn + 1
+            holes.append(Missing(path, lsn, following.lsn - lsn, lsn < durable_below))
+        durable_below = max(durable_below, frame.durable_below)
+        following, path = frame, where
+    yield from reversed(holes)

@@ -1,0 +1,478 @@
+"""One shard of the WAL: one writer, groups, acknowledgements, failure.
+
+    submit, put -> queue -> writer: take what is there -> one write -> one fdatasync -> call_soon
+
+Group commit without a timer: the writer takes everything that waits when it comes, and what comes
+while it syncs is the next group.  Alone, a write waits for its own sync only.
+
+| file | who | next |
+|---|---|---|
+| ready | made ahead by the maker, header durable | active |
+| active | the writer appends | full |
+| full | has frames whose segments may not be synced | free, when a checkpoint has synced them |
+
+At the bound (`files_max` files, none free) the writer waits for a checkpoint, and so do the acks.
+
+After a failed write or sync: everybody in the group and in the queue is told, nothing more is
+written, that descriptor is never synced again.  `revive` goes on in another file after a failure
+that passes (no space); every partition that failed writes a BARRIER before it goes on, so frames
+that were given up cannot come back over newer ones.
+
+With `threaded` False the caller of `submit` and `put` is the writer.
+
+Invariants: `call_soon` is told of a frame only after its sync returned; files are freed oldest
+first.
+"""
+
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+import structlog
+
+from ..background import Housekeeper
+from ..errors import PASSING_ERRNOS
+from ..storage import Buffer, write_all
+from .files import ShardFiles, WalFile
+from .frames import (
+    AFTER_FAILURE,
+    FRAMES_BEGIN,
+    ORDINAL_MAX,
+    Frame,
+    FrameType,
+    encode_frame,
+)
+
+log = structlog.get_logger()
+
+GROUP_BYTES_MAX: Final = 4 << 20
+"""A group grows no further than the source that passes this: bounds memory and the wait."""
+
+Done: TypeAlias = Callable[[OSError | None], None]
+CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
+
+
+class Source(Protocol):
+    """A partition, as the WAL sees it.  `wal_queued` belongs to the shard."""
+
+    wal_queued: bool
+
+    def take_frames(self) -> tuple[list[Frame], int]:
+        """What it has appended since the last call, and a mark for `wal_synced`.  In the writer."""
+        ...
+
+    def wal_synced(self, mark: int) -> None:
+        """Everything up to the mark is durable.  Through call_soon."""
+        ...
+
+    def wal_failed(self, cause: OSError) -> None:
+        """What was taken is not durable and never will be.  Through call_soon."""
+        ...
+
+    def wal_checkpoint(self) -> bool:
+        """Make durable in its own files everything written so far; False: that failed."""
+        ...
+
+
+class Request(NamedTuple):
+    """Frames that are not a partition's appends; `done` runs through call_soon."""
+
+    frames: list[Frame]
+    done: Done | None
+
+
+Item: TypeAlias = Source | Request
+Ack: TypeAlias = tuple[Source, int]
+
+
+class Full(NamedTuple):
+    """A file that is not written any more, and who has frames in it."""
+
+    file: WalFile
+    sources: list[Source]
+    has_control: bool
+    trusted: bool
+
+
+class ShardFailed(OSError):
+    """The shard failed before; the first cause is in the message."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(cause.errno, f"the WAL shard failed: {cause.strerror or cause}")
+
+
+class Shard:
+    """One writer and its files."""
+
+    def __init__(
+        self,
+        files: ShardFiles,
+        *,
+        files_max: int,
+        threaded: bool,
+        call_soon: CallSoon,
+        maker: Housekeeper,
+        checkpoint_soon: Callable[[], None],
+        next_lsn: int,
+        next_sequence: int,
+        name: str,
+    ) -> None:
+        """checkpoint_soon: have files freed; called when half of `files_max` are full."""
+        assert files_max >= 2, "one to write and one to free"
+        self.full: deque[Full] = deque()
+        self.failure: OSError | None = None
+        self.syncs = 0
+        self.bytes_written = 0
+        self._files = files
+        self._files_max = files_max
+        self._call_soon = call_soon
+        self._maker = maker
+        self._checkpoint_soon = checkpoint_soon
+        self._next_lsn = next_lsn
+        self._next_sequence = next_sequence
+        self._riders: dict[tuple[bytes, int], Frame] = {}
+        self._flags = 0
+        self._active: WalFile | None = None
+        self._sources: dict[Source, None] = {}
+        self._has_control = False
+        self._room = threading.Condition()
+        # Under _room: what the maker has made, what it could not make, whether it is at work.
+        self._ready: WalFile | None = None
+        self._make_error: OSError | None = None
+        self._making = False
+        self._writing = threading.Lock()
+        self._queue: SimpleQueue[Item | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
+
+    # From anywhere
+
+    def submit(self, source: Source) -> None:
+        """Have what `source` appended made durable.  Does not wait, unless there is no thread."""
+        if source.wal_queued:
+            return  # whoever takes it has not begun to: what was appended is taken, too
+        source.wal_queued = True
+        self._put(source)
+
+    def put(self, frames: list[Frame], done: Done | None) -> None:
+        """Have these frames made durable; `done` is told through call_soon.  Does not wait."""
+        self._put(Request(frames, done))
+
+    def ride(self, frame: Frame) -> None:
+        """Have this frame, the last of its partition, written with the next group."""
+        self._riders[frame.key] = frame
+
+    def write(self, frames: list[Frame]) -> None:
+        """Make these frames durable.  Blocking.  Raises OSError."""
+        outcome: list[OSError | None] = []
+        finished = threading.Event()
+
+        def done(error: OSError | None) -> None:
+            outcome.append(error)
+            finished.set()
+
+        self._put(_Blocking(frames, done))
+        finished.wait()
+        if outcome[0] is not None:
+            raise outcome[0]
+
+    def revive(self) -> None:
+        """Go on after a failure that passes, in another file.  Blocking.  Raises OSError.
+
+        Nobody else may be using the shard's failed state: one caller at a time.
+        """
+        with self._writing:
+            if self.failure is None:
+                return
+            if self.failure.errno not in PASSING_ERRNOS:
+                raise self.failure
+            self._retire(trusted=False)
+            self._active = self._next_file()
+            self._flags = AFTER_FAILURE
+            self.failure = None
+        log.info("wal_writable_again", folder=self._files.folder)
+
+    def prepare_soon(self) -> None:
+        """Have the next file made, off this thread."""
+        with self._room:
+            if self._making or self._ready is not None:
+                return
+            self._making = True
+        self._maker.submit(self._make)
+
+    @property
+    def full_count(self) -> int:
+        return len(self.full)
+
+    def seal_active(self) -> None:
+        """Let the active file be full, so that a checkpoint frees it too.  Blocking."""
+        with self._writing:
+            if self.failure is None:
+                self._retire(trusted=True)
+
+    def free_oldest(self) -> None:
+        """The oldest full file is not needed any more.  Blocking.  Raises OSError."""
+        oldest = self.full[0]
+        self._files.recycle(oldest.file, trusted=oldest.trusted)
+        self.full.popleft()
+        with self._room:
+            self._room.notify_all()
+        self.prepare_soon()
+
+    def nothing_freed(self) -> None:
+        """A checkpoint could not free the oldest file: who waits for room waits in vain."""
+        with self._room:
+            if self._ready is None and not self._making:
+                self._make_error = _wal_full(self._files.folder)
+                self._room.notify_all()
+
+    def close(self) -> None:
+        """Write what is queued, end the thread, close the files; they stay as they are."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def release(self) -> None:
+        """Close every descriptor."""
+        with self._room:
+            ready, self._ready = self._ready, None
+        for file in (ready, self._active, *(full.file for full in self.full)):
+            if file is not None:
+                file.file.close()
+        self._active = None
+
+    # The writer
+
+    def _put(self, item: Item) -> None:
+        if self._thread is None:
+            with self._writing:
+                self._commit([item])
+        else:
+            self._queue.put(item)
+
+    def _run(self) -> None:
+        queue = self._queue
+        while (item := queue.get()) is not None:
+            items = [item]
+            closing = False
+            try:
+                while (item := queue.get_nowait()) is not None:
+                    items.append(item)
+                closing = True
+            except Empty:
+                pass
+            try:
+                with self._writing:
+                    self._commit(items)
+            except Exception:
+                log.exception("wal_crashed")
+            if closing:
+                return
+
+    def _commit(self, items: list[Item]) -> None:
+        """Write and sync what the items bring, in groups of a bounded size."""
+        group = _Group()
+        if self._riders:
+            riders, self._riders = self._riders, {}
+            group.add_request(Request(list(riders.values()), None))
+        for item in items:
+            if isinstance(item, Request):
+                group.add_request(item)
+            else:
+                item.wal_queued = False  # first: what is appended from here on asks again
+                frames, mark = item.take_frames()
+                group.add_source(item, frames, mark)
+            if group.size >= GROUP_BYTES_MAX:
+                self._write_group(group)
+                group = _Group()
+        self._write_group(group)
+
+    def _write_group(self, group: "_Group") -> None:
+        try:
+            if self.failure is not None:
+                raise ShardFailed(self.failure)
+            if group.frames:
+                self._append(group)
+        except OSError as exc:
+            self._tell(group, exc)
+        else:
+            self._tell(group, None)
+
+    def _append(self, group: "_Group") -> None:
+        """Write the frames and sync; over several files where they do not fit one."""
+        waiting = deque(group.frames)
+        while waiting:
+            active = self._active
+            if active is None or active.end + waiting[0].size > self._files.file_bytes:
+                active = self._roll(waiting[0])
+            # Before the write: what fails half way may be in the file all the same.
+            self._sources.update(group.sources)
+            self._has_control = self._has_control or group.has_control
+            parts: list[Buffer] = []
+            position = end = active.end
+            ordinal = 0
+            while waiting and ordinal <= ORDINAL_MAX:
+                size = waiting[0].size
+                if end + size > self._files.file_bytes:
+                    break
+                frame = waiting.popleft()
+                parts += encode_frame(frame, self._next_lsn, ordinal, active.salt, self._flags)
+                self._flags = 0
+                self._next_lsn += 1
+                ordinal += 1
+                end += size
+            try:
+                write_all(active.file, b"".join(parts), position)
+                active.file.fdatasync()
+            except OSError as exc:
+                self.failure = exc
+                log.error("wal_failed", path=active.path, error=str(exc))
+                raise
+            active.end = end
+            self.syncs += 1
+            self.bytes_written += end - position
+
+    def _roll(self, frame: Frame) -> WalFile:
+        """The next file; the active one is full."""
+        assert frame.size <= self._files.file_bytes - FRAMES_BEGIN, "whoever brings it has a limit"
+        following = self._next_file()
+        self._retire(trusted=True)
+        self._active = following
+        if self.full_count * 2 >= self._files_max:
+            self._checkpoint_soon()
+        return following
+
+    def _retire(self, *, trusted: bool) -> None:
+        if self._active is not None:
+            self.full.append(Full(self._active, list(self._sources), self._has_control, trusted))
+            self._sources = {}
+            self._has_control = False
+            self._active = None
+
+    # Files
+
+    def _next_file(self) -> WalFile:
+        """A file that is ready; waits for the maker, and at the bound for a checkpoint."""
+        self.prepare_soon()
+        with self._room:
+            while self._ready is None:
+                if self._make_error is not None:
+                    error, self._make_error = self._make_error, None
+                    raise error
+                if self._thread is None:
+                    raise _wal_full(self._files.folder)
+                self._room.wait()
+            ready, self._ready = self._ready, None
+        self.prepare_soon()
+        return ready
+
+    def _make(self) -> None:
+        """On the maker's thread: make a file ready, if there may be another."""
+        made: WalFile | None = None
+        error: OSError | None = None
+        is_bound = self._files.free_count == 0 and self._files.count >= self._files_max
+        if not is_bound:
+            try:
+                made = self._files.prepare(self._next_sequence)
+            except OSError as exc:
+                error = exc
+                log.warning("wal_file_not_made", folder=self._files.folder, error=str(exc))
+        with self._room:
+            self._making = False
+            if made is not None:
+                self._ready = made
+                self._make_error = None
+            elif error is not None:
+                self._make_error = error
+            self._room.notify_all()
+        if is_bound:
+            self._checkpoint_soon()
+
+    # Who is told
+
+    def _tell(self, group: "_Group", error: OSError | None) -> None:
+        for request in group.blocking:
+            assert request.done is not None
+            request.done(error)
+        if group.acks or group.requests:
+            self._call_soon(_Report(group.acks, group.requests, error))
+
+
+def _wal_full(folder: str) -> OSError:
+    return OSError(
+        errno.ENOSPC, "the WAL is full and a log in its oldest file cannot be synced", folder
+    )
+
+
+class _Blocking(Request):
+    """A request whose caller waits in its own thread: `done` runs in the writer's."""
+
+
+class _Group:
+    """What is written and synced together."""
+
+    __slots__ = ("acks", "blocking", "frames", "has_control", "requests", "size", "sources")
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.acks: list[Ack] = []
+        self.sources: dict[Source, None] = {}
+        self.requests: list[Request] = []
+        self.blocking: list[Request] = []
+        self.has_control = False
+        self.size = 0
+
+    def add_source(self, source: Source, frames: list[Frame], mark: int) -> None:
+        self.acks.append((source, mark))
+        if frames:
+            self.sources[source] = None
+            self._add(frames)
+
+    def add_request(self, request: Request) -> None:
+        if isinstance(request, _Blocking):
+            self.blocking.append(request)
+        elif request.done is not None:
+            self.requests.append(request)
+        self.has_control = self.has_control or any(
+            frame.type is FrameType.CONTROL for frame in request.frames
+        )
+        self._add(request.frames)
+
+    def _add(self, frames: list[Frame]) -> None:
+        self.frames += frames
+        for frame in frames:
+            self.size += frame.size
+
+
+class _Report:
+    """The outcome of a group, for the loop: one call for all of it."""
+
+    __slots__ = ("_acks", "_error", "_requests")
+
+    def __init__(self, acks: list[Ack], requests: list[Request], error: OSError | None) -> None:
+        self._acks = acks
+        self._requests = requests
+        self._error = error
+
+    def __call__(self) -> None:
+        error = self._error
+        for source, mark in self._acks:
+            try:
+                if error is None:
+                    source.wal_synced(mark)
+                else:
+                    source.wal_failed(error)
+            except Exception:  # the others are told all the same
+                log.exception("wal_report_failed")
+        for request in self._requests:
+            assert request.done is not None
+            try:
+                request.done(error)
+            except Exception:
+                log.exception("wal_report_failed")
