@@ -26,6 +26,10 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     storage.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     storage.PartitionReadOnly: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.PartitionDamaged: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.PartitionRefused: ErrorCode.KAFKA_STORAGE_ERROR,
+    # A fetch answers with nothing and is asked again; who cannot, retries.
+    storage.SegmentReplaced: ErrorCode.KAFKA_STORAGE_ERROR,
     # As Kafka says it: the consumer must hear of it, a retried storage error would hide it.
     storage.CorruptSegment: ErrorCode.CORRUPT_MESSAGE,
     storage.DataDirectoryLocked: ErrorCode.KAFKA_STORAGE_ERROR,

@@ -33,7 +33,7 @@ from segbroker.protocol.messages_core import (
     FetchResponsePartition,
     FetchResponseTopic,
 )
-from segbroker.segments.errors import OffsetOutOfRange
+from segbroker.segments.errors import OffsetOutOfRange, SegmentReplaced
 from segbroker.segments.handler import ReadPlan
 
 from .core import Core
@@ -458,6 +458,8 @@ class FetchSlot:
         self._core.counters.fetched_bytes += count
 
     def _read_failed(self, read: _Read, exc: Exception) -> None:
+        if isinstance(exc, SegmentReplaced):
+            return  # no records and no error: the client asks again and gets what is there now
         code, _ = wire_error(exc)
         read.row.error_code = code
         log.error("read_failed", partition=read.row.partition_index, error=str(exc))

@@ -29,9 +29,11 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     sealing          from rotating to sealed; checkpoints
     deleting         a log that begins later
     survey           a log as it lies there: read and judged, not changed
+    corruption       what on.corruption says
     repairing        ... and the decisions carried out
     producer_replay  the producers as of the end of a log
     opening          a log opened, and recovered
+    mending          a damaged segment repaired while its log is in use
     truncating       a log that ends earlier
     log              the log as a library: SegmentedLog
     framing          where the values of a byte stream begin and end

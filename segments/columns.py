@@ -123,6 +123,35 @@ class SealedSegments:
         self.end_offset = end_offset
         self._renew()
 
+    def replace(self, row: Row) -> None:
+        """A segment was written anew: same number and offsets, other bytes."""
+        place = row.number - self.first_number
+        assert row.base_offset == self.base_offsets[place], "a repair moves no offset"
+        self.sizes[place] = row.size
+        self.records[place] = row.records
+        self.block_size_maxes[place] = row.block_size_max
+        self.leader_epochs[place] = row.leader_epoch
+        self.max_timestamps[place] = row.max_timestamp
+        self._renew()
+
+    def row(self, number: int) -> Row | None:
+        """The manifest row of a segment; None when it is not among them."""
+        place = number - self.first_number
+        if not 0 <= place < len(self):
+            return None
+        is_last = place + 1 == len(self)
+        return Row(
+            RowKind.SEGMENT,
+            number,
+            self.base_offsets[place],
+            self.end_offset if is_last else self.base_offsets[place + 1],
+            self.sizes[place],
+            self.records[place],
+            self.max_timestamps[place],
+            self.block_size_maxes[place],
+            self.leader_epochs[place],
+        )
+
     def _columns(self) -> list["array[int]"]:
         return [
             self.base_offsets,

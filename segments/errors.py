@@ -4,7 +4,7 @@
 |---|---|---|
 | refused | OffsetOutOfRange, BatchTooLarge, InvalidTopicName, TopicExists, ... | the caller |
 | producer | OutOfOrderSequence, InvalidProducerEpoch | the producer |
-| the disk | PartitionReadOnly, DiskFull, CorruptSegment, DataDirectoryLocked | the operator |
+| the disk | PartitionReadOnly, DiskFull, PartitionDamaged, CorruptSegment, ... | the operator |
 
 Every message carries both values: what was asked and what is.  broker/ translates each class to
 a wire code in one module; a test walks the subclasses so that none is forgotten.
@@ -15,6 +15,11 @@ from typing import Final
 
 PASSING_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 """Failures of a write that end by themselves: too little space, too few descriptors."""
+
+_WHAT_TO_DO: Final = (
+    "check the disk, then stop the broker and run segbroker verify --repair, or set "
+    "on.corruption=gap"
+)
 
 
 class StorageError(Exception):
@@ -104,6 +109,28 @@ class PartitionReadOnly(StorageError):
 
 class DiskFull(PartitionReadOnly):
     """The same for want of space (or of descriptors); it ends by itself when there is some."""
+
+
+class PartitionDamaged(PartitionReadOnly):
+    """Stored bytes were damaged, and on.corruption=readonly: an operator decides what follows."""
+
+    def __init__(self, topic: str, partition: int, what: str) -> None:
+        super().__init__(topic, partition, f"{what}; {_WHAT_TO_DO}")
+
+
+class PartitionRefused(PartitionReadOnly):
+    """Stored bytes were damaged, and on.corruption=refuse: nothing is served."""
+
+    def __init__(self, topic: str, partition: int, what: str) -> None:
+        super().__init__(topic, partition, f"it is not served: {what}; {_WHAT_TO_DO}")
+
+
+class SegmentReplaced(StorageError):
+    """A segment was repaired under a reader, who reads again; nothing was delivered."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} was repaired meanwhile; read again")
+        self.path = path
 
 
 class CorruptSegment(StorageError):

@@ -21,26 +21,38 @@ operator's decision).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import structlog
 
 from segbroker.protocol.record_batch import BatchHeader
 
 from .background import Flushers, FlushState, Housekeeper
+from .corruption import remove_mark
 from .deleting import delete_records_before
-from .errors import PASSING_ERRNOS, DiskFull, PartitionReadOnly, StorageError
+from .errors import (
+    PASSING_ERRNOS,
+    CorruptSegment,
+    DiskFull,
+    PartitionDamaged,
+    PartitionReadOnly,
+    PartitionRefused,
+    StorageError,
+)
 from .lookup import end_offset_for_epoch, greatest_timestamp, offset_for_timestamp
+from .mending import mend, segment_of
 from .partition_log import PartitionLog
 from .planning import plan_read
 from .reading import ReadPlan
+from .report import LogReport
 from .sealing import close_log, seal
-from .topic_config import Durability, TimestampType, TopicConfig
+from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
 
 __all__ = ["AppendResult", "DiskHandler", "ReadPlan"]
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
 CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 PRODUCER_EXPIRATION_MS = 86_400_000
 RECOVER_INTERVAL_MS = 1_000
@@ -68,9 +80,11 @@ class DiskHandler:
         "_log",
         "_maker",
         "_making",
+        "_now_ms",
         "_on_attention",
         "_recovered_ms",
         "_reopen",
+        "_report",
         "_sealing",
         "_sync_failed",
         "flush_state",
@@ -81,6 +95,8 @@ class DiskHandler:
         "on_high_watermark",
         "partition",
         "read_only",
+        "repairs_count",
+        "scrubbed_ms",
         "topic",
         "wants_attention",
     )
@@ -97,13 +113,22 @@ class DiskHandler:
         maker: Housekeeper,
         call_soon: CallSoon,
         on_attention: Callable[["DiskHandler"], None],
+        report: LogReport | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """on_attention: called when the manager's housekeeping has to look after this partition:
+        """report: what repairs do is added to it.  now_ms: the time of a repair.
+
+        on_attention: called when the manager's housekeeping has to look after this partition:
         bytes of class `disk` to be synced on the tick, segments to be sealed, a full disk."""
         self.topic = topic
         self.partition = partition
         self.high_watermark = opened.log_end_offset
         self.read_only: PartitionReadOnly | None = None
+        if opened.damage:
+            self.read_only = PartitionDamaged(topic, partition, opened.damage)
+        self.repairs_count = 0
+        self.scrubbed_ms = -1
+        """When the scrub last found every sealed segment whole; -1: not yet."""
         self.on_high_watermark: Callable[[DiskHandler], None] | None = None
         self.on_failure: Callable[[DiskHandler, StorageError], None] | None = None
         self.flush_state = FlushState.IDLE
@@ -122,6 +147,9 @@ class DiskHandler:
         self._making = False
         self._recovered_ms = 0
         self._sync_failed = False
+        self._report = report if report is not None else LogReport(None, topic, partition)
+        self._now_ms = now_ms
+        opened.on_damage = self.mend
 
     # What it is
 
@@ -166,6 +194,16 @@ class DiskHandler:
     def reconfigure(self, config: TopicConfig) -> None:
         """Use other settings from the next batch on."""
         self._log.reconfigure(config)
+        damaged = isinstance(self.read_only, PartitionDamaged | PartitionRefused)
+        if damaged and config.on_corruption is OnCorruption.GAP:
+            remove_mark(self._log.storage, self._log.paths)
+            self._log.damage = ""
+            self._call_soon(self._serve_again)
+
+    def _serve_again(self) -> None:
+        if isinstance(self.read_only, PartitionDamaged | PartitionRefused):
+            self.read_only = None
+            log.info("partition_writable_again", topic=self.topic, partition=self.partition)
 
     # Writing
 
@@ -275,23 +313,65 @@ class DiskHandler:
     ) -> ReadPlan | None:
         """What to read from `offset` on, below `up_to` (default: the high watermark).
 
-        For the loop: no I/O.  None: nothing there yet.  Raises OffsetOutOfRange.
+        For the loop: no I/O.  None: nothing there yet.  Raises OffsetOutOfRange, PartitionRefused.
         """
+        if self.read_only is not None and isinstance(self.read_only, PartitionRefused):
+            raise self.read_only
         return plan_read(
             self._log, offset, max_bytes, self.high_watermark if up_to is None else up_to
         )
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record not older; None without one.  Blocking."""
-        return offset_for_timestamp(self._log, timestamp_ms)
+        return self._whole(lambda: offset_for_timestamp(self._log, timestamp_ms))
 
     def greatest_timestamp(self) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record with the greatest timestamp.  Blocking."""
-        return greatest_timestamp(self._log)
+        return self._whole(lambda: greatest_timestamp(self._log))
+
+    def _whole(self, look: Callable[[], T]) -> T:
+        """What `look` finds; a damaged segment in its way is repaired first, once."""
+        try:
+            return look()
+        except CorruptSegment as exc:
+            if not self.mend(exc):
+                raise
+        return look()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, offset where it ends) for the largest known epoch not above; (-1, -1)."""
         return end_offset_for_epoch(self._log, epoch)
+
+    # Damage
+
+    def mend(self, error: CorruptSegment) -> bool:
+        """Repair the segment that a read or the scrub found damaged, as on.corruption says.
+
+        Blocking, for lanes.  Whether it is whole now: then plan again.
+        """
+        opened = self._log
+        number = segment_of(opened, error)
+        if number is None or opened.is_closed:
+            return False
+        if self.read_only is not None and not isinstance(self.read_only, PartitionDamaged):
+            return False  # after a failed write nothing is written until recovery has run
+        try:
+            mended = mend(opened, number, self._now_ms(), self._report)
+        except OSError as exc:
+            log.warning("segment_not_repaired", path=error.path, error=str(exc))
+            return False
+        self.repairs_count += 1
+        if mended is not None and mended.damage:
+            kind = PartitionDamaged if mended.is_whole else PartitionRefused
+            refusal = kind(self.topic, self.partition, mended.damage)
+
+            def stop() -> None:
+                if self.read_only is None:
+                    self.read_only = refusal
+                    self._tell_failure(refusal)
+
+            self._call_soon(stop)
+        return mended is None or mended.is_whole
 
     # Keeping house
 
@@ -394,12 +474,15 @@ class DiskHandler:
             log.warning("still_read_only", path=old.paths.folder, error=str(exc))
             return False
         # Reads go on throughout: plans made before the swap keep the old files pinned.
+        opened.on_damage = self.mend
         self._log = opened
         close_log(old, clean=False)
         log.info("partition_writable_again", topic=self.topic, partition=self.partition)
 
         def writable() -> None:
             self.read_only = None
+            if opened.damage:
+                self.read_only = PartitionDamaged(self.topic, self.partition, opened.damage)
             self._advance(opened.log_end_offset)
 
         self._call_soon(writable)

@@ -37,18 +37,22 @@ from .caches import FileCache, IndexCache, OpenLogs
 from .deleting import drop_segments_before
 from .errors import (
     PASSING_ERRNOS,
+    CorruptSegment,
     DiskFull,
     LogClosed,
     LogReserved,
     OffsetOutOfRange,
+    PartitionDamaged,
     PartitionReadOnly,
     StorageError,
 )
 from .lookup import offset_for_timestamp
+from .mending import mend, segment_of
 from .names import LogPaths
 from .opening import open_log
 from .partition_log import PartitionLog
 from .planning import read_all
+from .report import LogReport
 from .sealing import close_log, seal
 from .storage import Buffer, Storage, remove_tree
 from .topic_config import Durability, TopicConfig
@@ -64,6 +68,12 @@ class SegmentedLog:
         self._storage = storage
         self._log = opened
         self._failure: PartitionReadOnly | None = None
+        if opened.damage:
+            self._failure = PartitionDamaged(opened.paths.prefix, 0, opened.damage)
+        self._now_ms = 0
+        self.report = LogReport()
+        """What recovery and repairs did."""
+        opened.on_damage = self._mend
         self._reservation: Reservation | None = None
 
     @classmethod
@@ -88,8 +98,12 @@ class SegmentedLog:
             IndexCache(16 << 20),
             OpenLogs(),
             now_ms=now_ms,
+            report=(report := LogReport()),
         )
-        return cls(storage, opened)
+        log = cls(storage, opened)
+        log.report = report
+        log._now_ms = now_ms
+        return log
 
     @property
     def log_start_offset(self) -> int:
@@ -294,6 +308,19 @@ class SegmentedLog:
     def _check_readable(self, offset: int) -> None:
         if not self.log_start_offset <= offset <= self.high_watermark:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.high_watermark)
+
+    def _mend(self, error: CorruptSegment) -> bool:
+        """A read met damage: repair it as on.corruption says; whether to read again."""
+        number = segment_of(self._log, error)
+        if number is None or self._failure is not None:
+            return False
+        try:
+            mended = mend(self._log, number, self._now_ms, self.report)
+        except OSError:
+            return False
+        if mended is not None and mended.damage:
+            self._failure = PartitionDamaged(self._log.paths.prefix, 0, mended.damage)
+        return mended is None or mended.is_whole
 
     def _fail(self, exc: OSError, *, is_write: bool = False) -> NoReturn:
         kind = DiskFull if is_write and exc.errno in PASSING_ERRNOS else PartitionReadOnly

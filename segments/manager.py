@@ -407,6 +407,8 @@ class DiskManager:
             maker=self._maker,
             call_soon=self._call_soon,
             on_attention=self._attention.add,
+            report=LogReport(self.report, topic, partition),
+            now_ms=lambda: self._now_ms,
         )
         with self._lock:
             current = self.topics.get(topic)

@@ -4,6 +4,7 @@
                                  <topic>_partition_<N>_segment_<k>.index
                                  <topic>_partition_<N>.manifest
                                  <topic>_partition_<N>.producers
+                                 <topic>_partition_<N>.damaged
                                  quarantine/
 
 N and k are decimal without leading zeros and are ordered as numbers.  A topic name is 1 to 200 of
@@ -55,6 +56,11 @@ class LogPaths:
     @property
     def producers(self) -> str:
         return f"{self.folder}/{self.prefix}.producers"
+
+    @property
+    def damaged(self) -> str:
+        """Why nothing is written, or served, until an operator has looked (on.corruption)."""
+        return f"{self.folder}/{self.prefix}.damaged"
 
     @property
     def quarantine(self) -> str:

@@ -13,6 +13,7 @@ from segbroker.protocol.record_batch import GapReason
 
 from .caches import FileCache, IndexCache, OpenLogs
 from .columns import SealedSegments
+from .corruption import check_opening
 from .errors import CorruptSegment
 from .known import Known, write_known
 from .names import LogPaths
@@ -47,7 +48,8 @@ def open_log(
 
     leader_epoch: the least that the log begins with.  `create`: make the directory if missing.
     durable_end: END frames vouch for the offsets below it.  report: what is done is added to it.
-    Raises CorruptSegment when the directory is missing and may not be made, OSError.
+    Raises CorruptSegment when the directory is missing and may not be made, PartitionRefused,
+    OSError.
     """
     report = report if report is not None else LogReport()
     if not storage.exists(paths.folder):
@@ -56,6 +58,9 @@ def open_log(
         make_dirs(storage, paths.folder)
     around = Circumstances(now_ms, leader_epoch, durable_end, _reason_above(config))
     found = survey(storage, paths, around)
+    damage = "" if found.damaged is None else _told(paths, found.damaged)
+    name = (report.topic or paths.prefix, max(report.partition, 0))
+    damage = check_opening(storage, paths, config.on_corruption, damage, name)
     known, is_clean = found.known, found.is_clean
     steps = found.steps
     if not is_clean:
@@ -101,6 +106,7 @@ def open_log(
             open_logs=open_logs,
             made=max([unsealed[-1].number, *(step.number for step in steps)]),
         )
+        opened.damage = damage
         if is_clean:
             opened.checkpointed = opened.log_end_offset
         replay_producers(opened)
@@ -117,6 +123,16 @@ def open_log(
     if opened.active.file is not None:
         open_logs.add(opened)
     return opened
+
+
+def _told(paths: LogPaths, step: Step) -> str:
+    """Damage in a file as a sentence."""
+    gaps = step.rebuilt.gaps if step.rebuilt else []
+    lost = ", ".join(f"[{gap.begin}, {gap.end})" for gap in gaps) or "none"
+    return (
+        f"{paths.log(step.number)} is damaged at byte {step.scan.valid_size} "
+        f"({step.scan.tail.value}), offsets lost: {lost}"
+    )
 
 
 def _reason_above(config: TopicConfig) -> GapReason:

@@ -27,13 +27,13 @@ says was synced; after the first failed write or sync nothing more is written or
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
 from .caches import OpenLogs
 from .columns import SealedSegments
-from .errors import BatchTooLarge
+from .errors import BatchTooLarge, CorruptSegment
 from .index import ENTRY_SIZE
 from .manifest import Row, RowKind
 from .manifest_file import ManifestFile
@@ -69,11 +69,13 @@ class PartitionLog:
         "append_lock",
         "checkpointed",
         "config",
+        "damage",
         "epochs",
         "files",
         "is_closed",
         "log_start_offset",
         "manifest",
+        "on_damage",
         "open_logs",
         "paths",
         "producers",
@@ -123,6 +125,10 @@ class PartitionLog:
         self.checkpointed = -1
         """The end offset that the last row of the manifest vouches for; -1: there is none."""
         self.recently_used = True
+        self.damage = ""
+        """Why an operator has to look first (on.corruption); empty: none has to."""
+        self.on_damage: Callable[[CorruptSegment], bool] | None = None
+        """Called by a read that met damage, in its lane; whether the segment is whole now."""
         self.seal_lock = threading.Lock()
         self.sync_lock = threading.Lock()
         self.append_lock = threading.Lock()

@@ -14,13 +14,15 @@ from typing import Final
 
 from segbroker.protocol.record_batch import iter_batches, read_header
 
-from .errors import OffsetOutOfRange, StorageError
+from .errors import OffsetOutOfRange, SegmentReplaced, StorageError
 from .partition_log import PartitionLog
 from .reading import ActivePiece, Piece, ReadPlan, SealedPiece
 from .segment import ActiveSegment
 
 PIECES_MAX: Final = 64
 """Segments that one read may span."""
+REPAIRS_MAX: Final = 4
+"""How often one read begins anew because a segment was repaired under it."""
 
 
 def plan_read(log: PartitionLog, offset: int, max_bytes: int, up_to: int) -> ReadPlan | None:
@@ -52,11 +54,11 @@ def plan_read(log: PartitionLog, offset: int, max_bytes: int, up_to: int) -> Rea
     if not pieces:
         return None
     if not pinned:
-        return ReadPlan(pieces, _nothing)
+        return ReadPlan(pieces, _nothing, log.on_damage)
     log.recently_used = True
     if log.active.file is None:
         log.open_logs.add(log)  # the read will open it
-    return ReadPlan(pieces, lambda: log.unpin(pinned))
+    return ReadPlan(pieces, lambda: log.unpin(pinned), log.on_damage)
 
 
 def _nothing() -> None:
@@ -128,14 +130,18 @@ def read_all(
 ) -> memoryview:
     """Whole batches from `offset` on: plan, read and release.  Blocking; may be empty."""
     end = log.log_end_offset if up_to is None else up_to
-    plan = plan_read(log, offset, max_bytes, end)
-    if plan is None:
-        return memoryview(b"")
-    try:
-        buffer = memoryview(bytearray(plan.size_max))
-        return buffer[: plan.read(buffer)]
-    finally:
-        plan.release()
+    for _ in range(REPAIRS_MAX):
+        plan = plan_read(log, offset, max_bytes, end)
+        if plan is None:
+            return memoryview(b"")
+        try:
+            buffer = memoryview(bytearray(plan.size_max))
+            return buffer[: plan.read(buffer)]
+        except SegmentReplaced:
+            continue
+        finally:
+            plan.release()
+    raise StorageError(f"{log.paths.folder} is repaired again and again at offset {offset}")
 
 
 def batches(log: PartitionLog, start: int, end: int) -> Iterator[memoryview]:

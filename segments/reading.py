@@ -22,7 +22,7 @@ from typing import Final, Protocol, TypeAlias
 from segbroker.protocol.batch_pure import LENGTH_END
 from segbroker.protocol.checksums import xxh3_64
 
-from .errors import CorruptSegment, StorageError
+from .errors import CorruptSegment, SegmentReplaced, StorageError
 from .index import BlockIndex
 from .sealed import SealedFiles
 from .segment import ActiveSegment
@@ -253,26 +253,41 @@ class SealedPiece:
 class ReadPlan:
     """Bytes to be read: `size_max` is how large the buffer has to be."""
 
-    __slots__ = ("_pieces", "_release", "size_max")
+    __slots__ = ("_mend", "_pieces", "_release", "size_max")
 
-    def __init__(self, pieces: list[Piece], release: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pieces: list[Piece],
+        release: Callable[[], None],
+        mend: Callable[[CorruptSegment], bool] | None = None,
+    ) -> None:
+        """mend: repairs a damaged segment, in the thread that read it; whether it is whole now."""
         self._pieces = pieces
+        self._mend = mend
         self._release: Callable[[], None] | None = release
         self.size_max = sum(piece.size_max for piece in pieces)
 
     def read_nowait(self, buffer: memoryview) -> int | None:
         """Read from memory; the bytes put into `buffer`, or None: use a lane.
 
-        Raises CorruptSegment, StorageError.
+        Raises StorageError.
         """
-        return self._read(buffer, lambda piece, part: piece.read_nowait(part))
+        try:
+            return self._read(buffer, lambda piece, part: piece.read_nowait(part))
+        except CorruptSegment:
+            return None  # the lane reads it again, and sees to it
 
     def read(self, buffer: memoryview) -> int:
         """Read; the bytes put into `buffer`.  May wait for the disk.
 
-        Raises CorruptSegment, StorageError.
+        Raises CorruptSegment, SegmentReplaced (plan again), StorageError.
         """
-        count = self._read(buffer, lambda piece, part: piece.read(part))
+        try:
+            count = self._read(buffer, lambda piece, part: piece.read(part))
+        except CorruptSegment as exc:
+            if self._mend is None or not self._mend(exc):
+                raise
+            raise SegmentReplaced(exc.path) from exc
         assert count is not None, "a blocking read is never put off"
         return count
 

@@ -15,8 +15,21 @@ from .caches import FileCache, IndexCache
 from .errors import CorruptSegment, StorageError
 from .index import BlockBuilder, BlockIndex, WrongIndex, decode_index
 from .names import LogPaths
-from .recovery import Epochs, scan, stamp_of
+from .recovery import Epochs, Scan, scan, stamp_of
 from .storage import Advice, Storage, StorageFile, read_file, replace_file
+
+
+def index_of(data: memoryview, base_offset: int, found: Scan, interval: int) -> BlockIndex:
+    """The index of a log whose batches were found whole."""
+    builder = BlockBuilder(base_offset, interval)
+    for position, header in found.batches:
+        builder.add(
+            data[position : position + header.size],
+            header.base_offset,
+            header.records_count,
+            stamp_of(header),
+        )
+    return builder.finish(stamp_of(found.batches[0].header) if found.batches else 0)
 
 
 class SealedFiles:
@@ -67,19 +80,12 @@ class SealedFiles:
                 data = memoryview(read_file(self.storage, path))
             except FileNotFoundError as exc:
                 raise CorruptSegment(path, 0, "the file is missing") from exc
-            found = scan(data[:size], base_offset, epochs=self.epochs)
+            if len(data) != size:
+                raise CorruptSegment(path, min(len(data), size), f"{len(data)} bytes, not {size}")
+            found = scan(data, base_offset, epochs=self.epochs)
             if found.valid_size != size:
                 raise CorruptSegment(path, found.valid_size, f"no valid batch before byte {size}")
-            builder = BlockBuilder(base_offset, self.interval)
-            for position, header in found.batches:
-                builder.add(
-                    data[position : position + header.size],
-                    header.base_offset,
-                    header.records_count,
-                    stamp_of(header),
-                )
-            created_ms = stamp_of(found.batches[0].header) if found.batches else 0
-            index = builder.finish(created_ms)
+            index = index_of(data, base_offset, found, self.interval)
             replace_file(self.storage, self.paths.index(number), index.encode())
         self.indexes.put((self.paths.folder, number), index)
         return index

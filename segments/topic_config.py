@@ -37,6 +37,17 @@ class TimestampType(Enum):
     LOG_APPEND_TIME = "LogAppendTime"
 
 
+class OnCorruption(Enum):
+    """What becomes of a partition whose stored bytes are damaged."""
+
+    GAP = "gap"
+    """What is whole is served, a gap stands for the rest, writing goes on."""
+    READONLY = "readonly"
+    """The same, without writing."""
+    REFUSE = "refuse"
+    """Nothing is served, nothing is repaired."""
+
+
 class _Key(NamedTuple):
     name: str
     field: str
@@ -87,6 +98,14 @@ def _timestamp_type(key: str, text: str) -> TimestampType:
         return TimestampType(text)
     except ValueError:
         choices = ", ".join(t.value for t in TimestampType)
+        raise InvalidConfig(key, text, f"is none of {choices}") from None
+
+
+def _on_corruption(key: str, text: str) -> OnCorruption:
+    try:
+        return OnCorruption(text)
+    except ValueError:
+        choices = ", ".join(choice.value for choice in OnCorruption)
         raise InvalidConfig(key, text, f"is none of {choices}") from None
 
 
@@ -149,6 +168,12 @@ KEYS: Final[tuple[_Key, ...]] = (
         "delete: whole old segments go, by retention.ms and retention.bytes.",
     ),
     _Key(
+        "on.corruption", "on_corruption", "string", "gap", _on_corruption,
+        "When stored bytes are damaged. gap: they are kept aside, consumers get a gap, the rest is "
+        "served and written on. readonly: the same, but nothing is written until an operator has "
+        "looked. refuse: the partition is not served until then.",
+    ),
+    _Key(
         "compression.type", "compression_type", "string", "producer",
         _only("producer", "is not offered: batches stay as the producer compressed them"),
         "producer: batches are stored as they were sent.",
@@ -168,6 +193,7 @@ class TopicConfig:
         "index_interval_bytes",
         "max_message_bytes",
         "message_timestamp_type",
+        "on_corruption",
         "overrides",
         "retention_bytes",
         "retention_ms",
@@ -183,6 +209,7 @@ class TopicConfig:
     index_interval_bytes: int
     max_message_bytes: int
     message_timestamp_type: TimestampType
+    on_corruption: OnCorruption
     overrides: dict[str, str]
     retention_bytes: int
     retention_ms: int

@@ -63,6 +63,8 @@ def truncate_log(log: PartitionLog, offset: int, *, now_ms: int) -> PartitionLog
     finally:
         file.close()
     caches = log.files
-    return open_log(
+    reopened = open_log(
         storage, paths, log.config, caches.files, caches.indexes, log.open_logs, now_ms=now_ms
     )
+    reopened.on_damage = log.on_damage
+    return reopened

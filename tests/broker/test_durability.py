@@ -1,12 +1,14 @@
 """Acknowledged means durable: replies, readers and backpressure follow the high watermark."""
 
 import errno
+from typing import cast
 
 import pytest
 import trio
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import FetchResponse, ProduceResponse
+from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import batch, connect, fetch_request, produce_request, values
@@ -251,6 +253,25 @@ async def test_wrong_bytes_are_reported_and_never_sent(events: Events) -> None:
         file = disk.open(f"{folder}/{name}")
         file.pwrite(b"X", 200)
         file.close()
+        row = await client.fetch("t", 0)  # repaired under this one: nothing, and no error
+        assert (row.error_code, values(row)) == (ErrorCode.NONE, [])
+        row = await client.fetch("t", 0)
+        (notice,) = iter_batches(cast(bytes, row.records))
+        assert gap_reason(read_header(notice)) is GapReason.CORRUPTION
+        (event,) = events.named("recovery_gap")
+        assert (event["from"], event["to"], event["partition"]) == (0, 1, 0)
+
+
+async def test_a_partition_that_refuses_damage_answers_with_an_error_from_then_on() -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", on_corruption="refuse")
+        await client.produce("t", b"value" * 100)
+        file = disk.open("/data/topics/t/partition_0/t_partition_0_segment_0.log")
+        file.pwrite(b"X", 200)
+        file.close()
         row = await client.fetch("t", 0)
         assert (row.error_code, values(row)) == (ErrorCode.CORRUPT_MESSAGE, [])
-        assert len(events.named("read_failed")) == 1
+        row = await client.fetch("t", 0)
+        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await client.produce("t", b"more")).error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -16,6 +16,7 @@ from segbroker.protocol.record_batch import (
     encode_batch,
     iter_batches,
 )
+from segbroker.segments.errors import SegmentReplaced
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.topic_config import TopicConfig
@@ -137,6 +138,8 @@ def check(storage: MemoryStorage) -> None:
                 buffer = memoryview(bytearray(plan.size_max))
                 try:
                     size = plan.read(buffer)
+                except SegmentReplaced:
+                    continue  # repaired under the read: planned again
                 finally:
                     plan.release()
                 assert size > 0, f"nothing was read below the high watermark at {offset}"

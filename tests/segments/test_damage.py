@@ -5,15 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from segbroker.segments.errors import CorruptSegment, DiskFull
+from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
+from segbroker.segments.errors import (
+    CorruptSegment,
+    DiskFull,
+    PartitionDamaged,
+    PartitionRefused,
+    SegmentReplaced,
+)
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryFile, MemoryStorage
 from segbroker.segments.posix import PosixStorage
+from segbroker.segments.storage import read_file
 from segbroker.segments.topic_config import TopicConfig
 
-from .crashing import CrashingFile, CrashingStorage
-from .tools import SMALL, append, batch_of, flip, offsets_in, read_from
+from .crashing import CrashingFile, CrashingStorage, Killed
+from .tools import SMALL, append, batch_of, flip, offsets_in, read_from, read_once
 
 FOLDER = "/data/topics/t/partition_0"
 LOG_1 = f"{FOLDER}/t_partition_0_segment_1.log"
@@ -64,17 +72,54 @@ def readable(handler: DiskHandler) -> list[int]:
     return found
 
 
-def test_a_damaged_sealed_segment_costs_its_own_batches_only() -> None:
-    # | 0 1 2 | 3 ? 5 | 6 7 8 | ...   4 KiB blocks: the damaged block is all of segment 1
+def gaps_in(handler: DiskHandler) -> list[tuple[int, int]]:
+    """The gaps of a partition."""
+    found = []
+    offset = handler.log_start_offset
+    while offset < handler.high_watermark:
+        for batch in iter_batches(read_from(handler, offset)):
+            header = read_header(batch)
+            if gap_reason(header) is not None:
+                assert gap_reason(header) is GapReason.CORRUPTION
+                found.append((header.base_offset, header.next_offset))
+            offset = header.next_offset
+    return found
+
+
+def damage_row(manager: DiskManager, what: str) -> list[tuple[int, int]]:
+    rows = [row for row in manager.report.rows if row.what == what]
+    return [(row.from_offset, row.to_offset) for row in rows]
+
+
+def test_a_damaged_sealed_segment_costs_one_batch_and_the_reader_gets_a_gap() -> None:
+    # | 0 1 2 | 3 ? 5 | 6 7 8 | ...   found by a read, repaired, and the read goes on
     disk = MemoryStorage()
-    _, handler = partition_with(disk, 15)
-    flip(disk, LOG_1, 200)
+    manager, handler = partition_with(disk, 15)
+    damaged = flipped(disk, LOG_1, 200)
     handler._log.files.indexes.drop(FOLDER)
-    assert readable(handler) == [0, 1, 2, *range(6, 15)]
+    assert readable(handler) == list(range(15))
+    assert gaps_in(handler) == [(4, 5)]
+    assert damage_row(manager, "gap") == [(4, 5)]
     assert append(handler, batch_of(b"more")).base_offset == 15
+    (copy,) = disk.listdir(f"{FOLDER}/quarantine")
+    assert bytes(read_file(disk, f"{FOLDER}/quarantine/{copy}")) == damaged
+    for image in (disk.after_kill(), disk.after_power_cut()):
+        again = manager_on(image)
+        assert gaps_in(again.get_handler("t", 0)) == [(4, 5)]
+        assert damage_row(again, "gap") == []
 
 
-def test_blocks_in_front_of_a_damaged_one_are_read() -> None:
+def content_of(disk: MemoryStorage) -> dict[str, bytes]:
+    """The files of the partition, which has no folder in it."""
+    return {name: bytes(read_file(disk, f"{FOLDER}/{name}")) for name in disk.listdir(FOLDER)}
+
+
+def flipped(disk: MemoryStorage, path: str, position: int) -> bytes:
+    flip(disk, path, position)
+    return bytes(read_file(disk, path))
+
+
+def test_blocks_in_front_of_a_damaged_one_are_read_before_it_is_repaired() -> None:
     # index.interval.bytes 4096, batches of 4 KB: each is a block of its own
     disk = MemoryStorage()
     manager = manager_on(disk)
@@ -85,23 +130,131 @@ def test_blocks_in_front_of_a_damaged_one_are_read() -> None:
         append(handler, batch_of(b"x" * 4_200))
     flip(disk, f"{FOLDER}/t_partition_0_segment_0.log", 5 * 4_280)
     assert offsets_in(read_from(handler, 0)) == [0, 1, 2, 3, 4]
-    with pytest.raises(CorruptSegment):
-        read_from(handler, 5)
-    assert offsets_in(read_from(handler, 6))[0] == 6
+    with pytest.raises(SegmentReplaced):
+        read_once(handler, 5)
+    assert offsets_in(read_from(handler, 5))[0] == 5
+    assert gaps_in(handler) == [(5, 6)]
 
 
-def test_a_missing_sealed_segment_is_damage_and_not_a_missing_file() -> None:
+def test_a_missing_sealed_segment_is_a_gap() -> None:
     disk = MemoryStorage()
     manager, _ = partition_with(disk, 15)
     manager.close()
     disk.unlink(LOG_1)
     disk.unlink(LOG_1.replace(".log", ".index"))
     handler = manager_on(disk).get_handler("t", 0)
-    with pytest.raises(CorruptSegment, match=r"segment_1.log at byte 0: the file is missing"):
+    assert offsets_in(read_from(handler, 4))[0] == 3
+    assert gaps_in(handler) == [(3, 6)]
+    assert readable(handler) == [0, 1, 2, 3, 3, 3, *range(6, 15)]
+
+
+def test_damage_in_the_segment_that_is_written_is_a_gap_too_and_writing_goes_on() -> None:
+    # the page cache no longer holds what was written: | 0 | ? |
+    disk = MemoryStorage()
+    _, handler = partition_with(disk, 2)
+    flip(disk, LOG_1.replace("_1.log", "_0.log"), 200)
+    assert gaps_in(handler) == [(1, 2)]
+    assert append(handler, batch_of(b"more")).base_offset == 2
+    assert offsets_in(read_from(handler, 2)) == [2]
+    again = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert gaps_in(again) == [(1, 2)]
+    assert again.log_end_offset == 3
+
+
+def test_a_reader_that_planned_before_a_repair_never_gets_wrong_bytes() -> None:
+    disk = MemoryStorage()
+    _, handler = partition_with(disk, 15)
+    early = handler.plan_read(3, 1 << 20)
+    assert early is not None
+    flip(disk, LOG_1, 200)
+    assert gaps_in(handler) == [(4, 5)]
+    buffer = memoryview(bytearray(early.size_max))
+    assert early.read_nowait(buffer) is None
+    with pytest.raises(SegmentReplaced):
+        early.read(buffer)
+    early.release()
+
+
+def test_a_repair_may_be_interrupted_anywhere() -> None:
+    whole = MemoryStorage()
+    manager, _ = partition_with(whole, 15)
+    manager.close()
+    flip(whole, LOG_1, 200)
+    dies_at = 0
+    while True:
+        disk = CrashingStorage()
+        disk._root = whole.after_kill()._root
+        handler = manager_on(disk).get_handler("t", 0)
+        disk.dies_at = len(disk.operations) + dies_at
+        try:
+            assert gaps_in(handler) == [(4, 5)]
+        except Killed:
+            for image in (disk.after_kill(), disk.after_power_cut()):
+                again = manager_on(image).get_handler("t", 0)
+                assert gaps_in(again) == [(4, 5)]
+                assert readable(again) == list(range(15))
+                assert len(image.listdir(f"{FOLDER}/quarantine")) == 1
+            dies_at += 1
+        else:
+            break
+    assert dies_at > 10
+
+
+def test_readonly_serves_what_is_whole_and_takes_no_write_until_an_operator_has_looked() -> None:
+    disk = MemoryStorage()
+    config = TopicConfig({**SMALL.overrides, "on.corruption": "readonly"})
+    manager, handler = partition_with(disk, 15, config)
+    flip(disk, LOG_1, 200)
+    assert gaps_in(handler) == [(4, 5)]
+    with pytest.raises(PartitionDamaged, match=r"read-only: .*segment_1.log is damaged.*verify"):
+        append(handler, batch_of(b"more"))
+    manager.close()
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
+    assert gaps_in(handler) == [(4, 5)]
+    with pytest.raises(PartitionDamaged):
+        append(handler, batch_of(b"more"))
+    manager.alter_topic("t", {**SMALL.overrides, "on.corruption": "gap"})
+    assert append(handler, batch_of(b"more")).base_offset == 15
+    assert not disk.exists(f"{FOLDER}/t_partition_0.damaged")
+
+
+@pytest.mark.parametrize("policy", ["readonly", "refuse"])
+def test_damage_found_while_opening_follows_the_policy(policy: str) -> None:
+    disk = MemoryStorage()
+    config = TopicConfig({**SMALL.overrides, "on.corruption": policy})
+    partition_with(disk, 2, config)
+    image = disk.after_kill()
+    flip(image, f"{FOLDER}/t_partition_0_segment_0.log", 100)
+    manager = manager_on(image)
+    before = content_of(image)
+    if policy == "refuse":
+        for _ in range(2):
+            with pytest.raises(PartitionRefused, match=r"not served: .*offsets lost: \[0, 1\)"):
+                manager.get_handler("t", 0)
+        assert content_of(image) == before
+        manager.alter_topic("t", {**SMALL.overrides, "on.corruption": "gap"})
+        assert gaps_in(manager.get_handler("t", 0)) == [(0, 1)]
+        return
+    handler = manager.get_handler("t", 0)
+    assert gaps_in(handler) == [(0, 1)]
+    with pytest.raises(PartitionDamaged):
+        append(handler, batch_of(b"more"))
+
+
+def test_refuse_serves_nothing_once_damage_was_found_and_changes_no_log() -> None:
+    disk = MemoryStorage()
+    config = TopicConfig({**SMALL.overrides, "on.corruption": "refuse"})
+    _, handler = partition_with(disk, 15, config)
+    damaged = flipped(disk, LOG_1, 200)
+    with pytest.raises(CorruptSegment):
         read_from(handler, 3)
-    with pytest.raises(CorruptSegment, match="the file is missing"):
-        read_from(handler, 4)
-    assert readable(handler) == [0, 1, 2, *range(6, 15)]
+    for call in (lambda: read_from(handler, 0), lambda: append(handler, batch_of(b"more"))):
+        with pytest.raises(PartitionRefused):
+            call()
+    assert bytes(read_file(disk, LOG_1)) == damaged
+    with pytest.raises(PartitionRefused):
+        manager_on(disk.after_power_cut()).get_handler("t", 0)
 
 
 def test_a_limit_of_one_byte_gives_one_batch_everywhere() -> None:

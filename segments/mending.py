@@ -1,0 +1,129 @@
+"""A damaged segment repaired while its log is in use: what a read or the scrub found.
+
+    read or scrub -> CorruptSegment -> mend, in that thread, never on the loop
+        the segment is active    roll: nothing is appended behind damage
+        it is rotating           seal: synced, its row written
+        it is sealed             read all of it:
+            whole after all      the index was wrong: made again
+            damaged, missing     copy to quarantine, then replace: whole batches, gaps between
+
+Order: copy synced -> repaired log under the segment's name -> index -> columns and caches -> the
+manifest.  A crash after the second leaves a log whose size is not that of its row; the next read
+comes here, finds it whole, and corrects the row.  Its offsets are the same throughout.
+
+Readers who pinned the old file go on reading it: the name is replaced, never the bytes.  Who had
+planned a read of it, and finds another file, plans again (SegmentReplaced).
+
+Under the log's seal_lock: one at a time, not while segments are sealed or deleted.
+"""
+
+from typing import NamedTuple
+
+from segbroker.protocol.record_batch import GapReason
+
+from .corruption import write_mark
+from .errors import CorruptSegment
+from .manifest import Row
+from .names import LogPaths
+from .partition_log import PartitionLog
+from .recovery import Gap, Loss, Scan, Tail, rebuild, scan
+from .repairing import quarantine
+from .report import LogReport
+from .sealed import index_of
+from .sealing import seal
+from .storage import Storage, read_file, replace_file
+from .topic_config import OnCorruption
+
+
+class Mended(NamedTuple):
+    """What was done.  `index`: only the index had to be made again."""
+
+    gaps: list[Gap]
+    is_whole: bool = True
+    damage: str = ""
+    """Why nothing may be written from now on; empty when it may."""
+
+
+def inspect(
+    storage: Storage, paths: LogPaths, row: Row, log: PartitionLog
+) -> tuple[memoryview, Scan, bool]:
+    """(content, scan, whether it is the segment that the row speaks of, whole)."""
+    try:
+        data = memoryview(read_file(storage, paths.log(row.number)))
+    except FileNotFoundError:
+        data = memoryview(b"")
+    found = scan(data, row.base_offset, epochs=log.epochs)
+    return data, found, found.tail is Tail.WHOLE and found.next_offset == row.end_offset
+
+
+def segment_of(log: PartitionLog, error: CorruptSegment) -> int | None:
+    """The number of the segment that an error speaks of."""
+    return log.paths.segment_number(error.path.rpartition("/")[2].replace(".index", ".log"))
+
+
+def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mended | None:
+    """Make segment `number` whole, as on.corruption allows; None: there is none (any more).
+
+    Blocking; for lanes.  Raises OSError, after which the segment is as damaged as before.
+    """
+    policy = log.config.on_corruption
+    damage = ""
+    _make_sealed(log, number, now_ms)
+    storage, paths = log.storage, log.paths
+    with log.seal_lock:
+        row = log.sealed.row(number)
+        if row is None or log.is_closed:
+            return None
+        data, found, whole = inspect(storage, paths, row, log)
+        gaps: list[Gap] = []
+        if not whole:
+            path = paths.log(number)
+            reason = f"{found.tail.value} at byte {found.valid_size}" if len(data) else "missing"
+            if policy is not OnCorruption.GAP:
+                damage = f"{path} is damaged: {reason}"
+                write_mark(storage, paths, damage)
+            if policy is OnCorruption.REFUSE:
+                report.add("refused", path, row.base_offset, row.end_offset, reason=reason)
+                return Mended([], is_whole=False, damage=damage)
+            if len(data):
+                quarantine(storage, paths, number, data, report, reason)
+            loss = Loss(now_ms, log.epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
+            rebuilt = rebuild(data, row.base_offset, row.end_offset, loss, is_followed=True)
+            gaps = rebuilt.gaps
+            data = memoryview(b"".join(rebuilt.parts))
+            found = scan(data, row.base_offset, epochs=log.epochs)
+            assert found.next_offset == row.end_offset, "a repair keeps every offset accounted for"
+            replace_file(storage, path, data)
+            report.add("repaired", path, size=len(data), reason=reason)
+            for gap in gaps:
+                report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())
+        index = index_of(data, row.base_offset, found, log.files.interval)
+        replace_file(storage, paths.index(number), index.encode())
+        if whole and len(data) == row.size:
+            report.add("index_rebuilt", paths.index(number))
+        renewed = row._replace(
+            size=len(data),
+            records=sum(batch.header.records_count for batch in found.batches),
+            block_size_max=max((block.length for block in index.blocks), default=0),
+        )
+        numbers = range(number, number + 1)
+        with log.state_lock:
+            log.sealed.replace(renewed)
+            log.files.drop(numbers)
+            log.files.indexes.put((paths.folder, number), index)
+        if renewed != row:
+            log.manifest.replace(now_ms, log.manifest_rows())
+            log.checkpointed = -1
+        if damage:
+            report.add("readonly", paths.folder, reason=damage)
+        return Mended(gaps, damage=damage)
+
+
+def _make_sealed(log: PartitionLog, number: int, now_ms: int) -> None:
+    """Let nothing be appended to the segment any more, and give it a row.  Raises OSError."""
+    if number == log.active.number:
+        with log.append_lock:
+            if number == log.active.number and log.active.size and not log.is_closed:
+                log.roll(now_ms)
+    if any(segment.number == number for segment in log.rotating):
+        seal(log)
