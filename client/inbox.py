@@ -93,11 +93,8 @@ class Delivery(Ticket):
 
     __slots__ = ()
 
-    def maybe_place(self) -> "tuple[ProducerBatch, int] | None":
-        """Its batch and index; a pending one is put into a batch now, which lingers no longer.
-
-        None: another thread is moving it this moment, or there is no room for it yet.
-        """
+    def place(self) -> "tuple[ProducerBatch, int]":
+        """Its batch and index; a pending one is put into a batch now, which lingers no longer."""
         span = self.span
         if not isinstance(span, Span):
             return span, self.index  # type: ignore[return-value]  # a ticket of a batch
@@ -106,12 +103,7 @@ class Delivery(Ticket):
             assert span.inbox is not None, "what is not in a batch has an inbox"
             span.inbox.accumulator.settle(span.inbox)
             found = span.find(self.index)
-        return found
-
-    def place(self) -> "tuple[ProducerBatch, int]":
-        """As `maybe_place`, where nothing else can be moving it."""
-        found = self.maybe_place()
-        assert found is not None, "what is not pending is in a batch"
+            assert found is not None, "what is not pending is in a batch"
         return found
 
     @property

@@ -73,15 +73,19 @@ class Pending:
             return None
         if len(value) + len(key or b"") > self._size_max:
             return None
+        # Made first and filled in then: making it may run foreign code (a garbage collection),
+        # which may put and take.
+        ticket = self._ticket_type(None, 0)
         with self._lock:
             if self.span is None:
                 return None
-            index = len(self._values)
-            ticket = self._ticket_type(self.span, index)
+            ticket.span = self.span
+            ticket.index = len(self._values)
+            is_full = ticket.index >= self.limit
             self._values.append(value)
             self._keys.append(key)
             self._keyed += key is not None
-            return ticket if index < self.limit else (ticket,)
+        return (ticket,) if is_full else ticket
 
     def take(self, span: object | None) -> tuple[list[bytes], list[bytes | None] | None, object]:
         """(values, keys, span) of all that was put, in order; keys None: there were none.

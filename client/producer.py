@@ -11,7 +11,6 @@ a moment (none after Ctrl-C), and what stays undelivered is said in a note on th
 A producer may be used by several threads.
 """
 
-import time
 from collections.abc import Iterable, Sequence
 from random import Random
 from types import TracebackType
@@ -43,10 +42,6 @@ from .thread_driver import ThreadDriver, wait_result
 # What is left when a `with` block ends with an exception gets this long.
 GRACE_MS = 1_000
 
-# While another thread moves a record from the pending list to its batch, for so many looks.
-PLACE_LOOKS_MAX = 1_000
-PLACE_LOOK_S = 0.001
-
 
 class SyncDelivery(Delivery):
     """A record on its way."""
@@ -60,13 +55,7 @@ class SyncDelivery(Delivery):
         The batch is sent now: waiting ends the lingering.  Raises why the record was not
         delivered, and TimedOut when `timeout` passes first (the record stays on its way).
         """
-        placed = self.maybe_place()
-        for _ in range(PLACE_LOOKS_MAX):
-            if placed is not None:
-                break
-            time.sleep(PLACE_LOOK_S)
-            placed = self.maybe_place()
-        batch, index = self.place() if placed is None else placed
+        batch, index = self.place()
         if not batch.done:
             batch.hurry()
             wait_result(batch, timeout)

@@ -5,10 +5,12 @@
  *     Ticket    span, index        where a record will be found; a plain pair
  *     Pending   values, keys       what was put since the last take
  *
- * The interpreter's lock is never given up between the append and the look at the length, so a
- * ticket's index is right whichever threads put.  For that, nothing in put() may create an object
- * that the garbage collector knows: a collection runs foreign code.  Tickets are hidden from it, and
- * may be: what they refer to does not refer to them.
+ * The interpreter's lock is never given up between the look at the length and the append, so a
+ * ticket's span and index are right whichever threads put and take.  For that, nothing between them
+ * may create an object that the garbage collector knows: up to Python 3.11 a collection begins
+ * inside of the allocation and runs foreign code, which may put and take.  A ticket is such an
+ * object, because the subclass that Python makes of it is; so it is made first and filled in then.
+ * Afterwards it is hidden from the collector, and may be: what it refers to does not refer to it.
  */
 #define PY_SSIZE_T_CLEAN
 #ifndef Py_LIMITED_API
@@ -43,13 +45,17 @@ static void free_object(PyObject *self) {
     Py_DecRef((PyObject *)type);
 }
 
-static PyObject *new_ticket(PyTypeObject *type, PyObject *span, Py_ssize_t index) {
+/* An empty one.  The allocation may run foreign code. */
+static Ticket *new_ticket(PyTypeObject *type) {
     Ticket *ticket = (Ticket *)PyType_GenericAlloc(type, 0);
-    if (!ticket) return NULL;
+    if (ticket && PyObject_GC_IsTracked((PyObject *)ticket)) PyObject_GC_UnTrack(ticket);
+    return ticket;
+}
+
+static void fill_ticket(Ticket *ticket, PyObject *span, Py_ssize_t index) {
     Py_IncRef(span);
     ticket->span = span;
     ticket->index = index;
-    return (PyObject *)ticket;
 }
 
 static PyObject *ticket_new(PyTypeObject *type, PyObject *args, PyObject *named) {
@@ -60,7 +66,9 @@ static PyObject *ticket_new(PyTypeObject *type, PyObject *args, PyObject *named)
         return NULL;
     }
     if (!PyArg_ParseTuple(args, "On", &span, &index)) return NULL;
-    return new_ticket(type, span, index);
+    Ticket *ticket = new_ticket(type);
+    if (ticket) fill_ticket(ticket, span, index);
+    return (PyObject *)ticket;
 }
 
 static void ticket_dealloc(PyObject *self) {
@@ -116,24 +124,32 @@ static PyObject *put(PyObject *object, PyObject *const *args, Py_ssize_t count) 
     }
     PyObject *value = args[0], *key = args[1];
     const int is_keyed = key != Py_None;
-    if (!self->span || !PyBytes_CheckExact(value)) return none();
+    if (!PyBytes_CheckExact(value)) return none();
     if (is_keyed && !PyBytes_CheckExact(key)) return none();
     if (PyBytes_Size(value) + (is_keyed ? PyBytes_Size(key) : 0) > self->size_max) return none();
+    Ticket *ticket = new_ticket((PyTypeObject *)self->ticket_type);
+    if (!ticket) return NULL;
+    /* From here to the appends no object is made: nobody comes between. */
+    if (!self->span) {
+        Py_DecRef((PyObject *)ticket);
+        return none();
+    }
     const Py_ssize_t index = PyList_Size(self->values);
-    PyObject *ticket = new_ticket((PyTypeObject *)self->ticket_type, self->span, index);
-    if (!ticket || PyList_Append(self->values, value) < 0) {
-        Py_DecRef(ticket);
+    const int is_full = index >= self->limit;
+    fill_ticket(ticket, self->span, index);
+    if (PyList_Append(self->values, value) < 0) {
+        Py_DecRef((PyObject *)ticket);
         return NULL;
     }
     if (PyList_Append(self->keys, key) < 0) {
         PyList_SetSlice(self->values, index, index + 1, NULL);
-        Py_DecRef(ticket);
+        Py_DecRef((PyObject *)ticket);
         return NULL;
     }
     self->keyed += is_keyed;
-    if (index < self->limit) return ticket;
+    if (!is_full) return (PyObject *)ticket;
     PyObject *full = PyTuple_New(1);
-    if (full) PyTuple_SetItem(full, 0, ticket);
+    if (full) PyTuple_SetItem(full, 0, (PyObject *)ticket);
     return full;
 }
 

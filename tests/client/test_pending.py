@@ -96,7 +96,54 @@ def test_many_threads_lose_and_swap_nothing(twin: ModuleType) -> None:
 
 
 @twins
+def test_a_collection_while_a_ticket_is_made_does_not_part_it_from_its_record(
+    twin: ModuleType,
+) -> None:
+    # Up to Python 3.11 making a ticket may begin a garbage collection, in which any code runs,
+    # and other threads: the list may be taken and put to just there.
+    class Delivery(twin.Ticket):  # type: ignore[misc, name-defined]
+        __slots__ = ()
+
+    pending = twin.Pending(0, Delivery, 10)
+    pending.limit = 100
+    put: list[tuple[bytes, Delivery]] = []
+    taken: list[list[bytes]] = []
+
+    def come_between(phase: str, _: object) -> None:
+        if phase == "start" and len(taken) < 20:
+            taken.append(pending.take(len(taken) + 1)[0])
+            put.append((b"between", pending.put(b"between", None)))
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(come_between)
+    try:
+        gc.set_threshold(1)
+        put += [(value, pending.put(value, None)) for value in map(b"%d".__mod__, range(50))]
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(come_between)
+    taken.append(pending.take(None)[0])
+    assert sum(map(len, taken)) == len(put)
+    for value, ticket in put:
+        assert taken[ticket.span][ticket.index] == value
+
+
+@twins
+def test_tickets_are_hidden_from_the_collector(twin: ModuleType) -> None:
+    if twin is pending_pure:
+        pytest.skip("only C can")
+
+    class Delivery(twin.Ticket):  # type: ignore[misc, name-defined]
+        __slots__ = ()
+
+    pending = twin.Pending(0, Delivery, 10)
+    pending.limit = 100
+    assert not gc.is_tracked(pending.put(b"x", None))
+
+
+@twins
 def test_tickets_and_records_are_freed(twin: ModuleType) -> None:
+    gc.collect()  # classes of other tests
     span, value, key = object(), bytes(50), bytes(51)
     before = [sys.getrefcount(thing) for thing in (span, value, key, twin.Ticket)]
     pending = twin.Pending(span, twin.Ticket, 1_000)
