@@ -98,6 +98,8 @@ class Cluster:
                     raise ValueError(f"a client works with at most {TOPICS_COUNT_MAX} topics")
                 self.topics[name] = TopicView(name)
                 self._is_wrong = True
+                # Of a topic that was never asked for, nothing said to wait.
+                self._due_ms = 0
             elif self.topics[name].error is not None:
                 self.topics[name].looks = 0
                 self._is_wrong = True
@@ -198,7 +200,7 @@ class Cluster:
         self.brokers = {broker.node_id: (broker.host, broker.port) for broker in reply.brokers}
         for broker_id, address in self.brokers.items():
             self._network.adopt(broker_id, address)
-        answered = {topic.name: topic for topic in reply.topics}
+        answered = {topic.name or "": topic for topic in reply.topics}
         unsettled = False
         for name in asked:
             view = self.topics.get(name)

@@ -37,13 +37,13 @@ from .errors import ConnectionLost, PeerError, SegbrokerError, TimedOut, Unsuppo
 SOFTWARE_NAME = "segbroker-python"
 SOFTWARE_VERSION = "0.1.0"
 
-# Of each api, what this client can speak and means.  Metadata ends before topic ids (10), Produce
-# before topic ids (13) and implicit transactions (12).
+# Of each api, what this client can speak and means.  From 10 on Metadata tells topic ids.  Produce
+# and Fetch end before they are asked by topic id (13).
 SPOKEN: dict[ApiKey, ApiVersionRange] = {
     ApiKey.PRODUCE: ApiVersionRange(3, 9),
     ApiKey.FETCH: ApiVersionRange(4, 12),
     ApiKey.LIST_OFFSETS: ApiVersionRange(1, 7),
-    ApiKey.METADATA: ApiVersionRange(1, 9),
+    ApiKey.METADATA: ApiVersionRange(1, 12),
     ApiKey.API_VERSIONS: ApiVersionRange(0, 3),
     ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7),
     ApiKey.DELETE_TOPICS: ApiVersionRange(1, 5),

@@ -86,9 +86,8 @@ class Producing:
         self._id_due_ms = 0
         self._id_backoff = Backoff(random, 50, 1_000)
         self._flushes: list[Completion[None]] = []
-        self._stepped_ms = -1
-        # When a broker that records wait for may be asked again; None: none is away.
-        self._retry_ms: int | None = None
+        # When the first of the records that wait for nothing but time may go; see `_send`.
+        self._due_ms: int | None = None
         self._wanted: list[str] = []
         accumulator.wanted = self._wanted.append
         engine.components.append(self)
@@ -123,8 +122,7 @@ class Producing:
         return done
 
     def step(self, now_ms: int) -> None:
-        self._stepped_ms = now_ms
-        self._retry_ms = None
+        self._due_ms = None
         accumulator = self.accumulator
         if self._wanted:
             # list.pop is atomic: the caller's thread may append meanwhile.
@@ -149,12 +147,8 @@ class Producing:
             oldest = queue.in_flight or queue.sealed
             if oldest:
                 wakes.append(oldest[0].deadline_ms)
-            # A back-off that was over at the last step waits for something else, a connection for
-            # one: look again soon, but not at once, which would be a loop that never sleeps.
-            if queue.sealed and queue.backoff_until_ms:
-                wakes.append(max(queue.backoff_until_ms, self._stepped_ms + 10))
-        if self._retry_ms is not None:
-            wakes.append(max(self._retry_ms, self._stepped_ms + 10))
+        if self._due_ms is not None:
+            wakes.append(self._due_ms)
         linger_ms = accumulator.next_linger_ms()
         if linger_ms is not None:
             wakes.append(linger_ms)
@@ -256,10 +250,22 @@ class Producing:
     # Sending.
 
     def _send(self, now_ms: int) -> None:
+        """Send what can go.  What cannot waits for one of three things:
+
+        time: a back-off of its partition or of its broker that is not over; `_due_ms` has the first
+        an answer: on its own connection, which has a deadline
+        somebody else's work: the cluster view for a leader, the network for a connection being
+        set up; both have wake-ups of their own
+
+        So a wake-up is asked for only at a time that lies ahead: waiting never becomes a loop.
+        """
         cluster = self.engine.cluster
         by_leader: dict[int, list[PartitionQueue]] = {}
         for queue in self.accumulator.active:
-            if not queue.sealed or now_ms < queue.backoff_until_ms:
+            if not queue.sealed:
+                continue
+            if now_ms < queue.backoff_until_ms:
+                self._wait_until(queue.backoff_until_ms)
                 continue
             if (queue.failures or queue.restart) and queue.in_flight:
                 continue
@@ -275,10 +281,13 @@ class Producing:
             assert node is not None, "a leader is a broker of the view"
             if self.engine.network.want(node, now_ms):
                 self._send_to(node, queues, now_ms)
-            elif node.connection is None:
+            elif node.connection is None and now_ms < node.retry_at_ms:
                 # Nobody else wakes for it: records that wait for a broker are not its `waiting`.
-                retry_ms = node.retry_at_ms
-                self._retry_ms = min(retry_ms, self._retry_ms or retry_ms)
+                self._wait_until(node.retry_at_ms)
+
+    def _wait_until(self, at_ms: int) -> None:
+        if self._due_ms is None or at_ms < self._due_ms:
+            self._due_ms = at_ms
 
     def _send_to(self, node: Node, queues: list[PartitionQueue], now_ms: int) -> None:
         """Requests of at most one batch per partition each, as long as there are any."""

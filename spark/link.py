@@ -19,10 +19,7 @@ from typing import TypeVar
 from segbroker.client.connection import Connection, Reply, State
 from segbroker.client.errors import ConnectionLost, SegbrokerError, TimedOut
 from segbroker.client.settings import Address
-from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.schema import Message
-
-METADATA_WITH_IDS, METADATA_MAX = 10, 12
 
 # What the core calls a deadline that this shell keeps itself.
 _NEVER_MS = 1 << 62
@@ -35,20 +32,6 @@ M = TypeVar("M", bound=Message)
 
 def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
-
-
-class _Core(Connection):
-    """The client's core, with Metadata up to 12: from 10 on a topic comes with its id.
-
-    The client itself stays below: it has no use for ids.  Asked by name, the newer versions mean
-    the same.
-    """
-
-    def version_for(self, api_key: int) -> int | None:
-        theirs = self._versions.get(api_key)
-        if api_key == ApiKey.METADATA and theirs is not None and theirs.max >= METADATA_WITH_IDS:
-            return min(METADATA_MAX, theirs.max)
-        return super().version_for(api_key)
 
 
 class Link:
@@ -74,7 +57,7 @@ class Link:
         host, port = self.address
         timeout_ms = min(timeout_ms, SETUP_TIMEOUT_MS)
         deadline_ms = now_ms() + timeout_ms
-        self._core = _Core(
+        self._core = Connection(
             host, port, client_id=client_id, deadline_ms=_NEVER_MS, ask_version=ask_version
         )
         try:

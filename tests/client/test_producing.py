@@ -310,6 +310,37 @@ def test_a_broker_that_is_away_is_asked_again_after_its_back_off() -> None:
     assert world.stored("a") == [b"first", b"second"]
 
 
+def test_while_a_broker_is_away_every_wake_up_asked_for_lies_ahead() -> None:
+    world = World()
+    sender = Sender(world, delivery_timeout_ms=60_000)
+    sender.send("a", b"first")
+    sender.flush()
+    world.broker.is_up = False
+    delivery = sender.send("a", b"second")
+    wakes = 0
+    while not delivery.done:
+        if world.turn():
+            continue
+        wake_ms = world.engine.next_wake_ms()
+        assert wake_ms is not None
+        assert wake_ms > world.now_ms, "asks for a time that has passed"
+        world.now_ms = wake_ms
+        wakes += 1
+    # One minute with back-offs of 50 ms to 2 s.
+    assert wakes < 200
+
+
+def test_the_first_record_waits_for_its_answers_and_for_nothing_else() -> None:
+    world = World()
+    sender = Sender(world, linger_ms=0)
+    connected = world.engine.cluster.refreshed()
+    world.run(lambda: connected.done)
+    began_ms = world.now_ms
+    delivery = sender.send("a", b"first")
+    world.run(lambda: delivery.done)
+    assert world.now_ms - began_ms == 0
+
+
 def test_a_failure_that_the_caller_has_seen_is_not_said_again() -> None:
     world = World()
     world.broker.produce_errors = [ErrorCode.INVALID_RECORD]
