@@ -73,12 +73,12 @@ def test_every_api_we_speak_is_one_that_we_can_encode() -> None:
 
 @pytest.mark.parametrize(
     ("theirs", "version"),
-    [((0, 20), 9), ((0, 5), 5), ((5, 5), 5), ((9, 30), 9), ((10, 12), None), ((0, 0), None)],
+    [((0, 20), 12), ((0, 5), 5), ((5, 5), 5), ((9, 30), 12), ((13, 14), None), ((0, 0), None)],
 )
 def test_the_highest_version_that_both_know_is_used(
     theirs: tuple[int, int], version: int | None
 ) -> None:
-    assert SPOKEN[ApiKey.METADATA] == ApiVersionRange(1, 9)
+    assert SPOKEN[ApiKey.METADATA] == ApiVersionRange(1, 12)
     assert ready({ApiKey.METADATA: theirs}).version_for(ApiKey.METADATA) == version
 
 
