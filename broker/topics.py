@@ -97,9 +97,8 @@ class Topics:
         return meta is not None and 0 <= index < meta.partitions
 
     def leader_epoch(self, meta: TopicMeta, index: int) -> int:
-        """The epoch that Metadata tells: the partition's if it is served, else the topic's."""
-        partition = self._partitions.get((meta.name, index))
-        return meta.epoch if partition is None else partition.handler.leader_epoch
+        """The epoch that Metadata tells."""
+        return self.manager.leader_epoch(meta, index)
 
     async def open(self, name: str, index: int) -> Partition | None:
         """The partition, opened in a lane if need be; None when there is none.

@@ -13,7 +13,10 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     index            where the blocks of a segment lie, and their checksums; .index
     manifest         the rows a log keeps about itself; .manifest
     manifest_file    ... and who writes them
-    metadata         which topics exist; meta/
+    metadata         the state: which topics exist, what is reserved; the snapshot of it
+    control          its changes: control events
+    metadata_log     ... and who keeps it; meta/
+    ceilings         which offsets may be acknowledged before they are synced
     segment          a segment that is not sealed yet
     columns          the sealed ones, as columns
     recovery         what a crash left, and what to do about it: decisions, no action
@@ -35,6 +38,8 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     opening          a log opened, and recovered
     mending          a damaged segment repaired while its log is in use
     truncating       a log that ends earlier
+    lost_tail        a log that goes on behind what a power cut took
+    resuming         how partitions go on after a start
     log              the log as a library: SegmentedLog
     framing          where the values of a byte stream begin and end
     streaming        ... appended as they come, wholly or not at all

@@ -141,6 +141,14 @@ class CorruptSegment(StorageError):
         self.path, self.position, self.reason = path, position, reason
 
 
+class CorruptMetadata(CorruptSegment):
+    """What exists is not known for certain, so nothing is opened: an older snapshot could bring
+    deleted topics back, and without one every topic would count as an orphan."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, 0, f"{reason}; nothing is opened and nothing was changed")
+
+
 class DataDirectoryLocked(StorageError):
     """Another process owns the data directory."""
 

@@ -1,7 +1,7 @@
 """DiskHandler: one topic-partition, with what an acknowledgement means.
 
     append    check sequence -> assign offset -> pwrite     (the caller's thread)
-    visible   disk: at once    fsync: when a flusher has synced it   -> high_watermark
+    visible   fsync: when a flusher has synced it; else at once, below the ceiling -> high_watermark
     failure   first failed write or sync: read-only, every waiter told, nothing retried
 
 | attribute | changed by | read by |
@@ -28,6 +28,7 @@ import structlog
 from segbroker.protocol.record_batch import BatchHeader
 
 from .background import Flushers, FlushState, Housekeeper
+from .ceilings import IDLE_MS, PartitionCeiling
 from .corruption import remove_mark
 from .deleting import delete_records_before
 from .errors import (
@@ -87,6 +88,7 @@ class DiskHandler:
         "_report",
         "_sealing",
         "_sync_failed",
+        "ceiling",
         "flush_state",
         "flushes_on_append",
         "high_watermark",
@@ -107,6 +109,7 @@ class DiskHandler:
         partition: int,
         opened: PartitionLog,
         *,
+        ceiling: PartitionCeiling | None = None,
         reopen: Callable[[int], PartitionLog],
         flushers: Flushers,
         housekeeper: Housekeeper,
@@ -116,13 +119,16 @@ class DiskHandler:
         report: LogReport | None = None,
         now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """report: what repairs do is added to it.  now_ms: the time of a repair.
+        """ceiling: below it appends may be acknowledged before they are synced; None for `fsync`.
+        report: what repairs do is added to it.  now_ms: the time of a repair.
 
         on_attention: called when the manager's housekeeping has to look after this partition:
         bytes of class `disk` to be synced on the tick, segments to be sealed, a full disk."""
         self.topic = topic
         self.partition = partition
-        self.high_watermark = opened.log_end_offset
+        self.ceiling = ceiling
+        end_offset = opened.log_end_offset
+        self.high_watermark = end_offset if ceiling is None else min(end_offset, ceiling.durable)
         self.read_only: PartitionReadOnly | None = None
         if opened.damage:
             self.read_only = PartitionDamaged(topic, partition, opened.damage)
@@ -191,9 +197,12 @@ class DiskHandler:
     def has_unsynced(self) -> bool:
         return self._log.has_unsynced
 
-    def reconfigure(self, config: TopicConfig) -> None:
+    def reconfigure(self, config: TopicConfig, ceiling: PartitionCeiling | None) -> None:
         """Use other settings from the next batch on."""
         self._log.reconfigure(config)
+        self.ceiling = ceiling
+        if ceiling is not None and self.log_end_offset > ceiling.renew_at:
+            ceiling.renew(self.log_end_offset, self._ceiling_renewed)
         damaged = isinstance(self.read_only, PartitionDamaged | PartitionRefused)
         if damaged and config.on_corruption is OnCorruption.GAP:
             remove_mark(self._log.storage, self._log.paths)
@@ -238,9 +247,14 @@ class DiskHandler:
             if tracked:
                 opened.producers.apply(header, base_offset)
         self.last_append_ms = now_ms
-        config = opened.config
-        if config.durability is Durability.DISK:
-            self.high_watermark = opened.log_end_offset
+        config, ceiling = opened.config, self.ceiling
+        if ceiling is not None:
+            end_offset = opened.log_end_offset
+            if end_offset > ceiling.renew_at:
+                ceiling.renew(end_offset, self._ceiling_renewed)
+            visible = min(end_offset, ceiling.durable)
+            if visible > self.high_watermark:
+                self.high_watermark = visible
         elif self.flushes_on_append:
             self._flushers.request(self)
         if not self.wants_attention:
@@ -268,8 +282,10 @@ class DiskHandler:
         self._call_soon(lambda: self._advance(end_offset))
 
     def flush_soon(self) -> None:
-        """Have the flushers sync what was appended: one sync for all of it."""
-        self._flushers.request(self)
+        """Have the flushers sync what was appended: one sync for all of it.  Other classes than
+        `fsync` wait for their ceiling, if for anything."""
+        if self.ceiling is None:
+            self._flushers.request(self)
 
     def flush(self) -> None:
         """`sync` for a flusher: who waits hears of a failure through `on_failure`."""
@@ -280,7 +296,23 @@ class DiskHandler:
         except PartitionReadOnly as exc:
             log.debug("flush_failed", topic=self.topic, partition=self.partition, error=str(exc))
 
+    def _ceiling_renewed(self, error: OSError | None) -> None:
+        """Another block of offsets is reserved, or could not be."""
+        ceiling, end_offset = self.ceiling, self.log_end_offset
+        if ceiling is None:
+            return  # `fsync` meanwhile
+        if error is None:
+            self._advance(end_offset)
+            if end_offset > ceiling.renew_at:
+                ceiling.renew(end_offset, self._ceiling_renewed)
+        elif end_offset > ceiling.durable:
+            self._poison(error)
+        else:
+            log.warning("ceiling_not_renewed", topic=self.topic, error=str(error))
+
     def _advance(self, end_offset: int) -> None:
+        if self.ceiling is not None:
+            end_offset = min(end_offset, self.ceiling.durable)
         if end_offset > self.high_watermark:
             self.high_watermark = end_offset
             if self.on_high_watermark is not None:
@@ -456,9 +488,21 @@ class DiskHandler:
         except OSError as exc:
             self._poison(exc)
             return
+        self._settle_ceiling(now_ms)
         if len(self._log.producers):
             with self._log.append_lock:
                 self._log.producers.expire(now_ms - PRODUCER_EXPIRATION_MS)
+
+    def _settle_ceiling(self, now_ms: int) -> None:
+        """Give back what is reserved beyond the end of an idle log."""
+        ceiling, opened = self.ceiling, self._log
+        if ceiling is None or ceiling.is_settled or now_ms - self.last_append_ms < IDLE_MS:
+            return
+        with opened.append_lock:
+            end_offset = opened.log_end_offset
+            volatile = opened.config.durability is Durability.EPHEMERAL
+            if volatile or opened.recovery_point == end_offset:
+                ceiling.settle(end_offset)
 
     def try_recover(self, now_ms: int) -> bool:
         """Open the log again after a full disk, at most once a second; whether it is writable."""

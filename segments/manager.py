@@ -1,17 +1,17 @@
 """DiskManager: the data directory, its topics, and the open partitions.
 
     <root>/LOCK                 one process at a time
-    <root>/meta/                metadata.py: what exists
-    <root>/topics/<topic>/...   what it holds (names.py)
+    <root>/meta/                metadata_log.py: what exists
+    <root>/topics/<topic>/...   what it holds (names.py); in memory for class `ephemeral`
     <root>/topics/~<id>         a deleted topic on its way out
 
-Creating makes the directories, then the snapshot: a crash in between leaves an orphan that the next
-opening removes.  Deleting goes the other way: the snapshot without the topic is the deletion, then
-the directory gets a name that no topic can have, then its files go.
+Creating and growing make the directories, then the event: a crash in between leaves an orphan that
+the next opening removes.  Deleting goes the other way: the event is the deletion, then the
+directory gets a name that no topic can have, then its files go.
 
 | lock | protects | held over |
 |---|---|---|
-| _admin_lock | metadata changes: one at a time, whole | the snapshot's sync: administration only |
+| _admin_lock | metadata changes: one at a time, whole | an event's sync: administration only |
 | _lock | the dictionaries of handlers and of those being opened | nothing |
 
 `topics` is replaced as a whole, never changed, so the loop reads it without a lock; `handlers` are
@@ -33,7 +33,9 @@ import structlog
 
 from .background import Flushers, Housekeeper
 from .caches import FileCache, IndexCache, OpenLogs
+from .ceilings import PartitionCeiling
 from .errors import (
+    CorruptMetadata,
     DataDirectoryLocked,
     InvalidPartitions,
     LogClosed,
@@ -42,14 +44,19 @@ from .errors import (
     UnknownTopic,
 )
 from .handler import CallSoon, DiskHandler
-from .metadata import Metadata, MetadataStore, TopicMeta
-from .names import check_topic_name, partition_paths
+from .lost_tail import begin_at
+from .memory import MemoryStorage
+from .metadata import SETTLED, Ceiling, Metadata, TopicMeta, encode_topic
+from .metadata_log import MetadataLog
+from .names import LogPaths, check_topic_name, partition_paths
 from .opening import open_log
 from .partition_log import PartitionLog
 from .posix import PosixStorage
 from .report import LogReport, RecoveryReport, ReportRow
+from .resuming import CeilingRow, Found, Resuming
+from .sealing import close_log
 from .storage import Storage, StorageLock, make_dirs, remove_tree
-from .topic_config import TopicConfig
+from .topic_config import Durability, TopicConfig, check_class_change
 
 __all__ = ["DiskManager", "Statistics", "TopicMeta"]
 
@@ -57,6 +64,8 @@ log = structlog.get_logger()
 
 PARTITIONS_MAX: Final = 10_000
 SYNC_TICK_MS: Final = 1_000
+EAGER_MAX: Final = 250
+"""Partitions recovered together at start."""
 VISITS_MAX: Final = 500
 """Partitions looked at for age per call of `housekeeping`: about 1 ms of the interpreter."""
 
@@ -118,8 +127,9 @@ class DiskManager:
         self._admin_lock = threading.Lock()
         self._opening: set[tuple[str, int]] = set()
         self._opened = threading.Condition(self._lock)
-        self._metadata: Metadata | None = None
-        self._store = MetadataStore(self.storage, f"{self.root}/meta")
+        self._metadata = MetadataLog(self.storage, f"{self.root}/meta")
+        self._resuming = Resuming(self._metadata)
+        self._volatile = MemoryStorage(keeps_promises=False)
         self._lock_file: StorageLock | None = None
         self._flushers: Flushers | None = None
         self._housekeeper: Housekeeper | None = None
@@ -131,9 +141,10 @@ class DiskManager:
     # The data directory
 
     def open(self) -> None:
-        """Lock the data directory, read what exists, remove what is half deleted.
+        """Lock the data directory, read what exists, remove what is half made or half deleted,
+        recover what may have lost its end.
 
-        Raises DataDirectoryLocked, CorruptSegment (a damaged snapshot), OSError.
+        Raises DataDirectoryLocked, CorruptMetadata (nothing was changed then), OSError.
         """
         make_dirs(self.storage, self.root)
         try:
@@ -143,13 +154,10 @@ class DiskManager:
         try:
             make_dirs(self.storage, f"{self.root}/meta")
             make_dirs(self.storage, f"{self.root}/topics")
-            metadata = self._store.load()
-            if metadata is None:
-                cluster_id = base64.urlsafe_b64encode(self.storage.random_bytes(16))
-                metadata = Metadata(cluster_id.decode().rstrip("="))
-                self._store.save(metadata)
-            self._publish(metadata)
-            self._remove_orphans(metadata)
+            if self._load_metadata():
+                self._resuming.begin_boot(self.storage.boot_id())
+            self._publish(self._metadata.state)
+            self._remove_orphans(self._metadata.state)
         except BaseException:
             self._lock_file.release()
             raise
@@ -157,6 +165,33 @@ class DiskManager:
         threaded = self._flushers_count > 0
         self._housekeeper = Housekeeper(threaded=threaded)
         self._maker = Housekeeper(threaded=threaded, name="segment-maker")
+        try:
+            self._recover_tails()
+        except BaseException:
+            self._end_threads()
+            self._lock_file.release()
+            self._lock_file = None
+            raise
+
+    def _end_threads(self) -> None:
+        for one in (self._maker, self._housekeeper, self._flushers):
+            assert one is not None, "opened"
+            one.close()
+
+    def _load_metadata(self) -> bool:
+        """Whether this data directory was there before.  Raises CorruptMetadata, OSError."""
+        if self._metadata.load():
+            return True
+        topics = [n for n in self.storage.listdir(f"{self.root}/topics") if not n.startswith("~")]
+        if topics:
+            # Taken for a new directory, every topic would be an orphan, and removed.
+            raise CorruptMetadata(
+                f"{self.root}/meta", f"there is no snapshot, but there are topics: {topics[:3]}"
+            )
+        cluster_id = base64.urlsafe_b64encode(self.storage.random_bytes(16))
+        state = Metadata(cluster_id.decode().rstrip("="))
+        self._metadata.begin(state.with_boot(self.storage.boot_id()))
+        return False
 
     def close(self) -> None:
         """Sync and close everything, in order; a second time does nothing.
@@ -165,20 +200,22 @@ class DiskManager:
         """
         if self._lock_file is None:
             return
-        assert self._flushers is not None
-        assert self._housekeeper is not None
-        assert self._maker is not None
-        self._maker.close()
-        self._housekeeper.close()
-        self._flushers.close()
+        self._end_threads()
         failures: list[Exception] = []
         with self._lock:
             handlers, self.handlers = self.handlers, {}
+        settled: list[CeilingRow] = []
         for handler in handlers.values():
             try:
                 handler.close()
+                settled += self._settled(handler)
             except StorageError as exc:
                 failures.append(exc)
+        try:
+            self._resuming.record_ceilings(settled)
+            self._metadata.absorb()
+        except OSError as exc:
+            failures.append(exc)
         self._lock_file.release()
         self._lock_file = None
         if failures:
@@ -203,26 +240,39 @@ class DiskManager:
 
     @property
     def _known(self) -> Metadata:
-        if self._metadata is None:
+        if self._lock_file is None:
             raise LogClosed(self.root)
-        return self._metadata
+        return self._metadata.state
+
+    def leader_epoch(self, meta: TopicMeta, partition: int) -> int:
+        """The leader epoch of a partition, open or not; for the loop."""
+        handler = self.handlers.get((meta.name, partition))
+        return (
+            self._known.leader_epoch(meta, partition) if handler is None else handler.leader_epoch
+        )
 
     def _publish(self, metadata: Metadata) -> None:
-        self._metadata = metadata
         self.topics = MappingProxyType(metadata.topics)
 
-    def _save(self, metadata: Metadata) -> None:
-        self._store.save(metadata)
-        self._publish(metadata)
+    def _record(self, kind: str, **fields: object) -> None:
+        self._publish(self._metadata.record(kind, **fields))
 
     def _topic_folder(self, name: str) -> str:
         return f"{self.root}/topics/{name}"
 
     def _remove_orphans(self, metadata: Metadata) -> None:
         for name in self.storage.listdir(f"{self.root}/topics"):
-            if name not in metadata.topics:
+            meta = metadata.topics.get(name)
+            if meta is None or meta.config.durability is Durability.EPHEMERAL:
                 self.report.add(ReportRow("orphan_removed", self._topic_folder(name)))
                 self._bury(name, self.storage.random_bytes(8).hex())
+                continue
+            for folder in self.storage.listdir(self._topic_folder(name)):
+                number = folder.removeprefix("partition_")
+                if folder != number and number.isdecimal() and int(number) >= meta.partitions:
+                    path = f"{self._topic_folder(name)}/{folder}"
+                    self.report.add(ReportRow("orphan_removed", path, meta.name, int(number)))
+                    remove_tree(self.storage, path)
 
     def _bury(self, name: str, grave: str) -> None:
         """Take a topic's directory out of the way, then remove it."""
@@ -256,17 +306,19 @@ class DiskManager:
             try:
                 if self.storage.exists(self._topic_folder(name)):
                     self._bury(name, topic_id.hex)  # of an attempt that failed
-                self._make_partitions(name, range(partitions))
-                self._save(metadata.with_topic(meta))
+                self._make_partitions(meta, range(partitions))
+                self._record("topic_created", **encode_topic(meta))
             except OSError as exc:
                 raise StorageError(f"topic {name!r} was not created: {exc}") from exc
         return meta
 
-    def _make_partitions(self, name: str, numbers: range) -> None:
-        folder = self._topic_folder(name)
+    def _make_partitions(self, meta: TopicMeta, numbers: range) -> None:
+        if meta.config.durability is Durability.EPHEMERAL:
+            return
+        folder = self._topic_folder(meta.name)
         make_dirs(self.storage, folder)
         for partition in numbers:
-            path = partition_paths(self.root, name, partition).folder
+            path = partition_paths(self.root, meta.name, partition).folder
             if not self.storage.exists(path):
                 self.storage.mkdir(path)
         self.storage.fsync_dir(folder)
@@ -282,7 +334,7 @@ class DiskManager:
             if meta is None:
                 raise UnknownTopic(name)
             try:
-                self._save(metadata.without_topic(name))
+                self._record("topic_deleted", name=name, id=meta.topic_id.bytes)
             except OSError as exc:
                 raise StorageError(f"topic {name!r} was not deleted: {exc}") from exc
             with self._lock:
@@ -290,6 +342,10 @@ class DiskManager:
                 handlers = [self.handlers.pop(key) for key in keys]
             for handler in handlers:
                 handler.close(checkpoint=False)
+            if meta.config.durability is Durability.EPHEMERAL:
+                if self._volatile.exists(self._topic_folder(name)):
+                    remove_tree(self._volatile, self._topic_folder(name))
+                return
             grave = self._topic_folder(f"~{meta.topic_id.hex}")
             try:
                 self.storage.rename(self._topic_folder(name), grave)
@@ -317,8 +373,10 @@ class DiskManager:
                 )
             grown = replace(meta, partitions=count)
             try:
-                self._make_partitions(name, range(meta.partitions, count))
-                self._save(self._known.with_topic(grown))
+                self._make_partitions(meta, range(meta.partitions, count))
+                self._record(
+                    "partitions_grown", name=name, id=meta.topic_id.bytes, partitions=count
+                )
             except OSError as exc:
                 raise StorageError(f"topic {name!r} did not grow: {exc}") from exc
         return grown
@@ -327,23 +385,40 @@ class DiskManager:
         """Replace the settings of a topic.  Raises UnknownTopic, InvalidConfig."""
         config = TopicConfig.parse(overrides)
         with self._admin_lock:
-            altered = replace(self._meta(name), config=config)
+            meta = self._meta(name)
+            check_class_change(meta.config.durability, config.durability)
+            altered = replace(meta, config=config)
             try:
-                self._save(self._known.with_topic(altered))
+                self._record(
+                    "topic_altered", name=name, id=meta.topic_id.bytes, config=config.overrides
+                )
+                for partition in range(altered.partitions):
+                    handler = self.handler_if_open(name, partition)
+                    if handler is not None:
+                        self._reconfigure(handler, altered)
             except OSError as exc:
                 raise StorageError(f"topic {name!r} was not altered: {exc}") from exc
-            for partition in range(altered.partitions):
-                handler = self.handler_if_open(name, partition)
-                if handler is not None:
-                    handler.reconfigure(config)
         return altered
+
+    def _reconfigure(self, handler: DiskHandler, altered: TopicMeta) -> None:
+        key = altered.topic_id, handler.partition
+        before, after = handler.config.durability, altered.config.durability
+        if Durability.FSYNC not in (before, after) or before is after:
+            handler.reconfigure(altered.config, handler.ceiling)
+        elif before is Durability.FSYNC:
+            handler.reconfigure(altered.config, self._resuming.ceiling_of(key))
+        else:
+            handler.sync()  # most of what the old class left unsynced
+            handler.reconfigure(altered.config, None)
+            handler.sync()
+            self._resuming.record_ceilings([(key, Ceiling(0, SETTLED))])
 
     def allocate_producer_ids(self, count: int) -> range:
         """So many ids that were never given before and never will be again."""
         with self._admin_lock:
             first = self._known.next_producer_id
             try:
-                self._save(replace(self._known, next_producer_id=first + count))
+                self._record("producer_ids", next=first + count)
             except OSError as exc:
                 raise StorageError(f"no producer ids: {exc}") from exc
         return range(first, first + count)
@@ -386,21 +461,29 @@ class DiskManager:
         meta = self._meta(topic)
         if not 0 <= partition < meta.partitions:
             raise UnknownTopic(topic, partition)
+        opened = Found(meta, partition, self._open_log(meta, partition, self._now_ms))
+        try:
+            (ceiling,) = self._resuming.resume([opened], self._now_ms)
+        except OSError as exc:
+            close_log(opened.log, clean=False)
+            raise StorageError(f"cannot open partition {partition} of {topic!r}: {exc}") from exc
+        return self._serve(opened, ceiling)
+
+    def _serve(self, opened: Found, ceiling: PartitionCeiling | None) -> DiskHandler:
         assert self._flushers is not None
         assert self._housekeeper is not None
         assert self._maker is not None
+        meta, partition = opened.meta, opened.partition
+        topic = meta.name
 
         def reopen(now_ms: int) -> PartitionLog:
             return self._open_log(self._meta(topic), partition, now_ms)
 
-        try:
-            opened = self._open_log(meta, partition, self._now_ms)
-        except OSError as exc:
-            raise StorageError(f"cannot open partition {partition} of {topic!r}: {exc}") from exc
         handler = DiskHandler(
             topic,
             partition,
-            opened,
+            opened.log,
+            ceiling=ceiling,
             reopen=reopen,
             flushers=self._flushers,
             housekeeper=self._housekeeper,
@@ -419,18 +502,70 @@ class DiskManager:
         raise UnknownTopic(topic)
 
     def _open_log(self, meta: TopicMeta, partition: int, now_ms: int) -> PartitionLog:
-        return open_log(
-            self.storage,
-            partition_paths(self.root, meta.name, partition),
-            meta.config,
-            self.files,
-            self.indexes,
-            self.open_logs,
-            now_ms=now_ms,
-            leader_epoch=meta.epoch,
-            create=False,
-            report=LogReport(self.report, meta.name, partition),
-        )
+        """Raises CorruptSegment, StorageError."""
+        paths = partition_paths(self.root, meta.name, partition)
+        storage = self.storage
+        try:
+            if meta.config.durability is Durability.EPHEMERAL:
+                storage = self._volatile
+                self._begin_ephemeral(meta, partition, paths, now_ms)
+            return open_log(
+                storage,
+                paths,
+                meta.config,
+                self.files,
+                self.indexes,
+                self.open_logs,
+                now_ms=now_ms,
+                leader_epoch=self._known.leader_epoch(meta, partition),
+                create=False,
+                report=LogReport(self.report, meta.name, partition),
+            )
+        except OSError as exc:
+            raise StorageError(
+                f"cannot open partition {partition} of {meta.name!r}: {exc}"
+            ) from exc
+
+    def _begin_ephemeral(
+        self, meta: TopicMeta, partition: int, paths: LogPaths, now_ms: int
+    ) -> None:
+        if self._volatile.exists(paths.folder):
+            return
+        ceiling = self._known.ceiling((meta.topic_id, partition))
+        offset, epoch = 0, self._known.leader_epoch(meta, partition)
+        if ceiling is not None and ceiling.offset:
+            offset, epoch = ceiling.offset, self._resuming.begin_epoch(meta, partition)
+        begin_at(self._volatile, paths, offset, epoch, now_ms)
+
+    def _recover_tails(self) -> None:
+        """Open what may have lost its end in another boot, before anybody asks for it."""
+        unresolved = self._resuming.unresolved()
+        for start in range(0, len(unresolved), EAGER_MAX):
+            opened: list[Found] = []
+            for meta, partition in unresolved[start : start + EAGER_MAX]:
+                try:
+                    found = self._open_log(meta, partition, self._now_ms)
+                    opened.append(Found(meta, partition, found))
+                except StorageError as exc:
+                    # The others go on; whoever asks for this one is told.
+                    log.error("partition_not_opened", topic=meta.name, error=str(exc))
+            try:
+                ceilings = self._resuming.resume(opened, self._now_ms)
+            except OSError:
+                for one in opened:
+                    close_log(one.log, clean=False)
+                raise
+            for one, ceiling in zip(opened, ceilings, strict=True):
+                self._serve(one, ceiling)
+
+    def _settled(self, handler: DiskHandler) -> list[CeilingRow]:
+        """What a clean close says of a partition's ceiling."""
+        meta = self._known.topics[handler.topic]
+        key, ceiling = (meta.topic_id, handler.partition), Ceiling(handler.log_end_offset, SETTLED)
+        is_known = self._known.ceiling(key) in (ceiling, None)
+        if is_known or handler.ceiling is None or handler.read_only is not None:
+            return []
+        return [(key, ceiling)]
 
     # Keeping house
 
@@ -444,6 +579,7 @@ class DiskManager:
         self._now_ms = now_ms
         if now_ms - self._tick_ms >= SYNC_TICK_MS:
             self._tick_ms = now_ms
+            self._metadata.settle()
             for handler in list(self._attention):
                 self._attention.discard(handler)
                 if self._is_open(handler) and handler.attend(now_ms):

@@ -71,6 +71,8 @@ class MemoryFile:
         return count if count == len(buffer) else None
 
     def fdatasync(self) -> None:
+        if not self._disk.keeps_promises:
+            return
         with self._disk.mutex:
             self._inode.synced = bytes(self._content())
 
@@ -104,8 +106,10 @@ class MemoryLock:
 class MemoryStorage:
     """A disk of its own; `seed` decides its random bytes."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, keeps_promises: bool = True) -> None:
+        """keeps_promises: remember what was synced, for the power switch; twice the memory."""
         self.mutex = threading.Lock()
+        self.keeps_promises = keeps_promises
         self._root = _Directory()
         self._locks: set[str] = set()
         self._seed = seed

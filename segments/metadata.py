@@ -1,26 +1,33 @@
-"""meta/snapshot-<n>.msgpack: topics, epochs, ids; one file, replaced as a whole.
+"""meta/snapshot-<n>.msgpack: everything that is neither a batch nor rebuilt from batches.
 
     byte 0       4         6       8            16             24
          +-------+---------+-------+------------+--------------+----------------
          | magic | version | 0     | size       | xxh3-64 of   | msgpack map ...
-         | SBMD  | u16 =1  | u16   | u64        | the map, u64 |
+         | SBMD  | u16 =2  | u16   | u64        | the map, u64 |
          +-------+---------+-------+------------+--------------+----------------
 
 The map: cluster_id str, next_producer_id int, epoch_floor int, retired {name: epoch},
-topics [{name, id bytes(16), partitions int, epoch int, config {key: value}}].
+topics [{name, id bytes(16), partitions int, epoch int, config {key: value}}], and since version 2
+seq int, boot {id str, number int}, ceilings [[topic id, partition, offset, boot]],
+epochs [[topic id, partition, leader epoch]], sections {name: anything}.
 
-n rises with every change: the new file is written, synced and renamed into place, the directory
-synced, then the old one unlinked.  The highest n is the truth; if it is damaged nothing is opened,
-because an older one could bring deleted topics back.
+State = snapshot + the events behind it (control.py) with a `seq` above the snapshot's.
 
-`retired` remembers the epoch of deleted topics, so that one of the same name starts above it.
-It is bounded: past RETIRED_MAX names the highest epoch becomes the floor of every new topic.
+    ceilings   no offset from there on was ever acknowledged; `boot` is the boot in which it was
+               reserved, SETTLED where the partition's synced end is exactly there (ceilings.py)
+    epochs     leader epochs of partitions that are above their topic's
+    sections   what other kinds of events keep (groups, cursors): theirs to read, kept as it is
+
+`retired` remembers the highest epoch of deleted topics, so that one of the same name starts above
+it.  It is bounded: past RETIRED_MAX names the highest epoch becomes the floor of every new topic.
+
+Invariant: a Metadata is never changed; whoever holds one may read it without a lock.
 """
 
-import re
 import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from segbroker.protocol.checksums import xxh3_64
@@ -28,18 +35,26 @@ from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.vendor import pack, unpack
 
 from .errors import CorruptSegment
-from .storage import Storage, read_file, replace_file
 from .topic_config import TopicConfig
 
 MAGIC: Final = b"SBMD"
-VERSION: Final = 1
+VERSION: Final = 2
 HEADER: Final = struct.Struct(">4sHHQQ")
 HEADER_SIZE: Final = HEADER.size
 assert HEADER_SIZE == 24, "the box above"
 SNAPSHOT_SIZE_MAX: Final = 1 << 28
 RETIRED_MAX: Final = 10_000
+SETTLED: Final = 0
+"""The boot of a ceiling that holds in every boot: everything below it is there, and synced."""
 
-_NAME = re.compile(r"snapshot-(\d{1,18})\.msgpack")
+PartitionKey: TypeAlias = tuple[UUID, int]
+
+
+class Ceiling(NamedTuple):
+    """No offset from `offset` on was ever acknowledged."""
+
+    offset: int
+    boot: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,121 +70,178 @@ class TopicMeta:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Everything that is neither a batch nor rebuilt from batches."""
+    """The state."""
 
     cluster_id: str
     next_producer_id: int = 0
     epoch_floor: int = 0
     topics: dict[str, TopicMeta] = field(default_factory=dict)
     retired: dict[str, int] = field(default_factory=dict)
+    seq: int = 0
+    boot_id: str = ""
+    boot: int = SETTLED
+    ceilings: dict[UUID, dict[int, Ceiling]] = field(default_factory=dict)
+    epochs: dict[UUID, dict[int, int]] = field(default_factory=dict)
+    sections: Mapping[str, Any] = field(default_factory=dict)
 
-    def with_topic(self, meta: TopicMeta) -> "Metadata":
-        """With this topic new or changed."""
-        retired = {name: epoch for name, epoch in self.retired.items() if name != meta.name}
-        return replace(self, topics={**self.topics, meta.name: meta}, retired=retired)
-
-    def without_topic(self, name: str) -> "Metadata":
-        """With this topic deleted and its epoch remembered."""
-        topics = {key: meta for key, meta in self.topics.items() if key != name}
-        retired = {**self.retired, name: self.topics[name].epoch}
-        if len(retired) > RETIRED_MAX:
-            floor = max(self.epoch_floor, 1 + max(retired.values()))
-            return replace(self, topics=topics, retired={}, epoch_floor=floor)
-        return replace(self, topics=topics, retired=retired)
+    # What it says
 
     def first_epoch(self, name: str) -> int:
         """The epoch of a topic of this name if it were created now."""
         return max(self.epoch_floor, self.retired.get(name, -1) + 1)
 
+    def ceiling(self, key: PartitionKey) -> Ceiling | None:
+        """The ceiling of a partition; None where none was ever reserved."""
+        rows = self.ceilings.get(key[0])
+        return None if rows is None else rows.get(key[1])
+
+    def leader_epoch(self, meta: TopicMeta, partition: int) -> int:
+        """The least leader epoch that a partition is in."""
+        return max(meta.epoch, self.epochs.get(meta.topic_id, {}).get(partition, 0))
+
+    # What becomes of it
+
+    def with_topic(self, meta: TopicMeta) -> "Metadata":
+        """With this topic new or changed."""
+        retired = {name: epoch for name, epoch in self.retired.items() if name != meta.name}
+        return replace(
+            self,
+            topics={**self.topics, meta.name: meta},
+            retired=retired,
+            ceilings={meta.topic_id: {}, **self.ceilings},
+        )
+
+    def without_topic(self, name: str) -> "Metadata":
+        """With this topic deleted and its highest epoch remembered."""
+        gone = self.topics[name]
+        topics = {key: meta for key, meta in self.topics.items() if key != name}
+        highest = max([gone.epoch, *self.epochs.get(gone.topic_id, {}).values()])
+        floor, retired = self.epoch_floor, {**self.retired, name: highest}
+        if len(retired) > RETIRED_MAX:
+            floor, retired = max(floor, 1 + max(retired.values())), {}
+        return replace(
+            self,
+            topics=topics,
+            retired=retired,
+            epoch_floor=floor,
+            ceilings={key: rows for key, rows in self.ceilings.items() if key != gone.topic_id},
+            epochs={key: rows for key, rows in self.epochs.items() if key != gone.topic_id},
+        )
+
+    def with_ceilings(self, rows: Iterable[tuple[UUID, int, Ceiling]]) -> "Metadata":
+        """With these ceilings; those of topics that are gone are passed over."""
+        ceilings = dict(self.ceilings)
+        for topic_id, partition, ceiling in rows:
+            if topic_id in ceilings:
+                if ceilings[topic_id] is self.ceilings[topic_id]:
+                    ceilings[topic_id] = dict(ceilings[topic_id])
+                ceilings[topic_id][partition] = ceiling
+        return replace(self, ceilings=ceilings)
+
+    def with_epochs(self, rows: Iterable[tuple[UUID, int, int]]) -> "Metadata":
+        """With these leader epochs, where they are higher; topics that are gone are passed over."""
+        epochs = {topic_id: dict(known) for topic_id, known in self.epochs.items()}
+        for topic_id, partition, epoch in rows:
+            if topic_id in self.ceilings:
+                known = epochs.setdefault(topic_id, {})
+                known[partition] = max(epoch, known.get(partition, 0))
+        return replace(self, epochs=epochs)
+
+    def with_boot(self, boot_id: str) -> "Metadata":
+        """In this boot of the machine.  Without an id it is another one than any before."""
+        if boot_id and boot_id == self.boot_id:
+            return self
+        return replace(self, boot_id=boot_id, boot=self.boot + 1)
+
+    # What is stored
+
     def encode(self) -> bytes:
         """The file."""
-        topics = [
-            {
-                "name": meta.name,
-                "id": meta.topic_id.bytes,
-                "partitions": meta.partitions,
-                "epoch": meta.epoch,
-                "config": meta.config.overrides,
-            }
-            for meta in self.topics.values()
-        ]
         body = pack(
             {
                 "cluster_id": self.cluster_id,
                 "next_producer_id": self.next_producer_id,
                 "epoch_floor": self.epoch_floor,
                 "retired": self.retired,
-                "topics": topics,
+                "topics": [encode_topic(meta) for meta in self.topics.values()],
+                "seq": self.seq,
+                "boot": {"id": self.boot_id, "number": self.boot},
+                "ceilings": [
+                    [topic_id.bytes, partition, *ceiling]
+                    for topic_id, rows in self.ceilings.items()
+                    for partition, ceiling in rows.items()
+                ],
+                "epochs": [
+                    [topic_id.bytes, partition, epoch]
+                    for topic_id, rows in self.epochs.items()
+                    for partition, epoch in rows.items()
+                ],
+                "sections": dict(self.sections),
             }
         )
         return HEADER.pack(MAGIC, VERSION, 0, len(body), xxh3_64(body)) + body
 
 
+def encode_topic(meta: TopicMeta) -> dict[str, object]:
+    """A topic as a map."""
+    return {
+        "name": meta.name,
+        "id": meta.topic_id.bytes,
+        "partitions": meta.partitions,
+        "epoch": meta.epoch,
+        "config": meta.config.overrides,
+    }
+
+
+def decode_topic(fields: Mapping[str, Any]) -> TopicMeta:
+    """The topic of such a map.  Raises KeyError, TypeError, ValueError."""
+    return TopicMeta(
+        fields["name"],
+        UUID(bytes=fields["id"]),
+        fields["partitions"],
+        TopicConfig.parse(fields["config"]),
+        fields["epoch"],
+    )
+
+
 def decode_metadata(data: bytes, path: str) -> Metadata:
-    """The content of a snapshot file.  Raises CorruptSegment."""
+    """The content of a snapshot file, version 1 or 2.  Raises CorruptSegment."""
     if len(data) < HEADER_SIZE:
         raise CorruptSegment(path, 0, f"{len(data)} bytes, a header has {HEADER_SIZE}")
     magic, version, _, size, checksum = HEADER.unpack_from(data)
     body = data[HEADER_SIZE:]
-    if magic != MAGIC or version != VERSION:
-        raise CorruptSegment(path, 0, f"{magic!r} version {version}, not {MAGIC!r} {VERSION}")
+    if magic != MAGIC or not 1 <= version <= VERSION:
+        raise CorruptSegment(path, 0, f"{magic!r} version {version}, not {MAGIC!r} 1 to {VERSION}")
     if size != len(body) or checksum != xxh3_64(body):
         raise CorruptSegment(path, HEADER_SIZE, "the map does not match its size or checksum")
     try:
         fields: dict[str, Any] = unpack(body, size_max=SNAPSHOT_SIZE_MAX)
-        topics = {
-            topic["name"]: TopicMeta(
-                topic["name"],
-                UUID(bytes=topic["id"]),
-                topic["partitions"],
-                TopicConfig.parse(topic["config"]),
-                topic["epoch"],
-            )
-            for topic in fields["topics"]
-        }
-        return Metadata(
+        topics = [decode_topic(topic) for topic in fields["topics"]]
+        known = Metadata(
             fields["cluster_id"],
             fields["next_producer_id"],
             fields["epoch_floor"],
-            topics,
+            {meta.name: meta for meta in topics},
             fields["retired"],
+            ceilings={meta.topic_id: {} for meta in topics},
         )
+        return known if version == 1 else _with_version_2(known, fields)
     except (RemoteProtocolError, KeyError, TypeError, ValueError) as exc:
         raise CorruptSegment(path, HEADER_SIZE, f"not the map of this version: {exc!r}") from exc
 
 
-class MetadataStore:
-    """The directory meta/.  One thread at a time."""
-
-    def __init__(self, storage: Storage, folder: str) -> None:
-        self._storage = storage
-        self._folder = folder
-        self._number = 0
-
-    def load(self) -> Metadata | None:
-        """The newest snapshot; None in a new data directory.  Raises CorruptSegment."""
-        numbers = sorted(
-            int(match[1])
-            for name in self._storage.listdir(self._folder)
-            if (match := _NAME.fullmatch(name))
-        )
-        if not numbers:
-            return None
-        self._number = numbers[-1]
-        path = self._path(self._number)
-        metadata = decode_metadata(bytes(read_file(self._storage, path)), path)
-        for number in numbers[:-1]:
-            self._storage.unlink(self._path(number))
-        return metadata
-
-    def save(self, metadata: Metadata) -> None:
-        """Replace the snapshot; durable when this returns.  Raises OSError."""
-        old, new = self._number, self._number + 1
-        replace_file(self._storage, self._path(new), metadata.encode())
-        self._number = new
-        if old:
-            # Not synced: were it to come back, it would lose against the higher number.
-            self._storage.unlink(self._path(old))
-
-    def _path(self, number: int) -> str:
-        return f"{self._folder}/snapshot-{number}.msgpack"
+def _with_version_2(known: Metadata, fields: Mapping[str, Any]) -> Metadata:
+    known = replace(
+        known,
+        seq=fields["seq"],
+        boot_id=fields["boot"]["id"],
+        boot=fields["boot"]["number"],
+        sections=fields["sections"],
+    )
+    known = known.with_ceilings(
+        (UUID(bytes=topic_id), partition, Ceiling(offset, boot))
+        for topic_id, partition, offset, boot in fields["ceilings"]
+    )
+    return known.with_epochs(
+        (UUID(bytes=topic_id), partition, epoch) for topic_id, partition, epoch in fields["epochs"]
+    )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import structlog
 
 from segbroker.protocol.batch_pure import HEADER_SIZE, LENGTH_END
-from segbroker.protocol.record_batch import BatchHeader, read_header
+from segbroker.protocol.record_batch import BatchHeader, GapReason, gap_reason, read_header
 
 from .errors import CorruptSegment
 from .partition_log import PartitionLog
@@ -42,8 +42,13 @@ def replay_producers(opened: PartitionLog) -> None:
         path = opened.paths.log(number)
         try:
             for header in headers_of(opened.storage, path):
-                if header.base_offset >= end and header.producer_id >= 0:
+                if header.base_offset < end:
+                    continue
+                if header.producer_id >= 0:
                     table.apply(header, header.base_offset)
+                elif gap_reason(header) is GapReason.LOST_TAIL:
+                    # Their last batches may have gone with it (lost_tail.py).
+                    table = opened.producers = ProducerTable()
         except (FileNotFoundError, CorruptSegment) as exc:
             log.warning("producers_not_replayed", path=path, error=str(exc))
 

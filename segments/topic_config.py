@@ -2,9 +2,11 @@
 
 `KEYS` is the whole list: name, default, meaning, and how text becomes a value.  A key whose effect
 does not exist yet says so in its meaning; a value that would make a user rely on something that
-does not exist (cleanup.policy=compact, durability=memory) is refused instead.
+does not exist (cleanup.policy=compact) is refused instead.
 
-Invariant: `max.message.bytes` never exceeds `segment.bytes`, for a batch lies in one segment.
+Invariants: `max.message.bytes` never exceeds `segment.bytes`, for a batch lies in one segment.  An
+`ephemeral` topic has a limit in bytes, EPHEMERAL_RETENTION_BYTES per partition unless another is
+set: it lies in the memory of the broker.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,15 +17,16 @@ from .errors import InvalidConfig
 
 _INT32_MAX: Final = 0x7FFF_FFFF
 _INT64_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
+EPHEMERAL_RETENTION_BYTES: Final = 64 << 20
 
 
 class Durability(Enum):
     """What an acknowledgement means."""
 
     EPHEMERAL = "ephemeral"
-    """In memory only.  Not offered yet."""
+    """In memory only: gone with the process."""
     MEMORY = "memory"
-    """Written, never synced.  Not offered yet."""
+    """Written, never synced by time.  A power cut may take any of it."""
     DISK = "disk"
     """Written to the operating system; synced on a tick.  A power cut may take the last tick."""
     FSYNC = "fsync"
@@ -83,14 +86,11 @@ def _integer(low: int, high: int) -> Callable[[str, str], int]:
 
 
 def _durability(key: str, text: str) -> Durability:
-    choices = ", ".join(d.value for d in (Durability.FSYNC, Durability.DISK))
     try:
-        value = Durability(text)
+        return Durability(text)
     except ValueError:
+        choices = ", ".join(d.value for d in Durability)
         raise InvalidConfig(key, text, f"is none of {choices}") from None
-    if value in (Durability.EPHEMERAL, Durability.MEMORY):
-        raise InvalidConfig(key, text, f"is not offered by this version, which has {choices}")
-    return value
 
 
 def _timestamp_type(key: str, text: str) -> TimestampType:
@@ -152,7 +152,10 @@ KEYS: Final[tuple[_Key, ...]] = (
     _Key(
         "durability", "durability", "string", "fsync", _durability,
         "fsync: acknowledged after the sync, nothing is lost by a power cut. disk: acknowledged "
-        "after the write, synced every second; a power cut may lose what came after the last sync.",
+        "after the write, synced every second; a power cut may lose what came after the last sync. "
+        "memory: acknowledged after the write, synced only when a segment is full; a power cut may "
+        "lose any of it. ephemeral: in memory only, gone with the process. No class ever uses an "
+        "offset again that was acknowledged.",
     ),
     _Key(
         "retention.ms", "retention_ms", "long", "604800000", _integer(-1, _INT64_MAX),
@@ -227,9 +230,7 @@ class TopicConfig:
         put = object.__setattr__
         put(self, "overrides", chosen)
         for key in KEYS:
-            text = chosen.get(key.name, key.default)
-            if key.name == "max.message.bytes" and key.name not in chosen:
-                text = str(self.segment_bytes)
+            text = chosen[key.name] if key.name in chosen else self._default(key)
             put(self, key.field, key.parse(key.name, text))
         if self.max_message_bytes > self.segment_bytes:
             raise InvalidConfig(
@@ -237,6 +238,21 @@ class TopicConfig:
                 self.max_message_bytes,
                 f"exceeds segment.bytes={self.segment_bytes}; a batch lies in one segment",
             )
+
+        if self.durability is Durability.EPHEMERAL and self.retention_bytes < 0:
+            raise InvalidConfig(
+                "retention.bytes",
+                self.retention_bytes,
+                "an ephemeral topic lies in memory: set a limit",
+            )
+
+    def _default(self, key: _Key) -> str:
+        """The default of a key, given the keys before it."""
+        if key.name == "max.message.bytes":
+            return str(self.segment_bytes)
+        if key.name == "retention.bytes" and self.durability is Durability.EPHEMERAL:
+            return str(EPHEMERAL_RETENTION_BYTES)
+        return key.default
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name}: a TopicConfig does not change; make another")
@@ -261,10 +277,17 @@ class TopicConfig:
         for key in KEYS:
             value = getattr(self, key.field)
             text = str(value.value) if isinstance(value, Enum) else str(value)
-            # The one default that depends on another setting.
-            default = key.default or str(self.segment_bytes)
+            default = self._default(key)
             is_default = key.name not in self.overrides
             settings.append(
                 Setting(key.name, text, is_default, key.kind, default, key.documentation)
             )
         return settings
+
+
+def check_class_change(before: Durability, after: Durability) -> None:
+    """Refuse to move a topic's records between memory and disk.  Raises InvalidConfig."""
+    if before is not after and Durability.EPHEMERAL in (before, after):
+        raise InvalidConfig(
+            "durability", after.value, f"the topic is {before.value}; make another topic for that"
+        )

@@ -9,7 +9,7 @@ from pathlib import Path
 from segbroker.protocol.record_batch import check_batch
 from segbroker.segments.index import Block, decode_index
 from segbroker.segments.manifest import Row, RowKind, decode_manifest, encode_manifest
-from segbroker.segments.metadata import decode_metadata
+from segbroker.segments.metadata import SETTLED, Ceiling, decode_metadata
 from segbroker.segments.producers import KnownBatch, decode_producers
 from segbroker.segments.recovery import scan
 
@@ -67,4 +67,19 @@ def test_a_metadata_snapshot_of_version_1() -> None:
     assert (topic.name, topic.partitions, topic.epoch) == ("flights", 4, 1)
     assert topic.topic_id.hex == "00112233445546778899aabbccddeeff"
     assert topic.config.overrides == {"durability": "disk", "segment.bytes": "4096"}
-    assert metadata.encode() == golden("metadata-1")
+    assert (metadata.seq, metadata.boot, metadata.ceilings) == (0, SETTLED, {topic.topic_id: {}})
+
+
+def test_a_metadata_snapshot_of_version_2() -> None:
+    metadata = decode_metadata(golden("metadata-2"), "golden")
+    assert (metadata.cluster_id, metadata.seq) == ("AAECAwQFBgcICQoLDA0ODw", 42)
+    assert (metadata.boot_id, metadata.boot) == ("5a7c3f52-0000-4000-8000-000000000001", 4)
+    flights, log = metadata.topics.values()
+    assert (flights.topic_id.hex, log.epoch) == ("00112233445546778899aabbccddeeff", 3)
+    assert metadata.ceilings == {
+        flights.topic_id: {0: Ceiling(1_048_576, 4), 3: Ceiling(45, SETTLED)},
+        log.topic_id: {},
+    }
+    assert metadata.epochs == {flights.topic_id: {3: 7}}
+    assert metadata.sections == {"cursors": {"a": [1, b"x"]}}
+    assert metadata.encode() == golden("metadata-2")

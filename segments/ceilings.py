@@ -1,0 +1,87 @@
+"""Offset ceilings: what is acknowledged before it is synced is never acknowledged again as another.
+
+    log        ... 40 41 42 43 44 |
+                                  ^ log_end_offset = 45
+    ceiling                               ^ durable = 1,048,576: reserved in the metadata
+
+Where an acknowledgement does not wait for a sync (every class but `fsync`), a power cut takes the
+end of the log away and with it the knowledge of which offsets were given out.  So they are reserved
+in blocks, durably, before any of a block is acknowledged; the high watermark never passes
+`durable`.  After a loss the log goes on at the ceiling: what lies between was "at most" lost.
+
+| when | the ceiling becomes | who waits |
+|---|---|---|
+| half of the block is used | end + BLOCK | nobody, unless the block runs out first |
+| end is synced and idle for IDLE_MS | end, SETTLED | the next append, for one event |
+| clean close | end, SETTLED | the close |
+
+A lowered ceiling counts from the moment it is handed to the log, a raised one from the moment it is
+durable.  The lock orders raising and lowering as the log gets them; it is held over nothing, and
+appends read `durable` and `renew_at` without it.  Who lowers holds the append lock of the partition
+as well, so that no append is between its write and its look at `durable`.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from .metadata import SETTLED, Ceiling
+
+BLOCK: Final = 1 << 20
+IDLE_MS: Final = 30_000
+
+Done: TypeAlias = Callable[[OSError | None], None]
+Reserve: TypeAlias = Callable[[Ceiling, Done], None]
+
+
+class PartitionCeiling:
+    """The ceiling of one open partition."""
+
+    __slots__ = ("_boot", "_is_asked", "_lock", "_reserve", "durable", "is_settled", "renew_at")
+
+    def __init__(self, known: Ceiling | None, boot: int, reserve: Reserve) -> None:
+        """reserve: hands a ceiling to the metadata; its callback comes when it is durable."""
+        self.durable = 0 if known is None else known.offset
+        self.is_settled = known is None or known.boot == SETTLED
+        self.renew_at = self.durable if self.is_settled else max(0, self.durable - BLOCK // 2)
+        self._boot = boot
+        self._reserve = reserve
+        self._is_asked = False
+        self._lock = threading.RLock()  # the callback may come at once
+
+    def renew(self, end_offset: int, done: Done) -> None:
+        """Ask for the next block, unless that is done already; for the loop.
+
+        `done` is called when it is durable and `durable` has moved, or when it could not be.
+        """
+        target = end_offset + BLOCK
+
+        def reserved(error: OSError | None) -> None:
+            with self._lock:
+                self._is_asked = False
+                if error is None:
+                    self.is_settled = False
+                    self.durable = max(self.durable, target)
+                    self.renew_at = self.durable - BLOCK // 2
+                else:
+                    # Again when half of what is left is used, and so on.
+                    self.renew_at = max(end_offset, (end_offset + self.durable) // 2)
+            done(error)
+
+        with self._lock:
+            if not self._is_asked:
+                self._is_asked = True
+                self._reserve(Ceiling(target, self._boot), reserved)
+
+    def settle(self, end_offset: int) -> None:
+        """Up to `end_offset`, the end of the log, all is synced: reserve no more than that."""
+
+        def lowered(error: OSError | None) -> None:
+            """Whether or not that was written: acknowledgements keep to it."""
+
+        with self._lock:
+            if self._is_asked or (self.is_settled and self.durable == end_offset):
+                return
+            self.durable = self.renew_at = end_offset
+            self.is_settled = True
+            self._reserve(Ceiling(end_offset, SETTLED), lowered)

@@ -1,0 +1,158 @@
+"""Control events: every change of what a broker knows beside its batches.
+
+    {"seq": 7, "kind": "topic_created", "name": "flights", "id": ..., ...}     one msgpack map
+
+| kind | fields | afterwards |
+|---|---|---|
+| topic_created | name, id, partitions, epoch, config | there is this topic |
+| topic_deleted | name, id | it is gone; its highest leader epoch is remembered by name |
+| partitions_grown | name, id, partitions | it has so many |
+| topic_altered | name, id, config | it has these settings |
+| producer_ids | next | producer ids below `next` are given |
+| boot | id, number | the machine is in its `number`-th boot of ours |
+| ceilings | rows [[topic id, partition, offset, boot]] | none from `offset` on was acknowledged |
+| epochs | rows [[topic id, partition, leader epoch]] | the partition's epoch is this or higher |
+
+An event is written durably, then `apply` makes the next state of the last; the snapshot absorbs
+what came before it.  Replay takes the events above the snapshot's `seq`, in the order in which
+they were written.
+
+Rule for every kind: an event says how things are, not by how much they change.  Then applying one
+a second time, in order, changes nothing, and events about different things may change places.
+
+Further kinds (groups, committed offsets, leases, cursors) are a `register` away: a name, a function
+from state and event to state, and a section of the snapshot to keep it in.  An unknown kind ends
+the opening: what it changed would be lost without a word.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from segbroker.protocol.errors import RemoteProtocolError
+from segbroker.protocol.vendor import pack, unpack
+
+from .errors import CorruptSegment, UnsupportedFormat
+from .metadata import Ceiling, Metadata, decode_topic
+from .topic_config import TopicConfig
+
+Fields: TypeAlias = Mapping[str, Any]
+Apply: TypeAlias = Callable[[Metadata, Fields], Metadata]
+
+EVENT_SIZE_MAX: Final = 4 << 20
+ROWS_MAX: Final = 1_000
+"""Rows of one event; more take several."""
+
+
+class Event(NamedTuple):
+    """A change of the state."""
+
+    seq: int
+    kind: str
+    fields: Fields
+
+    def encode(self) -> bytes:
+        """As it is written.  Raises LocalProtocolError."""
+        return pack({"seq": self.seq, "kind": self.kind, **self.fields})
+
+
+def decode_event(payload: bytes | memoryview) -> Event:
+    """Raises CorruptSegment: its checksum was right, and yet it is no event."""
+    try:
+        fields = unpack(bytes(payload), size_max=EVENT_SIZE_MAX)
+        return Event(fields.pop("seq"), fields.pop("kind"), fields)
+    except (RemoteProtocolError, KeyError) as exc:
+        raise CorruptSegment("control event", 0, f"not an event: {exc!r}") from exc
+
+
+def apply(state: Metadata, event: Event) -> Metadata:
+    """The state after this event.  Raises UnsupportedFormat, CorruptSegment."""
+    function = KINDS.get(event.kind)
+    if function is None:
+        raise UnsupportedFormat("control event", event.kind, sorted(KINDS))
+    try:
+        after = function(state, event.fields)
+    except (KeyError, TypeError, ValueError) as exc:
+        raise CorruptSegment("control event", 0, f"{event.kind}: {exc!r}") from exc
+    return after if after.seq >= event.seq else replace(after, seq=event.seq)
+
+
+def _topic_created(state: Metadata, fields: Fields) -> Metadata:
+    meta = decode_topic(fields)
+    known = state.topics.get(meta.name)
+    if known is not None and known.topic_id != meta.topic_id:
+        state = state.without_topic(meta.name)  # its deletion was absorbed and this comes again
+    return state.with_topic(meta)
+
+
+def _topic_deleted(state: Metadata, fields: Fields) -> Metadata:
+    return state.without_topic(fields["name"]) if _is_known(state, fields) else state
+
+
+def _partitions_grown(state: Metadata, fields: Fields) -> Metadata:
+    if not _is_known(state, fields):
+        return state
+    meta = state.topics[fields["name"]]
+    return state.with_topic(replace(meta, partitions=fields["partitions"]))
+
+
+def _topic_altered(state: Metadata, fields: Fields) -> Metadata:
+    if not _is_known(state, fields):
+        return state
+    meta = state.topics[fields["name"]]
+    return state.with_topic(replace(meta, config=TopicConfig.parse(fields["config"])))
+
+
+def _is_known(state: Metadata, fields: Fields) -> bool:
+    """Whether the topic is there; not so when the event is applied a second time."""
+    meta = state.topics.get(fields["name"])
+    return meta is not None and meta.topic_id.bytes == fields["id"]
+
+
+def _producer_ids(state: Metadata, fields: Fields) -> Metadata:
+    return replace(state, next_producer_id=max(state.next_producer_id, fields["next"]))
+
+
+def _boot(state: Metadata, fields: Fields) -> Metadata:
+    return replace(state, boot_id=fields["id"], boot=fields["number"])
+
+
+def _ceilings(state: Metadata, fields: Fields) -> Metadata:
+    return state.with_ceilings(
+        (UUID(bytes=topic_id), partition, Ceiling(offset, boot))
+        for topic_id, partition, offset, boot in fields["rows"]
+    )
+
+
+def _epochs(state: Metadata, fields: Fields) -> Metadata:
+    return state.with_epochs(
+        (UUID(bytes=topic_id), partition, epoch) for topic_id, partition, epoch in fields["rows"]
+    )
+
+
+KINDS: Final[dict[str, Apply]] = {
+    "topic_created": _topic_created,
+    "topic_deleted": _topic_deleted,
+    "partitions_grown": _partitions_grown,
+    "topic_altered": _topic_altered,
+    "producer_ids": _producer_ids,
+    "boot": _boot,
+    "ceilings": _ceilings,
+    "epochs": _epochs,
+}
+
+
+def register(kind: str, section: str, change: Callable[[Any, Fields], object]) -> None:
+    """Have events of `kind` kept in `section` of the snapshot, by whoever imports the module.
+
+    change: the content of the section (None at first) and the event's fields, to its next content:
+    something that msgpack can keep.  Pure: what it was given stays as it is.
+    """
+    assert kind not in KINDS, f"{kind!r} is registered twice"
+
+    def function(state: Metadata, fields: Fields) -> Metadata:
+        content = change(state.sections.get(section), fields)
+        return replace(state, sections={**state.sections, section: content})
+
+    KINDS[kind] = function

@@ -1,0 +1,70 @@
+"""What a power cut took from the end of a log, written into it: a gap, first in a new leader epoch.
+
+    before   | 40 .. 44 |                              recovered end 45, ceiling 1,048,621
+    after    | 40 .. 44 | gap [45, 1048621) |          the next record has offset 1,048,621
+             epoch 3    | epoch 4
+
+    epochs event   durable   a topic of the same name, after a deletion, starts above it
+    EPOCH row      synced    no batch carries an epoch that nobody knows
+    gap            synced    by the checkpoint, which also forgets the producers
+
+A crash in between leaves an epoch without a batch; the next opening takes the one after it.  The
+producers' state is dropped, so that whoever goes on with the sequence after its lost batches is
+taken at its word; replaying a log that holds such a gap forgets them at the same place.
+"""
+
+import structlog
+
+from segbroker.protocol.record_batch import GapReason, gap_batches, read_header
+
+from .manifest import Row, RowKind, encode_manifest
+from .names import LogPaths
+from .partition_log import PartitionLog, start_row
+from .producers import ProducerTable
+from .sealing import checkpoint, seal
+from .storage import Storage, make_dirs, replace_file
+
+log = structlog.get_logger()
+
+
+def write_lost_tail(
+    opened: PartitionLog, ceiling: int, epoch: int, reason: GapReason, now_ms: int
+) -> None:
+    """Let `opened` go on at `ceiling`, in leader `epoch`; durable when this returns.
+
+    Nobody else uses the log yet.  Raises OSError.
+    """
+    lost_from = opened.log_end_offset
+    assert lost_from < ceiling, "nothing is missing"
+    assert epoch > opened.leader_epoch, "a new epoch"
+    row = Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=lost_from)
+    opened.manifest.append([row], sync=True)
+    opened.epochs.append((epoch, lost_from))
+    with opened.append_lock:
+        for gap in gap_batches(lost_from, ceiling, reason, now_ms, epoch):
+            opened.write(memoryview(bytearray(gap)), read_header(gap), now_ms)
+        opened.producers = ProducerTable()
+    seal(opened)
+    checkpoint(opened)
+    log.error(
+        "lost_tail",
+        path=opened.paths.folder,
+        lost_from=lost_from,
+        lost_to=ceiling,
+        at_most=ceiling - lost_from,
+        leader_epoch=epoch,
+        reason=reason.name.lower(),
+    )
+
+
+def begin_at(storage: Storage, paths: LogPaths, ceiling: int, epoch: int, now_ms: int) -> None:
+    """Make the files of an empty log that begins at `ceiling`: what there was is gone.
+
+    Its evict floor is the ceiling, too: nothing below it was deleted on purpose.  Raises OSError.
+    """
+    make_dirs(storage, paths.folder)
+    start = start_row(ceiling, 0, ceiling)
+    if ceiling:
+        start = start._replace(end_offset=ceiling, records=GapReason.LOST_TAIL)
+    rows = [Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=ceiling), start]
+    replace_file(storage, paths.manifest, encode_manifest(now_ms, rows))

@@ -1,0 +1,226 @@
+"""MetadataLog: the state kept, changed by one durable event at a time, absorbed by snapshots.
+
+    open      snapshot-<n>, then the events behind it         -> state
+    record    event -> log, durable                           -> state; the caller waits
+    record_soon     the same, and a callback instead of a wait
+    save      state -> snapshot-<n+1>; the events up to its seq may go
+
+| | durable | in the snapshot | seen by `state` |
+|---|---|---|---|
+| event handed to the log | not yet | yes | no |
+| ... and reported durable | yes | yes | yes |
+| ... and reported failed | nobody knows | no more: it asks for a new one | no |
+
+A snapshot holds what is on its way, too: the file with its event may be recycled the moment after.
+An event whose write failed may be on the disk all the same, and a deletion that nobody was told
+about would come true at the next start: so a failure asks for a snapshot without it (`is_settled`),
+at once and then on every tick until one is written.
+
+snapshot-<n>.msgpack: the new one is written, synced and renamed into place, the directory synced,
+then the old one unlinked.  The highest n is the truth.  If it is damaged, nothing is opened: an
+older one could bring deleted topics back, and none at all would make every topic an orphan.
+
+| lock | protects | held over |
+|---|---|---|
+| _lock | state, what is on its way, seq | nothing |
+| _saving | the files of meta/ | a snapshot's sync: never taken on the loop |
+"""
+
+import re
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final, Protocol, TypeAlias
+
+import structlog
+
+from .control import Event, apply, decode_event
+from .errors import CorruptMetadata, CorruptSegment
+from .metadata import Metadata, decode_metadata
+from .storage import Storage, read_file, replace_file
+
+log = structlog.get_logger()
+
+Done: TypeAlias = Callable[[OSError | None], None]
+
+_NAME: Final = re.compile(r"snapshot-(\d{1,18})\.msgpack")
+
+
+class EventLog(Protocol):
+    """Where events go.  Errors are OSError."""
+
+    def control(self, payload: bytes) -> None:
+        """Durable when this returns."""
+        ...
+
+    def control_soon(self, payload: bytes, done: Done) -> None:
+        """At once; `done` is called when it is durable, or has failed."""
+        ...
+
+
+class MetadataLog:
+    """The directory meta/ and the events behind it."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._number = 0
+        self._state: Metadata | None = None
+        self._pending: dict[int, Event] = {}
+        self._seq = 0
+        self._log: EventLog | None = None
+        self._lock = threading.Lock()
+        self._saving = threading.Lock()
+        self._saved_seq = -1
+        self._doubts = 0
+        self._doubts_settled = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no event is in doubt."""
+        return self._doubts == self._doubts_settled
+
+    @property
+    def state(self) -> Metadata:
+        """What is known, durably."""
+        assert self._state is not None, "loaded or begun"
+        return self._state
+
+    # Opening
+
+    def load(self) -> bool:
+        """Read the newest snapshot; False in a new data directory.  Raises CorruptMetadata."""
+        numbers = sorted(
+            int(match[1])
+            for name in self._storage.listdir(self._folder)
+            if (match := _NAME.fullmatch(name))
+        )
+        if not numbers:
+            return False
+        self._number = numbers[-1]
+        path = self._path(self._number)
+        try:
+            self._state = decode_metadata(bytes(read_file(self._storage, path)), path)
+        except CorruptSegment as exc:
+            raise CorruptMetadata(path, exc.reason) from exc
+        self._seq = self._saved_seq = self._state.seq
+        for number in numbers[:-1]:
+            self._storage.unlink(self._path(number))
+        return True
+
+    def begin(self, state: Metadata) -> None:
+        """Start with this state in a new data directory.  Raises OSError."""
+        self._state = state
+        self.save()
+
+    def replay(self, payloads: Iterable[bytes | memoryview]) -> int:
+        """Apply the events behind the snapshot, in the order of their writing; how many.
+
+        Raises CorruptSegment, UnsupportedFormat.
+        """
+        state, count = self.state, 0
+        absorbed = state.seq
+        for payload in payloads:
+            event = decode_event(payload)
+            if event.seq > absorbed:
+                state = apply(state, event)
+                count += 1
+        self._state = state
+        self._seq = max(self._seq, state.seq)
+        return count
+
+    def attach(self, events: EventLog | None) -> None:
+        """Write events there from now on; None: every change is a snapshot."""
+        self._log = events
+
+    # Changing
+
+    def record(self, kind: str, **fields: object) -> Metadata:
+        """Write one event; the state after it, durable when this returns.  Blocking.
+
+        Raises OSError: it did not happen, as far as anybody here will see.
+        """
+        event = self._next(kind, fields)
+        try:
+            if self._log is None:
+                self.save()
+            else:
+                self._log.control(event.encode())
+        except OSError:
+            self._failed(event)
+            self.settle()
+            raise
+        return self._happened(event)
+
+    def record_soon(self, done: Done, kind: str, **fields: object) -> None:
+        """Have one event written; `done` hears of it.  For the loop."""
+        event = self._next(kind, fields)
+
+        def written(error: OSError | None) -> None:
+            if error is None:
+                self._happened(event)
+            else:
+                self._failed(event)
+            done(error)
+
+        if self._log is not None:
+            self._log.control_soon(event.encode(), written)
+            return
+        try:
+            self.save()
+        except OSError as exc:
+            written(exc)
+        else:
+            written(None)
+
+    def _next(self, kind: str, fields: dict[str, object]) -> Event:
+        with self._lock:
+            self._seq += 1
+            event = self._pending[self._seq] = Event(self._seq, kind, fields)
+        return event
+
+    def _happened(self, event: Event) -> Metadata:
+        with self._lock:
+            self._state = apply(self.state, event)
+            self._pending.pop(event.seq, None)
+            return self._state
+
+    def _failed(self, event: Event) -> None:
+        with self._lock:
+            self._pending.pop(event.seq, None)
+            self._doubts += 1
+
+    # Absorbing
+
+    def save(self) -> None:
+        """Replace the snapshot; durable when this returns.  Raises OSError."""
+        with self._saving:
+            with self._lock:
+                state, doubts = self.state, self._doubts
+                for event in self._pending.values():
+                    state = apply(state, event)
+                state = replace(state, seq=self._seq)
+            old, new = self._number, self._number + 1
+            replace_file(self._storage, self._path(new), state.encode())
+            self._number = new
+            self._doubts_settled, self._saved_seq = doubts, state.seq
+            if old:
+                # Not synced: were it to come back, it would lose against the higher number.
+                self._storage.unlink(self._path(old))
+
+    def absorb(self) -> None:
+        """Save, unless the newest snapshot says it all already.  Raises OSError."""
+        if self._seq != self._saved_seq or not self.is_settled:
+            self.save()
+
+    def settle(self) -> bool:
+        """Save a snapshot if an event is in doubt; whether none is any more."""
+        if not self.is_settled:
+            try:
+                self.save()
+            except OSError as exc:
+                log.warning("metadata_unsettled", folder=self._folder, error=str(exc))
+        return self.is_settled
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/snapshot-{number}.msgpack"
