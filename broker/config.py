@@ -88,9 +88,10 @@ class BrokerConfig:
     partitions_max: int = _key(10_000, "Most partitions one topic may have.", least=1, most=100_000)
     durability: str = _key(
         "fsync",
-        "Durability class of topics created without one: fsync (acknowledged after the sync) or "
-        "disk (acknowledged after the write; a power cut may cost the unsynced tail).",
-        choices=("fsync", "disk"),
+        "Durability class of topics created without one: fsync (acknowledged after the sync), "
+        "disk (after the write; a power cut may cost the unsynced tail), memory (after the write; "
+        "a power cut may cost any of it) or ephemeral (in memory, gone with the process).",
+        choices=("fsync", "disk", "memory", "ephemeral"),
     )
     connections_max: int = _key(
         10_000,

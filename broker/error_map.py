@@ -32,6 +32,7 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     storage.SegmentReplaced: ErrorCode.KAFKA_STORAGE_ERROR,
     # As Kafka says it: the consumer must hear of it, a retried storage error would hide it.
     storage.CorruptSegment: ErrorCode.CORRUPT_MESSAGE,
+    storage.CorruptMetadata: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.DataDirectoryLocked: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.UnsupportedFormat: ErrorCode.KAFKA_STORAGE_ERROR,
     # Closed by its owner: the broker is draining, or the topic is going away.

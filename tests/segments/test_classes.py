@@ -1,0 +1,275 @@
+"""What the classes beside `fsync` keep through a kill and through a power cut."""
+
+import pytest
+
+from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
+from segbroker.segments.ceilings import BLOCK, IDLE_MS
+from segbroker.segments.errors import CorruptMetadata, InvalidConfig, OffsetOutOfRange
+from segbroker.segments.handler import DiskHandler
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.topic_config import TopicConfig
+
+from .crashing import CrashingStorage
+from .tools import append, batch_of, flip, read_from
+
+UNSYNCED = ("disk", "memory")
+
+
+def manager_on(storage: MemoryStorage, now_ms: int = 5_000) -> DiskManager:
+    manager = DiskManager("/data", storage=storage, flushers=0, now_ms=now_ms)
+    manager.open()
+    return manager
+
+
+def topic_with(storage: MemoryStorage, durability: str, count: int = 3) -> DiskManager:
+    """A manager with topic `t` of one partition and `count` records in it, one per batch."""
+    manager = manager_on(storage)
+    manager.create_topic("t", 1, TopicConfig({"durability": durability}), now_ms=0)
+    for number in range(count):
+        append(manager.get_handler("t", 0), batch_of(b"%d" % number))
+    return manager
+
+
+def gaps_in(handler: DiskHandler) -> list[tuple[int, int, GapReason | None, int]]:
+    """(from, to, reason, leader epoch) of each gap."""
+    found = []
+    for batch in iter_batches(memoryview(read_from(handler, handler.log_start_offset))):
+        header = read_header(batch)
+        if header.is_control:
+            reason = gap_reason(header)
+            found.append((header.base_offset, header.next_offset, reason, header.leader_epoch))
+    return found
+
+
+@pytest.mark.parametrize("durability", UNSYNCED)
+def test_a_power_cut_leaves_a_gap_up_to_the_ceiling_in_a_new_leader_epoch(durability: str) -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, durability)
+    assert manager.get_handler("t", 0).high_watermark == 3
+    again = manager_on(disk.after_power_cut())
+    handler = again.get_handler("t", 0)
+    # The log was made, nothing of it was synced: 0 was recovered, and one block was reserved.
+    assert gaps_in(handler) == [(0, BLOCK + 1, GapReason.LOST_TAIL, 1)]
+    assert (handler.high_watermark, handler.leader_epoch) == (BLOCK + 1, 1)
+    assert handler.end_offset_for_epoch(0) == (0, 0)
+    assert append(handler, batch_of(b"next")).base_offset == BLOCK + 1
+    assert handler.high_watermark == BLOCK + 2
+
+
+@pytest.mark.parametrize("durability", UNSYNCED)
+def test_a_process_that_dies_on_the_same_boot_loses_nothing(durability: str) -> None:
+    disk = MemoryStorage()
+    topic_with(disk, durability)
+    handler = manager_on(disk.after_kill()).get_handler("t", 0)
+    assert (handler.high_watermark, handler.leader_epoch, gaps_in(handler)) == (3, 0, [])
+    assert append(handler, batch_of(b"next")).base_offset == 3
+
+
+def test_without_a_boot_id_every_start_counts_as_another_boot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MemoryStorage, "boot_id", lambda self: "")
+    disk = MemoryStorage()
+    topic_with(disk, "disk")
+    handler = manager_on(disk.after_kill()).get_handler("t", 0)
+    assert gaps_in(handler) == [(3, BLOCK + 1, GapReason.LOST_TAIL, 1)]
+
+
+def test_a_memory_partition_is_judged_by_the_boot_that_reserved_its_offsets() -> None:
+    # Power cut, a start that does not open it, kill, another start on that same boot.
+    disk = MemoryStorage()
+    topic_with(disk, "memory")
+    manager = manager_on(disk := disk.after_power_cut())
+    assert manager.handlers == {}, "recovered lazily: readiness does not wait for it"
+    handler = manager_on(disk.after_kill()).get_handler("t", 0)
+    assert gaps_in(handler) == [(0, BLOCK + 1, GapReason.LOST_TAIL, 1)]
+
+
+def test_a_disk_partition_is_recovered_before_anybody_asks() -> None:
+    disk = MemoryStorage()
+    topic_with(disk, "disk")
+    manager = manager_on(disk.after_power_cut())
+    assert [handler.log_end_offset for handler in manager.handlers.values()] == [BLOCK + 1]
+    assert manager.leader_epoch(manager.topics["t"], 0) == 1
+
+
+@pytest.mark.parametrize("durability", UNSYNCED)
+def test_a_second_power_cut_after_the_gap_adds_nothing(durability: str) -> None:
+    disk = MemoryStorage()
+    topic_with(disk, durability)
+    disk = disk.after_power_cut()
+    expected = gaps_in(manager_on(disk).get_handler("t", 0))
+    disk = disk.after_power_cut()
+    handler = manager_on(disk).get_handler("t", 0)
+    assert gaps_in(handler) == expected
+    assert handler.leader_epoch == 1
+
+
+def test_what_was_synced_is_kept_before_the_gap() -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, "disk")
+    manager.housekeeping(10_000)  # the tick
+    append(manager.get_handler("t", 0), batch_of(b"3"))
+    handler = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert gaps_in(handler) == [(3, BLOCK + 1, GapReason.LOST_TAIL, 1)]
+    assert handler.end_offset_for_epoch(0) == (0, 3)
+
+
+def test_an_idle_disk_partition_gives_its_reservation_back() -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, "disk")
+    manager.housekeeping(10_000)  # the tick
+    manager.housekeeping(10_000 + IDLE_MS)
+    cut = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert (cut.high_watermark, cut.leader_epoch, gaps_in(cut)) == (3, 0, [])
+    # And takes another when it goes on.
+    assert append(manager.get_handler("t", 0), batch_of(b"3")).base_offset == 3
+    assert manager.get_handler("t", 0).high_watermark == 4
+    cut = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert gaps_in(cut) == [(3, 4 + BLOCK, GapReason.LOST_TAIL, 1)]
+
+
+@pytest.mark.parametrize("durability", UNSYNCED)
+def test_a_clean_close_loses_nothing_and_reserves_nothing(durability: str) -> None:
+    disk = MemoryStorage()
+    topic_with(disk, durability).close()
+    handler = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert (handler.high_watermark, handler.leader_epoch, gaps_in(handler)) == (3, 0, [])
+
+
+def test_the_reservation_is_renewed_at_half_use_and_the_high_watermark_never_passes_it() -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, "disk", 1)
+    handler = manager.get_handler("t", 0)
+    ceiling = handler.ceiling
+    assert ceiling is not None
+    assert ceiling.durable == BLOCK + 1
+    ceiling.durable, ceiling.renew_at = 40, 20
+    for _ in range(30):
+        append(handler, batch_of(b"x"))
+        assert handler.high_watermark <= ceiling.durable
+    assert ceiling.durable == 21 + BLOCK
+
+
+def test_nothing_is_acknowledged_when_no_offsets_can_be_reserved() -> None:
+    disk = CrashingStorage()
+    manager = topic_with(disk, "disk", 0)
+    handler = manager.get_handler("t", 0)
+    failures: list[str] = []
+    handler.on_failure = lambda _, error: failures.append(str(error))
+    disk.sync_fails = True
+    append(handler, batch_of(b"x"))
+    assert (handler.high_watermark, len(failures)) == (0, 1)
+    assert "sync failed" in failures[0]
+
+
+def test_producers_whose_last_batches_are_lost_go_on_with_their_sequence() -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, "disk", 0)
+    handler = manager.get_handler("t", 0)
+    append(handler, batch_of(b"a", producer=(7, 0, 0)))
+    manager.housekeeping(10_000)
+    append(handler, batch_of(b"b", producer=(7, 0, 1)))  # not synced
+    disk = disk.after_power_cut()
+    manager = manager_on(disk)
+    append(manager.get_handler("t", 0), batch_of(b"c", producer=(7, 0, 2)))
+    manager.housekeeping(20_000)
+    # Also when a snapshot of the producers from before the loss is replayed over the log.
+    disk.after_kill().unlink("/data/topics/t/partition_0/t_partition_0.producers")
+    append(manager_on(disk.after_kill()).get_handler("t", 0), batch_of(b"d", producer=(7, 0, 3)))
+
+
+def test_a_recreated_topic_starts_above_the_epochs_that_its_predecessor_came_to() -> None:
+    disk = MemoryStorage()
+    old = topic_with(disk, "disk").topics["t"]
+    disk = disk.after_power_cut()
+    disk = manager_on(disk).storage.after_power_cut()  # type: ignore[attr-defined]
+    manager = manager_on(disk)
+    manager.delete_topic("t")
+    new = manager.create_topic("t", 1, TopicConfig({}), now_ms=0)
+    assert new.topic_id != old.topic_id
+    assert new.epoch == 2
+    assert manager.get_handler("t", 0).leader_epoch == 2
+
+
+@pytest.mark.parametrize("cut", ["kill", "power"])
+def test_an_ephemeral_topic_is_gone_at_restart_and_begins_at_its_ceiling(cut: str) -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, "ephemeral")
+    handler = manager.get_handler("t", 0)
+    assert (handler.high_watermark, handler.size_bytes > 0) == (3, True)
+    disk = disk.after_kill() if cut == "kill" else disk.after_power_cut()
+    handler = manager_on(disk).get_handler("t", 0)
+    assert (handler.log_start_offset, handler.high_watermark) == (BLOCK + 1, BLOCK + 1)
+    assert handler.leader_epoch == 1
+    with pytest.raises(OffsetOutOfRange):
+        handler.plan_read(0, 100)
+    assert append(handler, batch_of(b"next")).base_offset == BLOCK + 1
+    assert handler.end_offset_for_epoch(0) == (0, BLOCK + 1)
+
+
+def test_an_ephemeral_topic_leaves_nothing_on_the_disk() -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, "ephemeral")
+    assert disk.listdir("/data/topics") == []
+    manager.close()
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
+    assert (handler.log_start_offset, handler.log_end_offset) == (3, 3), "a clean close says 3"
+    manager.create_partitions("t", 2)
+    manager.delete_topic("t")
+    assert disk.listdir("/data/topics") == []
+    assert manager.create_topic("t", 1, TopicConfig({}), now_ms=0).epoch == 2
+
+
+def test_a_topic_does_not_move_between_memory_and_disk() -> None:
+    manager = topic_with(MemoryStorage(), "ephemeral")
+    with pytest.raises(InvalidConfig, match="durability=disk: the topic is ephemeral"):
+        manager.alter_topic("t", {"durability": "disk"})
+
+
+def test_a_topic_may_change_between_the_classes_of_the_disk() -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, "disk")
+    handler = manager.get_handler("t", 0)
+    manager.alter_topic("t", {"durability": "fsync"})
+    append(handler, batch_of(b"3"))
+    assert handler.high_watermark == 4
+    cut = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert (cut.high_watermark, gaps_in(cut)) == (4, [])
+    manager.alter_topic("t", {"durability": "memory"})
+    append(handler, batch_of(b"4"))
+    assert handler.high_watermark == 5
+    cut = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert gaps_in(cut) == [(4, 4 + BLOCK, GapReason.LOST_TAIL, 1)]
+
+
+def test_synced_bytes_that_are_missing_are_corruption_not_a_lost_tail() -> None:
+    disk = MemoryStorage()
+    topic_with(disk, "disk").close()
+    for suffix in (".manifest", ".producers", "_segment_0.log"):
+        disk.unlink(f"/data/topics/t/partition_0/t_partition_0{suffix}")
+    disk.fsync_dir("/data/topics/t/partition_0")
+    handler = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert gaps_in(handler) == [(0, 3, GapReason.CORRUPTION, 1)]
+
+
+def test_a_damaged_snapshot_opens_nothing_and_changes_nothing() -> None:
+    disk = MemoryStorage()
+    topic_with(disk, "fsync").close()
+    (name,) = disk.listdir("/data/meta")
+    flip(disk, f"/data/meta/{name}", 40)
+    with pytest.raises(CorruptMetadata, match="nothing is opened and nothing was changed"):
+        manager_on(disk)
+    assert disk.listdir("/data/topics") == ["t"]
+
+
+def test_a_missing_snapshot_is_not_taken_for_a_new_data_directory() -> None:
+    disk = MemoryStorage()
+    topic_with(disk, "fsync").close()
+    (name,) = disk.listdir("/data/meta")
+    disk.unlink(f"/data/meta/{name}")
+    with pytest.raises(CorruptMetadata, match="there is no snapshot, but there are topics"):
+        manager_on(disk)
+    assert disk.listdir("/data/topics/t") == ["partition_0"]
