@@ -171,6 +171,17 @@ class BrokerConfig:
     housekeeping_interval_ms: int = _key(
         1_000, "Pause between two rounds of rolling by age and closing.", least=10, most=_DAY_MS
     )
+    scrub_bytes_per_second: int = _key(
+        4 << 20,
+        "How fast sealed segments are read again to find damage before a reader does; 0 for not.",
+        most=1 << 40,
+    )
+    scrub_interval_ms: int = _key(
+        _DAY_MS,
+        "Least time from the beginning of one pass over all segments to that of the next.",
+        least=1_000,
+        most=365 * _DAY_MS,
+    )
     drain_timeout_ms: int = _key(
         10_000, "On SIGTERM: time for requests in flight to be answered.", least=0, most=_DAY_MS
     )
@@ -307,7 +318,7 @@ def _number(name: str, value: object) -> int:
         return value
     text = str(value).strip()
     factor = 1
-    if name.endswith("_bytes_max"):
+    if "_bytes_" in name:
         for unit, size in _UNITS.items():
             if text.endswith(unit):
                 text, factor = text.removesuffix(unit).strip(), size

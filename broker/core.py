@@ -4,6 +4,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from segbroker.segments.scrubbing import Scrubber
+
 from .config import BrokerConfig, split_address
 from .deadlines import Deadlines
 from .ingest import Ingest
@@ -48,6 +50,7 @@ class Core:
     started_ms: int
     now_ms: Callable[[], int]
     open_connections: Callable[[], int]
+    scrubber: Scrubber
     counters: Counters = field(default_factory=Counters)
 
     def advertised(self, peer: Peer) -> tuple[str, int]:

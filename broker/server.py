@@ -22,6 +22,7 @@ import trio
 
 from segbroker.protocol.kernel import KERNEL_IS_NATIVE
 from segbroker.segments.manager import DiskManager
+from segbroker.segments.scrubbing import Scrubber
 
 from .config import BrokerConfig, join_address
 from .connection import Connection, HalfRequests, Shelf
@@ -38,6 +39,8 @@ from .turn import Turn
 from .watchdog import watch
 
 log = structlog.get_logger()
+
+SCRUB_STEP_SECONDS = 1
 
 
 class Broker:
@@ -119,6 +122,7 @@ class Broker:
             now_ms=self._now_ms(),
         )
         await lanes.run(manager.open)
+        log.info("recovery_reported", **manager.report.summary())
         try:
             listener = await bind(self.config.listen)
             try:
@@ -156,12 +160,14 @@ class Broker:
                 started_ms=self._now_ms(),
                 now_ms=self._now_ms,
                 open_connections=self._connections.__len__,
+                scrubber=Scrubber(manager, config.scrub_bytes_per_second, config.scrub_interval_ms),
             )
             self._address = core.bound
             services.start_soon(core.deadlines.run)
             services.start_soon(turn.run)
             services.start_soon(watch, config, self._connections)
             services.start_soon(_keep_house, core)
+            services.start_soon(_scrub, core)
             async with trio.open_nursery() as serving:
                 if handle_signals:
                     await services.start(self._obey_signals, serving.cancel_scope)
@@ -174,6 +180,7 @@ class Broker:
                 serving.cancel_scope.deadline = trio.current_time() + config.drain_timeout_ms / 1000
                 self._finish_requests(core)
             # Every connection has ended by itself, or was cut off at the deadline.
+            core.scrubber.stop()
             services.cancel_scope.cancel()
 
     def _say_started(self, core: Core) -> None:
@@ -271,6 +278,18 @@ async def _guarded(task: Callable[[], Awaitable[None]]) -> None:
         await task()
     except Exception:
         log.exception("task_failed")
+
+
+async def _scrub(core: Core) -> None:
+    """Read sealed segments again, as fast as is allowed: in a lane, a second's worth at a time."""
+    if not core.config.scrub_bytes_per_second:
+        return
+    while True:
+        await trio.sleep(SCRUB_STEP_SECONDS)
+        try:
+            await core.lanes.run(core.scrubber.step, core.now_ms())
+        except STORAGE_FAILURES as exc:
+            log.error("scrub_failed", error=str(exc))
 
 
 async def _keep_house(core: Core) -> None:

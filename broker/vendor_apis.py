@@ -2,7 +2,7 @@
 
 | api                  | asks                      | answers                                |
 |----------------------|---------------------------|----------------------------------------|
-| SERVER_INFO          | nothing                   | ids, address, limits, counters         |
+| SERVER_INFO          | nothing                   | ids, limits, counters, recovery, scrub |
 | PARTITION_STATISTICS | "topics": names, or none  | per partition: offsets, bytes, state   |
 
 A reply that failed is {"error": {...}} (protocol.vendor); every reply has {"performance": {...}},
@@ -26,6 +26,9 @@ from .partition import Partition
 from .peer import Peer
 from .refused import Refused
 
+RECOVERY_ROWS_MAX: Final = 200
+"""Newest rows of the recovery report in one reply."""
+
 Body: TypeAlias = dict[str, Any]
 VendorAnswer: TypeAlias = Callable[[Core, Peer, Body], Awaitable[Body]]
 
@@ -47,6 +50,7 @@ async def vendor_reply(core: Core, peer: Peer, header: RequestHeader, frame: mem
 async def server_info(core: Core, peer: Peer, body: Body) -> Body:
     """What this broker is and how it is doing."""
     config = core.config
+    report = core.topics.manager.report
     return {
         "cluster_id": core.topics.manager.cluster_id,
         "broker_id": config.broker_id,
@@ -64,6 +68,11 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "lanes_busy": core.lanes.busy,
         "counters": asdict(core.counters),
         "storage": asdict(core.topics.manager.statistics()),
+        "recovery": {
+            "counts": report.summary(),
+            "rows": [row.as_map() for row in report.rows[-RECOVERY_ROWS_MAX:]],
+        },
+        "scrub": asdict(core.scrubber.statistics),
     }
 
 
@@ -107,6 +116,8 @@ def _statistics(partition: Partition) -> Body:
         "leader_epoch": handler.leader_epoch,
         "size_bytes": handler.size_bytes,
         "segments": handler.segments_count,
+        "repairs": handler.repairs_count,
+        "scrubbed_ms": handler.scrubbed_ms,
         "read_only": None if handler.read_only is None else str(handler.read_only),
         "fetches_waiting": len(partition.fetches),
         "appends_waiting": partition.appends_waiting,

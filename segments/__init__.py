@@ -47,4 +47,5 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     wal              the write-ahead log: a package, with a list of its own
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
     manager          the data directory: DiskManager
+    scrubbing        sealed segments read again and again, slowly
 """

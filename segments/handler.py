@@ -41,6 +41,7 @@ from .errors import (
     StorageError,
 )
 from .lookup import end_offset_for_epoch, greatest_timestamp, offset_for_timestamp
+from .manifest import Row
 from .mending import mend, segment_of
 from .partition_log import PartitionLog
 from .planning import plan_read
@@ -392,8 +393,10 @@ class DiskHandler:
         except OSError as exc:
             log.warning("segment_not_repaired", path=error.path, error=str(exc))
             return False
-        self.repairs_count += 1
-        if mended is not None and mended.damage:
+        if mended is None:
+            return True  # deleted meanwhile
+        self.repairs_count += mended.is_changed
+        if mended.damage:
             kind = PartitionDamaged if mended.is_whole else PartitionRefused
             refusal = kind(self.topic, self.partition, mended.damage)
 
@@ -403,7 +406,23 @@ class DiskHandler:
                     self._tell_failure(refusal)
 
             self._call_soon(stop)
-        return mended is None or mended.is_whole
+        return mended.is_whole
+
+    def check_segment(self, problem: CorruptSegment) -> bool:
+        """What the scrub found: repaired if it is true; whether it was.  Blocking."""
+        before = self.repairs_count
+        self.mend(problem)
+        return self.repairs_count > before
+
+    def sealed_numbers(self) -> range:
+        """The segments that are sealed now."""
+        with self._log.state_lock:
+            return range(self._log.sealed.first_number, self._log.sealed.next_number)
+
+    def sealed_row(self, number: int) -> Row | None:
+        """What is known of a sealed segment; None when there is none (any more)."""
+        with self._log.state_lock:
+            return self._log.sealed.row(number)
 
     # Keeping house
 

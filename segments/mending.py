@@ -23,6 +23,7 @@ from segbroker.protocol.record_batch import GapReason
 
 from .corruption import write_mark
 from .errors import CorruptSegment
+from .index import BlockIndex, WrongIndex, decode_index
 from .manifest import Row
 from .names import LogPaths
 from .partition_log import PartitionLog
@@ -40,6 +41,7 @@ class Mended(NamedTuple):
 
     gaps: list[Gap]
     is_whole: bool = True
+    is_changed: bool = True
     damage: str = ""
     """Why nothing may be written from now on; empty when it may."""
 
@@ -98,9 +100,11 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
             for gap in gaps:
                 report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())
         index = index_of(data, row.base_offset, found, log.files.interval)
-        replace_file(storage, paths.index(number), index.encode())
         if whole and len(data) == row.size:
+            if _has_index(storage, paths, row, index):
+                return Mended([], is_changed=False)
             report.add("index_rebuilt", paths.index(number))
+        replace_file(storage, paths.index(number), index.encode())
         renewed = row._replace(
             size=len(data),
             records=sum(batch.header.records_count for batch in found.batches),
@@ -117,6 +121,16 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
         if damage:
             report.add("readonly", paths.folder, reason=damage)
         return Mended(gaps, damage=damage)
+
+
+def _has_index(storage: Storage, paths: LogPaths, row: Row, index: BlockIndex) -> bool:
+    try:
+        stored = decode_index(
+            read_file(storage, paths.index(row.number)), row.base_offset, row.size
+        )
+    except (WrongIndex, FileNotFoundError):
+        return False
+    return stored.blocks == index.blocks
 
 
 def _make_sealed(log: PartitionLog, number: int, now_ms: int) -> None:

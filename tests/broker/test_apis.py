@@ -684,6 +684,7 @@ async def test_the_server_tells_of_itself() -> None:
         assert isinstance(counters, dict)
         assert counters["produced_bytes"] == len(batch(b"v"))
         assert set(info["performance"]) == {"storage_us"}  # type: ignore[call-overload]
+        assert info["recovery"] == {"counts": {"offsets_lost": 0}, "rows": []}
 
 
 async def test_the_statistics_of_partitions() -> None:

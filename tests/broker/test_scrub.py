@@ -1,0 +1,38 @@
+"""The scrub of a running broker, and how it is told."""
+
+from typing import Any
+
+import trio
+
+from segbroker.protocol.vendor import VendorKey
+from segbroker.segments.memory import MemoryStorage
+
+from ..segments.tools import flip
+from ..support.wire_client import connect
+from .conftest import serving
+
+
+async def test_damage_is_found_by_the_scrub_and_told_by_the_server() -> None:
+    disk = MemoryStorage()
+    async with (
+        serving(storage=disk, scrub_interval_ms=1_000) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", segment_bytes="512")
+        for _ in range(20):
+            await client.produce("t", b"v" * 100)
+        flip(disk, "/data/topics/t/partition_0/t_partition_0_segment_1.log", 100)
+        with trio.fail_after(30):
+            while not broker.core.scrubber.statistics.errors:  # noqa: ASYNC110 - a real second
+                await trio.sleep(0.05)
+        info = await client.ask_vendor(VendorKey.SERVER_INFO, {})
+        recovery: Any = info["recovery"]
+        scrub: Any = info["scrub"]
+        assert recovery["counts"]["offsets_lost"] == 1
+        (gap,) = [row for row in recovery["rows"] if row["what"] == "gap"]
+        assert (gap["topic"], gap["partition"], gap["reason"]) == ("t", 0, "corruption")
+        assert scrub["errors"] == 1
+        assert scrub["bytes"] > 500
+        reply: Any = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, {"topics": ["t"]})
+        (row,) = reply["topics"]["t"]["partitions"]
+        assert row["repairs"] == 1

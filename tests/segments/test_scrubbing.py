@@ -1,0 +1,201 @@
+"""The scrub: what it finds, what it leaves alone, and how fast it goes."""
+
+from pathlib import Path
+
+import pytest
+
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.memory import MemoryFile, MemoryStorage
+from segbroker.segments.posix import PosixFile, PosixStorage
+from segbroker.segments.scrubbing import Scrubber
+from segbroker.segments.storage import Advice, read_file, write_all
+from segbroker.segments.topic_config import TopicConfig
+
+from .tools import SMALL, append, batch_of, flip
+
+DAY_MS = 86_400_000
+
+
+def folder(partition: int) -> str:
+    return f"/data/topics/t/partition_{partition}"
+
+
+def log_path(partition: int, number: int) -> str:
+    return f"{folder(partition)}/t_partition_{partition}_segment_{number}.log"
+
+
+def closed_disk(partitions: int = 2, config: TopicConfig = SMALL) -> MemoryStorage:
+    """A data directory of 15 records per partition, three to a segment."""
+    disk = MemoryStorage()
+    with DiskManager("/data", storage=disk, flushers=0, now_ms=1_000) as manager:
+        manager.create_topic("t", partitions, config, now_ms=1_000)
+        for partition in range(partitions):
+            handler = manager.get_handler("t", partition)
+            for number in range(15):
+                append(handler, batch_of(b"%03d" % number + b"x" * 57))
+    return disk
+
+
+def scrubbed(disk: MemoryStorage) -> tuple[DiskManager, Scrubber]:
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
+    manager.open()
+    scrubber = Scrubber(manager, 1 << 30, DAY_MS)
+    scrubber.step(1_000)
+    assert not scrubber.is_running
+    return manager, scrubber
+
+
+def test_a_whole_directory_is_read_and_nothing_is_opened_or_written() -> None:
+    disk = closed_disk()
+    manager, scrubber = scrubbed(disk)
+    assert manager.handlers == {}
+    found = scrubber.statistics
+    assert (found.passes, found.segments, found.errors) == (1, 8, 0)
+    assert found.bytes == sum(
+        disk.open(log_path(partition, number)).size() for partition in (0, 1) for number in range(4)
+    )
+    assert found.last_pass_ended_ms == 1_000
+
+
+def test_damage_is_repaired_before_anybody_reads_it() -> None:
+    disk = closed_disk()
+    flip(disk, log_path(1, 2), 100)
+    disk.unlink(log_path(0, 3))
+    manager, scrubber = scrubbed(disk)
+    assert scrubber.statistics.errors == 2
+    rows = [row for row in manager.report.rows if row.what == "gap"]
+    assert [(row.topic, row.partition, row.from_offset, row.to_offset) for row in rows] == [
+        ("t", 0, 9, 12),
+        ("t", 1, 6, 7),
+    ]
+    manager.close()
+    assert scrubbed(disk)[1].statistics.errors == 0
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged", "of another segment"])
+def test_an_index_is_made_again(how: str) -> None:
+    disk = closed_disk(1)
+    path = log_path(0, 1).replace(".log", ".index")
+    whole = bytes(read_file(disk, path))
+    if how == "missing":
+        disk.unlink(path)
+    elif how == "damaged":
+        flip(disk, path, 60)
+    else:
+        other = read_file(disk, log_path(0, 2).replace(".log", ".index"))
+        write_all(disk.open(path), other, 0)
+    manager, scrubber = scrubbed(disk)
+    assert scrubber.statistics.errors == 1
+    assert manager.report.summary() == {"index_rebuilt": 1, "offsets_lost": 0}
+    assert read_file(disk, path)[32:] == whole[32:]
+
+
+def test_an_open_partition_is_scrubbed_as_it_is_now() -> None:
+    disk = closed_disk(1)
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
+    manager.open()
+    handler = manager.get_handler("t", 0)
+    for _ in range(6):
+        append(handler, batch_of(b"more" + b"x" * 57))
+    scrubber = Scrubber(manager, 1 << 30, DAY_MS)
+    scrubber.step(1_000)
+    assert scrubber.statistics.segments == len(handler.sealed_numbers()) > 4
+    assert handler.scrubbed_ms == 1_000
+
+
+def test_the_scrub_keeps_its_rate_and_rests_between_passes() -> None:
+    disk = closed_disk()
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
+    manager.open()
+    scrubber = Scrubber(manager, 500, DAY_MS)
+    total = 0
+    for second in range(1, 60):
+        total += scrubber.step(1_000 * second)
+        assert total <= 500 * second + 512  # a read is done whole
+        if not scrubber.is_running:
+            break
+    assert scrubber.statistics.passes == 1
+    assert total == scrubber.statistics.bytes > 2_000
+    assert scrubber.step(1_000 * 60) == 0
+    assert scrubber.step(DAY_MS) == 0
+    assert scrubber.step(DAY_MS + 2_000) > 0
+
+
+def test_after_a_pause_there_is_no_burst() -> None:
+    manager = DiskManager("/data", storage=closed_disk(), flushers=0, now_ms=1_000)
+    manager.open()
+    scrubber = Scrubber(manager, 500, DAY_MS)
+    scrubber.step(1_000)
+    assert scrubber.step(3_600_000) <= 1_000 + 512
+
+
+def test_a_topic_deleted_in_the_middle_of_a_pass_is_passed_over() -> None:
+    manager = DiskManager("/data", storage=closed_disk(), flushers=0, now_ms=1_000)
+    manager.open()
+    scrubber = Scrubber(manager, 500, DAY_MS)
+    scrubber.step(1_000)
+    manager.delete_topic("t")
+    for second in range(2, 20):
+        scrubber.step(1_000 * second)
+    assert scrubber.statistics.passes == 1
+    assert manager.handlers == {}
+
+
+class AdvisedFile(PosixFile):
+    """Says that nothing is cached, and notes what it is advised."""
+
+    cached = False
+    advised: list[tuple[str, Advice]]
+
+    def pread_nowait(self, buffer: memoryview, position: int) -> int | None:
+        return super().pread(buffer, position) if self.cached else None
+
+    def advise(self, advice: Advice) -> None:
+        self.advised.append((self.path, advice))
+
+
+class AdvisedStorage(PosixStorage):
+    def __init__(self) -> None:
+        super().__init__()
+        self.advised: list[tuple[str, Advice]] = []
+        self.cached = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> AdvisedFile:
+        plain = super().open(path, create=create, read_only=read_only)
+        file = AdvisedFile(path, plain._fd, self._platform)
+        file.advised, file.cached = self.advised, self.cached
+        return file
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_what_was_not_cached_before_is_not_cached_afterwards(tmp_path: Path, cached: bool) -> None:
+    storage = AdvisedStorage()
+    with DiskManager(str(tmp_path), storage=storage, flushers=0, now_ms=1_000) as manager:
+        manager.create_topic("t", 1, SMALL, now_ms=1_000)
+        handler = manager.get_handler("t", 0)
+        for _ in range(6):
+            append(handler, batch_of(b"x" * 60))
+        storage.advised.clear()
+        storage.cached = cached
+        scrubber = Scrubber(manager, 1 << 30, DAY_MS)
+        scrubber.step(1_000)
+        assert scrubber.statistics.segments == 1
+        advised = [advice for _, advice in storage.advised]
+        assert advised == ([] if cached else [Advice.DONT_NEED])
+
+
+def test_a_file_handle_of_the_scrub_is_closed_in_every_case() -> None:
+    opened: list[MemoryFile] = []
+
+    class Watching(MemoryStorage):
+        def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+            file = super().open(path, create=create, read_only=read_only)
+            opened.append(file)
+            return file
+
+    disk = Watching()
+    disk._root = closed_disk()._root
+    flip(disk, log_path(1, 2), 100)
+    manager, _ = scrubbed(disk)
+    manager.close()
+    assert all(file._closed for file in opened if not file.path.endswith("LOCK"))
