@@ -12,16 +12,19 @@
 | transactional                                    | 48 INVALID_TXN_STATE              |
 | zstd before Produce 7                            | 76 UNSUPPORTED_COMPRESSION_TYPE   |
 | log append time for a topic of create time       | 32 INVALID_TIMESTAMP              |
+| it overtook a batch that was refused (refusals.py) | 45 OUT_OF_ORDER_SEQUENCE_NUMBER |
 
-Most batches have no attribute set (no codec, no transaction, create time): they pass the last
-three rows with one comparison.
+Most batches have no attribute set (no codec, no transaction, create time): they pass the rows
+about attributes with one comparison.
 """
 
 from typing import Final
 
+from segbroker.protocol.batch_pure import HEADER_SIZE
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.record_batch import BatchHeader, check_batch
+from segbroker.protocol.record_batch import BatchHeader, check_batch, read_header
+from segbroker.segments.errors import LogClosed, PartitionReadOnly
 from segbroker.segments.handler import AppendResult
 from segbroker.segments.topic_config import TimestampType
 
@@ -32,6 +35,8 @@ from .refused import Refused
 _ACKS: Final = (-1, 1, 0)
 # zstd came with this version; older clients could not read what they are asked to store.
 _ZSTD_SINCE: Final = 7
+# Refusals that pass by themselves: the same batch will come again (refusals.py).
+_PASSING: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS)
 # Earlier versions are served to be refused by name (librdkafka wants them advertised).
 _RECORD_BATCHES_SINCE: Final = 3
 
@@ -52,6 +57,32 @@ def append_batch(
     Raises:
         Refused, InvalidBatch, StorageError, OSError: it was not appended.
     """
+    try:
+        return _append(core, api_version, acks, name, index, records, now_ms, transactional)
+    except Refused as exc:
+        if exc.code in _PASSING:
+            _note_refusal(core, name, index, records)
+        raise
+    except (PartitionReadOnly, LogClosed, OSError):
+        _note_refusal(core, name, index, records)
+        raise
+
+
+def _note_refusal(core: Core, name: str, index: int, records: object) -> None:
+    if isinstance(records, memoryview) and len(records) >= HEADER_SIZE:
+        core.refusals.note(name, index, read_header(records))
+
+
+def _append(
+    core: Core,
+    api_version: int,
+    acks: int,
+    name: str,
+    index: int,
+    records: object,
+    now_ms: int,
+    transactional: bool,
+) -> tuple[Partition, AppendResult]:
     if acks not in _ACKS:
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks} is not 0, 1 or -1")
     if api_version < _RECORD_BATCHES_SINCE:
@@ -76,6 +107,8 @@ def append_batch(
     batch = check_batch(records)
     if batch.attributes or transactional:
         _check_attributes(batch, partition, api_version, transactional)
+    if core.refusals.lowest:
+        core.refusals.check(name, index, batch)
     result = partition.append(records, batch, now_ms)
     core.counters.produced_bytes += len(records)
     return partition, result

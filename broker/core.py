@@ -13,6 +13,7 @@ from .lanes import Lanes
 from .peer import Peer
 from .pool import BufferPool
 from .producer_ids import ProducerIds
+from .refusals import Refusals
 from .topics import Topics
 from .turn import Turn
 
@@ -52,6 +53,7 @@ class Core:
     open_connections: Callable[[], int]
     scrubber: Scrubber
     counters: Counters = field(default_factory=Counters)
+    refusals: Refusals = field(default_factory=Refusals)
 
     def advertised(self, peer: Peer) -> tuple[str, int]:
         """host and port that this peer is told to connect to."""

@@ -177,6 +177,29 @@ async def test_a_disk_too_far_behind_refuses_with_a_time_to_come_again() -> None
         assert (await client.produce("t", b"accepted")).base_offset == 0
 
 
+async def test_nothing_overtakes_a_batch_that_was_refused_for_a_passing_reason() -> None:
+    # Five in flight of a producer that the partition does not know: its first batch is refused,
+    # its second comes when there is room again.
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.fetch("t", 0)
+        first = batch(b"0", b"1", producer=(7, 0, 0))
+        second = batch(b"2", producer=(7, 0, 2))
+
+        async def produce(data: bytes) -> int:
+            reply = await client.ask(produce_request("t", data), ProduceResponse, 9)
+            return reply.responses[0].partition_responses[0].error_code
+
+        ingest = broker.core.ingest
+        ingest.add(ingest.bound + 1)
+        assert await produce(first) == ErrorCode.NOT_ENOUGH_REPLICAS
+        ingest.settle(ingest.bound + 1)
+        assert await produce(second) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert [await produce(first), await produce(second)] == [0, 0]
+        assert values(await client.fetch("t", 0)) == [b"0", b"1", b"2"]
+        assert not broker.core.refusals.lowest
+
+
 async def test_a_drain_waits_for_the_sync_of_what_is_in_flight() -> None:
     disk = GatedStorage()
     async with serving(storage=disk) as broker, connect(broker.address) as client:

@@ -164,9 +164,20 @@ async def connect(
         yield WireClient(stream, client_id)
 
 
-def batch(*values: bytes, timestamp_ms: int = 1_700_000_000_000) -> bytes:
-    """A record batch with these values."""
-    return encode_batch(list(values), timestamps_ms=timestamp_ms)
+def batch(
+    *values: bytes,
+    timestamp_ms: int = 1_700_000_000_000,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> bytes:
+    """A record batch with these values; producer is (id, epoch, first sequence)."""
+    producer_id, epoch, sequence = producer
+    return encode_batch(
+        list(values),
+        timestamps_ms=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
 
 
 def produce_request(

@@ -1,0 +1,59 @@
+"""What was refused for a reason that passes, so that nothing overtakes it.
+
+    producer, new to the partition, 5 in flight     the broker
+      batch, sequence 0    ------------------->     refused: the disk is full
+      batch, sequence 10   ------------------->     there is space again: unknown producer, any
+                                                    sequence is accepted   <- unless we remember
+      batch, sequence 0, again  -------------->     would land behind sequence 10
+
+A partition that knows the producer would answer the second one OUT_OF_ORDER_SEQUENCE_NUMBER by
+itself, and every client then sends both again in order.  For one that does not know it yet the
+lowest sequence that was refused is kept here until it comes again.
+
+Bounded: the oldest is forgotten first.  Lost with the process, as are the connections of those who
+were in flight.
+"""
+
+from typing import Final
+
+from segbroker.protocol.record_batch import BatchHeader
+from segbroker.segments.errors import OutOfOrderSequence
+
+REFUSALS_MAX: Final = 10_000
+_HALF: Final = 1 << 30
+_MASK: Final = (1 << 31) - 1
+
+
+class Refusals:
+    """Lowest refused sequence by topic, partition, producer id and epoch."""
+
+    __slots__ = ("lowest",)
+
+    def __init__(self) -> None:
+        self.lowest: dict[tuple[str, int, int, int], int] = {}
+
+    def note(self, topic: str, partition: int, header: BatchHeader) -> None:
+        """This batch was refused, and may come again."""
+        if header.producer_id < 0:
+            return
+        key = (topic, partition, header.producer_id, header.producer_epoch)
+        known = self.lowest.get(key)
+        if known is None or _is_before(header.base_sequence, known):
+            self.lowest[key] = header.base_sequence
+        if len(self.lowest) > REFUSALS_MAX:
+            del self.lowest[next(iter(self.lowest))]
+
+    def check(self, topic: str, partition: int, header: BatchHeader) -> None:
+        """Raises OutOfOrderSequence for a batch that has overtaken a refused one."""
+        key = (topic, partition, header.producer_id, header.producer_epoch)
+        known = self.lowest.get(key)
+        if known is None:
+            return
+        if _is_before(known, header.base_sequence):
+            raise OutOfOrderSequence(header.producer_id, header.base_sequence, known)
+        del self.lowest[key]  # refused again, it is noted again
+
+
+def _is_before(one: int, other: int) -> bool:
+    """Whether `one` comes first; sequences begin at 0 again after 2^31-1."""
+    return 0 < (other - one) & _MASK < _HALF
