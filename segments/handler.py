@@ -325,6 +325,7 @@ class DiskHandler:
             full = cause.errno in PASSING_ERRNOS and not self._sync_failed
             error = (DiskFull if full else PartitionReadOnly)(self.topic, self.partition, cause)
             self.read_only = error
+            self._log.failed = self._log.failed or cause
             log.error(
                 "partition_read_only",
                 topic=self.topic,
@@ -475,7 +476,8 @@ class DiskHandler:
         try:
             seal(opened)
         except OSError as exc:
-            self._sync_failed = True
+            # An index or a row that could not be written for want of space passes; a sync does not.
+            self._sync_failed = self._sync_failed or opened.sync_failed
             self._poison(exc)
             return
         self._call_soon(lambda: self._advance(opened.recovery_point))

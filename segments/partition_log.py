@@ -71,6 +71,7 @@ class PartitionLog:
         "config",
         "damage",
         "epochs",
+        "failed",
         "files",
         "is_closed",
         "log_start_offset",
@@ -88,6 +89,7 @@ class PartitionLog:
         "segments_since_snapshot",
         "state_lock",
         "storage",
+        "sync_failed",
         "sync_lock",
     )
 
@@ -135,6 +137,10 @@ class PartitionLog:
         self.state_lock = threading.Lock()
         self._stamps_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         self.is_closed = False
+        self.failed: OSError | None = None
+        """The first failed write or sync.  The kernel may have dropped what it was to write, and
+        says so once: a second sync would succeed over it, so there is none."""
+        self.sync_failed = False
 
     # What it is
 
@@ -284,9 +290,13 @@ class PartitionLog:
     def sync(self, *, rotating_only: bool = False) -> int:
         """Make everything written so far durable; the offset below which it is.
 
-        Raises OSError, after which the caller syncs nothing more of this log.
+        Raises OSError, after which nothing more of this log is synced, by whomever: who waited
+        for the lock meanwhile fails as well.
         """
         with self.sync_lock:
+            failed = self.failed
+            if failed is not None:
+                raise OSError(failed.errno, failed.strerror, self.paths.folder)
             with self.state_lock:
                 if self.is_closed:
                     return self.recovery_point
@@ -295,10 +305,15 @@ class PartitionLog:
                 todo = [(segment, segment.next_offset, segment.size) for segment in segments]
             for segment, next_offset, size in todo:
                 if segment.synced_size < size:
-                    if not segment.name_is_durable:
-                        self.storage.fsync_dir(self.paths.folder)
-                        segment.name_is_durable = True
-                    segment.opened().fdatasync()
+                    try:
+                        if not segment.name_is_durable:
+                            self.storage.fsync_dir(self.paths.folder)
+                            segment.name_is_durable = True
+                        segment.opened().fdatasync()
+                    except OSError as exc:
+                        self.failed = exc
+                        self.sync_failed = True
+                        raise
                     segment.synced_size = size
                 self.recovery_point = max(self.recovery_point, next_offset)
             return self.recovery_point

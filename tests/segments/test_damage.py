@@ -1,5 +1,7 @@
 """Damage and failures while a log is in use: the rest of it goes on."""
 
+import errno
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -287,6 +289,84 @@ def test_a_reopening_that_fails_half_way_leaves_nothing_open_and_is_tried_again(
     assert readable(handler) == list(range(9))
     manager.close()
     assert disk.open_count == 0
+
+
+class WaitingStorage(MemoryStorage):
+    """Its next sync of a log file waits for `go`, then fails; how many syncs there were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = False
+        self.waiting = threading.Event()
+        self.go = threading.Event()
+        self.syncs: list[str] = []
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        plain = super().open(path, create=create, read_only=read_only)
+        file = WaitingFile(path, plain._inode, self)
+        file.waiting = self
+        return file
+
+
+class WaitingFile(MemoryFile):
+    waiting: WaitingStorage
+
+    def fdatasync(self) -> None:
+        disk = self.waiting
+        if disk.fails and self.path.endswith(".log"):
+            disk.syncs.append(self.path)
+            if len(disk.syncs) == 1:
+                disk.waiting.set()
+                disk.go.wait(10)
+                raise OSError(errno.EIO, "sync failed")
+        super().fdatasync()
+
+
+def test_who_waited_for_a_sync_that_failed_does_not_sync_again() -> None:
+    # A flusher and the house keeper want to sync the same file; the kernel reports an error once.
+    disk = WaitingStorage()
+    _, handler = partition_with(
+        disk, 4, TopicConfig({"segment.bytes": "4096", "durability": "disk"})
+    )
+    before = handler.recovery_point
+    assert append(handler, batch_of(b"x")).base_offset == 4
+    disk.fails = True
+    opened = handler._log
+    failures: list[OSError] = []
+
+    def sync() -> None:
+        try:
+            opened.sync()
+        except OSError as exc:
+            failures.append(exc)
+
+    threads = [threading.Thread(target=sync) for _ in range(3)]
+    threads[0].start()
+    assert disk.waiting.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    disk.go.set()
+    for thread in threads:
+        thread.join(10)
+    assert [exc.errno for exc in failures] == [errno.EIO] * 3
+    assert len(disk.syncs) == 1
+    assert handler.recovery_point == before
+
+
+def test_a_full_disk_while_sealing_passes() -> None:
+    disk = CountingStorage()
+    manager, handler = partition_with(disk, 3)
+    while handler.read_only is None:
+        batch = batch_of(b"y" * 20)
+        disk.room = len(batch) + 10  # the batch that rolls fits, the index of the full one does not
+        append(handler, batch)
+    assert isinstance(handler.read_only, DiskFull)
+    disk.room = None
+    manager.housekeeping(5_000)
+    assert handler.read_only is None
+    count = handler.high_watermark
+    assert append(handler, batch_of(b"z")).base_offset == count
+    assert readable(handler) == list(range(count + 1))
 
 
 def test_a_log_that_cannot_be_opened_leaves_no_descriptor() -> None:
