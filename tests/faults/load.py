@@ -29,6 +29,7 @@ from .history import FOREIGN, Bounds, Partition, Reads, Record, Sends
 
 PATIENCE_S = 60
 UNDER_WAY_MAX = 400
+BATCH_BYTES = 16_384
 GROUP = 25
 """Records handed to a client in one go; then a look at what was acknowledged."""
 
@@ -109,6 +110,7 @@ class Writing(Worker):
         limit: int | None = None,
         pause_s: float = 0.0,
         patience_s: float = PATIENCE_S,
+        batch_bytes: int = BATCH_BYTES,
     ) -> None:
         super().__init__(f"producer {number} ({type(self).__name__})", bootstrap, size)
         self.sends = Sends(number, partitions)
@@ -117,6 +119,7 @@ class Writing(Worker):
         self._limit = limit
         self._pause_s = pause_s
         self._patience_s = patience_s
+        self._batch_bytes = batch_bytes
 
     @property
     def wants_more(self) -> bool:
@@ -142,7 +145,10 @@ class OurWriting(Writing):
     def work(self) -> None:
         under_way: deque[tuple[int, SyncDelivery]] = deque()
         with Producer(
-            self.bootstrap, linger_ms=2, delivery_timeout_ms=int(1000 * self._patience_s)
+            self.bootstrap,
+            linger_ms=2,
+            batch_bytes=self._batch_bytes,
+            delivery_timeout_ms=int(1000 * self._patience_s),
         ) as producer:
             while self.wants_more:
                 for _ in range(GROUP):
@@ -171,6 +177,7 @@ class ConfluentWriting(Writing):
                 "bootstrap.servers": self.bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 2,
+                "batch.size": self._batch_bytes,
                 "message.timeout.ms": int(1000 * self._patience_s),
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
@@ -200,7 +207,7 @@ class ConfluentWriting(Writing):
             while under_way > UNDER_WAY_MAX:
                 producer.poll(0.05)
             time.sleep(self._pause_s)
-        left = producer.flush(self._patience_s)
+        left = producer.flush(self._patience_s + 10)
         if left:
             self.problems.append(f"{self.name}: {left} records neither delivered nor failed")
 
