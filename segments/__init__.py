@@ -41,6 +41,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     lost_tail        a log that goes on behind what a power cut took
     resuming         how partitions go on after a start
     log              the log as a library: SegmentedLog
+    queued           ... appended to by a queue, with linger: QueuedLog
     framing          where the values of a byte stream begin and end
     streaming        ... appended as they come, wholly or not at all
     background       the threads: flushers, house keepers

@@ -173,6 +173,24 @@ class LogClosed(StorageError):
         self.path = path
 
 
+class QueueFull(StorageError):
+    """A queue in front of a log has no room: the writer is slower than its callers."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"the queue holds {size} bytes, limit {limit}")
+        self.size, self.limit = size, limit
+
+
+class NotWritten(StorageError):
+    """Queued records that are not in the log; `records` are (key, value), in their order."""
+
+    def __init__(
+        self, records: list[tuple[bytes | None, bytes | None]], cause: BaseException
+    ) -> None:
+        super().__init__(f"{len(records)} queued records were not written: {cause}")
+        self.records, self.cause = records, cause
+
+
 class LogReserved(StorageError):
     """Two write at once: the log belongs to one writer until that one is done."""
 

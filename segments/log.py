@@ -106,6 +106,10 @@ class SegmentedLog:
         return log
 
     @property
+    def config(self) -> TopicConfig:
+        return self._log.config
+
+    @property
     def log_start_offset(self) -> int:
         """The first offset that can be read."""
         return self._log.log_start_offset
@@ -141,6 +145,19 @@ class SegmentedLog:
         offset = self._write(batch, now_ms, codec)
         self._sync_class()
         return offset
+
+    def append_all(
+        self, batches: Sequence[Appendable], *, now_ms: int, codec: Codec = Codec.NONE
+    ) -> list[int]:
+        """Append several batches with one sync for all of them; the first offset of each.
+
+        When it raises, none of them counts as appended; some may be there, as after a crash.
+        Raises as `append`.
+        """
+        self._check_unreserved()
+        offsets = [self._write(batch, now_ms, codec) for batch in batches]
+        self._sync_class()
+        return offsets
 
     def _write(self, batch: Appendable, now_ms: int, codec: Codec) -> int:
         """Append without the sync that the class asks for."""
