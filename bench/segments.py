@@ -1,8 +1,8 @@
 """What decided how segments are read and rolled: blocks, preadv or a map, paced appends.
 
-`python -m bench.segments [blocks | reads | verify | rolls]`; the decisions 0009, 0010 and 0011 quote
-its figures.  One process, files in the page cache, best of ROUNDS: a figure is only as good as the
-machine is quiet.  Directory: TMPDIR, which must lie on a disk.
+`python -m bench.segments [verify | reads | blocks | rolls]`; the decisions 0009, 0010 and 0011
+quote its figures.  One process, files in the page cache, best of ROUNDS: a figure is only as good
+as the machine is quiet.  Directory: TMPDIR, which must lie on a disk.
 """
 
 import mmap

@@ -69,8 +69,7 @@ def rows(quick: bool = False) -> list[Row]:
                 assert seen == count, f"{seen} of {count} rows"
                 before = cpu_seconds(server.pid)
                 times = [
-                    _query_seconds(spark, server, topic)
-                    for _ in range(1 if quick else ROUNDS)
+                    _query_seconds(spark, server, topic) for _ in range(1 if quick else ROUNDS)
                 ]
                 cpu = (cpu_seconds(server.pid) - before) / len(times)
                 median, best = statistics.median(times), min(times)

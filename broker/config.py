@@ -151,7 +151,7 @@ class BrokerConfig:
     fetch_buffer_bytes_max: int = _key(
         256 << 20,
         "Bytes of fetch replies that are being read or sent, over all connections. Above half of "
-        "it replies shrink to 1 MiB; at it fetches wait in line.",
+        "it replies shrink to 1 MiB; at it the buffers of clients that do not read are taken back.",
         least=1 << 20,
         most=1 << 40,
     )

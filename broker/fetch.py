@@ -9,10 +9,12 @@
                 read    from the page cache into a pooled buffer; what is not cached goes to a
                         lane and the loop goes on; the reply leaves when the lane returns
 
-Nothing is read before the reply is about to leave, so a slow reader or a deep pipeline costs one
-buffer per connection.  At the budget of buffers a fetch waits in line; above half of it replies
-are smaller.  A reply holds the first batch always, even above max_bytes; further partitions only
-as far as they fit.  No fetch sessions: session_id is always 0.
+Nothing is read before the reply is about to leave, so a deep pipeline costs one buffer per
+connection.  A buffer that waits for a slow reader is given up when another fetch needs it: its
+plan is kept, and read again when the reader goes on.  Above half of the budget replies are
+smaller; at it, with nobody stuck, a fetch waits in line.  A reply holds the first batch always,
+even above max_bytes; further partitions only as far as they fit.  No fetch sessions: session_id
+is always 0.
 
 Invariant: a waiting slot stands in the waiting list of each partition it asks for, or in none.
 """
@@ -95,6 +97,30 @@ class _Read:
         self.stop = start + plan.size_max
 
 
+class _Kept:
+    """Bytes of a reply that stand in the log: where to read them again."""
+
+    __slots__ = ("count", "plan", "start", "stop", "view")
+
+    def __init__(self, plan: ReadPlan, start: int, stop: int, view: memoryview) -> None:
+        self.plan = plan
+        self.start = start
+        self.stop = stop
+        self.view = view
+        self.count = len(view)
+
+    def again(self, buffer: memoryview, count: int | None) -> bool:
+        """Use what was read again into `buffer`; False when that are fewer bytes than before."""
+        if count is None or count < self.count:
+            return False
+        self.view = buffer[: self.count]
+        return True
+
+
+class RereadFailed(Exception):
+    """A reply that was half sent cannot be read again: its connection is closed."""
+
+
 class FetchSlot:
     """The reply of one fetch request."""
 
@@ -102,7 +128,9 @@ class FetchSlot:
         "_abandoned",
         "_by_partition",
         "_core",
+        "_forgotten",
         "_header",
+        "_kept",
         "_lease",
         "_parts",
         "_peer",
@@ -112,6 +140,8 @@ class FetchSlot:
         "_timed",
         "done",
     )
+
+    restores: Final = True
 
     def __init__(
         self,
@@ -130,7 +160,10 @@ class FetchSlot:
         self._timed = False
         self._by_partition: dict[Partition | None, _Target] | None = None
         self._lease: Lease | None = None
+        # The reply, once rendered; what of it was read from the log; without that, once forgotten.
         self._parts: list[Buffer] | None = None
+        self._kept: list[_Kept] = []
+        self._forgotten: list[Buffer | _Kept] | None = None
         self._pending = False  # waits for a buffer or for a lane
         self._abandoned = False
 
@@ -179,11 +212,16 @@ class FetchSlot:
     def sent(self) -> None:
         self._release()
 
+    def stuck(self) -> None:
+        if self._lease is not None:
+            self._lease.stuck(self._give_back)
+
     def render(self) -> list[Buffer] | None:
-        if self._parts is not None:
-            return self._parts
-        if self._pending:
-            return None
+        if self._parts is None and not self._pending:
+            self._parts = self._render() if self._forgotten is None else self._render_again()
+        return self._parts
+
+    def _render(self) -> list[Buffer] | None:
         if len(self._targets) > TARGETS_ON_LOOP_MAX:
             self._pending = True
             self._core.spawn(self._render_paced)
@@ -284,26 +322,27 @@ class FetchSlot:
             )
         except STORAGE_FAILURES:
             return None
-        count = 0
-        lease: Lease | None = None
+        view: memoryview | None = None
         if plan is not None:
+            lease: Lease | None = None
+            read: int | None = None
             try:
                 lease = pool.lease(plan.size_max)
-                if lease is None:
-                    return None
-                read = plan.read_nowait(lease.buffer[: plan.size_max])
+                if lease is not None:
+                    read = plan.read_nowait(lease.buffer[: plan.size_max])
             except STORAGE_FAILURES:
                 read = None
-            finally:
+            if lease is None or read is None:
                 plan.release()
-            if read is None:
-                assert lease is not None, "nothing was read without a buffer"
-                lease.release()
+                if lease is not None:
+                    lease.release()
                 return None
-            self._lease, count = lease, read
+            view = lease.buffer[:read]
+            self._lease = lease
+            self._kept.append(_Kept(plan, 0, plan.size_max, view))
         header = self._header
         high_watermark = handler.high_watermark
-        self._core.counters.fetched_bytes += count
+        self._core.counters.fetched_bytes += 0 if view is None else len(view)
         return encode_single_fetch_response(
             header.api_version,
             header.correlation_id,
@@ -312,7 +351,7 @@ class FetchSlot:
             high_watermark=high_watermark,
             last_stable_offset=high_watermark,
             log_start_offset=handler.log_start_offset,
-            records=() if lease is None else (lease.buffer[:count],),
+            records=() if view is None else (view,),
         )
 
     async def _render_paced(self) -> None:
@@ -340,8 +379,7 @@ class FetchSlot:
             self._pending = False
             return
         finally:
-            for read in reads:
-                read.plan.release()
+            self._let_go(reads)
             if self._abandoned:
                 self._release()
         self._pending = False
@@ -422,9 +460,7 @@ class FetchSlot:
             count = 0
         if count is None:
             return False
-        read.plan.release()
-        read.row.records = buffer[:count]
-        self._core.counters.fetched_bytes += count
+        self._was_read(read, buffer[:count])
         return True
 
     async def _read_in_lane(
@@ -439,8 +475,7 @@ class FetchSlot:
             log.exception("lane_read_failed")
             self._peer.outbox.break_off()
         finally:
-            for read in unread:
-                read.plan.release()
+            self._let_go(unread)
             self._pending = False
             if self._abandoned:
                 self._release()
@@ -454,8 +489,85 @@ class FetchSlot:
         except STORAGE_FAILURES as exc:
             self._read_failed(read, exc)
             count = 0
-        read.row.records = buffer[:count]
-        self._core.counters.fetched_bytes += count
+        self._was_read(read, buffer[:count])
+
+    def _was_read(self, read: _Read, view: memoryview) -> None:
+        read.row.records = view
+        if not len(view):
+            read.plan.release()
+            return
+        self._kept.append(_Kept(read.plan, read.start, read.stop, view))
+        self._core.counters.fetched_bytes += len(view)
+
+    def _let_go(self, reads: list[_Read]) -> None:
+        """Release the plans of which nothing was kept."""
+        kept = {kept.plan for kept in self._kept}
+        for read in reads:
+            if read.plan not in kept:
+                read.plan.release()
+
+    # The reader is slow, and somebody needs the buffer
+
+    def _give_back(self) -> None:
+        assert self._parts is not None
+        kept = {id(kept.view): kept for kept in self._kept}
+        self._forgotten = [kept.get(id(part), part) for part in self._parts]
+        self._peer.outbox.forget()
+        self._parts = None
+        lease, self._lease = self._lease, None
+        for one in self._kept:
+            one.view = memoryview(b"")
+        if lease is not None:
+            lease.release()
+
+    def _render_again(self) -> list[Buffer] | None:
+        """The same bytes as before, read again; None when that takes a buffer or a lane."""
+        stop = max(kept.stop for kept in self._kept)
+        lease = self._core.pool.lease(stop)
+        if lease is None:
+            self._pending = True
+            self._core.pool.wait(stop, self._buffer_free)
+            return None
+        self._lease = lease
+        unread = []
+        for kept in self._kept:
+            buffer = lease.buffer[kept.start : kept.stop]
+            try:
+                is_read = kept.again(buffer, kept.plan.read_nowait(buffer))
+            except STORAGE_FAILURES:
+                is_read = False
+            if not is_read:
+                unread.append(kept)
+        if unread:
+            self._pending = True
+            self._core.counters.lane_reads += 1
+            self._core.spawn(lambda: self._read_again_in_lane(unread, lease))
+            return None
+        return self._restored_parts()
+
+    async def _read_again_in_lane(self, unread: list[_Kept], lease: Lease) -> None:
+        try:
+            for kept in unread:
+                buffer = lease.buffer[kept.start : kept.stop]
+                if not kept.again(buffer, await self._core.lanes.run(kept.plan.read, buffer)):
+                    raise RereadFailed("fewer bytes than before")
+            self._parts = self._restored_parts()
+        except (RereadFailed, *STORAGE_FAILURES) as exc:
+            # Half of the reply is sent: there is no honest way to end it.
+            log.error("reply_not_read_again", error=str(exc))
+            self._peer.outbox.break_off()
+        finally:
+            self._pending = False
+            if self._abandoned:
+                self._release()
+        if not self._abandoned:
+            self._peer.outbox.flush()
+
+    def _restored_parts(self) -> list[Buffer]:
+        assert self._forgotten is not None
+        parts = [part.view if isinstance(part, _Kept) else part for part in self._forgotten]
+        self._forgotten = None
+        return parts
 
     def _read_failed(self, read: _Read, exc: Exception) -> None:
         if isinstance(exc, SegmentReplaced):
@@ -477,11 +589,16 @@ class FetchSlot:
 
     def _buffer_free(self) -> None:
         self._pending = False
-        if not self._abandoned:
+        if self._abandoned:
+            self._release()
+        else:
             self._peer.outbox.flush()
 
     def _release(self) -> None:
         self._parts = None
+        for kept in self._kept:
+            kept.plan.release()
+        self._kept.clear()
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.release()

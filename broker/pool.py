@@ -5,11 +5,14 @@ a reply that the socket took at once gives its buffer to the next reply, still w
 
     free     idle buffers by size class (powers of two), last in first out, IDLE_BYTES_MAX at most
     lent     bytes of buffers being read into or sent; never above the budget
+    stuck    of these, the ones whose peer does not read: taken back when somebody needs them
     line     who waits for a buffer, in order; each release serves the first that now fits
 
-At the limit a fetch waits in line.  Before that, above half of the budget, replies should shrink:
-`allowance` says to how much, so that a few slow readers cannot starve the rest.  One buffer is
-always lent when nothing is, whatever its size: else a batch above the budget could never be read.
+At the limit what is stuck is taken back, longest stuck first: its reply is read again when its
+peer reads on, so slow readers cost themselves and not the others.  When nothing is stuck a fetch
+waits in line.  Before that, above half of the budget, replies should shrink: `allowance` says to
+how much.  One buffer is always lent when nothing is, whatever its size: else a batch above the
+budget could never be read.
 """
 
 from collections import deque
@@ -31,18 +34,33 @@ class Lease:
         self._raw = raw
         self.buffer = memoryview(raw)
 
+    def stuck(self, give_back: Callable[[], None]) -> None:
+        """The peer does not read. `give_back()` is called once if the memory is needed: it has to
+        release the lease before it returns."""
+        self._pool._stuck.setdefault(self, give_back)
+
     def release(self) -> None:
         """Give the buffer back; views of it must not be used any more. Twice is once."""
         raw, self._raw = self._raw, bytearray()
         if raw:
             self.buffer = memoryview(b"")
+            self._pool._stuck.pop(self, None)
             self._pool._take_back(raw)
 
 
 class BufferPool:
     """Buffers of fetch replies, bounded in sum."""
 
-    __slots__ = ("_budget", "_free", "_idle_bytes", "_line", "_serving", "lent_bytes")
+    __slots__ = (
+        "_budget",
+        "_free",
+        "_idle_bytes",
+        "_line",
+        "_serving",
+        "_stuck",
+        "lent_bytes",
+        "taken_back",
+    )
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
@@ -50,7 +68,9 @@ class BufferPool:
         self._idle_bytes = 0
         self._line: deque[tuple[int, Callable[[], None]]] = deque()
         self._serving = False
+        self._stuck: dict[Lease, Callable[[], None]] = {}
         self.lent_bytes = 0
+        self.taken_back = 0
 
     @property
     def allowance(self) -> int:
@@ -62,7 +82,9 @@ class BufferPool:
     def lease(self, size: int) -> Lease | None:
         """A buffer of at least `size` bytes, or None at the limit: then `wait` for one."""
         size_class = _size_class(size)
-        if self.lent_bytes and self.lent_bytes + size_class > self._budget:
+        while self._stuck and not self._fits(size):
+            self._reclaim()
+        if not self._fits(size):
             return None
         self.lent_bytes += size_class
         if free := self._free.get(size_class):
@@ -73,6 +95,12 @@ class BufferPool:
     def wait(self, size: int, ready: Callable[[], None]) -> None:
         """Have `ready()` called once when a lease of `size` bytes may succeed."""
         self._line.append((size, ready))
+
+    def _reclaim(self) -> None:
+        """Take back what has been stuck for the longest time."""
+        lease = next(iter(self._stuck))
+        self.taken_back += 1
+        self._stuck.pop(lease)()
 
     def _take_back(self, raw: bytearray) -> None:
         size_class = len(raw)

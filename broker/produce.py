@@ -13,6 +13,7 @@ deadline is counted there but no longer answered.
 """
 
 from collections.abc import Awaitable, Iterator
+from typing import Final
 
 import structlog
 import trio
@@ -60,6 +61,8 @@ class ProduceSlot:
         "_waiting",
         "done",
     )
+
+    restores: Final = False
 
     def __init__(self, core: Core, peer: Peer, header: RequestHeader) -> None:
         self.done = False
@@ -128,6 +131,9 @@ class ProduceSlot:
         )
 
     def sent(self) -> None:
+        pass
+
+    def stuck(self) -> None:
         pass
 
     def abandon(self) -> None:

@@ -3,13 +3,16 @@
     slots   [ produce 7 ][ fetch 8 ][ produce 9 ]     one per request that takes an answer
                done       waiting      done           -> 7 is sent, 9 waits behind 8
     unsent  what the socket would not take; while there is any, nothing is rendered
+    owed    as many bytes of the head's reply, given up to save memory: rendered again to go on
 
 A slot is *done* when its answer is decided; its bytes are made (*rendered*) only when it is the
 head and everything before it is in the socket.  So a connection holds the bytes of at most one
-fetch reply, however many it pipelines and however slowly it reads.
+fetch reply, however many it pipelines and however slowly it reads; and a reply that stands in the
+log (`restores`) need not be held at all while its peer does not read (`forget`).
 
 Invariants: the FIFO holds at most `slots_max` slots (the connection stops reading then); one drain
-task at most, and only while `unsent`; a write is never cut in half, except by closing.
+task at most, and only while something is unsent or owed; a write is never cut in half, except by
+closing; a slot that restores ends its write, so what is owed is of one slot.
 """
 
 import socket
@@ -35,11 +38,19 @@ class Slot(Protocol):
 
     done: bool
 
+    @property
+    def restores(self) -> bool:
+        """Whether `render` can make the same bytes again after `Outbox.forget`."""
+        ...
+
     def render(self) -> list[Buffer] | None:
         """The bytes of the reply, or None when they are on their way (then flush is called)."""
 
     def sent(self) -> None:
         """Every byte is in the socket: whatever backs the buffers may be used again."""
+
+    def stuck(self) -> None:
+        """The peer did not take all of the reply; only told to a slot that restores."""
 
     def abandon(self) -> None:
         """The connection is gone: leave every queue, give everything back. May come at any time."""
@@ -51,6 +62,9 @@ class Outbox:
     __slots__ = (
         "_draining",
         "_head",
+        "_owed",
+        "_restorable",
+        "_restored",
         "_room",
         "_slots",
         "_sock",
@@ -76,6 +90,9 @@ class Outbox:
         # Rendered slots whose bytes are not all in the socket yet.
         self._head: list[Slot] = []
         self._unsent: deque[memoryview] = deque()
+        self._owed = 0
+        self._restorable = 0  # bytes of the last reply of the head, if it can be rendered again
+        self._restored: trio.Event | None = None
         self._room: trio.Event | None = None
         self._draining = False
         self.on_broken = on_broken
@@ -90,7 +107,7 @@ class Outbox:
     @property
     def unsent(self) -> bool:
         """Whether the peer is behind with reading."""
-        return bool(self._unsent)
+        return bool(self._unsent or self._owed)
 
     def push(self, slot: Slot) -> None:
         """Give a request its place. Its reply leaves after those of all earlier slots."""
@@ -99,9 +116,13 @@ class Outbox:
     def flush(self) -> None:
         """Send what is ready at the head of the line. Never raises, never waits."""
         slots = self._slots
+        if self._owed:
+            if self._restored is not None:
+                self._restored.set()  # the head may have what it waited for
+            return
         while not self._unsent and slots and slots[0].done:
             pieces: list[Buffer] = []
-            size = 0
+            size = self._restorable = 0
             while slots and slots[0].done and size < _GATHER_BYTES and len(pieces) < _PIECES_MAX:
                 try:
                     rendered = slots[0].render()
@@ -111,9 +132,14 @@ class Outbox:
                     return
                 if rendered is None:
                     break
-                self._head.append(slots.popleft())
+                slot = slots.popleft()
+                self._head.append(slot)
                 pieces += rendered
-                size += sum(map(len, rendered))
+                rendered_size = sum(map(len, rendered))
+                size += rendered_size
+                if slot.restores:
+                    self._restorable = rendered_size
+                    break
             if not pieces:
                 break
             self._send(pieces, size)
@@ -123,21 +149,28 @@ class Outbox:
 
     async def wait_room(self, slots_max: int) -> None:
         """Wait until the peer has read what it was sent and has fewer than `slots_max` slots."""
-        while not self.broken and (self._unsent or len(self) >= slots_max):
+        while not self.broken and (self.unsent or len(self) >= slots_max):
             self._room = trio.Event()
             await self._room.wait()
 
     async def wait_empty(self) -> None:
         """Wait until every request is answered and every reply is in the socket."""
-        while not self.broken and (self._unsent or len(self)):
+        while not self.broken and (self.unsent or len(self)):
             self._room = trio.Event()
             await self._room.wait()
 
     async def drain(self) -> None:
         """Send the unsent bytes as the peer takes them; ends when there are none."""
         try:
-            while self._unsent:
+            while self.unsent:
                 await trio.lowlevel.wait_writable(self._sock)
+                if self._owed and not self._restore():
+                    if self.broken:
+                        return
+                    self._restored = trio.Event()
+                    await self._restored.wait()
+                    self._restored = None
+                    continue
                 self._resume()
         except (OSError, trio.ClosedResourceError):
             self.break_off()
@@ -150,6 +183,9 @@ class Outbox:
             return
         self.broken = True
         self._unsent.clear()
+        self._owed = 0
+        if self._restored is not None:
+            self._restored.set()
         slots = [*self._head, *self._slots]
         self._head.clear()
         self._slots.clear()
@@ -159,6 +195,26 @@ class Outbox:
             self._room.set()
             self._room = None
         self.on_broken()
+
+    def forget(self) -> None:
+        """Give up what is unsent of the head's reply; it is rendered again when the peer reads."""
+        self._owed = sum(map(len, self._unsent))
+        self._unsent.clear()
+
+    def _restore(self) -> bool:
+        """Render the head again, up to what is owed; False when its bytes are on their way."""
+        try:
+            pieces = self._head[-1].render()
+        except Exception:
+            log.exception("reply_failed", slot=type(self._head[-1]).__name__)
+            self.break_off()
+            return False
+        if pieces is None or self.broken:
+            return False
+        owed, self._owed = self._owed, 0
+        self._unsent.extend(memoryview(piece).cast("B") for piece in pieces if len(piece))
+        self._drop(sum(map(len, self._unsent)) - owed)
+        return True
 
     def _send(self, pieces: list[Buffer], size: int) -> None:
         try:
@@ -175,6 +231,7 @@ class Outbox:
             return
         self._unsent.extend(memoryview(piece).cast("B") for piece in pieces if len(piece))
         self._drop(count)
+        self._is_stuck()
         if not self._draining:
             self._draining = True
             self._spawn(self.drain)
@@ -191,6 +248,13 @@ class Outbox:
         if not self._unsent:
             self._release()
             self.flush()
+        else:
+            self._is_stuck()
+
+    def _is_stuck(self) -> None:
+        """Tell a head that can be rendered again, once all that is unsent is of it."""
+        if self._restorable and sum(map(len, self._unsent)) <= self._restorable:
+            self._head[-1].stuck()
 
     def _drop(self, count: int) -> None:
         """Forget the first `count` unsent bytes."""

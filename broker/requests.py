@@ -79,6 +79,8 @@ class Reply:
 
     __slots__ = ("_parts", "done")
 
+    restores: Final = False
+
     def __init__(self, parts: list[Buffer]) -> None:
         self._parts = parts
         self.done = True
@@ -87,6 +89,9 @@ class Reply:
         return self._parts
 
     def sent(self) -> None:
+        pass
+
+    def stuck(self) -> None:
         pass
 
     def abandon(self) -> None:

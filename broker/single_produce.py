@@ -11,6 +11,7 @@ Invariant: for every request that fits, the reply is byte for byte that of produ
 """
 
 from collections.abc import Awaitable
+from typing import Final
 
 import structlog
 import trio
@@ -53,6 +54,8 @@ class SingleProduceSlot:
         "_timed",
         "done",
     )
+
+    restores: Final = False
 
     def __init__(
         self, core: Core, peer: Peer, header: RequestHeader, name: str, index: int
@@ -127,6 +130,9 @@ class SingleProduceSlot:
         ]
 
     def sent(self) -> None:
+        pass
+
+    def stuck(self) -> None:
         pass
 
     def abandon(self) -> None:

@@ -64,6 +64,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "unsynced_bytes_max": config.ingest_bytes_max,
         "ingest_stalls": core.ingest.stalls,
         "fetch_buffer_bytes": core.pool.lent_bytes,
+        "fetch_buffers_taken_back": core.pool.taken_back,
         "fetch_buffer_bytes_max": config.fetch_buffer_bytes_max,
         "lanes_busy": core.lanes.busy,
         "counters": asdict(core.counters),

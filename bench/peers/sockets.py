@@ -99,7 +99,8 @@ def read(
             left[n] = count
         while left:
             ready = selector.select(QUIET_S)
-            assert ready and time.monotonic() - moved < QUIET_S, f"records missing: {left}"
+            is_quiet = not ready or time.monotonic() - moved > QUIET_S
+            assert not is_quiet, f"readers went quiet, records missing: {left}"
             for key, _ in ready:
                 n, reader = key.data
                 data = reader.socket.recv(RECEIVE_SIZE)

@@ -1,6 +1,7 @@
 """Limits: each refusal is a closed connection or a bounded wait, one line, nothing leaked."""
 
 import socket
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 import trio
@@ -11,8 +12,9 @@ from segbroker.protocol.messages_core import (
     MetadataResponse,
     ProduceResponse,
 )
+from segbroker.segments.memory import MemoryStorage
 
-from ..support.wire_client import batch, connect, fetch_request, produce_request, values
+from ..support.wire_client import Closed, batch, connect, fetch_request, produce_request, values
 from .conftest import Events, serving
 
 
@@ -168,3 +170,79 @@ async def test_fetches_wait_in_line_for_a_buffer() -> None:
             assert received == sent
             assert values(reply.responses[0].partitions[0]) == [b"x" * 1_000_000]
         assert broker.core.pool.lent_bytes == 0
+
+
+def _big(n: int) -> bytes:
+    return bytes([65 + n]) * 900_000
+
+
+async def test_slow_readers_take_no_memory_from_the_others_and_lose_no_byte() -> None:
+    async with (
+        serving(fetch_buffer_bytes_max=4 << 20) as broker,
+        connect(broker.address) as client,
+        AsyncExitStack() as stack,
+    ):
+        await client.create("t")
+        for n in range(8):
+            await client.produce("t", _big(n))
+        slow = [await stack.enter_async_context(connect(broker.address)) for _ in range(12)]
+        for n, reader in enumerate(slow):
+            reader.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+            for m in range(6):
+                offset = (n + m) % 8
+                await reader.send(fetch_request("t", offset, partition_max_bytes=1 << 24), 12)
+        pool = broker.core.pool
+        with trio.fail_after(10):
+            while pool.taken_back < 4:
+                await trio.lowlevel.checkpoint()
+            # All of the budget belongs to readers that do not read: the honest one is served.
+            for n in range(8):
+                assert values(await client.fetch("t", n))[0] == _big(n)
+            # Meanwhile the segments they began to read roll and are sealed.
+            for n in range(8, 16):
+                await client.produce("t", _big(n))
+        with trio.fail_after(30):
+            for n, reader in enumerate(slow):
+                for m in range(6):
+                    _, reply = await reader.receive(FetchResponse, 12)
+                    assert values(reply.responses[0].partitions[0])[0] == _big((n + m) % 8)
+        for reader in (client, *slow):
+            await reader.stream.aclose()
+        while broker.connections:
+            await trio.lowlevel.checkpoint()
+        assert pool.lent_bytes == 0
+        for partition in broker.core.topics.served.values():
+            opened = partition.handler._log
+            assert not any(segment.pins for segment in (*opened.rotating, opened.active))
+
+
+async def test_a_reply_that_cannot_be_read_again_closes_its_connection(events: Events) -> None:
+    storage = MemoryStorage()
+    async with (
+        serving(storage=storage, fetch_buffer_bytes_max=1 << 20) as broker,
+        connect(broker.address) as slow,
+        connect(broker.address) as client,
+    ):
+        slow.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        await client.create("t")
+        for n in range(8):
+            await client.produce("t", _big(n))
+        for _ in range(8):
+            await slow.send(fetch_request("t", 0), 12)
+        pool = broker.core.pool
+        with trio.fail_after(10):
+            while pool.lent_bytes == 0:
+                await trio.lowlevel.checkpoint()
+            while not pool.taken_back:
+                await client.fetch("t", 1)
+        damaged = storage.open("/data/topics/t/partition_0/t_partition_0_segment_0.log")
+        damaged.pwrite(bytes(64), 600_000)
+        with trio.fail_after(10), suppress(Closed):
+            while True:  # what the sockets hold already is whole
+                _, reply = await slow.receive(FetchResponse, 12)
+                assert values(reply.responses[0].partitions[0]) == [_big(0)]
+        with trio.fail_after(10):
+            while broker.connections > 1:
+                await trio.lowlevel.checkpoint()
+        assert events.named("reply_not_read_again")
+        assert values(await client.fetch("t", 1))[0] == _big(1)
