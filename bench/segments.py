@@ -68,9 +68,11 @@ def reads() -> None:
 
         def mapped() -> None:
             for k in range(count):
-                with mmap.mmap(fd, MIB, prot=mmap.PROT_READ, offset=k * MIB) as mapping:
-                    with memoryview(mapping) as view:
-                        xxh3_64(view)
+                with (
+                    mmap.mmap(fd, MIB, prot=mmap.PROT_READ, offset=k * MIB) as mapping,
+                    memoryview(mapping) as view,
+                ):
+                    xxh3_64(view)
 
         def pieces(size: int) -> None:
             for k in range(count):
