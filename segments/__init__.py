@@ -46,6 +46,8 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     streaming        ... appended as they come, wholly or not at all
     background       the threads: flushers, house keepers
     wal              the write-ahead log: a package, with a list of its own
+    replaying        frames of the WAL put back into the segments they came from
+    journaling       appends of class fsync on their way to the WAL
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
     manager          the data directory: DiskManager
     scrubbing        sealed segments read again and again, slowly

@@ -1,7 +1,7 @@
 """DiskHandler: one topic-partition, with what an acknowledgement means.
 
     append    check sequence -> assign offset -> pwrite     (the caller's thread)
-    visible   fsync: when a flusher has synced it; else at once, below the ceiling -> high_watermark
+    visible   fsync: when the WAL has it, synced; else at once, below the ceiling -> high_watermark
     failure   first failed write or sync: read-only, every waiter told, nothing retried
 
 | attribute | changed by | read by |
@@ -40,6 +40,7 @@ from .errors import (
     PartitionRefused,
     StorageError,
 )
+from .journaling import Journaling
 from .lookup import end_offset_for_epoch, greatest_timestamp, offset_for_timestamp
 from .manifest import Row
 from .mending import mend, segment_of
@@ -49,6 +50,7 @@ from .reading import ReadPlan
 from .report import LogReport
 from .sealing import close_log, seal
 from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
+from .wal.journal import Wal
 
 __all__ = ["AppendResult", "DiskHandler", "ReadPlan"]
 
@@ -79,6 +81,7 @@ class DiskHandler:
         "_call_soon",
         "_flushers",
         "_housekeeper",
+        "_journaling",
         "_log",
         "_maker",
         "_making",
@@ -115,6 +118,8 @@ class DiskHandler:
         flushers: Flushers,
         housekeeper: Housekeeper,
         maker: Housekeeper,
+        wal: Wal,
+        topic_id: bytes,
         call_soon: CallSoon,
         on_attention: Callable[["DiskHandler"], None],
         report: LogReport | None = None,
@@ -149,6 +154,9 @@ class DiskHandler:
         self._maker = maker
         self._on_attention = on_attention
         self._call_soon = call_soon
+        self._journaling = Journaling(
+            self, self, lambda: self._log, wal, flushers, topic_id, partition
+        )
         self.wants_attention = False
         self._sealing = False
         self._making = False
@@ -200,8 +208,11 @@ class DiskHandler:
 
     def reconfigure(self, config: TopicConfig, ceiling: PartitionCeiling | None) -> None:
         """Use other settings from the next batch on."""
+        was_journaled = self.config.durability is Durability.FSYNC
         self._log.reconfigure(config)
         self.ceiling = ceiling
+        if ceiling is None and not was_journaled:
+            self._journaling.sync_first(self._log)
         if ceiling is not None and self.log_end_offset > ceiling.renew_at:
             ceiling.renew(self.log_end_offset, self._ceiling_renewed)
         damaged = isinstance(self.read_only, PartitionDamaged | PartitionRefused)
@@ -256,8 +267,10 @@ class DiskHandler:
             visible = min(end_offset, ceiling.durable)
             if visible > self.high_watermark:
                 self.high_watermark = visible
-        elif self.flushes_on_append:
-            self._flushers.request(self)
+        else:
+            self._journaling.add(batch, opened, base_offset, now_ms)
+            if self.flushes_on_append:
+                self._journaling.flush_soon()
         if not self.wants_attention:
             self._ask_attention()
         if opened.active.number != number or opened.wants_ready:
@@ -283,9 +296,10 @@ class DiskHandler:
         self._call_soon(lambda: self._advance(end_offset))
 
     def flush_soon(self) -> None:
-        """Have the flushers sync what was appended: one sync for all of it.  Other classes than
+        """Have what was appended made durable: one sync for all of it.  Other classes than
         `fsync` wait for their ceiling, if for anything."""
         if self.ceiling is None:
+            self._journaling.flush_soon()
             self._flushers.request(self)
 
     def flush(self) -> None:
@@ -310,6 +324,25 @@ class DiskHandler:
             self._poison(error)
         else:
             log.warning("ceiling_not_renewed", topic=self.topic, error=str(error))
+    def wal_synced(self, end_offset: int) -> None:
+        """The WAL has everything below `end_offset`, synced.  In the loop."""
+        self._advance(end_offset)
+
+    def wal_failed(self, cause: OSError) -> None:
+        """The WAL has not what it was given.  In the loop."""
+        self._poison(cause)
+
+    def wal_checkpoint(self) -> bool:
+        """Sync the segments, so that the WAL need not keep what it has of them; False: it must."""
+        if self._sync_failed:
+            return False
+        try:
+            self._log.sync()
+        except OSError as exc:
+            self._sync_failed = True
+            self._poison(exc)
+            return False
+        return True
 
     def _advance(self, end_offset: int) -> None:
         if self.ceiling is not None:
@@ -535,6 +568,11 @@ class DiskHandler:
         old = self._log
         try:
             opened = self._reopen(now_ms)
+            try:
+                self._journaling.begin_anew()
+            except OSError:
+                close_log(opened, clean=False)
+                raise
         except (OSError, StorageError) as exc:
             log.warning("still_read_only", path=old.paths.folder, error=str(exc))
             return False

@@ -2,6 +2,7 @@
 
     <root>/LOCK                 one process at a time
     <root>/meta/                metadata_log.py: what exists
+    <root>/wal/                 wal/: what is acknowledged and not synced elsewhere yet
     <root>/topics/<topic>/...   what it holds (names.py); in memory for class `ephemeral`
     <root>/topics/~<id>         a deleted topic on its way out
 
@@ -18,13 +19,17 @@ directory gets a name that no topic can have, then its files go.
 looked up without one as well.  Opening a partition happens in the caller's thread; who comes second
 waits for the first.
 
+Opening puts back what the WAL holds, into every partition it speaks of, before anything is decided
+about a log or served; closing syncs everything and empties it.
+
 Invariant: a handler is in the dictionary exactly as long as its topic exists and it is open.
 """
 
 import base64
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import MappingProxyType, TracebackType
 from typing import Final
 from uuid import UUID
@@ -52,11 +57,14 @@ from .names import LogPaths, check_topic_name, partition_paths
 from .opening import open_log
 from .partition_log import PartitionLog
 from .posix import PosixStorage
+from .replaying import put_back
 from .report import LogReport, RecoveryReport, ReportRow
 from .resuming import CeilingRow, Found, Resuming
 from .sealing import close_log
 from .storage import Storage, StorageLock, make_dirs, remove_tree
 from .topic_config import Durability, TopicConfig, check_class_change
+from .wal.frames import Frame
+from .wal.journal import Wal, WalConfig
 
 __all__ = ["DiskManager", "Statistics", "TopicMeta"]
 
@@ -66,6 +74,7 @@ PARTITIONS_MAX: Final = 10_000
 SYNC_TICK_MS: Final = 1_000
 EAGER_MAX: Final = 250
 """Partitions recovered together at start."""
+SMALL_WAL: Final = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16)
 VISITS_MAX: Final = 500
 """Partitions looked at for age per call of `housekeeping`: about 1 ms of the interpreter."""
 
@@ -100,6 +109,7 @@ class DiskManager:
         storage: Storage | None = None,
         call_soon: CallSoon | None = None,
         flushers: int = 2,
+        wal: WalConfig | None = None,
         open_files_max: int = 1024,
         open_logs_max: int = 4096,
         index_bytes_max: int = 64 << 20,
@@ -108,6 +118,7 @@ class DiskManager:
         """call_soon: how handlers' callbacks reach the loop; None runs them where they arise.
 
         flushers: threads that sync; 0 for no threads at all (tests, tools).
+        wal: sizes of the write-ahead log; small ones by default where there are no threads.
         open_files_max: sealed segments kept open.  open_logs_max: partitions that keep their active
         segment open; a busy one holds a few descriptors more for segments made ahead.
         """
@@ -130,6 +141,14 @@ class DiskManager:
         self._metadata = MetadataLog(self.storage, f"{self.root}/meta")
         self._resuming = Resuming(self._metadata)
         self._volatile = MemoryStorage(keeps_promises=False)
+        self.wal = Wal(
+            self.storage,
+            f"{self.root}/wal",
+            wal or (WalConfig() if flushers else SMALL_WAL),
+            threaded=flushers > 0,
+            call_soon=self._call_soon,
+        )
+        self._durable_ends: dict[tuple[str, int], int] = {}
         self._lock_file: StorageLock | None = None
         self._flushers: Flushers | None = None
         self._housekeeper: Housekeeper | None = None
@@ -144,7 +163,8 @@ class DiskManager:
         """Lock the data directory, read what exists, remove what is half made or half deleted,
         recover what may have lost its end.
 
-        Raises DataDirectoryLocked, CorruptMetadata (nothing was changed then), OSError.
+        Raises DataDirectoryLocked, CorruptMetadata (nothing was changed then), StorageError (what
+        the WAL holds could not be put back), OSError.
         """
         make_dirs(self.storage, self.root)
         try:
@@ -158,6 +178,13 @@ class DiskManager:
                 self._resuming.begin_boot(self.storage.boot_id())
             self._publish(self._metadata.state)
             self._remove_orphans(self._metadata.state)
+            try:
+                replayed = self._put_back(self.wal.open().partitions)
+                self.wal.absorbed()
+            except OSError as exc:
+                raise StorageError(
+                    f"what {self.root}/wal holds could not be put back, it stays there: {exc}"
+                ) from exc
         except BaseException:
             self._lock_file.release()
             raise
@@ -172,11 +199,37 @@ class DiskManager:
             self._lock_file.release()
             self._lock_file = None
             raise
+        for topic, partition in replayed:
+            try:
+                self.get_handler(topic, partition)
+            except StorageError as exc:
+                log.error("partition_not_opened", topic=topic, partition=partition, error=str(exc))
+
+    def _put_back(
+        self, found: Mapping[tuple[bytes, int], Sequence[Frame]]
+    ) -> list[tuple[str, int]]:
+        """Make durable in its segments what the WAL has of each partition; which those are."""
+        by_id = {meta.topic_id.bytes: meta for meta in self.topics.values()}
+        replayed: list[tuple[str, int]] = []
+        for (topic_id, partition), frames in found.items():
+            meta = by_id.get(topic_id)
+            if meta is None or partition >= meta.partitions:
+                continue  # deleted since
+            paths = partition_paths(self.root, meta.name, partition)
+            report = LogReport(self.report, meta.name, partition)
+            end = put_back(self.storage, paths, frames, report)
+            self._durable_ends[meta.name, partition] = end
+            replayed.append((meta.name, partition))
+        return replayed
 
     def _end_threads(self) -> None:
-        for one in (self._maker, self._housekeeper, self._flushers):
-            assert one is not None, "opened"
-            one.close()
+        assert self._maker is not None
+        assert self._housekeeper is not None
+        assert self._flushers is not None
+        self._maker.close()
+        self._housekeeper.close()
+        self.wal.stop()
+        self._flushers.close()
 
     def _load_metadata(self) -> bool:
         """Whether this data directory was there before.  Raises CorruptMetadata, OSError."""
@@ -211,9 +264,11 @@ class DiskManager:
                 settled += self._settled(handler)
             except StorageError as exc:
                 failures.append(exc)
+        is_durable = not failures and not any(h.has_unsynced for h in handlers.values())
         try:
             self._resuming.record_ceilings(settled)
             self._metadata.absorb()
+            self.wal.close(empty=is_durable)
         except OSError as exc:
             failures.append(exc)
         self._lock_file.release()
@@ -488,6 +543,8 @@ class DiskManager:
             flushers=self._flushers,
             housekeeper=self._housekeeper,
             maker=self._maker,
+            wal=self.wal,
+            topic_id=meta.topic_id.bytes,
             call_soon=self._call_soon,
             on_attention=self._attention.add,
             report=LogReport(self.report, topic, partition),
@@ -509,7 +566,7 @@ class DiskManager:
             if meta.config.durability is Durability.EPHEMERAL:
                 storage = self._volatile
                 self._begin_ephemeral(meta, partition, paths, now_ms)
-            return open_log(
+            opened = open_log(
                 storage,
                 paths,
                 meta.config,
@@ -519,8 +576,11 @@ class DiskManager:
                 now_ms=now_ms,
                 leader_epoch=self._known.leader_epoch(meta, partition),
                 create=False,
+                durable_end=self._durable_ends.get((meta.name, partition), -1),
                 report=LogReport(self.report, meta.name, partition),
             )
+            self._durable_ends.pop((meta.name, partition), None)
+            return opened
         except OSError as exc:
             raise StorageError(
                 f"cannot open partition {partition} of {meta.name!r}: {exc}"
@@ -592,6 +652,15 @@ class DiskManager:
         del self._visits[-VISITS_MAX:]
         if self.open_logs.has_surplus:
             self.open_logs.park_surplus()
+            if self.open_logs.has_surplus:
+                self._sync_some()
+
+    def _sync_some(self) -> None:
+        """What only the WAL has keeps its segment open: sync some, to be parked next time."""
+        assert self._flushers is not None
+        unsynced = (handler for handler in self.handlers.values() if handler.has_unsynced)
+        for handler in islice(unsynced, VISITS_MAX):
+            self._flushers.request(handler)
 
     def _is_open(self, handler: DiskHandler) -> bool:
         return self.handlers.get((handler.topic, handler.partition)) is handler

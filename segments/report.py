@@ -3,6 +3,7 @@
 | what | means | records lost |
 |---|---|---|
 | replayed | frames of the write-ahead log were put into a segment | none |
+| not_replayed | frames of a segment that was repaired and damaged again had no place | those |
 | cut | bytes behind the last whole batch, of a write that nobody was told about | none |
 | gap | offsets [from, to) are gone; an empty control batch stands for them | those |
 | repaired | a segment was written anew from what is whole in it | see its gaps |

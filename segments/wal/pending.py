@@ -22,7 +22,7 @@ FRAME_BYTES_MAX: Final = 1 << 20
 class Pending:
     """The batches of one partition that wait for their shard.  `size` is their bytes."""
 
-    __slots__ = ("_frames", "_head", "_limit", "_lock", "_next", "_payload", "size")
+    __slots__ = ("_end", "_frames", "_head", "_limit", "_lock", "_next", "_payload", "size")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         """frame_bytes_max: what fits a WAL file; a larger batch is not for the WAL."""
@@ -32,10 +32,17 @@ class Pending:
         self._payload = bytearray()
         self._head = (0, 0, 0, 0)
         self._next = (-1, -1)
+        self._end = -1
         self.size = 0
 
     def add(
-        self, batch: Buffer, segment: int, position: int, base_offset: int, timestamp: int
+        self,
+        batch: Buffer,
+        segment: int,
+        position: int,
+        base_offset: int,
+        end_offset: int,
+        timestamp: int,
     ) -> None:
         """A batch was written to `segment` at `position`."""
         size = len(batch)
@@ -45,16 +52,18 @@ class Pending:
                 self._head = (segment, position, base_offset, timestamp)
             self._payload += batch
             self._next = (segment, position + size)
+            self._end = end_offset
             self.size += size
 
-    def take(self, topic_id: bytes, partition: int) -> list[Frame]:
-        """Everything since the last call, as frames of this partition."""
+    def take(self, topic_id: bytes, partition: int) -> tuple[list[Frame], int]:
+        """(everything since the last call as frames of this partition, its end offset)."""
         with self._lock:
             self._cut()
             frames, self._frames = self._frames, []
             self.size = 0
             self._next = (-1, -1)
-        return [frame._replace(topic_id=topic_id, partition=partition) for frame in frames]
+            end = self._end
+        return [frame._replace(topic_id=topic_id, partition=partition) for frame in frames], end
 
     def drop(self) -> None:
         """Forget everything: it is durable elsewhere, or never will be."""

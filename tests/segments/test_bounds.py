@@ -46,7 +46,7 @@ def test_opening_a_log_reads_its_manifest_and_no_sealed_segment() -> None:
     disk.names.clear()
     with DiskManager("/data", storage=disk, flushers=0) as manager:
         assert manager.get_handler("t", 0).log_end_offset == 20
-        logs = {name for name in disk.names if name.endswith((".log", ".index"))}
+        logs = {n for n in disk.names if n.startswith("t_") and n.endswith((".log", ".index"))}
         assert logs == {"t_partition_0_segment_19.log"}
 
 

@@ -14,6 +14,7 @@ from segbroker.segments.errors import (
     PartitionDamaged,
     PartitionRefused,
     SegmentReplaced,
+    StorageError,
 )
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
@@ -375,11 +376,13 @@ def test_a_log_that_cannot_be_opened_leaves_no_descriptor() -> None:
     image = CountingStorage()
     image._root = disk.after_kill()._root
     image.sync_fails = True
-    manager = manager_on(image)
     for _ in range(3):
-        with pytest.raises(Exception, match="sync failed"):
-            manager.get_handler("t", 0)
+        with pytest.raises(StorageError, match="sync failed"):
+            manager_on(image)
         assert image.open_count == 0
+    # What it would have put back is still there.
+    image.sync_fails = False
+    assert readable(manager_on(image).get_handler("t", 0)) == list(range(8))
 
 
 def test_a_roll_takes_a_segment_made_ahead_and_neither_makes_nor_syncs() -> None:

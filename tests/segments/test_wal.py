@@ -40,12 +40,13 @@ class Writer:
         self.can_checkpoint = True
 
     def append(self, data: bytes) -> None:
-        self.pending.add(data, 0, self.end, self.end, 1)
-        self.end += len(data)
+        end = self.end + len(data)
+        self.pending.add(data, 0, self.end, self.end, end, 1)
+        self.end = end
         self.shard.submit(self)
 
     def take_frames(self) -> tuple[list[Frame], int]:
-        return self.pending.take(TOPIC, self.partition), self.end
+        return self.pending.take(TOPIC, self.partition)
 
     def wal_synced(self, mark: int) -> None:
         self.durable = mark
@@ -97,20 +98,22 @@ def test_what_was_acknowledged_is_there_after_a_power_cut() -> None:
 def test_batches_that_wait_together_become_one_frame() -> None:
     pending = Pending(SMALL.batch_bytes_max)
     for place, data in enumerate((b"ab", b"cd", b"ef")):
-        pending.add(data, 0, 2 * place, place, 7)
-    pending.add(b"gh", 1, 0, 3, 8)
-    assert [(f.segment, f.base_offset, bytes(f.payload)) for f in pending.take(TOPIC, 0)] == [
+        pending.add(data, 0, 2 * place, place, place + 1, 7)
+    pending.add(b"gh", 1, 0, 3, 4, 8)
+    frames, end = pending.take(TOPIC, 0)
+    assert end == 4
+    assert [(f.segment, f.base_offset, bytes(f.payload)) for f in frames] == [
         (0, 0, b"abcdef"),
         (1, 3, b"gh"),
     ]
-    assert pending.take(TOPIC, 0) == []
+    assert pending.take(TOPIC, 0) == ([], 4)
 
 
 def test_a_frame_never_grows_past_what_fits_a_file() -> None:
     pending = Pending(100)
     for place in range(3):
-        pending.add(bytes(60), 0, 60 * place, place, 7)
-    assert [len(f.payload) for f in pending.take(TOPIC, 0)] == [60, 60, 60]
+        pending.add(bytes(60), 0, 60 * place, place, place + 1, 7)
+    assert [len(f.payload) for f in pending.take(TOPIC, 0)[0]] == [60, 60, 60]
 
 
 def test_frames_go_on_in_the_next_file_and_come_back_in_order() -> None:

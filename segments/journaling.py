@@ -1,0 +1,133 @@
+"""How appends of class `fsync` become durable: by the write-ahead log, or by a sync of the segment.
+
+    append -> add -> flush_soon -+-> WAL shard: frames, one sync for many partitions -> wal_synced
+                                 +-> flusher: a sync of the log itself               -> flushed
+
+Most go to the WAL.  What is too large for one of its files, and everything behind that until its
+sync is done, waits for a flusher instead: what the WAL vouches for has nothing in front of it that
+is neither in the WAL nor synced.
+
+| attribute | changed by |
+|---|---|
+| wal_queued | the appender sets it, the shard's writer clears it |
+| `_direct_end` | the appender |
+
+Invariant: `wal_synced(mark)` is told only of a mark below which everything is in synced WAL files
+or in synced segments.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from .background import Flushable, Flushers
+from .partition_log import PartitionLog
+from .storage import Buffer
+from .wal.frames import Frame
+from .wal.journal import Wal
+from .wal.pending import Pending
+
+
+class Journaled(Protocol):
+    """The handler, as its journaling sees it."""
+
+    def wal_synced(self, end_offset: int) -> None: ...
+
+    def wal_failed(self, cause: OSError) -> None: ...
+
+    def wal_checkpoint(self) -> bool: ...
+
+
+class Journaling:
+    """The way of one partition to its WAL shard."""
+
+    __slots__ = (
+        "_direct_end",
+        "_flushable",
+        "_flushers",
+        "_limit",
+        "_log",
+        "_owner",
+        "_partition",
+        "_pending",
+        "_shard",
+        "_topic_id",
+        "_used",
+        "_wal",
+        "wal_queued",
+    )
+
+    def __init__(
+        self,
+        owner: Journaled,
+        flushable: Flushable,
+        log: Callable[[], PartitionLog],
+        wal: Wal,
+        flushers: Flushers,
+        topic_id: bytes,
+        partition: int,
+    ) -> None:
+        self.wal_queued = False
+        self._owner = owner
+        self._flushable = flushable
+        self._log = log
+        self._wal = wal
+        self._flushers = flushers
+        self._topic_id = topic_id
+        self._partition = partition
+        self._shard = wal.shard_of(topic_id, partition)
+        self._limit = wal.config.batch_bytes_max
+        self._pending = Pending(self._limit)
+        self._direct_end = -1
+        self._used = False
+
+    def add(self, batch: Buffer, log: PartitionLog, base_offset: int, now_ms: int) -> None:
+        """`batch`, the last of `log`, was written.  Copies it."""
+        segment = log.active
+        size = len(batch)
+        self._used = True
+        if size > self._limit or self._direct_end > log.recovery_point:
+            self._direct_end = segment.next_offset
+            return
+        self._pending.add(
+            batch, segment.number, segment.size - size, base_offset, segment.next_offset, now_ms
+        )
+
+    def flush_soon(self) -> None:
+        """Have everything that was added made durable."""
+        if self._pending.size:
+            self._shard.submit(self)
+        if self._direct_end > self._log().recovery_point:
+            self._flushers.request(self._flushable)
+
+    def sync_first(self, log: PartitionLog) -> None:
+        """What `log` holds was not journaled (the class was another): it is synced before the WAL
+        vouches for anything behind it."""
+        self._direct_end = log.log_end_offset
+
+    # As a source of the shard
+
+    def take_frames(self) -> tuple[list[Frame], int]:
+        return self._pending.take(self._topic_id, self._partition)
+
+    def wal_synced(self, mark: int) -> None:
+        self._owner.wal_synced(mark)
+
+    def wal_failed(self, cause: OSError) -> None:
+        self._owner.wal_failed(cause)
+
+    def wal_checkpoint(self) -> bool:
+        return self._owner.wal_checkpoint()
+
+    # The way back
+
+    def begin_anew(self) -> None:
+        """The log was opened again and is durable: earlier frames of it are void.  Blocking.
+
+        Raises OSError.
+        """
+        if not self._used:
+            return
+        self._shard.revive()
+        self._pending.drop()
+        self._direct_end = -1
+        self._wal.barrier(self._topic_id, self._partition)

@@ -1,0 +1,141 @@
+"""Frames of the write-ahead log put back into the segments they came from.
+
+    frame: segment 7, position 4096, | batch | batch |
+    file:  ... | batch | 00 00 00 00 00 | batch |         what the power cut left
+                       ^ 4096: written here, then synced
+
+Before every decision of recovery: what the WAL holds was acknowledged, so a hole that it fills is
+none.  Done twice, or after an interruption, it changes nothing more:
+
+| the batch | then |
+|---|---|
+| stands at its position | nothing |
+| stands elsewhere: an earlier recovery wrote the segment anew | nothing |
+| stands nowhere | written at its position; a gap in front of it is recovery's to judge |
+| ... but others of this segment stand elsewhere | it has no position any more: reported |
+| lies in a segment that was deleted | nothing |
+
+What lies below the log start is put back as well: it says where the log ends.
+
+Invariant: when this returns, every batch of the frames is durable in its segment; the WAL is not
+needed for this log any more.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
+
+from .known import read_known
+from .names import LogPaths
+from .report import LogReport
+from .storage import Storage, make_dirs, read_file, write_all
+from .wal.frames import Frame, FrameType
+
+log = structlog.get_logger()
+
+
+class Placed(NamedTuple):
+    """A batch and where it belongs in its segment file."""
+
+    position: int
+    base_offset: int
+    next_offset: int
+    content: memoryview
+
+
+def put_back(storage: Storage, paths: LogPaths, frames: Sequence[Frame], report: LogReport) -> int:
+    """Make the batches of these frames durable in the log's files; the end offset they vouch for.
+
+    -1 when they vouch for nothing.  Raises OSError.
+    """
+    durable_end = -1
+    by_segment: dict[int, list[Frame]] = {}
+    for frame in frames:
+        if frame.type is FrameType.END:
+            durable_end = max(durable_end, frame.base_offset)
+        else:
+            by_segment.setdefault(frame.segment, []).append(frame)
+    if not by_segment:
+        return durable_end
+    make_dirs(storage, paths.folder)
+    known = read_known(storage, paths)
+    first = 0 if known is None else known.sealed.first_number
+    for number, found in sorted(by_segment.items()):
+        batches = list(_batches(found))
+        durable_end = max((durable_end, *(batch.next_offset for batch in batches)))
+        if number >= first and batches:
+            _put_back(storage, paths.log(number), found, batches, report)
+    storage.fsync_dir(paths.folder)
+    return durable_end
+
+
+def _batches(frames: Sequence[Frame]) -> Iterator[Placed]:
+    for frame in frames:
+        position = frame.position
+        for batch in iter_batches(memoryview(frame.payload)):
+            header = read_header(batch)
+            yield Placed(position, header.base_offset, header.next_offset, batch)
+            position += len(batch)
+
+
+def _put_back(
+    storage: Storage,
+    path: str,
+    frames: Sequence[Frame],
+    batches: Sequence[Placed],
+    report: LogReport,
+) -> None:
+    content = read_file(storage, path) if storage.exists(path) else bytearray()
+    file = storage.open(path, create=True)
+    try:
+        if not all(_stands_at(content, frame.position, frame.payload) for frame in frames):
+            for batch in _missing(path, content, batches, report):
+                write_all(file, batch.content, batch.position)
+        file.fdatasync()
+    finally:
+        file.close()
+
+
+def _stands_at(content: bytearray, position: int, data: bytes | bytearray | memoryview) -> bool:
+    return content[position : position + len(data)] == data
+
+
+def _walk(content: bytearray) -> Iterator[tuple[int, int]]:
+    """(base offset, position) from batch to batch, as far as their lengths lead."""
+    position = 0
+    try:
+        for batch in iter_batches(content):
+            yield read_header(batch).base_offset, position
+            position += len(batch)
+    except InvalidBatch:
+        return
+
+
+def _missing(
+    path: str, content: bytearray, batches: Sequence[Placed], report: LogReport
+) -> list[Placed]:
+    """The batches that are to be written; those that have no place any more are reported."""
+    missing: list[Placed] = []
+    moved = False
+    # A repaired segment is whole, so walking from batch to batch finds everything in it.
+    places = dict(_walk(content))
+    for batch in batches:
+        if _stands_at(content, batch.position, batch.content):
+            continue
+        if _stands_at(content, places.get(batch.base_offset, len(content)), batch.content):
+            moved = True
+        else:
+            missing.append(batch)
+    if not missing:
+        return []
+    begin, end = missing[0].base_offset, missing[-1].next_offset
+    size = sum(len(batch.content) for batch in missing)
+    if moved:
+        log.error("wal_batches_without_a_place", path=path, count=len(missing))
+        report.add("not_replayed", path, begin, end, size=size, reason="the segment was repaired")
+        return []
+    report.add("replayed", path, begin, end, size=size)
+    return missing
