@@ -13,7 +13,7 @@ none.  Done twice, or after an interruption, it changes nothing more:
 | stands elsewhere: an earlier recovery wrote the segment anew | nothing |
 | stands nowhere | written at its position; a gap in front of it is recovery's to judge |
 | ... but others of this segment stand elsewhere | it has no position any more: reported |
-| lies in a segment that was deleted | nothing |
+| lies in a segment that was deleted, or sealed: then it was synced | nothing |
 
 What lies below the log start is put back as well: it says where the log ends.
 
@@ -28,7 +28,7 @@ import structlog
 
 from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
 
-from .known import read_known
+from .known import disagrees, read_known
 from .names import LogPaths
 from .report import LogReport
 from .storage import Storage, make_dirs, read_file, write_all
@@ -62,7 +62,9 @@ def put_back(storage: Storage, paths: LogPaths, frames: Sequence[Frame], report:
         return durable_end
     make_dirs(storage, paths.folder)
     known = read_known(storage, paths)
-    first = 0 if known is None else known.sealed.first_number
+    if known is not None and disagrees(storage, paths, known):
+        known = None  # of another log
+    first = 0 if known is None else known.sealed.next_number
     for number, found in sorted(by_segment.items()):
         batches = list(_batches(found))
         durable_end = max((durable_end, *(batch.next_offset for batch in batches)))

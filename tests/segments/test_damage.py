@@ -24,7 +24,7 @@ from segbroker.segments.storage import read_file
 from segbroker.segments.topic_config import TopicConfig
 
 from .crashing import CrashingFile, CrashingStorage, Killed
-from .tools import SMALL, append, batch_of, flip, offsets_in, read_from, read_once
+from .tools import SMALL, append, batch_of, flip, lose_wal, offsets_in, read_from, read_once
 
 FOLDER = "/data/topics/t/partition_0"
 LOG_1 = f"{FOLDER}/t_partition_0_segment_1.log"
@@ -228,6 +228,7 @@ def test_damage_found_while_opening_follows_the_policy(policy: str) -> None:
     config = TopicConfig({**SMALL.overrides, "on.corruption": policy})
     partition_with(disk, 2, config)
     image = disk.after_kill()
+    lose_wal(image)
     flip(image, f"{FOLDER}/t_partition_0_segment_0.log", 100)
     manager = manager_on(image)
     before = content_of(image)

@@ -58,6 +58,13 @@ def offsets_in(data: bytes | memoryview) -> list[int]:
     return [read_header(batch).base_offset for batch in iter_batches(data)]
 
 
+def lose_wal(storage: Storage, root: str = "/data") -> None:
+    """Unlink the files of the write-ahead log: what they hold cannot mend a segment then."""
+    for shard in storage.listdir(f"{root}/wal"):
+        for name in storage.listdir(f"{root}/wal/{shard}"):
+            storage.unlink(f"{root}/wal/{shard}/{name}")
+
+
 def values_of(log: SegmentedLog) -> list[bytes | None]:
     return [record.value for record in log.stream()]
 
