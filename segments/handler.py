@@ -296,11 +296,9 @@ class DiskHandler:
         self._call_soon(lambda: self._advance(end_offset))
 
     def flush_soon(self) -> None:
-        """Have what was appended made durable: one sync for all of it.  Other classes than
-        `fsync` wait for their ceiling, if for anything."""
-        if self.ceiling is None:
-            self._journaling.flush_soon()
-            self._flushers.request(self)
+        """Have what was appended in class `fsync` made durable: one sync for all of it.  Other
+        classes wait for their ceiling, if for anything."""
+        self._journaling.flush_soon()
 
     def flush(self) -> None:
         """`sync` for a flusher: who waits hears of a failure through `on_failure`."""
@@ -324,6 +322,7 @@ class DiskHandler:
             self._poison(error)
         else:
             log.warning("ceiling_not_renewed", topic=self.topic, error=str(error))
+
     def wal_synced(self, end_offset: int) -> None:
         """The WAL has everything below `end_offset`, synced.  In the loop."""
         self._advance(end_offset)
