@@ -46,7 +46,6 @@ from .pace import Pace
 from .refused import Refused
 
 _DEFAULT: Final = -1
-_TO_HIGH_WATERMARK: Final = -1
 
 
 async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
@@ -242,13 +241,7 @@ async def _delete_before(
             row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return row
         handler = partition.handler
-        offset = asked.offset
-        if offset == _TO_HIGH_WATERMARK:
-            offset = handler.high_watermark
-        if not 0 <= offset <= handler.high_watermark:
-            row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-            return row
-        row.low_watermark = await core.lanes.run(handler.delete_records_before, offset)
+        row.low_watermark = await core.lanes.run(handler.delete_records_before, asked.offset)
     except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)
     return row

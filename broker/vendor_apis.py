@@ -4,6 +4,11 @@
 |----------------------|---------------------------|----------------------------------------|
 | SERVER_INFO          | nothing                   | ids, limits, counters, recovery, scrub |
 | PARTITION_STATISTICS | "topics": names, or none  | per partition: offsets, bytes, state   |
+| FLOORS, GAPS         | floors.py                 |                                        |
+
+Statistics of topics that are named open their partitions; those of all topics do not, a broker of
+ten thousand idle partitions stays as it is: a partition that is not open is {"is_open": false}
+with its number.  "open": true or false says otherwise.
 
 A reply that failed is {"error": {...}} (protocol.vendor); every reply has {"performance": {...}},
 where its time went.  Unknown keys of a request are ignored, so that a newer client can talk to an
@@ -22,6 +27,8 @@ from segbroker.protocol.vendor import VendorKey, error_reply, unpack
 from .config import join_address
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
+from .floors import floors, gaps, reason_word
+from .pace import Pace
 from .partition import Partition
 from .peer import Peer
 from .refused import Refused
@@ -80,24 +87,32 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
 async def partition_statistics(core: Core, peer: Peer, body: Body) -> Body:
     """Offsets and sizes of partitions: of the topics named, or of all."""
     names = body.get("topics")
+    opens = body.get("open", names is not None)
     if names is None:
         names = sorted(core.topics.all)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Refused(ErrorCode.INVALID_REQUEST, f"topics = {names!r} is not a list of names")
     topics = {}
+    pace = Pace()
     for name in names:
         meta = core.topics.get(name)
         if meta is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        rows = []
+        for index in range(meta.partitions):
+            rows.append(await _partition(core, name, index, opens=bool(opens)))
+            await pace.step()
         topics[name] = {
             "topic_id": meta.topic_id.bytes,
             "durability": meta.config.durability.value,
-            "partitions": [await _partition(core, name, index) for index in range(meta.partitions)],
+            "partitions": rows,
         }
     return {"topics": topics}
 
 
-async def _partition(core: Core, name: str, index: int) -> Body:
+async def _partition(core: Core, name: str, index: int, *, opens: bool) -> Body:
+    if not opens and core.topics.served_partition(name, index) is None:
+        return {"partition": index, "is_open": False}
     try:
         partition = await core.topics.open(name, index)
     except STORAGE_FAILURES as exc:
@@ -111,10 +126,14 @@ def _statistics(partition: Partition) -> Body:
     handler = partition.handler
     return {
         "partition": partition.index,
+        "is_open": True,
+        "evict_floor": handler.evict_floor,
+        "evict_reason": reason_word(handler.evict_reason),
         "log_start_offset": handler.log_start_offset,
         "high_watermark": handler.high_watermark,
         "log_end_offset": handler.log_end_offset,
         "leader_epoch": handler.leader_epoch,
+        "records": handler.records_count,
         "size_bytes": handler.size_bytes,
         "segments": handler.segments_count,
         "repairs": handler.repairs_count,
@@ -128,4 +147,6 @@ def _statistics(partition: Partition) -> Body:
 ANSWERS: Final[dict[int, VendorAnswer]] = {
     VendorKey.SERVER_INFO: server_info,
     VendorKey.PARTITION_STATISTICS: partition_statistics,
+    VendorKey.FLOORS: floors,
+    VendorKey.GAPS: gaps,
 }

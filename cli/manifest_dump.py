@@ -12,7 +12,8 @@ from .dump_report import Report
 # What of a row says something, by its kind.
 FIELDS: dict[int, tuple[str, ...]] = {
     RowKind.SEGMENT: Row._fields[1:],
-    RowKind.START: ("number", "base_offset"),
+    # The floor lies in end_offset, its reason in records, where the segment begins in the last.
+    RowKind.START: ("number", "base_offset", "end_offset", "records", "max_timestamp"),
     RowKind.CHECKPOINT: ("number", "end_offset", "size"),
     RowKind.EPOCH: ("base_offset", "leader_epoch"),
 }

@@ -144,6 +144,8 @@ ADVERTISED: Final[dict[ApiKey, ApiVersionRange]] = dict(SERVED)
 SERVED_VENDOR: Final[dict[VendorKey, ApiVersionRange]] = {
     VendorKey.SERVER_INFO: ApiVersionRange(0, 0),
     VendorKey.PARTITION_STATISTICS: ApiVersionRange(0, 0),
+    VendorKey.FLOORS: ApiVersionRange(0, 0),
+    VendorKey.GAPS: ApiVersionRange(0, 0),
 }
 """What ApiVersions says besides to segbroker's own clients."""
 

@@ -29,8 +29,9 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     partition_log    the log of one partition: order, writes, rolls, syncs
     planning         reads: planned, without I/O
     lookup           offsets by time and by epoch
-    sealing          from rotating to sealed; checkpoints
+    accounting       offsets that are no records, and why
     deleting         a log that begins later
+    sealing          from rotating to sealed; checkpoints
     survey           a log as it lies there: read and judged, not changed
     corruption       what on.corruption says
     repairing        ... and the decisions carried out

@@ -17,7 +17,7 @@ Thread-safe: one lock each, never held while a file is opened or closed.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Protocol, TypeAlias
 
@@ -34,6 +34,13 @@ class _Open:
         self.file = file
         self.pins = 1
         self.dropped = False
+
+
+def _keys_of(table: Collection[Key], folder: str, numbers: range | None) -> list[Key]:
+    """Which keys of a table belong to a log; of some segments without looking at all others."""
+    if numbers is not None and len(numbers) < len(table):
+        return [(folder, number) for number in numbers if (folder, number) in table]
+    return [key for key in table if key[0] == folder and (numbers is None or key[1] in numbers)]
 
 
 class FileCache:
@@ -107,12 +114,7 @@ class FileCache:
         """Forget files of a log, all or some; pinned ones are closed by their last reader."""
         closing: list[StorageFile] = []
         with self._lock:
-            keys = [
-                key
-                for key in self._files
-                if key[0] == folder and (numbers is None or key[1] in numbers)
-            ]
-            for key in keys:
+            for key in _keys_of(self._files, folder, numbers):
                 entry = self._files.pop(key)
                 if entry.pins:
                     entry.dropped = True
@@ -224,11 +226,7 @@ class IndexCache:
     def drop(self, folder: str, numbers: range | None = None) -> None:
         """Forget indexes of a log, all or some."""
         with self._lock:
-            for key in [
-                key
-                for key in self._indexes
-                if key[0] == folder and (numbers is None or key[1] in numbers)
-            ]:
+            for key in _keys_of(self._indexes, folder, numbers):
                 self._remove(key)
 
     def _remove(self, key: Key) -> None:

@@ -29,6 +29,7 @@ class SealedSegments:
         "records",
         "running_max_timestamps",
         "sizes",
+        "total_records",
         "total_size",
     )
 
@@ -43,9 +44,15 @@ class SealedSegments:
         self.max_timestamps = array("q")
         self.running_max_timestamps = array("q")
         self.total_size = 0
+        self.total_records = 0
 
     def __len__(self) -> int:
         return len(self.base_offsets)
+
+    @property
+    def first_base_offset(self) -> int:
+        """Where the first begins; where the next will, as long as there is none."""
+        return self.base_offsets[0] if len(self) else self.end_offset
 
     @property
     def next_number(self) -> int:
@@ -64,6 +71,7 @@ class SealedSegments:
         self.running_max_timestamps.append(max(before, row.max_timestamp))
         self.end_offset = row.end_offset
         self.total_size += row.size
+        self.total_records += row.records
 
     def fill(self, rows: list[Row]) -> None:
         """Add many at once: opening a log with a long manifest."""
@@ -78,6 +86,30 @@ class SealedSegments:
         self.max_timestamps.extend(stamps)
         self._renew()
         self.end_offset = rows[-1].end_offset
+
+    def end_of(self, place: int) -> int:
+        """Where the segment at `place` ends: the base offset of the next."""
+        following = place + 1
+        return self.base_offsets[following] if following < len(self) else self.end_offset
+
+    def count_below(self, offset: int) -> int:
+        """How many, from the front, lie wholly below `offset`."""
+        if offset >= self.end_offset:
+            return len(self)
+        return max(0, bisect_right(self.base_offsets, offset) - 1)
+
+    def count_older(self, before_ms: int) -> int:
+        """How many, from the front, hold records and none that is as new as `before_ms`.
+
+        A segment without a timestamp (gaps, or producers that send none) goes with one behind it
+        that is old enough, never on its own.
+        """
+        count = bisect_left(self.running_max_timestamps, before_ms)
+        if count and self.running_max_timestamps[count - 1] < 0:
+            return 0
+        while count and self.max_timestamps[count - 1] < 0:
+            count -= 1
+        return count
 
     def ends(self) -> list[int]:
         """Where each of them ends: the base offset of the next."""
@@ -110,11 +142,18 @@ class SealedSegments:
         return bisect_left(self.running_max_timestamps, timestamp_ms)
 
     def drop_front(self, count: int) -> None:
-        """The first `count` are deleted."""
-        for column in self._columns():
+        """The first `count` are deleted.  Costs what they are, plus a move of the columns."""
+        self.total_size -= sum(self.sizes[:count])
+        self.total_records -= sum(self.records[:count])
+        for column in (*self._columns(), self.running_max_timestamps):
             del column[:count]
         self.first_number += count
-        self._renew()
+        newest, running = -1, self.running_max_timestamps
+        for place, stamp in enumerate(self.max_timestamps):
+            newest = max(newest, stamp)
+            if running[place] == newest:
+                break  # what went was older: from here on nothing changes
+            running[place] = newest
 
     def drop_back(self, count: int, end_offset: int) -> None:
         """The last `count` are deleted."""
@@ -165,3 +204,4 @@ class SealedSegments:
     def _renew(self) -> None:
         self.running_max_timestamps = array("q", accumulate(self.max_timestamps, max))
         self.total_size = sum(self.sizes)
+        self.total_records = sum(self.records)

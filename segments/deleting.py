@@ -1,57 +1,136 @@
-"""Letting a log begin later: its start moves first, durably, then files go.
+"""A log that begins later: by request (delete records), by age, or to make room.
 
-    START row, synced  ->  nobody reads below it any more  ->  unlink  ->  manifest rewritten
+    START row, synced  ->  nobody reads below it any more  ->  unlink, when there is time
+    ^ one row: log start, first segment, evict floor and reason
 
-A crash in between leaves files in front of the start, which the next opening removes.  A start that
-lies inside a segment is known to the manifest alone: without it, records of that segment come back
-(docs/storage.md says so).  Readers that pinned a file finish their read.
+Two phases: what is below a durable START row is gone for good; its files are `doomed` and go a few
+at a time, those that a reader has pinned from the name only.  A crash in between leaves files in
+front of the start, which the next opening removes.
+
+| who | log start | evict floor |
+|---|---|---|
+| `delete_records_before`: somebody's will | moves to the offset | stays |
+| `evict`: retention | moves to the end of what goes | moves along, with the reason |
+| `evict` of what was deleted before | stays | stays |
+
+A log start inside a segment can be read from nothing but the START row, so `delete_records_before`
+writes the row a second time, to `.start`; recovery looks there when the manifest is lost or
+damaged.  Starts at a segment's begin need no copy: without a manifest the first file says it.
+
+A full disk must not keep anybody from making room: where the row finds no space, the indexes of
+the segments that are going go first.  Nobody misses them, an index can be made again.
+
+Invariants: evict floor <= log start <= log end; the log start, and the floor, never go back.
 """
 
-from .errors import OffsetOutOfRange
-from .partition_log import PartitionLog, start_row
+import errno
+from typing import Final
+
+import structlog
+
+from segbroker.protocol.record_batch import GapReason
+
+from .errors import LogClosed, OffsetOutOfRange
+from .manifest import Floor, Row, encode_manifest, start_row
+from .partition_log import PartitionLog
+from .storage import replace_file
+
+logger = structlog.get_logger()
+
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def delete_records_before(log: PartitionLog, offset: int) -> int:
     """Let the log begin at `offset`; durable when this returns.  Blocking.
 
-    Raises OffsetOutOfRange, OSError.
+    Raises OffsetOutOfRange, LogClosed, OSError: then it may begin there after the next opening.
     """
     if offset > log.log_end_offset or offset < 0:
         raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset)
     with log.seal_lock:
+        _check_current(log)
         if offset > log.log_start_offset:
-            row = start_row(offset, log.sealed.first_number, log.first_base_offset)
-            log.manifest.append([row], sync=True)
-            log.log_start_offset = offset
+            row = _begin_at(log, offset, log.sealed.count_below(offset), log.floor)
+            created_ms = log.active.created_ms
+            replace_file(log.storage, log.paths.start, encode_manifest(created_ms, [row]))
     return log.log_start_offset
 
 
-def drop_segments_before(log: PartitionLog, offset: int, now_ms: int) -> int:
-    """Unlink sealed segments that lie wholly below `offset`; how many.
+def evict(log: PartitionLog, count: int, reason: GapReason) -> int:
+    """Take the first `count` sealed segments out of the log; its start.  Their files are doomed.
 
-    Readers that pinned one finish their read.  Raises OSError.
+    Raises LogClosed, OSError: then they may be gone after the next opening.
     """
     with log.seal_lock:
-        sealed = log.sealed
-        ends = sealed.ends()
-        count = sum(end <= offset for end in ends)
-        if not count:
+        _check_current(log)
+        count = min(count, len(log.sealed))
+        if count:
+            end_offset = log.sealed.end_of(count - 1)
+            floor = log.floor
+            if end_offset > log.log_start_offset:
+                floor = Floor(end_offset, reason)
+            _begin_at(log, max(end_offset, log.log_start_offset), count, floor)
+    return log.log_start_offset
+
+
+def unlink_doomed(log: PartitionLog, limit: int | None = None) -> int:
+    """Unlink the files of at most `limit` doomed segments; how many are left.
+
+    A file that cannot be unlinked is left to the next opening.  Raises nothing.
+    """
+    with log.seal_lock:
+        if log.is_superseded or not log.doomed:
             return 0
-        first = sealed.first_number
-        start = max(log.log_start_offset, ends[count - 1])
-        row = start_row(start, first + count, ends[count - 1])
-        log.manifest.append([row], sync=True)
-        with log.state_lock:
-            sealed.drop_front(count)
-            log.log_start_offset = start
-        _unlink(log, range(first, first + count))
-        log.manifest.replace(now_ms, log.manifest_rows())
-        log.checkpointed = -1
-    return count
+        numbers, log.doomed = log.doomed[:limit], log.doomed[len(log.doomed[:limit]) :]
+        try:
+            _unlink(log, numbers)
+        except OSError as exc:
+            logger.warning("evicted_segments_not_removed", path=log.paths.folder, error=str(exc))
+        return len(log.doomed)
 
 
-def _unlink(log: PartitionLog, numbers: range) -> None:
+def compact_manifest(log: PartitionLog, now_ms: int) -> None:
+    """Replace a manifest that is mostly history; its cost is spread over the rows that made it so.
+
+    Raises OSError, which harms nothing.
+    """
+    with log.seal_lock:
+        rows_count = len(log.sealed) + len(log.epochs) + 1
+        if not log.is_superseded and not log.is_closed and log.manifest.is_long(rows_count):
+            log.manifest.replace(now_ms, log.manifest_rows())
+            log.checkpointed = -1
+
+
+def _check_current(log: PartitionLog) -> None:
+    if log.is_closed or log.is_superseded:
+        raise LogClosed(log.paths.folder)
+
+
+def _begin_at(log: PartitionLog, offset: int, count: int, floor: Floor) -> Row:
+    """The START row, durably; then what readers see.  The caller holds seal_lock."""
+    sealed = log.sealed
+    numbers = range(sealed.first_number, sealed.first_number + count)
+    base_offset = sealed.end_of(count - 1) if count else log.first_base_offset
+    row = start_row(offset, numbers.stop, base_offset, floor)
+    try:
+        log.note([row], sync=True)
+    except OSError as exc:
+        if exc.errno not in _NO_SPACE or not count:
+            raise
+        for number in numbers:
+            if log.storage.exists(log.paths.index(number)):
+                log.storage.unlink(log.paths.index(number))
+        log.note([row], sync=True)
+    with log.state_lock:
+        sealed.drop_front(count)
+        log.log_start_offset, log.floor = offset, floor
     log.files.drop(numbers)
+    log.doomed += numbers
+    log.checkpointed = -1  # the row stands behind it
+    return row
+
+
+def _unlink(log: PartitionLog, numbers: list[int]) -> None:
     for number in numbers:
         for path in (log.paths.log(number), log.paths.index(number)):
             if log.storage.exists(path):

@@ -25,16 +25,18 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import structlog
 
-from segbroker.protocol.record_batch import BatchHeader
+from segbroker.protocol.record_batch import BatchHeader, GapReason
 
+from .accounting import Account, account
 from .background import Flushers, FlushState, Housekeeper
 from .ceilings import IDLE_MS, PartitionCeiling
 from .corruption import remove_mark
-from .deleting import delete_records_before
+from .deleting import compact_manifest, delete_records_before, unlink_doomed
 from .errors import (
     PASSING_ERRNOS,
     CorruptSegment,
     DiskFull,
+    OffsetOutOfRange,
     PartitionDamaged,
     PartitionReadOnly,
     PartitionRefused,
@@ -62,6 +64,8 @@ PRODUCER_EXPIRATION_MS = 86_400_000
 RECOVER_INTERVAL_MS = 1_000
 SEAL_GROUP = 8
 """Full segments that are sealed together; fewer on the tick."""
+UNLINK_MAX = 64
+"""Segments whose files are unlinked in one go, before others of the thread get their turn."""
 
 
 class AppendResult(NamedTuple):
@@ -79,6 +83,7 @@ class DiskHandler:
 
     __slots__ = (
         "_call_soon",
+        "_evicting",
         "_flushers",
         "_housekeeper",
         "_journaling",
@@ -160,6 +165,7 @@ class DiskHandler:
         self.wants_attention = False
         self._sealing = False
         self._making = False
+        self._evicting = False
         self._recovered_ms = 0
         self._sync_failed = False
         self._report = report if report is not None else LogReport(None, topic, partition)
@@ -179,6 +185,22 @@ class DiskHandler:
     @property
     def log_start_offset(self) -> int:
         return self._log.log_start_offset
+
+    @property
+    def evict_floor(self) -> int:
+        """Below it records went against somebody's will; at or below the log start."""
+        return self._log.floor.offset
+
+    @property
+    def evict_reason(self) -> GapReason | None:
+        """Why the last of them went; None as long as none did."""
+        reason = self._log.floor.reason
+        return GapReason(reason) if reason else None
+
+    @property
+    def records_count(self) -> int:
+        """Records that can be read, at most (partition_log.py); no lock."""
+        return self._log.records_count
 
     @property
     def log_end_offset(self) -> int:
@@ -408,6 +430,13 @@ class DiskHandler:
         """(epoch, offset where it ends) for the largest known epoch not above; (-1, -1)."""
         return end_offset_for_epoch(self._log, epoch)
 
+    def account(self, begin: int, end: int) -> Account:
+        """What of the offsets [begin, end) is no record, and why.  Blocking.
+
+        Raises CorruptSegment, StorageError, OSError.
+        """
+        return self._whole(lambda: account(self._log, begin, end))
+
     # Damage
 
     def mend(self, error: CorruptSegment) -> bool:
@@ -462,14 +491,43 @@ class DiskHandler:
     def delete_records_before(self, offset: int) -> int:
         """Let the log begin at `offset`; durable when this returns.  Blocking.
 
-        -1 means the high watermark, as in Kafka.  Raises OffsetOutOfRange, PartitionReadOnly.
+        -1 means the high watermark, as in Kafka.  Also on a full disk, where it makes room.
+        Raises OffsetOutOfRange, LogClosed, PartitionReadOnly, StorageError: then it may be done.
         """
-        if self.read_only is not None:
+        opened = self._log
+        if self.read_only is not None and not isinstance(self.read_only, DiskFull):
             raise self.read_only
+        high_watermark = self.high_watermark
+        if offset == -1:
+            offset = high_watermark
+        if not 0 <= offset <= high_watermark:
+            raise OffsetOutOfRange(offset, opened.log_start_offset, high_watermark)
         try:
-            return delete_records_before(self._log, self.high_watermark if offset == -1 else offset)
+            start = delete_records_before(opened, offset)
         except OSError as exc:
-            raise self._poison(exc) from exc
+            # The records are as good as before: nothing of the log itself was touched.
+            raise StorageError(f"cannot delete records of {opened.paths.folder}: {exc}") from exc
+        if opened.doomed:
+            self._evict_soon()
+        return start
+
+    def _evict_soon(self) -> None:
+        """Have the files of what is gone unlinked, off this thread."""
+        if not self._evicting:
+            self._evicting = True
+            self._housekeeper.submit(self._evict)
+
+    def _evict(self) -> None:
+        self._evicting = False
+        opened = self._log
+        limit = UNLINK_MAX if self._housekeeper.is_threaded else None
+        if unlink_doomed(opened, limit):
+            self._evict_soon()  # behind what others want to have done
+            return
+        try:
+            compact_manifest(opened, self._now_ms())
+        except OSError as exc:
+            log.warning("manifest_not_compacted", path=opened.paths.folder, error=str(exc))
 
     def _ask_attention(self) -> None:
         self.wants_attention = True

@@ -1,7 +1,8 @@
 """What a log's manifest says of it, as recovery needs it: read, checked, written anew.
 
     manifest whole          its segments are not touched at start
-    rows damaged            those in front of the first wrong row are used, the rest is scanned
+    rows damaged            those in front of the first wrong row are used, the rest is scanned;
+                            where the first files are gone, a later row has said so: not damage
     missing, wrong header   None: everything is scanned
     of another log          None as well, see `disagrees`
 
@@ -15,8 +16,19 @@ from typing import NamedTuple
 
 import structlog
 
+from segbroker.protocol.record_batch import GapReason
+
 from .columns import SealedSegments
-from .manifest import Manifest, Row, RowKind, decode_manifest, encode_manifest
+from .manifest import (
+    NO_FLOOR,
+    Floor,
+    Manifest,
+    Row,
+    RowKind,
+    decode_manifest,
+    encode_manifest,
+    floor_of,
+)
 from .names import LogPaths
 from .recovery import Tail, scan
 from .storage import Storage, read_file, write_temporary
@@ -35,6 +47,9 @@ class Known(NamedTuple):
     size: int
     """Valid bytes of the file; 0: it has to be written anew."""
     start: Row | None = None
+    deletes: bool = False
+    """Whether segments in front of the first may still be there: no checkpoint came since."""
+    floor: Floor = NO_FLOOR
 
     @property
     def knows_base(self) -> bool:
@@ -53,6 +68,7 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
         log.warning("manifest_unreadable", path=paths.manifest, bytes=len(data))
         return None
     rows, start, epochs, checkpoint, is_whole = _sort_rows(manifest)
+    kinds = [row.kind for row in manifest.rows if row.kind in (RowKind.START, RowKind.CHECKPOINT)]
     first = start.number if start is not None else (rows[0].number if rows else 0)
     log_start_offset = start.base_offset if start is not None else 0
     rows = [row for row in rows if row.number >= first]
@@ -65,7 +81,32 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     sealed.fill(rows)
     # Rows behind a damaged one would be unreachable for ever: the file is written anew.
     size = manifest.size if is_whole and manifest.size == len(data) else 0
-    return Known(sealed, log_start_offset, epochs, checkpoint, size, start)
+    deletes = kinds[-1:] != [RowKind.CHECKPOINT]
+    floor = floor_of(start)
+    if not size:
+        present = _present(storage, paths)
+        gone = next((place for place in range(len(rows)) if first + place in present), len(rows))
+        if start is None or (present and min(present) > sealed.next_number):
+            return None  # too little of it is left to say where the log begins
+        if gone:
+            sealed.drop_front(gone)
+            if sealed.first_base_offset > log_start_offset:
+                log_start_offset = sealed.first_base_offset
+                floor = Floor(log_start_offset, GapReason.CORRUPTION)
+    return Known(sealed, log_start_offset, epochs, checkpoint, size, start, deletes, floor)
+
+
+def read_start_copy(storage: Storage, paths: LogPaths) -> Row | None:
+    """The second copy of the last log start that a request has set; None without one.
+
+    Raises OSError.
+    """
+    try:
+        manifest = decode_manifest(read_file(storage, paths.start))
+    except FileNotFoundError:
+        return None
+    rows = manifest.rows if manifest is not None else []
+    return rows[0] if len(rows) == 1 and rows[0].kind == RowKind.START else None
 
 
 def disagrees(storage: Storage, paths: LogPaths, known: Known) -> bool:
@@ -101,11 +142,14 @@ def _last_present(storage: Storage, paths: LogPaths, known: Known) -> int | None
         return None
     if storage.exists(paths.log(sealed.next_number - 1)):
         return sealed.next_number - 1
-    present = (paths.segment_number(name) for name in storage.listdir(paths.folder))
     within = range(sealed.first_number, sealed.next_number)
-    return max(
-        (number for number in present if number is not None and number in within), default=None
-    )
+    return max((number for number in _present(storage, paths) if number in within), default=None)
+
+
+def _present(storage: Storage, paths: LogPaths) -> set[int]:
+    """The numbers of the segments that have a file."""
+    numbers = map(paths.segment_number, storage.listdir(paths.folder))
+    return {number for number in numbers if number is not None}
 
 
 def write_known(

@@ -25,6 +25,7 @@ from typing import NoReturn, TypeAlias
 
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.record_batch import (
+    GapReason,
     Record,
     check_batch,
     decode_batch,
@@ -34,7 +35,7 @@ from segbroker.protocol.record_batch import (
 )
 
 from .caches import FileCache, IndexCache, OpenLogs
-from .deleting import drop_segments_before
+from .deleting import compact_manifest, evict, unlink_doomed
 from .errors import (
     PASSING_ERRNOS,
     CorruptSegment,
@@ -261,14 +262,12 @@ class SegmentedLog:
         log = self._log
         try:
             seal(log)
-            sealed = log.sealed
-            count = 0
-            while count < len(sealed) and sealed.max_timestamps[count] < before_ms:
-                count += 1
-            if not count:
-                return 0
-            ends = sealed.ends()
-            return drop_segments_before(log, ends[count - 1], now_ms)
+            count = log.sealed.count_older(before_ms)
+            if count:
+                evict(log, count, GapReason.TTL)
+                unlink_doomed(log)
+                compact_manifest(log, now_ms)
+            return count
         except OSError as exc:
             self._fail(exc)
 

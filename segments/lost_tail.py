@@ -17,9 +17,9 @@ import structlog
 
 from segbroker.protocol.record_batch import GapReason, gap_batches, read_header
 
-from .manifest import Row, RowKind, encode_manifest
+from .manifest import NO_FLOOR, Floor, Row, RowKind, encode_manifest, start_row
 from .names import LogPaths
-from .partition_log import PartitionLog, start_row
+from .partition_log import PartitionLog
 from .producers import ProducerTable
 from .sealing import checkpoint, seal
 from .storage import Storage, make_dirs, replace_file
@@ -38,7 +38,8 @@ def write_lost_tail(
     assert lost_from < ceiling, "nothing is missing"
     assert epoch > opened.leader_epoch, "a new epoch"
     row = Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=lost_from)
-    opened.manifest.append([row], sync=True)
+    with opened.seal_lock:
+        opened.note([row], sync=True)
     opened.epochs.append((epoch, lost_from))
     with opened.append_lock:
         for gap in gap_batches(lost_from, ceiling, reason, now_ms, epoch):
@@ -63,8 +64,7 @@ def begin_at(storage: Storage, paths: LogPaths, ceiling: int, epoch: int, now_ms
     Its evict floor is the ceiling, too: nothing below it was deleted on purpose.  Raises OSError.
     """
     make_dirs(storage, paths.folder)
-    start = start_row(ceiling, 0, ceiling)
-    if ceiling:
-        start = start._replace(end_offset=ceiling, records=GapReason.LOST_TAIL)
+    floor = Floor(ceiling, GapReason.LOST_TAIL) if ceiling else NO_FLOOR
+    start = start_row(ceiling, 0, ceiling, floor)
     rows = [Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=ceiling), start]
     replace_file(storage, paths.manifest, encode_manifest(now_ms, rows))

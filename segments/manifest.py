@@ -19,12 +19,14 @@
 | kind | says | fields in use |
 |---|---|---|
 | 1 SEGMENT | segment `number` is sealed; its log is synced, its index written | all |
-| 2 START | offsets below `base_offset` are deleted; segment `number` is the first | these |
+| 2 START | the log begins at `base_offset`, in segment `number` | these, and the floor: below |
 | 3 CHECKPOINT | `size` bytes of segment `number`, up to `end_offset`, were synced | these |
 | 4 EPOCH | `leader_epoch` begins at `base_offset` | these |
 
 The `max_timestamp` of a START row is the base offset of that first segment, -1 in rows of earlier
 versions: nothing else says where a segment begins that is not sealed and whose first batch is bad.
+Its `end_offset` is the evict floor, what lies below went against somebody's will, and its `records`
+the reason of the last time (GapReason; 0: nothing ever did, also in rows of earlier versions).
 
 Append-only, one write per row, big-endian; the first row whose checksum is wrong ends the file.  A
 row is written after what it speaks of was synced, so it may be lost (the segment is probed and
@@ -98,6 +100,44 @@ class Row(NamedTuple):
             self.max_timestamp,
         )
         return summed + xxh3_64(summed).to_bytes(8, "big")
+
+
+class Floor(NamedTuple):
+    """What went against somebody's will: offsets below `offset`, the last of them for `reason`.
+
+    Between it and the log start everything was deleted on purpose.  `reason` is a GapReason, 0
+    as long as nothing went.
+    """
+
+    offset: int = 0
+    reason: int = 0
+
+
+NO_FLOOR: Final = Floor()
+
+
+def start_row(
+    log_start_offset: int, number: int, segment_base_offset: int, floor: Floor = NO_FLOOR
+) -> Row:
+    """A START row: what is deleted, the first segment, where that one begins, the evict floor.
+
+    Where it begins lies in the row's max_timestamp; -1 in rows of earlier versions.  Without it
+    nothing but its first batch would say where a segment begins that is not sealed yet.
+    """
+    assert floor.offset <= log_start_offset, "what was evicted is not in the log"
+    return Row(
+        RowKind.START,
+        number=number,
+        base_offset=log_start_offset,
+        end_offset=floor.offset,
+        records=floor.reason,
+        max_timestamp=segment_base_offset,
+    )
+
+
+def floor_of(start: Row | None) -> Floor:
+    """The floor that a START row tells."""
+    return NO_FLOOR if start is None else Floor(start.end_offset, start.records)
 
 
 def encode_manifest(created_ms: int, rows: Iterable[Row]) -> bytes:

@@ -2,38 +2,65 @@
 
 Kept apart from the format (manifest.py): this is who writes it and when it is durable.  One thread
 at a time, under the log's seal lock.
+
+After a failed write or sync the file is doubtful: nothing more is appended to it or synced in it.
+All that it says is in memory, so it is replaced by a new file, and nothing is lost by the failure.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
-from .manifest import Row, encode_manifest
-from .storage import Storage, replace_file, write_all
+from .errors import PASSING_ERRNOS
+from .manifest import HEADER_SIZE, ROW_SIZE, Row, encode_manifest
+from .storage import Storage, StorageFile, replace_file, write_all
+
+HISTORY_ROWS_MAX: Final = 64
+"""Rows that say nothing any more are carried up to this many, or as many as are in force."""
 
 
 class ManifestFile:
     """Where the next row goes.  `size` is the bytes that are valid."""
 
-    __slots__ = ("_path", "_storage", "size")
+    __slots__ = ("_path", "_storage", "is_doubtful", "size")
 
     def __init__(self, storage: Storage, path: str, size: int) -> None:
         self.size = size
+        self.is_doubtful = False
         self._storage = storage
         self._path = path
 
     def append(self, rows: Sequence[Row], *, sync: bool = False) -> None:
         """Add rows in one write; durable when this returns with `sync`.  Raises OSError."""
+        assert not self.is_doubtful, "replaced first"
+        self.is_doubtful = True
         file = self._storage.open(self._path)
         try:
             encoded = b"".join([row.encode() for row in rows])
-            write_all(file, encoded, self.size)
+            self._write(file, encoded)
             if sync:
                 file.fdatasync()
         finally:
             file.close()
+        self.is_doubtful = False
         self.size += len(encoded)
+
+    def _write(self, file: StorageFile, encoded: bytes) -> None:
+        try:
+            write_all(file, encoded, self.size)
+        except OSError as exc:
+            # For want of space nothing is in doubt: the next rows are written over what is there.
+            self.is_doubtful = exc.errno not in PASSING_ERRNOS
+            raise
 
     def replace(self, created_ms: int, rows: Iterable[Row]) -> None:
         """Put these rows in the place of all; durable when this returns.  Raises OSError."""
         encoded = encode_manifest(created_ms, rows)
+        self.is_doubtful = True
         replace_file(self._storage, self._path, encoded)
+        self.is_doubtful = False
         self.size = len(encoded)
+
+    def is_long(self, rows_count: int) -> bool:
+        """Whether more than half of it is history, when `rows_count` rows are in force."""
+        rows = (self.size - HEADER_SIZE) // ROW_SIZE
+        return rows > rows_count + max(rows_count, HISTORY_ROWS_MAX)

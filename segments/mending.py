@@ -74,7 +74,7 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
     storage, paths = log.storage, log.paths
     with log.seal_lock:
         row = log.sealed.row(number)
-        if row is None or log.is_closed:
+        if row is None or log.is_closed or log.is_superseded:
             return None
         data, found, whole = inspect(storage, paths, row, log)
         gaps: list[Gap] = []

@@ -54,6 +54,11 @@ class LogPaths:
         return f"{self.folder}/{self.prefix}.manifest"
 
     @property
+    def start(self) -> str:
+        """The second copy of the log start (deleting.py)."""
+        return f"{self.folder}/{self.prefix}.start"
+
+    @property
     def producers(self) -> str:
         return f"{self.folder}/{self.prefix}.producers"
 

@@ -16,8 +16,9 @@ from .columns import SealedSegments
 from .corruption import check_opening
 from .errors import CorruptSegment
 from .known import Known, write_known
+from .manifest import start_row
 from .names import LogPaths
-from .partition_log import PartitionLog, start_row
+from .partition_log import PartitionLog
 from .producer_replay import replay_producers
 from .recovery import stamp_of
 from .repairing import carry_out
@@ -83,6 +84,7 @@ def open_log(
                 found.log_start_offset,
                 known.sealed.first_number,
                 known.sealed.base_offsets[0] if len(known.sealed) else unsealed[0].base_offset,
+                found.floor,
             )
             manifest_size = write_known(storage, paths, known.sealed, epochs, start, now_ms)
         if not is_clean:
@@ -105,6 +107,7 @@ def open_log(
             manifest_size=manifest_size,
             open_logs=open_logs,
             made=max([unsealed[-1].number, *(step.number for step in steps)]),
+            floor=found.floor,
         )
         opened.damage = damage
         if is_clean:

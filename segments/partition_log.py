@@ -35,7 +35,7 @@ from .caches import OpenLogs
 from .columns import SealedSegments
 from .errors import BatchTooLarge, CorruptSegment
 from .index import ENTRY_SIZE
-from .manifest import Row, RowKind
+from .manifest import NO_FLOOR, Floor, Row, RowKind, start_row
 from .manifest_file import ManifestFile
 from .names import LogPaths
 from .producers import ProducerTable
@@ -44,20 +44,6 @@ from .sealed import SealedFiles
 from .segment import OFFSET_SPAN_MAX, ActiveSegment
 from .storage import Storage, StorageFile, write_all
 from .topic_config import TimestampType, TopicConfig
-
-
-def start_row(log_start_offset: int, number: int, segment_base_offset: int) -> Row:
-    """A START row: what is deleted, the first segment, and where that one begins.
-
-    The last lies in the row's max_timestamp; -1 in rows of earlier versions.  Without it nothing
-    but its first batch would say where a segment begins that is not sealed yet.
-    """
-    return Row(
-        RowKind.START,
-        number=number,
-        base_offset=log_start_offset,
-        max_timestamp=segment_base_offset,
-    )
 
 
 class PartitionLog:
@@ -70,10 +56,13 @@ class PartitionLog:
         "checkpointed",
         "config",
         "damage",
+        "doomed",
         "epochs",
         "failed",
         "files",
+        "floor",
         "is_closed",
+        "is_superseded",
         "log_start_offset",
         "manifest",
         "on_damage",
@@ -107,6 +96,7 @@ class PartitionLog:
         manifest_size: int,
         open_logs: OpenLogs,
         made: int,
+        floor: Floor = NO_FLOOR,
     ) -> None:
         """made: the highest number of an empty segment whose name is durable."""
         self.storage = storage
@@ -120,6 +110,10 @@ class PartitionLog:
         self.manifest = ManifestFile(storage, paths.manifest, manifest_size)
         self.open_logs = open_logs
         self.log_start_offset = log_start_offset
+        self.floor = floor
+        """At or below the log start; neither goes back."""
+        self.doomed: list[int] = []
+        """Numbers of segments in front of the first whose files are still to be unlinked."""
         self.recovery_point = self.active.next_offset
         self.epochs = epochs
         self.producers = ProducerTable()
@@ -141,6 +135,9 @@ class PartitionLog:
         """The first failed write or sync.  The kernel may have dropped what it was to write, and
         says so once: a second sync would succeed over it, so there is none."""
         self.sync_failed = False
+        self.is_superseded = False
+        """Whether another one was opened on the same files: nothing is changed in them from here
+        any more.  Changes under seal_lock."""
 
     # What it is
 
@@ -167,6 +164,18 @@ class PartitionLog:
         return self.sealed.total_size + unsealed
 
     @property
+    def records_count(self) -> int:
+        """Records that can be read; without a lock.
+
+        Of a first segment with gaps and a log start inside it, at most so many.
+        """
+        sealed, start = self.sealed, self.log_start_offset
+        unsealed = (*self.rotating, self.active)
+        total = sealed.total_records + sum(segment.records for segment in unsealed)
+        first = self.first_base_offset
+        return max(0, total - max(0, start - first))
+
+    @property
     def segments_count(self) -> int:
         return len(self.sealed) + len(self.rotating) + 1
 
@@ -185,8 +194,20 @@ class PartitionLog:
             Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=start)
             for epoch, start in self.epochs
         ]
-        start = start_row(self.log_start_offset, self.sealed.first_number, self.first_base_offset)
+        start = start_row(
+            self.log_start_offset, self.sealed.first_number, self.first_base_offset, self.floor
+        )
         return [*rows, start, *self.sealed.rows()]
+
+    def note(self, rows: Sequence[Row], *, sync: bool = False) -> None:
+        """Write rows to the manifest; durable when this returns with `sync`.
+
+        The caller holds seal_lock.  Raises OSError; the next rows go to a new file then.
+        """
+        if self.manifest.is_doubtful:
+            self.manifest.replace(self.active.created_ms, [*self.manifest_rows(), *rows])
+        else:
+            self.manifest.append(rows, sync=sync)
 
     def reconfigure(self, config: TopicConfig) -> None:
         """Use other settings from the next batch on."""

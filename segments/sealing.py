@@ -15,6 +15,7 @@ opening scans nothing that it does not want to check.  A log that was only read 
 
 from typing import Final, NamedTuple
 
+from .deleting import unlink_doomed
 from .manifest import Row, RowKind
 from .partition_log import PartitionLog
 from .segment import ActiveSegment
@@ -31,7 +32,7 @@ def seal(log: PartitionLog) -> int:
             return 0
         log.sync(rotating_only=True)
         rows = [_write_index(log, segment) for segment in segments]
-        log.manifest.append(rows)
+        log.note(rows)
         log.became_sealed(segments, rows)
         log.segments_since_snapshot += len(segments)
         if log.segments_since_snapshot >= SNAPSHOT_SEGMENTS:
@@ -78,7 +79,7 @@ def checkpoint(log: PartitionLog) -> None:
         row = Row(
             RowKind.CHECKPOINT, number=taken.number, end_offset=taken.end_offset, size=taken.size
         )
-        log.manifest.append([row], sync=True)
+        log.note([row], sync=True)
         log.checkpointed = taken.end_offset
 
 
@@ -93,6 +94,7 @@ def close_log(log: PartitionLog, *, clean: bool = True) -> None:
         if clean:
             if log.checkpointed != log.log_end_offset or log.rotating:
                 seal(log)
+                unlink_doomed(log)
                 checkpoint(log)
             log.ready.close(unlink_behind=log.active.number)
     finally:

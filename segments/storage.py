@@ -25,6 +25,7 @@ short write first, and a simulated disk must be able to do the same.
 """
 
 import errno
+from contextlib import suppress
 from enum import Enum
 from typing import Final, Protocol, TypeAlias
 
@@ -153,10 +154,17 @@ def replace_file(storage: Storage, path: str, content: Buffer) -> None:
     """Put `content` under `path` so that a crash leaves the old whole or the new whole.
 
     Temporary file, sync, rename, directory sync.  What a crash may leave behind is `path`.tmp,
-    which the next replacement empties and nobody reads.
+    which the next replacement empties and nobody reads.  After a failure it is unlinked: it takes
+    no space on a full disk, and what a failed sync may have left of it is never synced again.
     """
-    write_temporary(storage, path + ".tmp", content)
-    storage.rename(path + ".tmp", path)
+    temporary = path + ".tmp"
+    try:
+        write_temporary(storage, temporary, content)
+    except OSError:
+        with suppress(OSError):
+            storage.unlink(temporary)
+        raise
+    storage.rename(temporary, path)
     storage.fsync_dir(path.rpartition("/")[0])
 
 

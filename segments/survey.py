@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 from segbroker.protocol.record_batch import GapReason
 
 from .columns import SealedSegments
-from .known import Known, disagrees, read_known
+from .known import Known, disagrees, read_known, read_start_copy
+from .manifest import Floor, Row, floor_of
 from .names import LogPaths
 from .ready import AHEAD_MAX
 from .recovery import (
@@ -63,6 +64,7 @@ class Survey(NamedTuple):
 
     known: Known
     log_start_offset: int
+    floor: Floor
     steps: list[Step]
     last: int
     """Place of the last segment with a valid batch among the steps."""
@@ -125,10 +127,17 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
     if not contents and _vouched(known, around) > known.sealed.end_offset:
         contents = [(known.sealed.next_number, memoryview(b""))]  # the file is gone altogether
     found = _scan_all(known, contents)
-    log_start_offset = known.log_start_offset
+    log_start_offset, floor = known.log_start_offset, known.floor
     if log_start_offset < 0:
         log_start_offset = found[0].starts_at if found else 0
         known.sealed.end_offset = log_start_offset
+        if log_start_offset:
+            floor = Floor(log_start_offset, GapReason.CORRUPTION)  # unless the copy knows better
+    if not known.size:
+        end_offset = max([known.sealed.end_offset, *(step.scan.next_offset for step in found)])
+        log_start_offset, floor = _with_copy(
+            read_start_copy(storage, paths), log_start_offset, floor, end_offset
+        )
     last = max(
         (
             place
@@ -141,7 +150,24 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
     is_clean = is_clean and around.durable_end <= found[0].scan.next_offset
     if not is_clean:
         found = _judge(known, found, last, around)
-    return Survey(known, log_start_offset, found, last, is_clean, manifest_lost, deleted, strangers)
+    return Survey(
+        known, log_start_offset, floor, found, last, is_clean, manifest_lost, deleted, strangers
+    )
+
+
+def _with_copy(
+    copy: Row | None, log_start_offset: int, floor: Floor, end_offset: int
+) -> tuple[int, Floor]:
+    """Log start and floor by what is left of the manifest, and by the copy of the last request.
+
+    What lies below the copy's start was deleted or is told by its floor; whatever went since
+    then, nobody knows why.
+    """
+    if copy is None or copy.base_offset > end_offset:
+        return log_start_offset, floor
+    if log_start_offset <= copy.base_offset:
+        return copy.base_offset, floor_of(copy)
+    return log_start_offset, floor
 
 
 def _fits(known: Known, contents: list[tuple[int, memoryview]]) -> bool:
@@ -175,7 +201,7 @@ def _read_unsealed(
     storage: Storage, paths: LogPaths, known: Known | None
 ) -> tuple[list[tuple[int, memoryview]], list[int], list[int]]:
     """(segments to scan, missing ones in between empty; deleted ones; strangers)."""
-    if known is not None and known.checkpoint is not None:
+    if known is not None and known.checkpoint is not None and not known.deletes:
         first = known.sealed.next_number
         checkpoint = known.checkpoint
         if checkpoint.number == first:

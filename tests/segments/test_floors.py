@@ -1,0 +1,284 @@
+"""Where a log begins, and how much of what was in front is lost: durable, told why, never back."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from segbroker.protocol.record_batch import GapReason
+from segbroker.segments.accounting import Missing, account
+from segbroker.segments.columns import SealedSegments
+from segbroker.segments.deleting import (
+    compact_manifest,
+    delete_records_before,
+    evict,
+    unlink_doomed,
+)
+from segbroker.segments.log import SegmentedLog
+from segbroker.segments.manifest import Row, RowKind
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.names import LogPaths
+from segbroker.segments.sealing import seal
+from segbroker.segments.storage import Storage
+
+from .crashing import CrashingStorage
+from .tools import SMALL, flip, values_of
+
+PATHS = LogPaths("/log", "t")
+
+
+def _closed(log: SegmentedLog, disk: MemoryStorage) -> MemoryStorage:
+    log.close()
+    return disk
+
+
+OPENINGS: list[Callable[[SegmentedLog, MemoryStorage], MemoryStorage]] = [
+    _closed,
+    lambda log, disk: disk.after_kill(),
+    lambda log, disk: disk.after_power_cut(),
+]
+
+
+def open_log(disk: Storage) -> SegmentedLog:
+    return SegmentedLog.open(disk, "/log", "t", SMALL, now_ms=1_000)
+
+
+def record(number: int) -> bytes:
+    return b"record %03d " % number + bytes(140)
+
+
+def log_with(disk: MemoryStorage, count: int = 10) -> SegmentedLog:
+    """Two records per segment, all but the last sealed."""
+    log = open_log(disk)
+    for i in range(count):
+        log.append([record(i)], now_ms=1_000)
+    seal(log._log)
+    return log
+
+
+def floors_of(log: SegmentedLog) -> tuple[int, int, int]:
+    """(evict floor, reason, log start)."""
+    return (*log._log.floor, log.log_start_offset)
+
+
+def segments_on(disk: MemoryStorage) -> list[int]:
+    found = (PATHS.segment_number(name) for name in disk.listdir("/log"))
+    return sorted(number for number in found if number is not None)
+
+
+@pytest.mark.parametrize("again", OPENINGS, ids=["closed", "killed", "power"])
+def test_what_retention_takes_moves_both_floors_and_what_somebody_deletes_one(
+    again: Callable[[SegmentedLog, MemoryStorage], MemoryStorage],
+) -> None:
+    # | 0 1 | 2 3 | 4 5 | 6 7 | 8 9
+    disk = MemoryStorage()
+    log = log_with(disk)
+    assert floors_of(log) == (0, 0, 0)
+    evict(log._log, 1, GapReason.CAP)
+    assert floors_of(log) == (2, GapReason.CAP, 2)
+    delete_records_before(log._log, 5)
+    assert floors_of(log) == (2, GapReason.CAP, 5)
+    disk = again(log, disk)
+    log = open_log(disk)
+    assert floors_of(log) == (2, GapReason.CAP, 5)
+    assert values_of(log) == [record(i) for i in range(5, 10)]
+    evict(log._log, 1, GapReason.TTL)  # 4 was deleted before, 5 was not
+    assert floors_of(log) == (6, GapReason.TTL, 6)
+
+
+def test_taking_away_what_was_deleted_is_no_loss() -> None:
+    disk = MemoryStorage()
+    log = log_with(disk)
+    log._log.log_start_offset = 5  # as an earlier version left it: the files are still there
+    evict(log._log, 2, GapReason.CAP)
+    assert floors_of(log) == (0, 0, 5)
+    assert log._log.sealed.first_number == 2
+
+
+@pytest.mark.parametrize("again", OPENINGS, ids=["closed", "killed", "power"])
+def test_files_in_front_of_the_start_are_gone_after_the_next_opening_at_the_latest(
+    again: Callable[[SegmentedLog, MemoryStorage], MemoryStorage],
+) -> None:
+    disk = MemoryStorage()
+    log = log_with(disk)
+    log.close()
+    log = open_log(disk)
+    delete_records_before(log._log, 5)
+    assert segments_on(disk) == [0, 1, 2, 3, 4]
+    disk = again(log, disk)
+    log = open_log(disk)
+    assert segments_on(disk) == [2, 3, 4]
+    assert floors_of(log) == (0, 0, 5)
+
+
+def test_doomed_files_go_a_few_at_a_time() -> None:
+    disk = MemoryStorage()
+    log = log_with(disk)
+    evict(log._log, 3, GapReason.TTL)
+    assert unlink_doomed(log._log, 2) == 1
+    assert segments_on(disk) == [2, 3, 4]
+    assert unlink_doomed(log._log, 2) == 0
+    assert segments_on(disk) == [3, 4]
+
+
+def test_a_request_to_delete_survives_the_loss_of_the_manifest() -> None:
+    disk = MemoryStorage()
+    log = log_with(disk)
+    evict(log._log, 1, GapReason.CAP)
+    delete_records_before(log._log, 5)
+    log.close()
+    disk.unlink(PATHS.manifest)
+    log = open_log(disk)
+    assert floors_of(log) == (2, GapReason.CAP, 5)
+    assert values_of(log) == [record(i) for i in range(5, 10)]
+    log.close()
+    with open_log(disk) as log:
+        assert floors_of(log) == (2, GapReason.CAP, 5)
+
+
+def test_a_request_to_delete_survives_damage_in_the_manifest() -> None:
+    disk = MemoryStorage()
+    log = log_with(disk)
+    delete_records_before(log._log, 5)
+    log.close()
+    flip(disk, PATHS.manifest, 32 + 70)  # its second row
+    with open_log(disk) as log:
+        assert log.log_start_offset == 5
+
+
+def test_what_went_with_a_lost_manifest_is_told_as_lost() -> None:
+    disk = MemoryStorage()
+    log = log_with(disk)
+    delete_records_before(log._log, 3)
+    evict(log._log, 3, GapReason.TTL)
+    log.close()
+    disk.unlink(PATHS.manifest)
+    with open_log(disk) as log:
+        assert floors_of(log) == (8, GapReason.CORRUPTION, 8)
+
+
+def test_a_damaged_copy_is_not_believed() -> None:
+    disk = MemoryStorage()
+    log = log_with(disk)
+    delete_records_before(log._log, 9)
+    log.close()
+    flip(disk, PATHS.start, 40)
+    disk.unlink(PATHS.manifest)
+    with open_log(disk) as log:  # the segment that holds 9 is whole again
+        assert floors_of(log) == (8, GapReason.CORRUPTION, 8)
+
+
+def test_a_full_disk_can_be_made_room_on() -> None:
+    disk = CrashingStorage()
+    log = log_with(disk)
+    assert disk.exists(PATHS.index(0))
+    disk.room = 0
+    with pytest.raises(OSError, match="no space"):
+        evict(log._log, 2, GapReason.CAP)
+    assert not disk.exists(PATHS.index(0)), "an index can be made again, a record cannot"
+    assert values_of(log) == [record(i) for i in range(10)]
+    disk.room = None
+    evict(log._log, 2, GapReason.CAP)
+    assert floors_of(log) == (4, GapReason.CAP, 4)
+
+
+def test_a_manifest_that_could_not_be_synced_is_replaced_and_costs_nothing() -> None:
+    disk = CrashingStorage()
+    log = log_with(disk)
+    disk.sync_fails = True
+    with pytest.raises(OSError, match="sync failed"):
+        evict(log._log, 1, GapReason.CAP)
+    assert floors_of(log) == (0, 0, 0)
+    disk.sync_fails = False
+    before = len(disk.operations)
+    evict(log._log, 1, GapReason.CAP)
+    assert "rename" in disk.operations[before:], "a new file: the old one is never synced again"
+    assert floors_of(log) == (2, GapReason.CAP, 2)
+    log = open_log(disk.after_power_cut())
+    assert floors_of(log) == (2, GapReason.CAP, 2)
+    assert values_of(log) == [record(i) for i in range(2, 10)]
+
+
+def test_the_manifest_stays_bounded_however_often_the_start_moves() -> None:
+    disk = MemoryStorage()
+    log = log_with(disk, 4)
+    for i in range(4, 1_000):
+        log.append([record(i)], now_ms=1_000)
+        seal(log._log)
+        if len(log._log.sealed) > 2:
+            evict(log._log, 1, GapReason.CAP)
+            compact_manifest(log._log, 1_000)
+        assert disk.open(PATHS.manifest).size() < 32 + 64 * 80
+    log = open_log(disk.after_power_cut())
+    assert floors_of(log) == (994, GapReason.CAP, 994)
+
+
+def test_columns_stay_right_when_their_front_goes() -> None:
+    stamps = [5, 90, -1, 7, 8, 95, 6]
+    rows = [
+        Row(RowKind.SEGMENT, n, 10 * n, 10 * n + 10, 100 + n, 10, stamp)
+        for n, stamp in enumerate(stamps)
+    ]
+    for count in range(len(rows) + 1):
+        columns, expected = SealedSegments(0, 0), SealedSegments(count, 10 * count)
+        columns.fill(rows)
+        columns.drop_front(count)
+        expected.fill(rows[count:])
+        assert columns.rows() == rows[count:]
+        assert columns.running_max_timestamps == expected.running_max_timestamps
+        assert columns.total_size == expected.total_size
+        assert columns.total_records == expected.total_records
+
+
+@pytest.mark.parametrize(
+    ("stamps", "count"),
+    [
+        ([10, 20, 30], 2),
+        ([40, 10, 10], 0),  # the front holds the others back, as they were written in this order
+        ([-1, -1], 0),
+        ([-1, 10, -1], 2),
+        ([10, -1, 40], 1),
+        ([], 0),
+    ],
+)
+def test_segments_without_a_timestamp_never_go_on_their_own(stamps: list[int], count: int) -> None:
+    columns = SealedSegments(0, 0)
+    columns.fill(
+        [Row(RowKind.SEGMENT, n, n, n + 1, 100, 1, stamp) for n, stamp in enumerate(stamps)]
+    )
+    assert columns.count_older(25) == count
+
+
+def test_the_account_of_a_log_leaves_no_offset_out() -> None:
+    # | 0 1 | 2 3 | 4 5 | 6 ? | 8 9      evicted up to 2, deleted up to 5, 7 damaged
+    disk = MemoryStorage()
+    log = log_with(disk)
+    evict(log._log, 1, GapReason.CAP)
+    delete_records_before(log._log, 5)
+    flip(disk, PATHS.log(3), disk.open(PATHS.log(3)).size() - 10)
+    assert values_of(log) == [record(i) for i in (5, 6, 8, 9)]
+    found = account(log._log, 0, 10)
+    assert found.next is None
+    assert found.missing == [
+        Missing(0, 2, GapReason.CAP),
+        Missing(2, 5, GapReason.DELETED),
+        Missing(7, 8, GapReason.CORRUPTION),
+    ]
+    assert account(log._log, 3, 8).missing == [
+        Missing(3, 5, GapReason.DELETED),
+        Missing(7, 8, GapReason.CORRUPTION),
+    ]
+    assert log._log.records_count >= 4
+
+
+def test_no_space_is_told_apart_from_a_broken_disk() -> None:
+    disk = CrashingStorage()
+    log = log_with(disk)
+    disk.room = 10
+    with pytest.raises(OSError, match="no space") as caught:
+        delete_records_before(log._log, 1)
+    assert caught.value.errno == errno.ENOSPC
+    disk.room = None
+    before = len(disk.operations)
+    assert delete_records_before(log._log, 1) == 1
+    assert disk.operations[before : before + 2] == ["pwrite", "fdatasync"], "over the torn row"
