@@ -26,7 +26,7 @@ from .report import LogReport
 from .sealed import SealedFiles
 from .sealing import seal
 from .segment import ActiveSegment
-from .storage import Storage, make_dirs
+from .storage import Storage, make_dirs, write_all
 from .survey import Circumstances, Step, survey
 from .topic_config import Durability, TopicConfig
 
@@ -88,11 +88,8 @@ def open_log(
             )
             manifest_size = write_known(storage, paths, known.sealed, epochs, start, now_ms)
         if not is_clean:
-            # What is kept is durable before anybody is served from it.
             storage.fsync_dir(paths.folder)
-            for segment in unsealed:
-                if segment.size or steps:
-                    segment.opened().fdatasync()
+            _make_durable(unsealed, steps)
         for segment in unsealed:
             segment.synced_size = segment.size
         opened = PartitionLog(
@@ -126,6 +123,19 @@ def open_log(
     if opened.active.file is not None:
         open_logs.add(opened)
     return opened
+
+
+def _make_durable(unsealed: list[ActiveSegment], steps: list[Step]) -> None:
+    """What is kept is durable before anybody is served from it.
+
+    It is written again first: where a sync of the process before failed, the page cache may have
+    what the disk has not, and a sync of pages that count as clean would prove nothing.
+    """
+    for place, segment in enumerate(unsealed):
+        if segment.size:
+            write_all(segment.opened(), steps[place].data[: segment.size], 0)
+        if segment.size or steps:
+            segment.opened().fdatasync()
 
 
 def _told(paths: LogPaths, step: Step) -> str:

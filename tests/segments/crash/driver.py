@@ -1,0 +1,292 @@
+"""The steps that scenarios are made of: each does something and says in the model what it promises.
+
+driver.create("t", 2)           a topic
+driver.append("t", 0, 3)        three batches, each acknowledged or not as its class says
+driver.tick()                   what the broker does once a second
+driver.close(); driver.open()   in order; `kill` and `cut` are the other two ways to end
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.errors import StorageError
+from segbroker.segments.handler import DiskHandler
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.topic_config import Durability, TopicConfig
+
+from .explorer import Explorer, Plan
+from .model import Life, PartitionModel, Sent
+from .observing import ROOT, open_broker
+
+TICK_MS = 1_000
+SMALL = {"segment.bytes": "512", "index.interval.bytes": "4096"}
+
+
+class Driver:
+    """A DiskManager without threads on a recording disk."""
+
+    def __init__(self, plan: Plan, name: str = "") -> None:
+        self.explorer = Explorer(open_broker, plan, name)
+        self.explorer.refresh = self._refresh
+        self.disk = self.explorer.disk
+        self.model = self.explorer.model
+        self.now_ms = 1_000
+        self.number = 0
+        self.manager: DiskManager | None = None
+
+    # The process
+
+    def open(self) -> None:
+        manager = DiskManager(ROOT, storage=self.disk, flushers=0, now_ms=self.now_ms)
+        manager.open()
+        self.manager = manager
+        self.model.identity = manager.cluster_id
+        self._changed()
+
+    @property
+    def running(self) -> DiskManager:
+        assert self.manager is not None, "opened"
+        return self.manager
+
+    def close(self) -> None:
+        """In order: everything written is durable, where nothing failed."""
+        sound = [key for key, handler in self.running.handlers.items() if not handler.read_only]
+        with contextlib.suppress(ExceptionGroup):
+            self.running.close()
+            for topic, number in sound:
+                partition = self.model.partition(topic, number)
+                partition.durable = max(partition.durable, partition.acked)
+        self.manager = None
+        self._changed()
+
+    def kill(self) -> None:
+        """The process ends here; what was written is still there."""
+        self.manager = None
+        self.disk.restart()
+
+    def handler(self, topic: str, partition: int = 0) -> DiskHandler:
+        return self.running.get_handler(topic, partition)
+
+    # What has been acknowledged
+
+    def _refresh(self) -> None:
+        if self.manager is None:
+            return
+        changed = False
+        for (topic, number), handler in self.manager.handlers.items():
+            lives = self.model.topics.get(topic, [])
+            life = lives[0] if lives else None
+            if life is None or number >= len(life.partitions):
+                continue
+            model = life.partitions[number]
+            acked = min(handler.high_watermark, model.end)
+            if acked > model.acked:
+                model.acked = acked
+                changed = True
+            if model.durability is Durability.FSYNC and model.durable < model.acked:
+                model.durable = model.acked
+                changed = True
+        if changed:
+            self.model.changed()
+
+    def _changed(self) -> None:
+        self.model.changed()
+        self.explorer.step_done()
+
+    def _lives(self) -> Iterator[Life]:
+        for lives in self.model.topics.values():
+            yield from (life for life in lives if life is not None)
+
+    # Topics
+
+    def create(self, name: str, partitions: int = 1, **config: str) -> None:
+        overrides = {**SMALL, **{key.replace("_", "."): text for key, text in config.items()}}
+        durability = TopicConfig(overrides).durability
+        life = Life(
+            [PartitionModel(durability) for _ in range(partitions)], partitions, [overrides]
+        )
+        before = self.model.topics.get(name, [None])
+        self.model.topics[name] = [life, *before]
+        try:
+            meta = self.running.create_topic(
+                name, partitions, TopicConfig(overrides), now_ms=self.now_ms
+            )
+        except StorageError:
+            return  # there or not
+        life.topic_id = meta.topic_id.bytes
+        self.model.topics[name] = [life]
+        for partition in life.partitions:
+            partition.epoch_min = meta.epoch
+        self._changed()
+
+    def delete(self, name: str) -> None:
+        lives = self.model.topics[name]
+        self.model.topics[name] = [*lives, None]
+        self.model.changed()
+        self.running.delete_topic(name)
+        self.model.topics[name] = [None]
+        self._changed()
+
+    def grow(self, name: str, count: int) -> None:
+        life = self.model.topics[name][0]
+        assert life is not None
+        durability = life.partitions[0].durability
+        life.partitions += [PartitionModel(durability) for _ in range(count - len(life.partitions))]
+        self.model.changed()
+        self.running.create_partitions(name, count)
+        life.partitions_min = count
+        self._changed()
+
+    def alter(self, name: str, **config: str) -> None:
+        life = self.model.topics[name][0]
+        assert life is not None
+        overrides = {**life.configs[-1]}
+        overrides |= {key.replace("_", "."): text for key, text in config.items()}
+        durability = TopicConfig(overrides).durability
+        if durability is not Durability.FSYNC:
+            self._set_durability(life, durability)  # less is promised from now on
+        life.configs.append(overrides)
+        self.model.changed()
+        self.running.alter_topic(name, overrides)
+        life.configs = [overrides]
+        if durability is Durability.FSYNC:
+            self._set_durability(life, durability)
+        self._changed()
+
+    def _set_durability(self, life: Life, durability: Durability) -> None:
+        life.partitions = [replace(p, durability=durability) for p in life.partitions]
+
+    def allocate(self, count: int) -> range:
+        ids = self.running.allocate_producer_ids(count)
+        self.model.producer_ids = ids.stop
+        self._changed()
+        return ids
+
+    # Records
+
+    def batch(
+        self,
+        records: int = 1,
+        size: int = 40,
+        producer: tuple[int, int, int] = (-1, -1, -1),
+        codec: Codec = Codec.NONE,
+    ) -> memoryview:
+        """Values that nobody else has."""
+        batch = batch_with(self.number, records, size, self.now_ms, producer, codec)
+        self.number += records
+        return batch
+
+    def append(
+        self,
+        topic: str,
+        partition: int = 0,
+        count: int = 1,
+        *,
+        records: int = 1,
+        size: int = 40,
+        producer: tuple[int, int, int] | None = None,
+        codec: Codec = Codec.NONE,
+    ) -> bool:
+        """Append `count` batches; whether all of them were taken."""
+        handler = self.handler(topic, partition)
+        for _ in range(count):
+            self.now_ms += 1
+            batch = self.batch(records, size, producer or (-1, -1, -1), codec)
+            header = check_batch(batch)
+            model = self.model.partition(topic, partition)
+            base = handler.log_end_offset
+            sent = Sent(base, base + records, batch, producer or (-1, -1, -1))
+            model.sent.append(sent)
+            self.model.changed()
+            try:
+                result = handler.append(batch, header, self.now_ms)
+            except StorageError:
+                return False  # there or not, nobody was told
+            finally:
+                if producer is not None:
+                    producer = (*producer[:2], producer[2] + records)
+            assert result.base_offset == base, f"I4: {result.base_offset} assigned, {base} expected"
+            self.explorer.step_done()
+        return True
+
+    def repeat_last(self, topic: str, partition: int = 0) -> None:
+        """The last batch of an idempotent producer once more: I5."""
+        sent = self.model.partition(topic, partition).sent[-1]
+        again = memoryview(bytearray(sent.batch))
+        result = self.handler(topic, partition).append(again, check_batch(again), self.now_ms)
+        assert (result.duplicate, result.base_offset) == (True, sent.base_offset), "I5"
+
+    def sync(self, topic: str, partition: int = 0) -> None:
+        handler = self.handler(topic, partition)
+        end = handler.log_end_offset
+        handler.sync()
+        self._durable(topic, partition, end)
+
+    def _durable(self, topic: str, partition: int, end: int) -> None:
+        model = self.model.partition(topic, partition)
+        model.durable = max(model.durable, min(end, model.acked))
+        self._changed()
+
+    def tick(self, *, by_ms: int = TICK_MS) -> None:
+        """Time passes and the house is kept; what class disk had written is durable then."""
+        self.now_ms += by_ms
+        ends = {
+            key: handler.log_end_offset
+            for key, handler in self.running.handlers.items()
+            if handler.config.durability is Durability.DISK
+        }
+        self.running.housekeeping(self.now_ms)
+        for (topic, partition), end in ends.items():
+            handler = self.handler(topic, partition)
+            if handler.read_only is None and not handler.wants_attention:
+                self._durable(topic, partition, end)
+        self.explorer.step_done()
+
+    def forget_unsent(self, topic: str, partition: int = 0) -> None:
+        """What a failed write left was cut off: the offsets are assigned anew."""
+        handler = self.handler(topic, partition)
+        assert handler.read_only is None, "writable again"
+        model = self.model.partition(topic, partition)
+        model.sent = [sent for sent in model.sent if sent.next_offset <= handler.log_end_offset]
+        self._changed()
+
+    def delete_records(self, topic: str, partition: int, offset: int) -> None:
+        model = self.model.partition(topic, partition)
+        model.start_max = max(model.start_max, offset)
+        self.model.changed()
+        self.handler(topic, partition).delete_records_before(offset)
+        model.start_min = model.start_max
+        self._changed()
+
+    def park(self) -> None:
+        """Close the descriptors of everything that is not in use."""
+        self.running.open_logs.open_max = 0
+        self.running.open_logs.park_surplus()
+
+
+def batch_with(
+    number: int,
+    records: int,
+    size: int,
+    now_ms: int,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    codec: Codec = Codec.NONE,
+) -> memoryview:
+    """A batch whose values carry the numbers from `number` on."""
+    values = [(b"record %06d " % (number + i)).ljust(size, b"x") for i in range(records)]
+    producer_id, epoch, sequence = producer
+    return memoryview(
+        bytearray(
+            encode_batch(
+                values,
+                timestamps_ms=now_ms,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                codec=codec,
+            )
+        )
+    )

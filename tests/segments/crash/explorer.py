@@ -1,0 +1,277 @@
+"""Runs a scenario, and after every operation recovers and judges every disk a crash may leave.
+
+    operation -> images -> examine: recover, see          once per image
+                         -> settle: power cut, recover,   once per disk that recovery made
+                            without indexes, append, power cut, recover
+                         -> judge against the model       once per image and promise
+                         -> crash inside this recovery    for one image of `nested_every`
+
+Two images that recovery turns into the same disk are settled once; an image that was examined is
+judged again, from memory, when more has been promised.  So an acknowledgement that comes before
+its sync is found although the image is an old one.
+
+The first violation ends the run (`Found`) unless `collect` is set.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import structlog
+
+from segbroker.segments.memory import MemoryStorage
+
+from .images import Image, Images, digest_of
+from .invariants import violations
+from .model import Model
+from .observing import Opener, Seen, without_indexes
+from .recording import RecordingStorage
+
+MORE = b"appended after the recovery"
+
+
+class Found(AssertionError):
+    """A violation, with where it was found."""
+
+
+@dataclass
+class Counts:
+    """What a run did."""
+
+    operations: int = 0
+    images: int = 0
+    """Different disks that were recovered, those of crashes inside recovery included."""
+    nested: int = 0
+    judged: int = 0
+    """Pairs of an image and what was promised at that moment."""
+    settled: int = 0
+    seconds: float = 0.0
+    found: list[str] = field(default_factory=list)
+
+    def add(self, other: "Counts") -> None:
+        self.operations += other.operations
+        self.images += other.images
+        self.nested += other.nested
+        self.judged += other.judged
+        self.settled += other.settled
+        self.seconds += other.seconds
+        self.found += other.found
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How far to go."""
+
+    thorough: bool = False
+    sample: int = 1
+    """Of the images of a power cut, look at one of so many."""
+    nested_every: int = 0
+    """Crash inside the recovery of one image of so many; 0: never."""
+    nested_depth: int = 1
+    collect: bool = False
+    deadline_s: float = float("inf")
+    """On the monotonic clock; what is left then is not looked at."""
+
+
+class _Examined:
+    """What recovering an image gave."""
+
+    __slots__ = ("problem", "seen")
+
+    def __init__(self, seen: Seen | None, problem: str) -> None:
+        self.seen = seen
+        self.problem = problem
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Recovery has much to say about disks that are broken on purpose."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+class Explorer:
+    """One scenario's disk and model, under observation."""
+
+    def __init__(self, opener: Opener, plan: Plan, name: str = "") -> None:
+        self.name = name
+        self.model = Model()
+        self.disk = RecordingStorage()
+        self.counts = Counts()
+        self.refresh: Callable[[], None] = lambda: None
+        """Brings the model up to date with what has been acknowledged by now."""
+        self._opener = opener
+        self._plan = plan
+        self._images = Images(self.disk, thorough=plan.thorough)
+        self._examined: dict[tuple[int, int], _Examined] = {}
+        self._judged: set[tuple[tuple[int, int], int, bool]] = set()
+        self._settled: dict[tuple[int, int], Seen] = {}
+        self._looked_at = -1
+        self._began_s = time.process_time()
+        self._last = ""
+        self.disk.on_change = self._on_change
+        self.disk.on_sync = self._on_sync
+
+    def _on_change(self, call: str, path: str) -> None:
+        self._last = f"{call} {path}"
+        self.refresh()
+        self.look()
+
+    def _on_sync(self, call: str, path: str) -> None:
+        # A sync makes no new image, it only takes some away: but more may be promised by now.
+        self._last = f"{call} {path}"
+        self.refresh()
+        if self.model.version != self._looked_at:
+            self.look()
+
+    def step_done(self) -> None:
+        """The driver has said in the model what its last step promises."""
+        self.disk.last_written = None
+        self.refresh()
+        if self.model.version != self._looked_at:
+            self.look()
+        if self.disk.violations:
+            self._report(self.disk.violations.pop())
+
+    def finish(self) -> Counts:
+        """The scenario is over: look once more, and say what was done."""
+        self.step_done()
+        self.counts.operations = self.disk.operations
+        self.counts.seconds = time.process_time() - self._began_s
+        return self.counts
+
+    def look(self) -> None:
+        """Examine and judge every image of this moment."""
+        self._looked_at = self.model.version
+        for image in self._images.now():
+            self._check(image, 0, is_kill=image.is_kill)
+
+    def _check(self, image: Image, depth: int, *, is_kill: bool) -> None:
+        """is_kill: no power cut lies between the scenario and this image."""
+        key = (image.key, self.model.version, is_kill)
+        if key in self._judged:
+            return
+        self._judged.add(key)
+        self.counts.judged += 1
+        examined = self._examined.get(image.key)
+        is_new = examined is None
+        if examined is None:
+            if not is_kill and image.key[0] % self._plan.sample:
+                return
+            if time.monotonic() > self._plan.deadline_s:
+                return
+            self.counts.images += 1
+            self.counts.nested += depth > 0
+            examined = self._examined[image.key] = self._examine(image)
+        if examined.problem:
+            self._report(examined.problem, image)
+        elif examined.seen is not None:
+            for found in violations(self.model, examined.seen, is_kill=is_kill):
+                self._report(found, image)
+        every = self._plan.nested_every
+        is_deeper = is_new and every and depth < self._plan.nested_depth
+        if is_deeper and image.key[0] // self._plan.sample % every == 0:
+            self._crash_inside_recovery(image, depth + 1, is_kill=is_kill)
+
+    def _examine(self, image: Image) -> _Examined:
+        disk = image.build()
+        try:
+            session = self._opener(disk)
+            seen = session.see()
+        except Exception as exc:
+            return _Examined(None, f"I1: recovery failed: {type(exc).__name__}: {exc}")
+        try:
+            self._settle(disk, seen)
+        except AssertionError as exc:
+            return _Examined(seen, str(exc))
+        except Exception as exc:
+            return _Examined(seen, f"I10: after recovery: {type(exc).__name__}: {exc}")
+        return _Examined(seen, "")
+
+    def _settle(self, disk: MemoryStorage, seen: Seen) -> None:
+        """What was recovered is durable, the same again, the same without indexes, writable."""
+        key = (digest_of(disk, durable=True), disk._boot)
+        known = self._settled.get(key)
+        if known is not None:
+            assert known == seen, f"I10: one disk was seen in two ways: {differ(known, seen)}"
+            return
+        self._settled[key] = seen
+        self.counts.settled += 1
+        cut = without_indexes(disk.after_power_cut())
+        session = self._opener(cut)
+        again = session.see()
+        assert again == seen, f"I10 or I11: recovered twice: {differ(seen, again)}"
+        if any(partition.error for _, _, partition in seen.partitions()):
+            return
+        more = session.append_everywhere(seen, MORE)
+        written = self._opener(cut.after_power_cut()).see()
+        assert written == more, (
+            f"I1: appended after recovery, then cut off: {differ(more, written)}"
+        )
+
+    def _crash_inside_recovery(self, image: Image, depth: int, *, is_kill: bool) -> None:
+        disk = RecordingStorage.over(image.build())
+        images = Images(disk)
+
+        def look(call: str, path: str) -> None:
+            for inner in images.now():
+                self._check(inner, depth, is_kill=is_kill and inner.is_kill)
+
+        disk.on_change = look
+        try:
+            self._opener(disk).see()
+        except Found:
+            raise
+        except Exception:
+            return  # told already, by the examination
+
+    def _report(self, what: str, image: Image | None = None) -> None:
+        files = ""
+        if image is not None:
+            kind = "process killed" if image.is_kill else "power cut"
+            listing = [
+                f"    {path} {len(content)}" + (" all zeros" if not any(content) else "")
+                for path, content in sorted(image.files().items())
+                if content is not None
+            ]
+            files = f" | {kind} after operation {self.disk.operations} ({self._last})\n"
+            files += "\n".join(listing)
+        told = f"{self.name}: {what}{files}"
+        self.counts.found.append(told)
+        if not self._plan.collect:
+            raise Found(told)
+
+
+def differ(one: Seen, other: Seen) -> str:
+    """Where two observations part, in a few words."""
+    if one.topics.keys() != other.topics.keys():
+        return f"topics {sorted(one.topics)} and {sorted(other.topics)}"
+    if (one.identity, one.next_producer_id) != (other.identity, other.next_producer_id):
+        return f"{one.identity} {one.next_producer_id}, {other.identity} {other.next_producer_id}"
+    for name, topic in one.topics.items():
+        theirs = other.topics[name]
+        if topic == theirs:
+            continue
+        for number, (a, b) in enumerate(zip(topic.partitions, theirs.partitions, strict=False)):
+            if a != b:
+                return f"{name}/{number}: {_brief(a)} and {_brief(b)}"
+        return f"{name}: {topic.overrides} {topic.epoch}, {theirs.overrides} {theirs.epoch}"
+    return "nothing"
+
+
+def _brief(partition: object) -> str:
+    text = repr(partition)
+    items = getattr(partition, "items", ())
+    spans = [(i.base_offset, i.next_offset, i.epoch, i.reason) for i in items]
+    if not isinstance(items, tuple):
+        return text
+    return (
+        f"[{getattr(partition, 'start', '?')}, {getattr(partition, 'end', '?')}) "
+        f"visible {getattr(partition, 'visible', '?')} epoch {getattr(partition, 'epoch', '?')} "
+        f"producers {getattr(partition, 'newest', '?')} {getattr(partition, 'error', '')} {spans}"
+    )

@@ -1,0 +1,337 @@
+"""Which disks a crash may leave, given what was not synced.
+
+    file        any prefix of its writes | any one of them dropped | the last one torn, at the
+                borders of headers and sectors, the rest missing or zeros
+    directory   any prefix of its creates, renames and unlinks, whatever the files hold
+    killed      the process alone died: everything is there, the last write perhaps torn
+
+Not every combination: one file varies while all others hold everything or nothing of what was not
+synced; one directory varies while the others hold all their names.  With `thorough` both vary at
+once; without, a directory varies over files that hold everything or nothing.
+
+An image is described before it is made: its key is a sum of hashes of (path, content), so that
+an image that was seen costs one addition.  The lock file is left out of it.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from segbroker.protocol.checksums import xxh3_64
+from segbroker.segments.memory import MemoryStorage, _Directory, _Inode
+
+from .recording import Changes, Pending, RecordingStorage
+
+TORN_AT = (1, 4, 8, 16, 32, 61, 64)
+"""Bytes of a torn write that are there: into a length, headers, a manifest row.  And half, all but
+one, and every border of a sector."""
+SECTORS = (512, 4096)
+SEED_STEP = 1_000
+MASK = (1 << 64) - 1
+_ODD = 0x9E37_79B9_7F4A_7C15
+
+Entry = tuple[str, _Inode | None]
+"""A path, and the file there; None for a directory."""
+
+
+@cache
+def _of_path(path: str) -> int:
+    return xxh3_64(path.encode())
+
+
+def _term(path: str, content_digest: int) -> int:
+    """What a file adds to the digest of a disk; 0 stands for a directory's content."""
+    return (_of_path(path) ^ (content_digest * _ODD & MASK)) * _ODD
+
+
+class _Content(NamedTuple):
+    """Bytes that a file may hold, and their digest."""
+
+    data: bytes
+    digest: int
+
+    @classmethod
+    def of(cls, data: bytes) -> "_Content":
+        return cls(data, xxh3_64(data) or 1)
+
+
+class Image:
+    """One legal disk."""
+
+    __slots__ = ("_boot", "_entries", "_of", "_seed", "is_kill", "key")
+
+    def __init__(
+        self,
+        digest: int,
+        entries: list[Entry],
+        of: Callable[[_Inode], bytes],
+        seed: int,
+        boot: int,
+        *,
+        is_kill: bool,
+    ) -> None:
+        self.is_kill = is_kill
+        self._boot = boot + (not is_kill)
+        self.key = (digest, self._boot)
+        """Equal for equal disks in the same boot."""
+        self._entries = entries
+        self._of = of
+        self._seed = seed
+
+    def files(self) -> dict[str, bytes | None]:
+        """Paths and contents; None for a directory."""
+        return {p: None if inode is None else self._of(inode) for p, inode in self._entries}
+
+    def build(self) -> MemoryStorage:
+        """The disk."""
+        disk = MemoryStorage(self._seed + SEED_STEP)
+        disk._boot = self._boot
+        folders: dict[str, _Directory] = {"": disk._root}
+        for path, inode in self._entries:
+            parent, _, name = path.rpartition("/")
+            node: _Inode | _Directory
+            if inode is None:
+                node = folders[path] = _Directory()
+            else:
+                node = _Inode(self._of(inode))
+            folders[parent].names[name] = node
+        for directory in folders.values():
+            directory.durable = dict(directory.names)
+        return disk
+
+
+def digest_of(disk: MemoryStorage, *, durable: bool) -> int:
+    """The digest of a disk as it is, or of what a power cut is sure to leave of it."""
+    total = 0
+    stack: list[tuple[str, _Directory]] = [("", disk._root)]
+    while stack:
+        prefix, directory = stack.pop()
+        for name, node in (directory.durable if durable else directory.names).items():
+            if name == "LOCK":
+                continue
+            path = f"{prefix}/{name}"
+            if isinstance(node, _Directory):
+                total += _term(path, 0)
+                stack.append((path, node))
+            else:
+                content = node.synced if durable else bytes(node.content)
+                total += _term(path, xxh3_64(content) or 1)
+    return total & MASK
+
+
+class Images:
+    """The images of one recording, never described twice while nothing changes."""
+
+    def __init__(self, disk: RecordingStorage, *, thorough: bool = False) -> None:
+        self._disk = disk
+        self._thorough = thorough
+        self._variants: dict[_Inode, tuple[int, list[_Content]]] = {}
+        self._contents: dict[_Inode, tuple[int, _Content, _Content]] = {}
+
+    def now(self) -> Iterator[Image]:
+        """Every legal image at this moment."""
+        disk = self._disk
+        names: dict[_Directory, list[dict[str, _Inode | _Directory]]] = {
+            directory: name_choices(changes) for directory, changes in disk.changes.items()
+        }
+        whole = self._walk({})
+        total = sum(_term(p, 0 if i is None else self._both(i)[1].digest) for p, i in whole)
+        yield self._image(total, whole, self._everything, is_kill=True)
+        yield from self._killed_in_a_write(total, whole)
+        yield from self._contents_over(whole, vary=True)
+        for directory, choices in names.items():
+            for choice in choices:
+                yield from self._contents_over(self._walk({directory: choice}), vary=self._thorough)
+        if len(names) > 1:
+            barest = {directory: changes.base for directory, changes in disk.changes.items()}
+            yield from self._contents_over(self._walk(barest), vary=False)
+
+    def _killed_in_a_write(self, total: int, entries: list[Entry]) -> Iterator[Image]:
+        written = self._disk.last_written
+        pending = self._disk.pending.get(written) if written is not None else None
+        path = next((p for p, i in entries if i is written), None)
+        if written is None or pending is None or path is None:
+            return
+        full = self._everything
+        for torn in tears(pending, with_zeros=False):
+
+            def of(i: _Inode, v: bytes = torn) -> bytes:
+                return v if i is written else full(i)
+
+            before = self._both(written)[1].digest
+            changed = total - _term(path, before) + _term(path, _Content.of(torn).digest)
+            yield self._image(changed, entries, of, is_kill=True)
+
+    def _contents_over(self, entries: list[Entry], *, vary: bool) -> Iterator[Image]:
+        pending = self._disk.pending
+        full, none = self._everything, self._nothing
+        full_sum = none_sum = 0
+        varying: list[tuple[str, _Inode]] = []
+        for path, inode in entries:
+            if inode is None:
+                term = _term(path, 0)
+                full_sum += term
+                none_sum += term
+            else:
+                _, most, least = self._both(inode)
+                full_sum += _term(path, most.digest)
+                none_sum += _term(path, least.digest)
+                if inode in pending:
+                    varying.append((path, inode))
+        yield self._image(full_sum, entries, full)
+        yield self._image(none_sum, entries, none)
+        if not vary:
+            return
+        for path, inode in varying:
+            _, most, least = self._both(inode)
+            rest_full = full_sum - _term(path, most.digest)
+            rest_none = none_sum - _term(path, least.digest)
+            for variant, digest in self._variants_of(inode):
+                term = _term(path, digest)
+
+                def of_full(i: _Inode, c: _Inode = inode, v: bytes = variant) -> bytes:
+                    return v if i is c else full(i)
+
+                def of_none(i: _Inode, c: _Inode = inode, v: bytes = variant) -> bytes:
+                    return v if i is c else none(i)
+
+                yield self._image(rest_full + term, entries, of_full)
+                if len(varying) > 1:
+                    yield self._image(rest_none + term, entries, of_none)
+
+    def _image(
+        self,
+        total: int,
+        entries: list[Entry],
+        of: Callable[[_Inode], bytes],
+        *,
+        is_kill: bool = False,
+    ) -> Image:
+        disk = self._disk
+        return Image(total & MASK, entries, of, disk._seed, disk._boot, is_kill=is_kill)
+
+    def _walk(self, chosen: dict[_Directory, dict[str, _Inode | _Directory]]) -> list[Entry]:
+        found: list[Entry] = []
+        stack: list[tuple[str, _Directory]] = [("", self._disk._root)]
+        while stack:
+            prefix, directory = stack.pop()
+            for name, node in chosen.get(directory, directory.names).items():
+                if name == "LOCK":
+                    continue
+                path = f"{prefix}/{name}"
+                if isinstance(node, _Directory):
+                    found.append((path, None))
+                    stack.append((path, node))
+                else:
+                    found.append((path, node))
+        return found
+
+    # Contents, each made once per version of the file so that its hash is, too
+
+    def _both(self, inode: _Inode) -> tuple[int, _Content, _Content]:
+        version = self._disk.versions.get(inode, 0)
+        known = self._contents.get(inode)
+        if known is None or known[0] != version:
+            pending = self._disk.pending.get(inode)
+            full = _Content.of(bytes(inode.content))
+            least = full if pending is None else _Content.of(_least(pending))
+            known = self._contents[inode] = (version, full, least)
+        return known
+
+    def _everything(self, inode: _Inode) -> bytes:
+        return self._both(inode)[1].data
+
+    def _nothing(self, inode: _Inode) -> bytes:
+        return self._both(inode)[2].data
+
+    def _variants_of(self, inode: _Inode) -> list[_Content]:
+        pending = self._disk.pending[inode]
+        known = self._variants.get(inode)
+        version = self._disk.versions.get(inode, 0)
+        if known is None or known[0] != version:
+            known = self._variants[inode] = (
+                version,
+                [_Content.of(data) for data in dict.fromkeys(variants(pending))],
+            )
+        return known[1]
+
+
+def name_choices(changes: Changes) -> list[dict[str, _Inode | _Directory]]:
+    """What the names of a directory may be, other than all that was done."""
+    open_ones = [i for i in range(len(changes.list)) if i not in changes.fixed]
+    choices = []
+    for kept in range(len(open_ones)):
+        names = dict(changes.base)
+        left_out = set(open_ones[kept:])
+        for place, change in enumerate(changes.list):
+            if place not in left_out:
+                for name, node in change.names:
+                    if node is None:
+                        names.pop(name, None)
+                    else:
+                        names[name] = node
+        choices.append(names)
+    return choices
+
+
+def _least(pending: Pending) -> bytes:
+    content = bytearray(pending.base)
+    for write in pending.writes:
+        if write.fixed:
+            write.apply(content)
+    return bytes(content)
+
+
+def variants(pending: Pending) -> Iterator[bytes]:
+    """What may be left of a file's unsynced writes, other than all and nothing."""
+    writes = pending.writes
+    open_ones = [i for i, write in enumerate(writes) if not write.fixed]
+
+    def without(left_out: set[int]) -> bytes:
+        content = bytearray(pending.base)
+        for place, write in enumerate(writes):
+            if place not in left_out:
+                write.apply(content)
+        return bytes(content)
+
+    for kept in range(1, len(open_ones)):
+        yield without(set(open_ones[kept:]))
+    for dropped in open_ones[:-1]:
+        yield without({dropped})
+    yield from tears(pending, with_zeros=True)
+
+
+def tears(pending: Pending, *, with_zeros: bool) -> Iterator[bytes]:
+    """The last write that is not certain, cut short; everything else is there."""
+    writes = pending.writes
+    last = max((i for i, write in enumerate(writes) if not write.fixed), default=-1)
+    if last < 0:
+        return
+    torn = writes[last]
+    if torn.data is None:
+        return
+    front = bytearray(pending.base)
+    for write in writes[:last]:
+        write.apply(front)
+    for size, zeros in _tears(torn.position, len(torn.data)):
+        if with_zeros or not zeros:
+            content = bytearray(front)
+            torn.apply(content, size, zeros=zeros)
+            for write in writes[last + 1 :]:
+                write.apply(content)
+            yield bytes(content)
+
+
+def _tears(position: int, size: int) -> Iterator[tuple[int, bool]]:
+    """(bytes that are there, whether the rest is zeros) of a torn write."""
+    sectors = [
+        border - position
+        for sector in SECTORS
+        for border in range((position // sector + 1) * sector, position + size, sector)
+    ]
+    for there in sorted({*TORN_AT, size // 2, size - 1, *sectors}):
+        if 0 < there < size:
+            yield there, False
+    for there in sorted({0, size // 2, *sectors}):
+        if there < size:
+            yield there, True

@@ -1,0 +1,82 @@
+"""What was promised so far, kept by the driver step by step: what every image is judged by.
+
+    offsets    start          durable         acked           sent
+               |--------------|---------------|---------------|
+               in every image | in an image   | perhaps there,
+                              | of a kill     | whole
+
+A step that is under way allows both its outcomes (`start` is a range, a name is absent or there,
+settings are old or new); when it has returned only one is left.  `version` rises with every
+change, so that an image is judged once per promise.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from segbroker.segments.topic_config import Durability
+
+
+class Sent(NamedTuple):
+    """A batch that was handed over; `batch` is patched in place when it gets its offset."""
+
+    base_offset: int
+    next_offset: int
+    batch: memoryview
+    producer: tuple[int, int, int]
+
+
+@dataclass
+class PartitionModel:
+    """One partition of one life of a topic."""
+
+    durability: Durability
+    sent: list[Sent] = field(default_factory=list)
+    acked: int = 0
+    durable: int = 0
+    """Below it nothing may be lost to a power cut: acked in class fsync, synced in class disk."""
+    start_min: int = 0
+    start_max: int = 0
+    epoch_min: int = 0
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    """Offsets that a scenario destroyed: there, or in a gap of reason corruption."""
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    """Offsets that a crash the scenario went through has taken: nothing may be there but a gap."""
+
+    @property
+    def end(self) -> int:
+        return self.sent[-1].next_offset if self.sent else max(self.start_max, self.lost_end)
+
+    @property
+    def lost_end(self) -> int:
+        return max((end for _, end in self.lost), default=0)
+
+
+@dataclass
+class Life:
+    """A topic from its creation to its deletion."""
+
+    partitions: list[PartitionModel]
+    partitions_min: int
+    configs: list[dict[str, str]]
+    topic_id: bytes = b""
+
+
+class Model:
+    """Everything that was promised."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, list[Life | None]] = {}
+        """The lives that a name may have after a crash right now, the newest first; None: it may
+        be absent."""
+        self.identity = ""
+        self.producer_ids = 0
+        self.version = 0
+
+    def changed(self) -> None:
+        self.version += 1
+
+    def partition(self, topic: str, number: int) -> PartitionModel:
+        """Of the newest life."""
+        life = self.topics[topic][0]
+        assert life is not None, f"{topic} is not there"
+        return life.partitions[number]

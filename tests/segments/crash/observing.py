@@ -1,0 +1,265 @@
+"""What can be seen of a data directory, or of one log, after it was opened.
+
+Two systems are opened alike: `Broker` is a DiskManager without threads, `Library` a SegmentedLog,
+shown as partition 0 of a topic of its own.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+from segbroker.protocol.record_batch import (
+    check_batch,
+    encode_batch,
+    gap_reason,
+    iter_batches,
+    read_header,
+)
+from segbroker.segments.errors import StorageError
+from segbroker.segments.handler import DiskHandler
+from segbroker.segments.log import SegmentedLog
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.producers import ProducerTable
+from segbroker.segments.storage import Storage
+from segbroker.segments.topic_config import TopicConfig
+
+ROOT = "/data"
+LIBRARY_TOPIC = "log"
+RECOVERED_MS = 50_000
+"""The time at which images are opened: after all that scenarios do."""
+BODY = 16
+"""Where the bytes of a batch begin that nobody ever changes."""
+
+
+class Item(NamedTuple):
+    """One batch that was read."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    body: bytes
+    reason: str
+    """Of a gap; empty for records."""
+
+    @property
+    def is_gap(self) -> bool:
+        return bool(self.reason)
+
+
+@dataclass(frozen=True)
+class SeenPartition:
+    """A partition as it was recovered."""
+
+    start: int
+    end: int
+    visible: int
+    items: tuple[Item, ...]
+    newest: tuple[tuple[int, int, int, int], ...] = ()
+    """(producer id, epoch, last sequence, last offset) of what is remembered of producers."""
+    epoch: int = 0
+    floor: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class SeenTopic:
+    """A topic as it was recovered."""
+
+    topic_id: bytes
+    epoch: int
+    overrides: tuple[tuple[str, str], ...]
+    partitions: tuple[SeenPartition, ...]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Everything that can be seen."""
+
+    topics: dict[str, SeenTopic]
+    identity: str = ""
+    next_producer_id: int = 0
+
+    def partitions(self) -> Iterator[tuple[str, int, SeenPartition]]:
+        for name, topic in self.topics.items():
+            for number, partition in enumerate(topic.partitions):
+                yield name, number, partition
+
+
+class Session(Protocol):
+    """One system, opened on one disk."""
+
+    def see(self) -> Seen: ...
+
+    def append_everywhere(self, seen: Seen, value: bytes) -> Seen:
+        """Append a record to every partition, durably; what must be seen then."""
+        ...
+
+
+Opener = Callable[[Storage], Session]
+
+
+def items_of(batches: Iterator[memoryview]) -> tuple[Item, ...]:
+    found = []
+    for batch in batches:
+        header = read_header(batch)
+        reason = ""
+        if header.is_control:
+            known = gap_reason(header)
+            reason = known.name.lower() if known is not None else "unknown"
+        body = bytes(batch[BODY:])
+        found.append(
+            Item(header.base_offset, header.next_offset, header.leader_epoch, body, reason)
+        )
+    return tuple(found)
+
+
+def with_item(partition: SeenPartition, base_offset: int, batch: memoryview) -> SeenPartition:
+    """The partition with one more batch, which was just written at `base_offset`."""
+    (item,) = items_of(iter([batch]))
+    assert item.base_offset == base_offset
+    return replace(
+        partition,
+        end=item.next_offset,
+        visible=item.next_offset,
+        items=(*partition.items, item),
+        epoch=item.epoch,
+    )
+
+
+def one_record(value: bytes) -> memoryview:
+    return memoryview(bytearray(encode_batch([value], timestamps_ms=RECOVERED_MS)))
+
+
+class Broker:
+    """A DiskManager."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.manager = DiskManager(ROOT, storage=storage, flushers=0, now_ms=RECOVERED_MS)
+        self.manager.open()
+
+    def see(self) -> Seen:
+        manager = self.manager
+        topics = {}
+        for name, meta in manager.topics.items():
+            partitions = tuple(self._partition(name, number) for number in range(meta.partitions))
+            overrides = tuple(sorted(meta.config.overrides.items()))
+            topics[name] = SeenTopic(meta.topic_id.bytes, meta.epoch, overrides, partitions)
+        return Seen(topics, manager.cluster_id, manager._known.next_producer_id)
+
+    def _partition(self, topic: str, number: int) -> SeenPartition:
+        try:
+            handler = self.manager.get_handler(topic, number)
+            return see_handler(handler)
+        except StorageError as exc:
+            return SeenPartition(0, 0, 0, (), error=f"{type(exc).__name__}: {exc}")
+
+    def append_everywhere(self, seen: Seen, value: bytes) -> Seen:
+        topics = {}
+        for name, topic in seen.topics.items():
+            partitions = []
+            for number, partition in enumerate(topic.partitions):
+                handler = self.manager.get_handler(name, number)
+                batch = one_record(value)
+                result = handler.append(batch, check_batch(batch), RECOVERED_MS)
+                assert result.base_offset == partition.end, (
+                    f"I4: {name}/{number} assigns {result.base_offset}, its end is {partition.end}"
+                )
+                handler.sync()
+                partitions.append(with_item(partition, result.base_offset, batch))
+            topics[name] = replace(topic, partitions=tuple(partitions))
+        first = self.manager.allocate_producer_ids(1)[0]
+        assert first >= seen.next_producer_id, f"producer id {first} was given before"
+        return replace(seen, topics=topics, next_producer_id=first + 1)
+
+
+def see_handler(handler: DiskHandler) -> SeenPartition:
+    """What readers of this partition see."""
+    start, end = handler.log_start_offset, handler.log_end_offset
+
+    def batches() -> Iterator[memoryview]:
+        offset = start
+        while offset < end:
+            plan = handler.plan_read(offset, 1 << 20, up_to=end)
+            if plan is None:
+                return
+            try:
+                buffer = memoryview(bytearray(plan.size_max))
+                count = plan.read(buffer)
+            finally:
+                plan.release()
+            if not count:
+                return
+            for batch in iter_batches(buffer[:count]):
+                yield batch
+                offset = read_header(batch).next_offset
+
+    return SeenPartition(
+        start,
+        end,
+        handler.high_watermark,
+        items_of(batches()),
+        newest_of(handler._log.producers),
+        handler._log.leader_epoch,
+    )
+
+
+def newest_of(table: ProducerTable) -> tuple[tuple[int, int, int, int], ...]:
+    return tuple(
+        sorted(
+            (pid, known.epoch, known.batches[-1].last_sequence, known.batches[-1].last_offset)
+            for pid, known in table._producers.items()
+        )
+    )
+
+
+class Library:
+    """A SegmentedLog."""
+
+    def __init__(self, config: TopicConfig, storage: Storage) -> None:
+        self.log = SegmentedLog.open(
+            storage, f"{ROOT}/{LIBRARY_TOPIC}", "t", config, now_ms=RECOVERED_MS
+        )
+
+    def see(self) -> Seen:
+        log = self.log
+        partition = SeenPartition(
+            log.log_start_offset,
+            log.log_end_offset,
+            log.high_watermark,
+            items_of(log.batches()),
+            epoch=log._log.leader_epoch,
+        )
+        return Seen({LIBRARY_TOPIC: SeenTopic(b"", 0, (), (partition,))})
+
+    def append_everywhere(self, seen: Seen, value: bytes) -> Seen:
+        topic = seen.topics[LIBRARY_TOPIC]
+        (partition,) = topic.partitions
+        base_offset = self.log.append(bytes(one_record(value)), now_ms=RECOVERED_MS)
+        assert base_offset == partition.end, f"I4: {base_offset} assigned, end {partition.end}"
+        self.log.sync()
+        (written,) = iter_batches(self.log.read(base_offset))
+        partition = with_item(partition, base_offset, written)
+        return Seen({LIBRARY_TOPIC: replace(topic, partitions=(partition,))})
+
+
+def open_broker(storage: Storage) -> Session:
+    return Broker(storage)
+
+
+def library_opener(config: TopicConfig) -> Opener:
+    return lambda storage: Library(config, storage)
+
+
+def without_indexes(disk: MemoryStorage) -> MemoryStorage:
+    """The disk, with no index on it any more."""
+    stack = [disk._root]
+    while stack:
+        directory = stack.pop()
+        for name, node in list(directory.names.items()):
+            if name.endswith(".index"):
+                del directory.names[name]
+            elif hasattr(node, "names"):
+                stack.append(node)  # type: ignore[arg-type]  # the other kind has no names
+        directory.durable = dict(directory.names)
+    return disk

@@ -1,0 +1,17 @@
+"""All scenarios, by name."""
+
+from . import (
+    scenarios_faults,
+    scenarios_library,
+    scenarios_records,
+    scenarios_topics,
+)
+from .registry import SCENARIOS
+
+__all__ = [
+    "SCENARIOS",
+    "scenarios_faults",
+    "scenarios_library",
+    "scenarios_records",
+    "scenarios_topics",
+]
