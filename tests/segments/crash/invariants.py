@@ -25,8 +25,6 @@ from .observing import BODY, Seen, SeenPartition, SeenTopic
 
 OFFSETS_ARE_RESERVED = False
 """Whether classes disk and memory keep acked offsets from being used again after a power cut."""
-REASONS_ARE_TOLD_APART = False
-"""Whether a hole in what was never synced is told as lost_tail, not as corruption."""
 
 
 def violations(model: Model, seen: Seen, *, is_kill: bool) -> Iterator[str]:
@@ -129,7 +127,8 @@ def _gap(model: PartitionModel, begin: int, end: int, reason: str, promised: int
             offset = high
     if offset < min(end, promised):
         yield f"I1: [{begin}, {end}) is lost ({reason}), {promised} was promised"
-    if REASONS_ARE_TOLD_APART and reason == "corruption" and offset < end:
+    loses_tails = model.durability is not Durability.FSYNC
+    if loses_tails and reason == "corruption" and offset < end:
         yield f"I7: [{begin}, {end}) was never synced, and is reported as corruption"
 
 
