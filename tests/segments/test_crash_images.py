@@ -10,7 +10,8 @@ import pytest
 
 from segbroker.segments.memory import MemoryStorage
 
-from .crash.explorer import Plan, silence
+from .crash.driver import Driver
+from .crash.explorer import Found, Plan, silence
 from .crash.images import Images, digest_of
 from .crash.recording import RecordingStorage
 from .crash.scenarios import SCENARIOS
@@ -23,6 +24,29 @@ def test_nothing_acked_is_lost_on_any_disk_a_power_cut_may_leave(name: str) -> N
     with silence():
         counts = SCENARIOS[name](QUICK)
     assert counts.judged > 50
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        ("fdatasync", "segment_0.log"),
+        ("fdatasync", "segment_1.log"),
+        ("fdatasync", ".msgpack.tmp"),
+        ("fsync_dir", "/partition_0"),
+        ("fsync_dir", "/topics/t"),
+        ("fsync_dir", "/topics"),
+        ("fsync_dir", "/meta"),
+    ],
+)
+def test_a_sync_that_is_left_out_is_noticed(ignored: tuple[str, str]) -> None:
+    with silence():
+        driver = Driver(Plan())
+        driver.disk.ignored.append(ignored)
+        with pytest.raises(Found):
+            driver.open()
+            driver.create("t", 1)
+            driver.append("t", count=6)
+            driver.close()
 
 
 def contents(disk: RecordingStorage, path: str) -> set[bytes]:
