@@ -26,6 +26,13 @@ def test_nothing_acked_is_lost_on_any_disk_a_power_cut_may_leave(name: str) -> N
     assert counts.judged > 50
 
 
+def a_short_life(driver: Driver) -> None:
+    driver.open()
+    driver.create("t", 1)
+    driver.append("t", count=6)
+    driver.close()
+
+
 @pytest.mark.parametrize(
     "ignored",
     [
@@ -43,10 +50,7 @@ def test_a_sync_that_is_left_out_is_noticed(ignored: tuple[str, str]) -> None:
         driver = Driver(Plan())
         driver.disk.ignored.append(ignored)
         with pytest.raises(Found):
-            driver.open()
-            driver.create("t", 1)
-            driver.append("t", count=6)
-            driver.close()
+            a_short_life(driver)
 
 
 def contents(disk: RecordingStorage, path: str) -> set[bytes]:
