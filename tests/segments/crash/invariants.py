@@ -23,9 +23,6 @@ from segbroker.segments.topic_config import Durability
 from .model import Life, Model, PartitionModel
 from .observing import BODY, Seen, SeenPartition, SeenTopic
 
-OFFSETS_ARE_RESERVED = False
-"""Whether classes disk and memory keep acked offsets from being used again after a power cut."""
-
 
 def violations(model: Model, seen: Seen, *, is_kill: bool) -> Iterator[str]:
     """Every promise that is not kept, as a sentence that begins with its invariant."""
@@ -79,7 +76,7 @@ def of_partition(model: PartitionModel, seen: SeenPartition, *, is_kill: bool) -
     promised = max(promised, model.durable)
     if seen.end < promised:
         yield f"I1: it ends at {seen.end}, {promised} was promised"
-    if OFFSETS_ARE_RESERVED and seen.end < model.acked:
+    if model.reserves_offsets and seen.end < model.acked:
         yield f"I4: offsets from {seen.end} on will be used again, {model.acked} was acked"
     if seen.epoch < model.epoch_min:
         yield f"I4: leader epoch {seen.epoch}, it had {model.epoch_min}"

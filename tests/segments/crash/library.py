@@ -24,7 +24,7 @@ class LibraryDriver:
         self.disk = self.explorer.disk
         self.now_ms = 1_000
         self.number = 0
-        self.partition = PartitionModel(self.config.durability)
+        self.partition = PartitionModel(self.config.durability, reserves_offsets=False)
         self.explorer.model.topics[LIBRARY_TOPIC] = [Life([self.partition], 1, [{}])]
         self.log: SegmentedLog | None = None
 

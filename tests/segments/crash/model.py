@@ -37,6 +37,8 @@ class PartitionModel:
     start_min: int = 0
     start_max: int = 0
     epoch_min: int = 0
+    reserves_offsets: bool = True
+    """Whether an acked offset is never given to another record, also after a power cut."""
     damaged: list[tuple[int, int]] = field(default_factory=list)
     """Offsets that a scenario destroyed: there, or in a gap of reason corruption."""
     lost: list[tuple[int, int]] = field(default_factory=list)

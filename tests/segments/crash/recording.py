@@ -118,6 +118,8 @@ class RecordingFile(MemoryFile):
             return
         pending = disk.pending_of(self._inode)
         super().truncate(size)
+        if not size:
+            disk.failed.discard(self._inode)  # nothing of what is in doubt stays
         pending.writes.append(Write(size, None))
         disk.written(self._inode, "truncate", self.path)
 
