@@ -5,7 +5,7 @@
 | acks is none of 0, 1, -1                         | 21 INVALID_REQUIRED_ACKS          |
 | Produce 0 to 2: message sets                     | 43 UNSUPPORTED_FOR_MESSAGE_FORMAT |
 | no such partition                                | 3 UNKNOWN_TOPIC_OR_PARTITION      |
-| it exists and could not be opened                | 56 KAFKA_STORAGE_ERROR            |
+| it exists and could not be opened                | why; 56 KAFKA_STORAGE_ERROR       |
 | the disk is too far behind (ingest.py)           | 19 NOT_ENOUGH_REPLICAS            |
 | no bytes                                         | 87 INVALID_RECORD                 |
 | what check_batch finds                           | InvalidBatch, see error_map       |
@@ -93,7 +93,7 @@ def _append(
     partition = core.topics.served_partition(name, index)
     if partition is None:
         if core.topics.exists(name, index):
-            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}-{index} could not be opened")
+            raise Refused(*core.topics.why_unopened(name, index))
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}")
     ingest = core.ingest
     if ingest.throttle_time_ms:

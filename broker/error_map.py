@@ -26,14 +26,16 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     storage.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     storage.PartitionReadOnly: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
-    storage.PartitionDamaged: ErrorCode.KAFKA_STORAGE_ERROR,
-    storage.PartitionRefused: ErrorCode.KAFKA_STORAGE_ERROR,
+    # The topic's on.corruption says so: a retry would wait for an operator.
+    storage.PartitionDamaged: ErrorCode.POLICY_VIOLATION,
+    storage.PartitionRefused: ErrorCode.POLICY_VIOLATION,
     # A fetch answers with nothing and is asked again; who cannot, retries.
     storage.SegmentReplaced: ErrorCode.KAFKA_STORAGE_ERROR,
     # As Kafka says it: the consumer must hear of it, a retried storage error would hide it.
     storage.CorruptSegment: ErrorCode.CORRUPT_MESSAGE,
     storage.CorruptMetadata: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.DataDirectoryLocked: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.NotADataDirectory: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.UnsupportedFormat: ErrorCode.KAFKA_STORAGE_ERROR,
     # Closed by its owner: the broker is draining, or the topic is going away.
     storage.LogClosed: ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -25,6 +25,7 @@ from segbroker.segments.manager import DiskManager, TopicMeta
 from segbroker.segments.topic_config import TopicConfig
 
 from .config import BrokerConfig
+from .error_map import STORAGE_FAILURES, wire_error
 from .ingest import Ingest
 from .lanes import Lanes
 from .partition import Partition
@@ -54,6 +55,7 @@ class Topics:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._opening: dict[tuple[str, int], trio.Event] = {}
         self._deleting: set[str] = set()
+        self._unopened: dict[tuple[str, int], tuple[ErrorCode, str]] = {}
         self._indexed: Mapping[str, TopicMeta] | None = None
         self._by_id: dict[UUID, str] = {}
         self._administration = trio.Lock()
@@ -90,6 +92,11 @@ class Topics:
     def served_partition(self, name: str, index: int) -> Partition | None:
         """The partition if it is open already: the hot path's look-up."""
         return self._partitions.get((name, index))
+
+    def why_unopened(self, name: str, index: int) -> tuple[ErrorCode, str]:
+        """Code and sentence for a partition that exists and is not served."""
+        unknown = (ErrorCode.KAFKA_STORAGE_ERROR, f"{name}-{index} could not be opened")
+        return self._unopened.get((name, index), unknown)
 
     def exists(self, name: str, index: int) -> bool:
         """Whether there is such a partition."""
@@ -202,14 +209,20 @@ class Topics:
         done = self._opening[key] = trio.Event()
         try:
             handler: DiskHandler = await self._lanes.run(self.manager.get_handler, *key)
+            self._unopened.pop(key, None)
             partition = Partition(handler, ingest=self._ingest, turn=self._turn)
             self._partitions[key] = partition
             return partition
+        except STORAGE_FAILURES as exc:
+            self._unopened[key] = wire_error(exc)
+            raise
         finally:
             del self._opening[key]
             done.set()
 
     def _stop_serving(self, name: str) -> None:
+        for key in [key for key in self._unopened if key[0] == name]:
+            del self._unopened[key]
         for key in [key for key in self._partitions if key[0] == name]:
             partition = self._partitions.pop(key)
             partition.close(

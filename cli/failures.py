@@ -129,9 +129,13 @@ def _storage(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
     match error:
         case errors.DataDirectoryLocked():
             hint = "another broker runs on it: stop that one, or choose another --data"
+            if "directory" in params:
+                hint = "stop the broker that runs on it; a running one scrubs by itself"
             return Failure(str(error), ExitCode.SYSTEM, hint)
-        case errors.CorruptSegment():
+        case errors.CorruptSegment() | errors.PartitionDamaged() | errors.PartitionRefused():
             return Failure(str(error), ExitCode.DAMAGED)
+        case errors.NotADataDirectory():
+            return Failure(str(error), ExitCode.USAGE)
         case _:
             return Failure(str(error), ExitCode.SYSTEM)
 

@@ -13,14 +13,15 @@ Update: TypeAlias = Callable[[int, int], object]
 
 
 @contextmanager
-def counter(what: str, records: IO[str]) -> Iterator[Update]:
+def counter(what: str, records: IO[str] | None, *, unit: str = "records") -> Iterator[Update]:
     """A line such as `sent 1,234,567 records  120.4 MB  0:00:03  36.1 MB/s`, while it grows.
 
     Args:
         records: the stream with the records. On a terminal they are seen, and no counter is drawn
-            between them.
+            between them.  None: there is none.
+        unit: what is counted.
     """
-    if not sys.stderr.isatty() or records.isatty():
+    if not sys.stderr.isatty() or (records is not None and records.isatty()):
         yield lambda count, size: None
         return
     from rich.console import Console
@@ -35,7 +36,7 @@ def counter(what: str, records: IO[str]) -> Iterator[Update]:
 
     columns = (
         SpinnerColumn(),
-        TextColumn(what + " {task.fields[records]:,} records"),
+        TextColumn(what + " {task.fields[records]:,} " + unit),
         FileSizeColumn(),
         TimeElapsedColumn(),
         TransferSpeedColumn(),

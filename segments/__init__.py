@@ -52,4 +52,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
     manager          the data directory: DiskManager
     scrubbing        sealed segments read again and again, slowly
+    findings         what an offline check has to say
+    log_check        one log checked, without changing a byte
+    directory_check  ... and the whole data directory; what repairs it
 """

@@ -157,6 +157,14 @@ class DataDirectoryLocked(StorageError):
         self.path = path
 
 
+class NotADataDirectory(StorageError):
+    """Neither meta/ nor topics/ is in it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is no data directory: it has neither meta/ nor topics/")
+        self.path = path
+
+
 class UnsupportedFormat(StorageError):
     """A file of another format version, or none of ours."""
 

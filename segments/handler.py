@@ -50,7 +50,7 @@ from .partition_log import PartitionLog
 from .planning import plan_read
 from .reading import ReadPlan
 from .report import LogReport
-from .sealing import close_log, seal
+from .sealing import checkpoint, close_log, seal
 from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
 from .wal.journal import Wal
 
@@ -475,6 +475,11 @@ class DiskHandler:
         before = self.repairs_count
         self.mend(problem)
         return self.repairs_count > before
+
+    def save_state(self) -> None:
+        """Write the producers and a checkpoint anew, whatever is there.  Raises OSError."""
+        seal(self._log)
+        checkpoint(self._log)
 
     def sealed_numbers(self) -> range:
         """The segments that are sealed now."""

@@ -114,11 +114,13 @@ class DiskManager:
         open_logs_max: int = 4096,
         index_bytes_max: int = 64 << 20,
         now_ms: int = 0,
+        repairing: bool = False,
     ) -> None:
         """call_soon: how handlers' callbacks reach the loop; None runs them where they arise.
 
         flushers: threads that sync; 0 for no threads at all (tests, tools).
         wal: sizes of the write-ahead log; small ones by default where there are no threads.
+        repairing: every log is opened as with on.corruption=gap: an operator has looked.
         open_files_max: sealed segments kept open.  open_logs_max: partitions that keep their active
         segment open; a busy one holds a few descriptors more for segments made ahead.
         """
@@ -134,6 +136,7 @@ class DiskManager:
         self._call_soon = call_soon or _at_once
         self._flushers_count = flushers
         self._now_ms = now_ms
+        self._repairing = repairing
         self._lock = threading.Lock()
         self._admin_lock = threading.Lock()
         self._opening: set[tuple[str, int]] = set()
@@ -569,7 +572,7 @@ class DiskManager:
             opened = open_log(
                 storage,
                 paths,
-                meta.config,
+                self._config_of(meta),
                 self.files,
                 self.indexes,
                 self.open_logs,
@@ -626,6 +629,11 @@ class DiskManager:
         if is_known or handler.ceiling is None or handler.read_only is not None:
             return []
         return [(key, ceiling)]
+
+    def _config_of(self, meta: TopicMeta) -> TopicConfig:
+        if not self._repairing:
+            return meta.config
+        return TopicConfig({**meta.config.overrides, "on.corruption": "gap"})
 
     # Keeping house
 

@@ -296,5 +296,5 @@ async def test_a_partition_that_refuses_damage_answers_with_an_error_from_then_o
         row = await client.fetch("t", 0)
         assert (row.error_code, values(row)) == (ErrorCode.CORRUPT_MESSAGE, [])
         row = await client.fetch("t", 0)
-        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert (await client.produce("t", b"more")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert row.error_code == ErrorCode.POLICY_VIOLATION
+        assert (await client.produce("t", b"more")).error_code == ErrorCode.POLICY_VIOLATION

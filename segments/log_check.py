@@ -1,0 +1,286 @@
+"""One log checked, file by file, without changing a byte.
+
+    manifest      header, rows, whether it speaks of this log
+    sealed        every batch by CRC, offset and epoch; every block of the index by its XXH3-64
+    unsealed      the survey that a start makes, told instead of carried out
+    producers     its checksum
+    other files   what they are, and what becomes of them
+
+What the write-ahead log holds is put back before a start judges anything: a loss that it covers is
+a note.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from segbroker.protocol.record_batch import GapReason
+
+from .corruption import read_mark
+from .findings import Finding, Level, Progress, damage, note
+from .index import HEADER_SIZE, BlockIndex, WrongIndex, decode_index
+from .manifest import ROW_SIZE, Row, decode_manifest
+from .names import LogPaths
+from .producers import decode_producers
+from .recovery import Decision, Epochs, Loss, Tail, rebuild, scan
+from .storage import Storage, read_file
+from .survey import Circumstances, Step, Survey, survey
+
+_REPAIRED = "the next read or scrub keeps the bytes in quarantine/ and puts a gap in their place"
+_INDEX = "it is made again from the log when it is needed"
+
+
+class Covered(NamedTuple):
+    """Offsets [begin, end) that the write-ahead log holds."""
+
+    begin: int
+    end: int
+
+
+class LogChecker:
+    """The check of one log."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        paths: LogPaths,
+        around: Circumstances,
+        *,
+        name: tuple[str, int],
+        covered: Iterable[Covered] = (),
+        progress: Progress = lambda count: None,
+    ) -> None:
+        """name: topic and partition.  covered: by the write-ahead log."""
+        self._storage = storage
+        self._paths = paths
+        self._around = around
+        self._name = name
+        self._covered = list(covered)
+        self._progress = progress
+        self.damaged_segments: list[int] = []
+        """Sealed segments whose log or index a repair has to look at."""
+
+    def check(self) -> Iterator[Finding]:
+        """Everything that is to be said.  Raises OSError."""
+        for finding in self._check():
+            yield finding._replace(topic=self._name[0], partition=self._name[1])
+
+    def _check(self) -> Iterator[Finding]:
+        storage, paths = self._storage, self._paths
+        yield from self._manifest()
+        found = survey(storage, paths, self._around)
+        if found.manifest_lost:
+            yield damage(
+                paths.manifest,
+                "the manifest is missing, unreadable or of another log",
+                "all segments are read and it is made again; a log start set by a request inside "
+                "a segment is forgotten",
+            )
+        yield from self._unsealed(found)
+        epochs = found.known.epochs
+        for number in range(found.known.sealed.first_number, found.known.sealed.next_number):
+            row = found.known.sealed.row(number)
+            assert row is not None, "within the columns"
+            yield from self._sealed(row, epochs)
+        yield from self._producers()
+        yield from self._others(found)
+
+    def _manifest(self) -> Iterator[Finding]:
+        path = self._paths.manifest
+        if not self._storage.exists(path):
+            return
+        content = read_file(self._storage, path)
+        self._progress(len(content))
+        manifest = decode_manifest(content)
+        if manifest is None:
+            yield damage(path, "the header is damaged", "all segments are read instead")
+            return
+        rest = content[manifest.size :]
+        if not rest:
+            return
+        action = "the segments behind it are read, and the file is written anew"
+        if len(rest) < ROW_SIZE or not any(rest):
+            yield note(path, f"{len(rest)} bytes of a row that was not written whole", action)
+        else:
+            yield damage(path, f"the row at byte {manifest.size} is damaged", action)
+
+    # Sealed
+
+    def _sealed(self, row: Row, epochs: Epochs) -> Iterator[Finding]:
+        path = self._paths.log(row.number)
+        try:
+            data = memoryview(read_file(self._storage, path))
+        except FileNotFoundError:
+            self.damaged_segments.append(row.number)
+            yield self._lost(path, "the file is missing", row.base_offset, row.end_offset)
+            return
+        self._progress(len(data))
+        found = scan(data, row.base_offset, epochs=epochs)
+        if found.tail is not Tail.WHOLE or found.next_offset != row.end_offset:
+            self.damaged_segments.append(row.number)
+            loss = Loss(0, epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
+            rebuilt = rebuild(data, row.base_offset, row.end_offset, loss, is_followed=True)
+            text = f"it is damaged at byte {found.valid_size} ({_WORDS[found.tail]})"
+            for gap in rebuilt.gaps:
+                yield self._lost(path, text, gap.begin, gap.end)
+            if not rebuilt.gaps:
+                yield damage(path, f"{text}; no record is lost", _REPAIRED)
+            return
+        if len(data) != row.size:
+            self.damaged_segments.append(row.number)
+            yield note(
+                path,
+                f"it is whole, {len(data)} bytes, and the manifest says {row.size}: "
+                "a repair was interrupted",
+                "the next read or scrub corrects the manifest",
+            )
+        yield from self._index(row, data)
+
+    def _index(self, row: Row, data: memoryview) -> Iterator[Finding]:
+        path = self._paths.index(row.number)
+        try:
+            content = read_file(self._storage, path)
+        except FileNotFoundError:
+            self.damaged_segments.append(row.number)
+            yield note(path, "the index is missing", _INDEX)
+            return
+        self._progress(len(content))
+        try:
+            index = decode_index(content, row.base_offset, len(data))
+        except WrongIndex as exc:
+            self.damaged_segments.append(row.number)
+            # It is written without a sync: a power cut may leave it short, or zeros in it.
+            torn = len(content) < HEADER_SIZE or not any(content[-HEADER_SIZE:])
+            tell = note if torn else damage
+            yield tell(path, f"the index is wrong: {exc}", _INDEX)
+            return
+        wrong = _first_wrong(index, data)
+        if wrong is not None:
+            self.damaged_segments.append(row.number)
+            yield damage(
+                path,
+                f"the index is wrong: block {wrong} has another checksum, and the log is whole",
+                _INDEX,
+            )
+
+    # Not sealed
+
+    def _unsealed(self, found: Survey) -> Iterator[Finding]:
+        for number in found.deleted:
+            yield note(self._paths.log(number), "the segment was deleted", "it is removed")
+        for number in found.strangers:
+            yield damage(
+                self._paths.log(number),
+                "no segment of this log can have this number",
+                "it is moved to quarantine/",
+            )
+        for step in found.steps:
+            self._progress(len(step.data))
+            yield from self._step(step)
+
+    def _step(self, step: Step) -> Iterator[Finding]:
+        path = self._paths.log(step.number)
+        where = f"at byte {step.scan.valid_size} ({_WORDS[step.scan.tail]})"
+        match step.decision:
+            case Decision.CUT:
+                count = len(step.data) - step.scan.valid_size
+                yield note(
+                    path,
+                    f"{count} bytes of a write that was not finished {where}",
+                    f"they are cut off; offset {step.scan.next_offset} is given next",
+                )
+            case Decision.CLEAR if step.has_content:
+                yield note(
+                    path,
+                    f"{len(step.data)} bytes without a valid batch, behind the end of the log",
+                    "they are moved to quarantine/",
+                )
+            case Decision.REPAIR if step.rebuilt is not None:
+                gaps = step.rebuilt.gaps
+                for gap in gaps:
+                    reason = gap.reason
+                    yield self._lost(path, f"it is damaged {where}", gap.begin, gap.end, reason)
+                if not gaps:
+                    yield damage(
+                        path,
+                        f"there is something that does not belong here {where}",
+                        "the file is kept in quarantine/; no record is lost",
+                    )
+
+    def _lost(
+        self,
+        path: str,
+        text: str,
+        begin: int,
+        end: int,
+        reason: GapReason = GapReason.CORRUPTION,
+    ) -> Finding:
+        if any(one.begin <= begin and end <= one.end for one in self._covered):
+            return note(path, text, "the write-ahead log holds these records and puts them back")
+        if reason is GapReason.LOST_TAIL:
+            text = f"{text}: never synced, and lost with the power"
+            action = "a gap with the reason lost_tail is put in its place"
+            return Finding(Level.NOTE, path, text, action, from_offset=begin, to_offset=end)
+        return Finding(Level.DAMAGE, path, text, _REPAIRED, from_offset=begin, to_offset=end)
+
+    # The rest
+
+    def _producers(self) -> Iterator[Finding]:
+        path = self._paths.producers
+        try:
+            content = read_file(self._storage, path)
+        except FileNotFoundError:
+            return
+        self._progress(len(content))
+        if decode_producers(content) is None:
+            action = "it is made again from the batches"
+            yield damage(path, "the producers' state is damaged", action)
+
+    def _others(self, found: Survey) -> Iterator[Finding]:
+        storage, paths = self._storage, self._paths
+        reason = read_mark(storage, paths)
+        if reason:
+            yield damage(
+                paths.damaged,
+                f"nobody has looked at damage that was found earlier: {reason}",
+                "the topic's on.corruption says; verify --repair lifts it",
+            )
+        logs = {step.number for step in found.steps} | set(found.strangers)
+        sealed = range(found.known.sealed.first_number, found.known.sealed.next_number)
+        for name in storage.listdir(paths.folder):
+            path = f"{paths.folder}/{name}"
+            if path in (paths.manifest, paths.producers, paths.damaged):
+                continue
+            if path == paths.quarantine:
+                copies = [one for one in storage.listdir(path) if not one.endswith(".tmp")]
+                if copies:
+                    yield note(path, f"damaged originals are kept here: {len(copies)}", "nothing")
+                continue
+            number = paths.segment_number(name)
+            if number is not None:
+                continue
+            index = paths.segment_number(name.removesuffix(".index") + ".log")
+            if name.endswith(".index") and index is not None:
+                if index not in sealed and index not in logs:
+                    action = "nothing; verify --repair removes it"
+                    yield note(path, "an index without a log", action)
+                continue
+            if name.endswith(".tmp"):
+                text = "left over from a replacement that was interrupted"
+                yield note(path, text, "nothing; verify --repair removes it")
+            else:
+                yield note(path, "no file of a log", "nothing")
+
+
+_WORDS = {
+    Tail.WHOLE: "records are missing behind it",
+    Tail.ZEROS: "zeros follow",
+    Tail.TORN: "no valid batch follows",
+    Tail.HOLE: "valid batches follow",
+    Tail.FOREIGN: "a batch with an offset that is not due here",
+}
+
+
+def _first_wrong(index: BlockIndex, data: memoryview) -> int | None:
+    if not index.blocks:
+        return None
+    return index.first_wrong(0, len(index.blocks), data)
