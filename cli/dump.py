@@ -23,7 +23,8 @@ SEGMENT = re.compile(r"(.*_segment_)(\d+)\.log")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
 def dump(ctx: click.Context, file: Path, records: bool, as_json: bool) -> None:
-    """Show what FILE holds: a segment's log or index, a manifest, producer state or a snapshot.
+    """Show what FILE holds: a segment's log or index, a manifest, producer state, a file of the
+    write-ahead log, or a snapshot of the metadata.
 
     The exit code is 8 when damage is found. A torn tail, as a crash leaves it, is said but is not
     damage: the broker cuts it off when it starts.
@@ -32,6 +33,7 @@ def dump(ctx: click.Context, file: Path, records: bool, as_json: bool) -> None:
     Examples:
       segbroker dump segbroker-data/topics/flights/partition_0/flights_partition_0_segment_0.log
       segbroker dump --json segbroker-data/meta/snapshot-7.msgpack
+      segbroker dump segbroker-data/wal/shard-00/wal-12.log
     """
     report = read_file(file, with_records=records)
     if as_json:
@@ -51,6 +53,10 @@ def read_file(path: Path, *, with_records: bool) -> Report:
     content = path.read_bytes()
     match path.suffix:
         case ".log":
+            from .wal_dump import dump_wal, is_wal_file
+
+            if is_wal_file(path.name, content):
+                return dump_wal(content, path.name)
             from .log_dump import dump_log
 
             later = has_later_segment(path)

@@ -24,6 +24,8 @@ def dump_metadata(content: bytes, path: str) -> Report:
     report.facts |= {
         "cluster_id": state.cluster_id,
         "next_producer_id": state.next_producer_id,
+        "seq": state.seq,
+        "boot": f"{state.boot} {state.boot_id}".strip(),
         "epoch_floor": state.epoch_floor,
         "retired": state.retired,
     }
@@ -35,6 +37,14 @@ def dump_metadata(content: bytes, path: str) -> Report:
                 "partitions": topic.partitions,
                 "epoch": topic.epoch,
                 "config": dict(topic.config.overrides),
+                "ceilings": {
+                    str(partition): ceiling.offset
+                    for partition, ceiling in sorted(state.ceilings.get(topic.topic_id, {}).items())
+                },
+                "epochs": {
+                    str(partition): epoch
+                    for partition, epoch in sorted(state.epochs.get(topic.topic_id, {}).items())
+                },
             }
         )
     return report

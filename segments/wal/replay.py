@@ -100,7 +100,7 @@ def _replay_shard(storage: Storage, folder: str, found: Replay) -> None:
             log.warning("wal_file_without_header", path=path)
             continue
         frames += ((path, frame) for frame in scanned[1].frames)
-    found.missing += _missing(frames)
+    found.missing += frames_missing(frames)
     for _, frame in frames:
         found.next_lsn = max(found.next_lsn, frame.lsn + 1)
         match frame.type:
@@ -112,7 +112,7 @@ def _replay_shard(storage: Storage, folder: str, found: Replay) -> None:
                 found.partitions.setdefault(frame.key, []).append(frame)
 
 
-def _missing(frames: list[tuple[str, Frame]]) -> Iterator[Missing]:
+def frames_missing(frames: list[tuple[str, Frame]]) -> Iterator[Missing]:
     """The jumps in the lsns of one shard."""
     if not frames:
         return

@@ -2,10 +2,13 @@
 
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from segbroker.cli.main import segbroker as segbroker_command
 from segbroker.client import Admin, Producer
 
 from ..support.daemon import start
@@ -190,3 +193,58 @@ def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
     assert run.returncode == 2
     assert "notes.txt is none of *.log" in run.stderr.decode()
     assert segbroker("dump", str(tmp_path / "missing.log")).returncode == 2
+
+
+def dumped(*words: str) -> tuple[int, str]:
+    """The command in this process: exit code and what it printed."""
+    run = CliRunner().invoke(segbroker_command, ["dump", *words])
+    return run.exit_code, run.stdout
+
+
+def test_the_write_ahead_log_shows_its_frames_and_damage_in_them(tmp_path: Path) -> None:
+    daemon = start(tmp_path / "data")
+    with Admin(daemon.address) as admin:
+        admin.create_topic("t", partitions=1)
+    with Producer(daemon.address) as producer:
+        for n in range(5):
+            producer.send("t", b"%d" % n, partition=0).result()
+    daemon.stop(signal.SIGKILL)
+    of_partition: list[Path] = []
+    for path in sorted((tmp_path / "data" / "wal").rglob("*.log")):
+        code, text = dumped("--json", str(path))
+        report = json.loads(text)
+        assert (code, report["damage"]) == (0, [])
+        for row in report["rows"]:
+            if row["type"] == "batches" and path not in of_partition:
+                of_partition.append(path)
+    (path,) = of_partition
+    report = json.loads(dumped("--json", str(path))[1])
+    batches = [row for row in report["rows"] if row["type"] == "batches"]
+    assert [row["offset"] for row in batches] == [0, 1, 2, 3, 4]
+    assert batches[0]["says"] == "1 batches, offsets 0-0"
+    content = bytearray(path.read_bytes())
+    content[batches[1]["position"] + 70] ^= 1
+    path.write_bytes(content)
+    code, text = dumped(str(path))
+    assert code == 8
+    missing = f"1 frames from lsn {batches[1]['lsn']} on are not there, and they were durable"
+    assert f"DAMAGE: {missing}" in text
+    content[20] ^= 1
+    path.write_bytes(content)
+    code, text = dumped(str(path))
+    assert code == 8
+    assert "the header is damaged" in text
+
+
+NAMES = ("s_segment_0.log", "s_segment_0.index", "s.manifest", "s.producers", "snapshot-1.msgpack")
+
+
+@pytest.mark.parametrize("name", [*NAMES, "wal-3.log"])
+@pytest.mark.parametrize("content", [b"", b"x", bytes(300), bytes(range(256)) * 4, b"SBWL" * 20])
+def test_any_bytes_get_an_answer_and_no_traceback(
+    name: str, content: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    code, text = dumped(str(tmp_path / name))
+    assert code in (0, 8), text
+    assert json.loads(dumped("--json", str(tmp_path / name))[1])["size"] == len(content)

@@ -1,0 +1,115 @@
+"""A file of the write-ahead log, frame by frame.
+
+| what                                                     | is                    |
+|----------------------------------------------------------|-----------------------|
+| a frame missing that a later one says was durable        | damage                |
+| a frame missing of the group that was being written      | a torn write, as said |
+| bytes behind the last frame                              | torn, or an earlier   |
+|                                                          | use of the file       |
+| a header that is none, and frames behind it              | damage                |
+| a spare file (free-<n>.log)                              | nothing is in it      |
+"""
+
+from uuid import UUID
+
+from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
+from segbroker.segments.control import decode_event
+from segbroker.segments.errors import CorruptSegment
+from segbroker.segments.wal.frames import (
+    FRAME_MAGIC,
+    FRAMES_BEGIN,
+    MAGIC,
+    Frame,
+    FrameType,
+    decode_header,
+    scan_file,
+)
+from segbroker.segments.wal.replay import frames_missing
+
+from .dump_report import Report, Row
+
+
+def is_wal_file(name: str, content: bytes) -> bool:
+    """Whether a .log file is one of the write-ahead log, not of a segment."""
+    return content[: len(MAGIC)] == MAGIC or name.startswith(("wal-", "free-"))
+
+
+def dump_wal(content: bytes, name: str) -> Report:
+    """What a file of the write-ahead log holds."""
+    report = Report("write-ahead log", {"size": len(content)})
+    header = decode_header(content)
+    if name.startswith("free-"):
+        report.kind = "spare file of the write-ahead log"
+        return report
+    if header is None:
+        if FRAME_MAGIC in content[FRAMES_BEGIN:]:
+            report.damage.append("the header is damaged: without it no frame can be checked")
+        else:
+            report.torn.append("the header was not written: the file never came into use")
+        return report
+    found = scan_file(memoryview(content), header.salt)
+    report.facts |= {
+        "shard": header.shard,
+        "sequence": header.sequence,
+        "salt": f"{header.salt:016x}",
+        "frames": len(found.frames),
+        "end": found.end,
+    }
+    for position, frame in zip(found.positions, found.frames, strict=True):
+        report.rows.append(_row(position, frame, report))
+    for missing in frames_missing([(name, frame) for frame in found.frames]):
+        text = f"{missing.frames} frames from lsn {missing.lsn} on are not there"
+        if missing.durable:
+            report.damage.append(f"{text}, and they were durable")
+        else:
+            report.torn.append(f"{text}: of a group that was being written")
+    if any(content[found.end :]):
+        report.torn.append(
+            f"behind byte {found.end} lies nothing of this use of the file: a torn write, or an"
+            " earlier use"
+        )
+    return report
+
+
+def _row(position: int, frame: Frame, report: Report) -> Row:
+    says: object
+    match frame.type:
+        case FrameType.BATCHES:
+            says = _batches(position, frame, report)
+        case FrameType.CONTROL:
+            says = _event(position, frame, report)
+        case FrameType.END:
+            says = f"synced up to offset {frame.base_offset}"
+        case _:
+            says = "earlier frames of this partition are void"
+    return {
+        "position": position,
+        "size": frame.size,
+        "lsn": frame.lsn,
+        "ordinal": frame.ordinal,
+        "type": frame.type.name.lower(),
+        "topic_id": str(UUID(bytes=frame.topic_id)) if any(frame.topic_id) else None,
+        "partition": frame.partition,
+        "segment": frame.segment,
+        "at": frame.position,
+        "offset": frame.base_offset,
+        "says": says,
+    }
+
+
+def _batches(position: int, frame: Frame, report: Report) -> str:
+    try:
+        headers = [read_header(batch) for batch in iter_batches(frame.payload)]
+    except InvalidBatch as exc:
+        report.damage.append(f"frame at byte {position}: {exc}")
+        return "no batches"
+    return f"{len(headers)} batches, offsets {headers[0].base_offset}-{headers[-1].last_offset}"
+
+
+def _event(position: int, frame: Frame, report: Report) -> dict[str, object]:
+    try:
+        event = decode_event(bytes(frame.payload))
+    except CorruptSegment as exc:
+        report.damage.append(f"frame at byte {position}: {exc.reason}")
+        return {}
+    return {"seq": event.seq, "kind": event.kind, **event.fields}
