@@ -1,0 +1,164 @@
+"""Leader epochs and lost tails as clients see them: after a power cut, a kill, a deletion."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from segbroker.broker.server import Broker
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse
+from segbroker.protocol.messages_core import (
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochRequestPartition,
+    OffsetForLeaderEpochRequestTopic,
+    OffsetForLeaderEpochResponse,
+)
+from segbroker.segments.memory import MemoryStorage
+
+from ..support.wire_client import WireClient, connect, fetch_request, values
+from .conftest import serving
+
+NEVER_MS = 3_600_000
+BLOCK = 1 << 20
+
+
+@asynccontextmanager
+async def client_of(storage: MemoryStorage) -> AsyncIterator[tuple[Broker, WireClient]]:
+    """A broker without a sync tick on this disk, and a client of it."""
+    async with (
+        serving(storage=storage, housekeeping_interval_ms=NEVER_MS) as broker,
+        connect(broker.address) as client,
+    ):
+        yield broker, client
+
+
+async def told_epoch(client: WireClient, topic: str) -> int:
+    reply = await client.ask(MetadataRequest(topics=None), MetadataResponse, 9)
+    (found,) = [one for one in reply.topics if one.name == topic]
+    return found.partitions[0].leader_epoch
+
+
+async def end_of_epoch(
+    client: WireClient, topic: str, epoch: int, *, current: int = -1
+) -> tuple[int, int, int]:
+    """(error, epoch, end offset)."""
+    one = OffsetForLeaderEpochRequestPartition(
+        partition=0, current_leader_epoch=current, leader_epoch=epoch
+    )
+    request = OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderEpochRequestTopic(topic=topic, partitions=[one])]
+    )
+    reply = await client.ask(request, OffsetForLeaderEpochResponse, 4)
+    row = reply.topics[0].partitions[0]
+    return row.error_code, row.leader_epoch, row.end_offset
+
+
+async def fetch_code(client: WireClient, topic: str, epoch: int) -> int:
+    request = fetch_request(topic, 0)
+    request.topics[0].partitions[0].current_leader_epoch = epoch
+    reply = await client.ask(request, FetchResponse, 12)
+    return reply.responses[0].partitions[0].error_code
+
+
+async def list_code(client: WireClient, topic: str, epoch: int) -> int:
+    one = ListOffsetsRequestPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsRequestTopic(name=topic, partitions=[one])]
+    )
+    reply = await client.ask(request, ListOffsetsResponse, 5)
+    return reply.topics[0].partitions[0].error_code
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+async def test_after_a_power_cut_the_old_epoch_ends_where_the_log_was_recovered(
+    durability: str,
+) -> None:
+    disk = MemoryStorage()
+    async with client_of(disk) as (broker, client):
+        await client.create("t", durability=durability)
+        await client.produce("t", b"kept")
+        partition = broker.core.topics.served_partition("t", 0)
+        assert partition is not None
+        partition.handler.sync()
+        await client.produce("t", b"lost", b"lost too")
+        assert await told_epoch(client, "t") == 0
+        disk = disk.after_power_cut()
+    async with client_of(disk) as (_, client):
+        # A client that comes back with what it knew is sent for the news, then told the truth.
+        await fetch_code(client, "t", 0)
+        assert await told_epoch(client, "t") == 1
+        assert await fetch_code(client, "t", 0) == ErrorCode.FENCED_LEADER_EPOCH
+        assert await list_code(client, "t", 0) == ErrorCode.FENCED_LEADER_EPOCH
+        assert await fetch_code(client, "t", 2) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert await list_code(client, "t", 2) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        fenced = await end_of_epoch(client, "t", 0, current=0)
+        assert fenced == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
+        assert await end_of_epoch(client, "t", 0, current=1) == (0, 0, 1)
+        assert (await client.produce("t", b"next")).base_offset == BLOCK + 1
+        assert values(await client.fetch("t", 0)) == [b"kept", b"next"]
+        disk = disk.after_power_cut()
+    async with client_of(disk) as (_, client):
+        await fetch_code(client, "t", 1)
+        assert await told_epoch(client, "t") == 2, "it survived, and there was another loss"
+        assert await end_of_epoch(client, "t", 0) == (0, 0, 1)
+
+
+async def test_a_kill_on_the_same_boot_keeps_epoch_offsets_and_records() -> None:
+    disk = MemoryStorage()
+    async with client_of(disk) as (_, client):
+        await client.create("t", durability="memory")
+        await client.produce("t", b"a", b"b")
+        disk = disk.after_kill()
+    async with client_of(disk) as (_, client):
+        assert await fetch_code(client, "t", 0) == 0
+        assert values(await client.fetch("t", 0)) == [b"a", b"b"]
+        assert (await client.produce("t", b"c")).base_offset == 2
+
+
+async def test_an_ephemeral_topic_is_empty_at_its_ceiling_after_a_restart() -> None:
+    disk = MemoryStorage()
+    async with client_of(disk) as (_, client):
+        await client.create("t", durability="ephemeral")
+        assert (await client.produce("t", b"a", b"b")).error_code == 0
+        assert values(await client.fetch("t", 0)) == [b"a", b"b"]
+        disk = disk.after_kill()
+    async with client_of(disk) as (_, client):
+        row = await client.fetch("t", 1)
+        assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (row.log_start_offset, row.high_watermark) == (BLOCK + 2, BLOCK + 2)
+        assert await fetch_code(client, "t", 0) == ErrorCode.FENCED_LEADER_EPOCH
+        assert (await client.produce("t", b"c")).base_offset == BLOCK + 2
+        assert await told_epoch(client, "t") == 1
+
+
+async def test_a_recreated_topic_has_a_new_id_and_fences_who_knew_the_old_one() -> None:
+    async with client_of(MemoryStorage()) as (broker, client):
+        await client.create("t")
+        await client.produce("t", b"old")
+        old_id = broker.core.topics.all["t"].topic_id
+        request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+        await client.ask(request, DeleteTopicsResponse, 5)
+        await client.create("t")
+        assert broker.core.topics.all["t"].topic_id != old_id
+        await client.fetch("t", 0)
+        assert await told_epoch(client, "t") == 1
+        assert await fetch_code(client, "t", 0) == ErrorCode.FENCED_LEADER_EPOCH
+
+
+async def test_the_default_class_of_new_topics_may_be_any() -> None:
+    async with (
+        serving(storage=MemoryStorage(), durability="ephemeral") as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        assert (await client.produce("t", b"v")).error_code == 0
+        assert broker.core.topics.all["t"].config.durability.value == "ephemeral"
+        assert broker.core.topics.all["t"].config.retention_bytes == 64 << 20
