@@ -13,8 +13,6 @@ producers' state is dropped, so that whoever goes on with the sequence after its
 taken at its word; replaying a log that holds such a gap forgets them at the same place.
 """
 
-import structlog
-
 from segbroker.protocol.record_batch import GapReason, gap_batches, read_header
 
 from .manifest import NO_FLOOR, Floor, Row, RowKind, encode_manifest, start_row
@@ -23,8 +21,6 @@ from .partition_log import PartitionLog
 from .producers import ProducerTable
 from .sealing import checkpoint, seal
 from .storage import Storage, make_dirs, replace_file
-
-log = structlog.get_logger()
 
 
 def write_lost_tail(
@@ -47,15 +43,6 @@ def write_lost_tail(
         opened.producers = ProducerTable()
     seal(opened)
     checkpoint(opened)
-    log.error(
-        "lost_tail",
-        path=opened.paths.folder,
-        lost_from=lost_from,
-        lost_to=ceiling,
-        at_most=ceiling - lost_from,
-        leader_epoch=epoch,
-        reason=reason.name.lower(),
-    )
 
 
 def begin_at(storage: Storage, paths: LogPaths, ceiling: int, epoch: int, now_ms: int) -> None:

@@ -55,6 +55,7 @@ from .metadata import SETTLED, Ceiling, Metadata, TopicMeta, encode_topic
 from .metadata_log import MetadataLog
 from .names import LogPaths, check_topic_name, partition_paths
 from .opening import open_log
+from .orphans import Orphan, find_orphans, put_aside, remove_orphan
 from .partition_log import PartitionLog
 from .posix import PosixStorage
 from .replaying import put_back
@@ -65,6 +66,7 @@ from .storage import Storage, StorageLock, make_dirs, remove_tree
 from .topic_config import Durability, TopicConfig, check_class_change
 from .wal.frames import Frame
 from .wal.journal import Wal, WalConfig
+from .wal.replay import Replay
 
 __all__ = ["DiskManager", "Statistics", "TopicMeta"]
 
@@ -72,6 +74,7 @@ log = structlog.get_logger()
 
 PARTITIONS_MAX: Final = 10_000
 SYNC_TICK_MS: Final = 1_000
+SNAPSHOT_TICK_MS: Final = 60_000
 EAGER_MAX: Final = 250
 """Partitions recovered together at start."""
 SMALL_WAL: Final = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16)
@@ -142,7 +145,7 @@ class DiskManager:
         self._opening: set[tuple[str, int]] = set()
         self._opened = threading.Condition(self._lock)
         self._metadata = MetadataLog(self.storage, f"{self.root}/meta")
-        self._resuming = Resuming(self._metadata)
+        self._resuming = Resuming(self._metadata, self.report)
         self._volatile = MemoryStorage(keeps_promises=False)
         self.wal = Wal(
             self.storage,
@@ -150,6 +153,7 @@ class DiskManager:
             wal or (WalConfig() if flushers else SMALL_WAL),
             threaded=flushers > 0,
             call_soon=self._call_soon,
+            snapshot=self._metadata.save,
         )
         self._durable_ends: dict[tuple[str, int], int] = {}
         self._lock_file: StorageLock | None = None
@@ -159,6 +163,7 @@ class DiskManager:
         self._attention: set[DiskHandler] = set()
         self._visits: list[DiskHandler] = []
         self._tick_ms = 0
+        self._absorbed_ms = now_ms
 
     # The data directory
 
@@ -177,18 +182,20 @@ class DiskManager:
         try:
             make_dirs(self.storage, f"{self.root}/meta")
             make_dirs(self.storage, f"{self.root}/topics")
-            if self._load_metadata():
-                self._resuming.begin_boot(self.storage.boot_id())
-            self._publish(self._metadata.state)
-            self._remove_orphans(self._metadata.state)
             try:
-                replayed = self._put_back(self.wal.open().partitions)
+                found = self.wal.open()
+                self._load_metadata(found)
+                self._publish(self._metadata.state)
+                self._remove_orphans(self._metadata.state)
+                replayed = self._put_back(found.partitions)
                 self.wal.absorbed()
             except OSError as exc:
                 raise StorageError(
                     f"what {self.root}/wal holds could not be put back, it stays there: {exc}"
                 ) from exc
+            self._metadata.attach(self.wal)
         except BaseException:
+            self._metadata.attach(None)
             self._lock_file.release()
             raise
         self._flushers = Flushers(self._flushers_count)
@@ -234,20 +241,27 @@ class DiskManager:
         self.wal.stop()
         self._flushers.close()
 
-    def _load_metadata(self) -> bool:
-        """Whether this data directory was there before.  Raises CorruptMetadata, OSError."""
+    def _load_metadata(self, found: Replay) -> None:
+        """The snapshot and the events behind it, as one snapshot: the WAL may begin anew.
+
+        Raises CorruptMetadata, OSError.
+        """
         if self._metadata.load():
-            return True
+            self._metadata.replay(found.control)
+            self._resuming.begin_boot(self.storage.boot_id())
+            self._metadata.absorb()
+            return
         topics = [n for n in self.storage.listdir(f"{self.root}/topics") if not n.startswith("~")]
-        if topics:
+        if topics or not found.is_empty:
             # Taken for a new directory, every topic would be an orphan, and removed.
             raise CorruptMetadata(
-                f"{self.root}/meta", f"there is no snapshot, but there are topics: {topics[:3]}"
+                f"{self.root}/meta",
+                f"there is no snapshot, but there are topics {topics[:3]} "
+                f"and {len(found.control)} events",
             )
         cluster_id = base64.urlsafe_b64encode(self.storage.random_bytes(16))
         state = Metadata(cluster_id.decode().rstrip("="))
         self._metadata.begin(state.with_boot(self.storage.boot_id()))
-        return False
 
     def close(self) -> None:
         """Sync and close everything, in order; a second time does nothing.
@@ -257,6 +271,7 @@ class DiskManager:
         if self._lock_file is None:
             return
         self._end_threads()
+        self._metadata.attach(None)  # from here on every change is a snapshot
         failures: list[Exception] = []
         with self._lock:
             handlers, self.handlers = self.handlers, {}
@@ -271,6 +286,10 @@ class DiskManager:
         try:
             self._resuming.record_ceilings(settled)
             self._metadata.absorb()
+        except OSError as exc:
+            is_durable = False
+            failures.append(exc)
+        try:
             self.wal.close(empty=is_durable)
         except OSError as exc:
             failures.append(exc)
@@ -319,25 +338,22 @@ class DiskManager:
         return f"{self.root}/topics/{name}"
 
     def _remove_orphans(self, metadata: Metadata) -> None:
-        for name in self.storage.listdir(f"{self.root}/topics"):
-            meta = metadata.topics.get(name)
-            if meta is None or meta.config.durability is Durability.EPHEMERAL:
-                self.report.add(ReportRow("orphan_removed", self._topic_folder(name)))
-                self._bury(name, self.storage.random_bytes(8).hex())
-                continue
-            for folder in self.storage.listdir(self._topic_folder(name)):
-                number = folder.removeprefix("partition_")
-                if folder != number and number.isdecimal() and int(number) >= meta.partitions:
-                    path = f"{self._topic_folder(name)}/{folder}"
-                    self.report.add(ReportRow("orphan_removed", path, meta.name, int(number)))
-                    remove_tree(self.storage, path)
+        for orphan in list(find_orphans(self.storage, self.root, metadata)):
+            mark = self.storage.random_bytes(8).hex()
+            path = orphan.path
+            if orphan.has_records:
+                path = put_aside(self.storage, self.root, orphan, mark)
+                row = ReportRow("quarantined", path, orphan.topic, orphan.partition)
+            else:
+                remove_orphan(self.storage, orphan, mark)
+                row = ReportRow("orphan_removed", path)
+            self.report.add(row)
 
     def _bury(self, name: str, grave: str) -> None:
         """Take a topic's directory out of the way, then remove it."""
-        target = self._topic_folder(f"~{grave}")
-        self.storage.rename(self._topic_folder(name), target)
-        self.storage.fsync_dir(f"{self.root}/topics")
-        remove_tree(self.storage, target)
+        remove_orphan(
+            self.storage, Orphan(self._topic_folder(name), name, -1, has_records=False), grave
+        )
 
     # Topics
 
@@ -648,6 +664,7 @@ class DiskManager:
         if now_ms - self._tick_ms >= SYNC_TICK_MS:
             self._tick_ms = now_ms
             self._metadata.settle()
+            self._absorb(now_ms)
             for handler in list(self._attention):
                 self._attention.discard(handler)
                 if self._is_open(handler) and handler.attend(now_ms):
@@ -662,6 +679,15 @@ class DiskManager:
             self.open_logs.park_surplus()
             if self.open_logs.has_surplus:
                 self._sync_some()
+
+    def _absorb(self, now_ms: int) -> None:
+        """Once a minute a snapshot of what has changed: less rests on the WAL alone."""
+        if now_ms - self._absorbed_ms >= SNAPSHOT_TICK_MS:
+            self._absorbed_ms = now_ms
+            try:
+                self._metadata.absorb()
+            except OSError as exc:
+                log.warning("snapshot_not_saved", error=str(exc))
 
     def _sync_some(self) -> None:
         """What only the WAL has keeps its segment open: sync some, to be parked next time."""

@@ -88,7 +88,11 @@ class Metadata:
 
     def first_epoch(self, name: str) -> int:
         """The epoch of a topic of this name if it were created now."""
-        return max(self.epoch_floor, self.retired.get(name, -1) + 1)
+        return self.deleted_epoch(name) + 1
+
+    def deleted_epoch(self, name: str) -> int:
+        """The highest epoch that topics of this name were in when they were deleted; -1: none."""
+        return max(self.epoch_floor - 1, self.retired.get(name, -1))
 
     def ceiling(self, key: PartitionKey) -> Ceiling | None:
         """The ceiling of a partition; None where none was ever reserved."""

@@ -28,12 +28,13 @@ log = structlog.get_logger()
 ROWS_MAX: Final = 10_000
 
 WHAT_TO_DO: Final = {
+    "lost_tail": "at most these were lost with the power; durability=fsync loses none",
     "gap": "consumers get a gap; the damaged bytes are in quarantine/; check the disk",
     "quarantined": "keep the copy until nobody needs it, then delete it",
     "readonly": "check the disk, then: segbroker verify --repair, or on.corruption=gap",
     "refused": "check the disk, then: segbroker verify --repair, or on.corruption=gap",
 }
-"""By `what`: the advice that is logged with a loss."""
+"""By reason or by `what`: the advice that is logged with a loss."""
 
 
 class ReportRow(NamedTuple):
@@ -81,7 +82,8 @@ class RecoveryReport:
         if len(self.rows) < ROWS_MAX:
             self.rows.append(row)
         if row.what in WHAT_TO_DO:
-            log.error(f"recovery_{row.what}", **_fields(row), advice=WHAT_TO_DO[row.what])
+            advice = WHAT_TO_DO.get(row.reason, WHAT_TO_DO[row.what])
+            log.error(f"recovery_{row.what}", **_fields(row), advice=advice)
         else:
             log.info(f"recovery_{row.what}", **_fields(row))
 

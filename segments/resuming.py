@@ -25,6 +25,7 @@ from .lost_tail import write_lost_tail
 from .metadata import SETTLED, Ceiling, PartitionKey, TopicMeta
 from .metadata_log import MetadataLog
 from .partition_log import PartitionLog
+from .report import LogReport, RecoveryReport
 from .topic_config import Durability
 
 CeilingRow: TypeAlias = tuple[PartitionKey, Ceiling]
@@ -45,8 +46,9 @@ class Found(NamedTuple):
 class Resuming:
     """Ceilings and leader epochs of the partitions of one data directory."""
 
-    def __init__(self, metadata: MetadataLog) -> None:
+    def __init__(self, metadata: MetadataLog, report: RecoveryReport) -> None:
         self._metadata = metadata
+        self._report = report
 
     def begin_boot(self, boot_id: str) -> None:
         """Note which boot of the machine this is, if it is another.  Raises OSError."""
@@ -120,7 +122,15 @@ class Resuming:
         for (one, ceiling), epoch in zip(lost, epochs, strict=True):
             settled = ceiling.boot == SETTLED
             reason = GapReason.CORRUPTION if settled else GapReason.LOST_TAIL
+            lost_from = one.log.log_end_offset
             write_lost_tail(one.log, ceiling.offset, epoch, reason, now_ms)
+            LogReport(self._report, one.meta.name, one.partition).add(
+                "gap",
+                one.log.paths.folder,
+                lost_from,
+                ceiling.offset,
+                reason=reason.name.lower(),
+            )
 
     def _resumed(self, one: Found) -> list[CeilingRow]:
         """What to note about a log whose gap, if any, is written."""

@@ -8,6 +8,7 @@ from segbroker.segments.errors import CorruptMetadata, InvalidConfig, OffsetOutO
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.storage import read_file, write_temporary
 from segbroker.segments.topic_config import TopicConfig
 
 from .crashing import CrashingStorage
@@ -273,3 +274,55 @@ def test_a_missing_snapshot_is_not_taken_for_a_new_data_directory() -> None:
     with pytest.raises(CorruptMetadata, match="there is no snapshot, but there are topics"):
         manager_on(disk)
     assert disk.listdir("/data/topics/t") == ["partition_0"]
+
+
+def without_wal(disk: MemoryStorage) -> MemoryStorage:
+    """The disk after a kill, without the files of the write-ahead log."""
+    image = disk.after_kill()
+    for name in image.listdir("/data/wal/shard-00"):
+        image.unlink(f"/data/wal/shard-00/{name}")
+    return image
+
+
+def test_records_of_a_topic_that_the_metadata_has_lost_are_put_aside_not_removed() -> None:
+    disk = MemoryStorage()
+    topic_with(disk, "fsync")
+    image = without_wal(disk)
+    manager = manager_on(image)
+    assert dict(manager.topics) == {}
+    (kept,) = image.listdir("/data/quarantine")
+    assert kept.startswith("t~")
+    assert [row.what for row in manager.report.rows] == ["quarantined"]
+    folder = f"/data/quarantine/{kept}/partition_0"
+    assert image.open(f"{folder}/t_partition_0_segment_0.log").size() > 0
+
+
+def test_partitions_that_the_metadata_has_lost_are_put_aside_if_they_have_records() -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, "fsync")
+    manager.housekeeping(100_000)  # a snapshot
+    manager.create_partitions("t", 3)
+    append(manager.get_handler("t", 1), batch_of(b"x"))
+    image = without_wal(disk)
+    assert manager_on(image).topics["t"].partitions == 1
+    (kept,) = image.listdir("/data/quarantine")
+    assert kept.startswith("t-1~")
+    assert image.listdir("/data/topics/t") == ["partition_0"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_deletion_that_was_not_finished_is_finished_at_the_next_start(again: bool) -> None:
+    # The event is durable, the directory has its old name still.
+    disk = MemoryStorage()
+    manager = topic_with(disk, "fsync")
+    manager.get_handler("t", 0).sync()
+    image = disk.after_kill()
+    manager.delete_topic("t")
+    manager.close()
+    if again:  # a snapshot says so, without the event
+        manager_on(disk).close()
+    (snapshot,) = disk.listdir("/data/meta")
+    write_temporary(image, f"/data/meta/{snapshot}", read_file(disk, f"/data/meta/{snapshot}"))
+    manager = manager_on(image)
+    assert [row.what for row in manager.report.rows] == ["orphan_removed"]
+    assert image.listdir("/data/topics") == []

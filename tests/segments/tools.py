@@ -4,8 +4,10 @@ from segbroker.protocol.record_batch import check_batch, encode_batch, iter_batc
 from segbroker.segments.errors import SegmentReplaced
 from segbroker.segments.handler import AppendResult, DiskHandler
 from segbroker.segments.log import SegmentedLog
+from segbroker.segments.metadata_log import MetadataLog
 from segbroker.segments.storage import Storage, read_file, write_all
 from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.wal.replay import replay
 
 SMALL = TopicConfig({"segment.bytes": "512", "index.interval.bytes": "4096"})
 
@@ -59,7 +61,14 @@ def offsets_in(data: bytes | memoryview) -> list[int]:
 
 
 def lose_wal(storage: Storage, root: str = "/data") -> None:
-    """Unlink the files of the write-ahead log: what they hold cannot mend a segment then."""
+    """Unlink the files of the write-ahead log: what they hold cannot mend a segment then.
+
+    Its events are put into a snapshot first, as a checkpoint would.
+    """
+    metadata = MetadataLog(storage, f"{root}/meta")
+    assert metadata.load(), "there is a snapshot"
+    metadata.replay(replay(storage, f"{root}/wal").control)
+    metadata.absorb()
     for shard in storage.listdir(f"{root}/wal"):
         for name in storage.listdir(f"{root}/wal/{shard}"):
             storage.unlink(f"{root}/wal/{shard}/{name}")

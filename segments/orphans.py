@@ -1,0 +1,99 @@
+"""Directories under topics/ that belong to no topic, or to no partition of one.
+
+| found | it is | what is done |
+|---|---|---|
+| `~<id>` | a deleted topic on its way out | removed |
+| no topic of that name, no records | a topic whose creation was not finished | removed |
+| ..., records of an epoch that was deleted | a deletion that was not finished | removed |
+| ..., records of another epoch | a topic that the metadata has lost | put aside in quarantine/ |
+| a partition beyond the count, no records | growth that was not finished | removed |
+| ..., with records | growth that the metadata has lost | put aside |
+
+The last two rows of each need damage: events in the write-ahead log that are gone.  What looks like
+an orphan then is somebody's data, and only a person can say whose.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .known import read_known
+from .metadata import Metadata
+from .names import LogPaths, partition_paths
+from .storage import Storage, make_dirs, remove_tree
+from .topic_config import Durability
+
+
+class Orphan(NamedTuple):
+    """A directory that nothing owns.  `has_records`: nobody deleted what is in it."""
+
+    path: str
+    topic: str
+    partition: int
+    has_records: bool
+
+
+def find_orphans(storage: Storage, root: str, state: Metadata) -> Iterator[Orphan]:
+    """What lies under topics/ and is not known.  Raises OSError."""
+    topics = f"{root}/topics"
+    for name in storage.listdir(topics):
+        path = f"{topics}/{name}"
+        meta = state.topics.get(name)
+        if name.startswith("~"):
+            yield Orphan(path, name, -1, has_records=False)
+        elif meta is None or meta.config.durability is Durability.EPHEMERAL:
+            logs = list(_partitions(storage, root, name))
+            deleted = state.deleted_epoch(name)
+            kept = any(_has_records(storage, paths, deleted) for _, paths in logs)
+            yield Orphan(path, name, -1, kept)
+        else:
+            for folder in storage.listdir(path):
+                if folder.startswith("~"):
+                    yield Orphan(f"{path}/{folder}", name, -1, has_records=False)
+            for number, paths in _partitions(storage, root, name):
+                if number >= meta.partitions:
+                    yield Orphan(paths.folder, name, number, _has_records(storage, paths, -1))
+
+
+def remove_orphan(storage: Storage, orphan: Orphan, mark: str) -> None:
+    """Out of the way first, durably, then removed.  Raises OSError."""
+    folder = orphan.path.rpartition("/")[0]
+    grave = f"{folder}/~{mark}"
+    storage.rename(orphan.path, grave)
+    storage.fsync_dir(folder)
+    remove_tree(storage, grave)
+
+
+def put_aside(storage: Storage, root: str, orphan: Orphan, mark: str) -> str:
+    """Move it to quarantine/, durably; where it is then.  Raises OSError."""
+    suffix = "" if orphan.partition < 0 else f"-{orphan.partition}"
+    target = f"{root}/quarantine/{orphan.topic}{suffix}~{mark}"
+    make_dirs(storage, f"{root}/quarantine")
+    storage.rename(orphan.path, target)
+    storage.fsync_dir(f"{root}/quarantine")
+    storage.fsync_dir(orphan.path.rpartition("/")[0])
+    return target
+
+
+def _partitions(storage: Storage, root: str, topic: str) -> Iterator[tuple[int, LogPaths]]:
+    for folder in storage.listdir(f"{root}/topics/{topic}"):
+        number = folder.removeprefix("partition_")
+        if folder != number and number.isdecimal():
+            yield int(number), partition_paths(root, topic, int(number))
+
+
+def _has_records(storage: Storage, paths: LogPaths, deleted_epoch: int) -> bool:
+    """Whether there are records that no deletion spoke of: above its leader epoch."""
+    numbers = [paths.segment_number(name) for name in storage.listdir(paths.folder)]
+    if not any(_size(storage, paths.log(n)) for n in numbers if n is not None):
+        return False
+    known = read_known(storage, paths)
+    first_epochs = known.epochs[:1] if known is not None else []
+    return not any(epoch <= deleted_epoch for epoch, _ in first_epochs)
+
+
+def _size(storage: Storage, path: str) -> int:
+    file = storage.open(path, read_only=True)
+    try:
+        return file.size()
+    finally:
+        file.close()
