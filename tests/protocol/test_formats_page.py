@@ -13,6 +13,7 @@ from struct import Struct
 import pytest
 
 from segbroker.protocol.record_batch import GapReason, check_batch, gap_batches, gap_reason
+from segbroker.segments.control import KINDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 TYPES = {
@@ -106,3 +107,8 @@ def test_the_gap_on_the_page_is_what_its_caption_says() -> None:
 def test_every_reason_of_a_gap_is_on_the_page() -> None:
     for reason in GapReason:
         assert f"{reason} {reason.name.lower().replace('_', ' ')}" in sections()["Gap batch"]
+
+
+def test_every_kind_of_control_event_is_on_the_page_and_no_other() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", sections()["Control event"], flags=re.MULTILINE)
+    assert listed == list(KINDS)

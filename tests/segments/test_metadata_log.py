@@ -1,0 +1,251 @@
+"""The state as a snapshot and the events behind it."""
+
+import random
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+
+from segbroker.segments import control
+from segbroker.segments.control import Event, apply, decode_event, register
+from segbroker.segments.errors import StorageError, UnsupportedFormat
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.metadata import Ceiling, Metadata, TopicMeta, encode_topic
+from segbroker.segments.metadata_log import Done, MetadataLog
+from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.wal.replay import replay
+
+from .crashing import CrashingStorage
+
+PLAIN = TopicConfig({})
+
+
+def manager_on(storage: MemoryStorage) -> DiskManager:
+    manager = DiskManager("/data", storage=storage, flushers=0)
+    manager.open()
+    return manager
+
+
+def events_on(storage: MemoryStorage) -> list[Event]:
+    return [decode_event(payload) for payload in replay(storage, "/data/wal").control]
+
+
+class Remembered:
+    """An event log that keeps what it is given; `fails` and `held` at the test's word."""
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+        self.waiting: list[Done] = []
+        self.fails = False
+
+    def control(self, payload: bytes) -> None:
+        self.payloads.append(payload)
+        if self.fails:
+            raise OSError(5, "no sync")
+
+    def control_soon(self, payload: bytes, done: Done) -> None:
+        self.payloads.append(payload)
+        self.waiting.append(done)
+
+
+@pytest.fixture
+def events() -> Remembered:
+    return Remembered()
+
+
+@pytest.fixture
+def log(events: Remembered) -> MetadataLog:
+    storage = MemoryStorage()
+    storage.mkdir("/meta")
+    log = MetadataLog(storage, "/meta")
+    log.begin(Metadata("cluster"))
+    log.attach(events)
+    return log
+
+
+def loaded(log: MetadataLog, payloads: list[bytes]) -> Metadata:
+    """What the next process knows: the snapshot, then these events."""
+    again = MetadataLog(log._storage, "/meta")
+    assert again.load()
+    again.replay(payloads)
+    return again.state
+
+
+def topic(name: str, number: int = 1, **settings: int) -> TopicMeta:
+    return TopicMeta(name, UUID(int=number), settings.get("partitions", 1), PLAIN, 0)
+
+
+# Through the manager: bytes on a disk.
+
+
+def test_administration_writes_one_event_and_no_snapshot() -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    before = disk.listdir("/data/meta")
+    manager.create_topic("t", 1, PLAIN, now_ms=0)
+    manager.create_partitions("t", 3)
+    manager.alter_topic("t", {"segment.bytes": "4096"})
+    manager.create_topic("gone", 1, PLAIN, now_ms=0)
+    manager.delete_topic("gone")
+    assert manager.allocate_producer_ids(10) == range(10)
+    assert disk.listdir("/data/meta") == before
+    kinds = [event.kind for event in events_on(disk)]
+    assert kinds == [
+        "topic_created",
+        "partitions_grown",
+        "topic_altered",
+        "topic_created",
+        "topic_deleted",
+        "producer_ids",
+    ]
+    again = manager_on(disk.after_power_cut())
+    assert list(again.topics) == ["t"]
+    assert again.topics["t"].partitions == 3
+    assert again.topics["t"].config.overrides == {"segment.bytes": "4096"}
+    assert again.allocate_producer_ids(1) == range(10, 11)
+
+
+def test_a_clean_close_leaves_a_snapshot_and_no_event() -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, PLAIN, now_ms=0)
+    manager.close()
+    assert events_on(disk) == []
+    assert list(manager_on(disk.after_power_cut()).topics) == ["t"]
+
+
+def test_what_the_wal_recycles_is_in_a_snapshot() -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, PLAIN, now_ms=0)
+    for number in range(1_500):  # several files of the small WAL
+        manager.allocate_producer_ids(number + 1)
+    assert len(events_on(disk)) < 1_500
+    again = manager_on(disk.after_power_cut())
+    assert list(again.topics) == ["t"]
+    assert again.allocate_producer_ids(1).start == 1_500 * 1_501 // 2
+
+
+def test_a_deletion_that_was_refused_never_comes_true() -> None:
+    disk = CrashingStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, PLAIN, now_ms=0)
+    disk.sync_fails = True
+    with pytest.raises(StorageError, match="was not deleted"):
+        manager.delete_topic("t")
+    assert list(manager.topics) == ["t"]
+    disk.sync_fails = False
+    manager.housekeeping(10_000)  # the disk is well again: a snapshot settles it
+    # The event is on the disk, as far as a kill is concerned.
+    assert [event.kind for event in events_on(disk)][-1] == "topic_deleted"
+    assert list(manager_on(disk.after_kill()).topics) == ["t"]
+    assert list(manager_on(disk.after_power_cut()).topics) == ["t"]
+
+
+# The mechanism.
+
+
+def test_events_are_applied_over_the_snapshot_in_the_order_of_their_writing(
+    log: MetadataLog, events: Remembered
+) -> None:
+    log.record("topic_created", **encode_topic(topic("a")))
+    log.save()
+    log.record("topic_created", **encode_topic(topic("b", 2)))
+    log.record("topic_deleted", name="a", id=UUID(int=1).bytes)
+    state = loaded(log, events.payloads)
+    assert (list(state.topics), state.retired, state.seq) == (["b"], {"a": 0}, 3)
+    assert state == log.state
+
+
+def test_a_snapshot_holds_what_is_on_its_way(log: MetadataLog, events: Remembered) -> None:
+    # The file with the event may be recycled the moment after.
+    log.record("topic_created", **encode_topic(topic("a")))
+    rows = [[UUID(int=1).bytes, 0, 77, 1]]
+    log.record_soon(lambda error: None, "ceilings", rows=rows)
+    assert log.state.ceiling((UUID(int=1), 0)) is None, "not durable yet"
+    log.save()
+    assert loaded(log, []).ceiling((UUID(int=1), 0)) == Ceiling(77, 1)
+
+
+def test_an_event_that_failed_is_not_in_the_snapshot_that_settles_it(
+    log: MetadataLog, events: Remembered
+) -> None:
+    log.record("topic_created", **encode_topic(topic("a")))
+    events.fails = True
+    with pytest.raises(OSError, match="no sync"):
+        log.record("topic_deleted", name="a", id=UUID(int=1).bytes)
+    assert log.is_settled
+    assert list(loaded(log, events.payloads).topics) == ["a"]
+
+
+def test_applying_events_again_changes_nothing() -> None:
+    chance = random.Random(5)
+    for _ in range(50):
+        state = Metadata("cluster")
+        history = list(_history(chance))
+        for event in history:
+            state = apply(state, event)
+        start = chance.randrange(len(history))
+        again = state
+        for event in history[start:]:
+            again = apply(again, event)
+        assert again == state, f"from event {start} of {history}"
+
+
+def _history(chance: random.Random) -> Iterator[Event]:
+    """Changes as a manager makes them, in their order."""
+    living: dict[str, TopicMeta] = {}
+    next_id = 0
+    for seq in range(1, 40):
+        name = chance.choice("abc")
+        meta = living.get(name)
+        if meta is None:
+            next_id += 1
+            living[name] = meta = topic(name, next_id)
+            yield Event(seq, "topic_created", encode_topic(meta))
+            continue
+        known = {"name": name, "id": meta.topic_id.bytes}
+        match chance.randrange(5):
+            case 0:
+                del living[name]
+                yield Event(seq, "topic_deleted", known)
+            case 1:
+                yield Event(seq, "partitions_grown", {**known, "partitions": seq})
+            case 2:
+                yield Event(seq, "epochs", {"rows": [[meta.topic_id.bytes, 0, seq]]})
+            case 3:
+                rows = [[meta.topic_id.bytes, 0, chance.randrange(100), 1]]
+                yield Event(seq, "ceilings", {"rows": rows})
+            case _:
+                yield Event(seq, "producer_ids", {"next": seq * 10})
+
+
+def test_an_event_of_an_unknown_kind_is_not_passed_over(log: MetadataLog) -> None:
+    with pytest.raises(UnsupportedFormat, match="control event has format 'merger'"):
+        loaded(log, [Event(1, "merger", {}).encode()])
+
+
+def test_a_further_kind_is_a_registration(
+    log: MetadataLog, events: Remembered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "KINDS", dict(control.KINDS))
+    register(
+        "cursor_moved",
+        "cursors",
+        lambda content, fields: {**(content or {}), fields["name"]: fields["offset"]},
+    )
+    log.record("cursor_moved", name="a", offset=5)
+    log.record("cursor_moved", name="b", offset=7)
+    log.save()
+    log.record("cursor_moved", name="a", offset=6)
+    assert loaded(log, events.payloads).sections == {"cursors": {"a": 6, "b": 7}}
+
+
+def test_what_another_kind_keeps_survives_a_version_that_does_not_know_it(
+    log: MetadataLog, events: Remembered
+) -> None:
+    log.begin(Metadata("cluster", sections={"leases": [1, 2]}))
+    log.record("producer_ids", next=5)
+    log.save()
+    assert loaded(log, []).sections == {"leases": [1, 2]}
