@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer as ConfluentConsumer
@@ -228,6 +228,7 @@ class Reading(Worker):
         self.partitions = list(partitions)
         self.bounds: dict[Partition, Bounds] = {}
         self.retried: dict[str, int] = {}
+        self.on_record: Callable[[Partition, int, Record], object] | None = None
         self._next = dict.fromkeys(self.partitions, 0)
         for partition in self.partitions:
             self.reads.seek(partition, 0)
@@ -239,7 +240,10 @@ class Reading(Worker):
         return any(self._next[partition] < bound.end for partition, bound in self.bounds.items())
 
     def note(self, partition: Partition, offset: int, value: bytes | None) -> None:
-        self.reads.poll(partition, offset, record_of(value, self.size))
+        record = record_of(value, self.size)
+        self.reads.poll(partition, offset, record)
+        if self.on_record is not None:
+            self.on_record(partition, offset, record)
         self._next[partition] = offset + 1
 
     def retry(self, error: object) -> None:
