@@ -9,7 +9,7 @@ directory: nothing says any more what exists, and guessing could remove it.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
@@ -55,10 +55,20 @@ def flipped(content: bytes, position: int, bit: int) -> bytes:
     return bytes(changed)
 
 
-def flip(world: World, random: Random, per_file: int, *, in_use: bool = False) -> dict[str, Tally]:
-    """Flip a bit in `per_file` bytes of each file, spread evenly; tallies by kind of file."""
+def flip(
+    world: World,
+    random: Random,
+    per_file: int,
+    *,
+    in_use: bool = False,
+    kinds: Collection[str] | None = None,
+) -> dict[str, Tally]:
+    """Flip a bit in `per_file` bytes of each file (of these kinds), spread evenly; tallies by
+    kind of file."""
     tallies: dict[str, Tally] = {}
     for path, position, kind in positions(world, random, per_file):
+        if kinds is not None and kind not in kinds:
+            continue
         tally = tallies.setdefault(kind, Tally())
         bit = random.randrange(8)
         what = f"{path} byte {position} bit {bit}"

@@ -19,6 +19,7 @@ import errno
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from random import Random
 from typing import Final, NamedTuple
 
@@ -39,11 +40,20 @@ from .history import Partition
 
 ROOT: Final = "/data"
 NOW_MS: Final = 1_000_000
+LIVES: Final = 4
 READ_BYTES: Final = 1 << 20
 REPAIRS_MAX: Final = 8
 
 Files = Mapping[str, bytes]
 """What a disk holds, path -> content; a path that ends with / is an empty directory."""
+
+
+class Ending(Enum):
+    """How the last life of a directory ended."""
+
+    CLOSED = "closed in order"
+    KILLED = "killed: all that was written is there"
+    POWER_CUT = "power cut: all that was synced is there, and nothing else"
 
 
 class Batch(NamedTuple):
@@ -128,22 +138,25 @@ def build(
     segments: int = 3,
     size: int = 120,
     topics: tuple[tuple[str, int, str], ...] = (("t", 2, "fsync"), ("u", 1, "disk")),
+    ending: Ending = Ending.CLOSED,
 ) -> World:
     """A directory with so many full segments and half a segment more in every partition.
 
     Written in four lives, so that every file has earlier versions.  A producer of each partition is
-    idempotent.  One topic was deleted.
+    idempotent.  One topic was deleted.  `ending`: how the last life ended.
     """
     random = Random(seed)
-    disk = MemoryStorage(keeps_promises=False)
+    disk = MemoryStorage(keeps_promises=ending is Ending.POWER_CUT)
     config = {"segment.bytes": str(segment_bytes), "index.interval.bytes": "4096"}
     if segment_bytes > 8_192:
         del config["index.interval.bytes"]
     earlier: dict[str, list[bytes]] = {}
     appended: dict[Partition, int] = {}
     sequences: dict[Partition, int] = {}
-    for life in range(4):
-        with manager_on(disk, NOW_MS + life) as manager:
+    batches: dict[Partition, dict[int, Batch]] = {}
+    for life in range(LIVES):
+        manager = manager_on(disk, NOW_MS + life)
+        with manager:
             if life == 0:
                 manager.create_topic("gone", 1, TopicConfig({}), now_ms=NOW_MS)
             if life == 1:
@@ -158,27 +171,32 @@ def build(
                     )
                 for number in range(partitions):
                     handler = manager.get_handler(name, number)
-                    goal = (life + 1) * (segments * segment_bytes + segment_bytes // 2) // 4
+                    goal = (life + 1) * (segments * segment_bytes + segment_bytes // 2) // LIVES
                     while appended.get((name, number), 0) < goal:
                         _append(handler, random, size, (name, number), appended, sequences)
+                    if life == LIVES - 1:
+                        batches[name, number] = _batches_of(handler)
+            if life == LIVES - 1 and ending is Ending.KILLED:
+                left = files_of(disk.after_kill())
+            elif life == LIVES - 1 and ending is Ending.POWER_CUT:
+                left = files_of(disk.after_power_cut())
         for path, content in files_of(disk).items():
             versions = earlier.setdefault(path, [])
             if not versions or versions[-1] != content:
                 versions.append(content)
-    files = files_of(disk)
-    batches: dict[Partition, dict[int, Batch]] = {}
-    with manager_on(disk_with(files)) as manager:
-        for name, partitions, _ in topics:
-            for number in range(partitions):
-                handler = manager.get_handler(name, number)
-                rows = batches[name, number] = {}
-                for data in read_out(handler, handler.high_watermark).batches.values():
-                    header = read_header(data)
-                    rows[header.base_offset] = Batch(data, header.next_offset, header.producer_id)
+    files = files_of(disk) if ending is Ending.CLOSED else left
     for path, versions in earlier.items():
         if versions and versions[-1] == files.get(path):
             versions.pop()
     return World(files, batches, earlier)
+
+
+def _batches_of(handler: DiskHandler) -> dict[int, Batch]:
+    rows: dict[int, Batch] = {}
+    for data in read_out(handler, handler.high_watermark).batches.values():
+        header = read_header(data)
+        rows[header.base_offset] = Batch(data, header.next_offset, header.producer_id)
+    return rows
 
 
 def _append(

@@ -87,6 +87,9 @@ DAMAGES: dict[str, Callable[[Files, World, str, Random], None]] = {
 }
 
 
+UNVOUCHED = ("lost without a word", "given again", "taken for a new one")
+"""What may follow when a log and all that vouches for its end are damaged together."""
+
 TRADING = ("swapped", "replaced")
 """Two of these move whole files about: two partitions that changed places cannot be told."""
 
@@ -116,7 +119,7 @@ def damage_once(world: World, names: list[tuple[str, str]], random: Random, tall
     what = ", ".join(done)
     unvouched = _unvouched(done)
     for violation in verdict.violations:
-        if not (violation.endswith("lost without a word") and unvouched):
+        if not (unvouched and violation.endswith(UNVOUCHED)):
             tally.findings.append(f"{what}: {violation}")
 
 
