@@ -171,6 +171,13 @@ class BrokerConfig:
     housekeeping_interval_ms: int = _key(
         1_000, "Pause between two rounds of rolling by age and closing.", least=10, most=_DAY_MS
     )
+    retention_interval_ms: int = _key(
+        300_000,
+        "Pause between two rounds of deleting by age (retention.ms); the first is so long after "
+        "the start.",
+        least=10,
+        most=_DAY_MS,
+    )
     scrub_bytes_per_second: int = _key(
         4 << 20,
         "How fast sealed segments are read again to find damage before a reader does; 0 for not.",

@@ -25,6 +25,9 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     storage.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     storage.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     storage.PartitionReadOnly: ErrorCode.KAFKA_STORAGE_ERROR,
+    # Refused for good until somebody makes room: a retriable code would hide it from the sender
+    # until its delivery timeout (decision 0062).
+    storage.PartitionFull: ErrorCode.POLICY_VIOLATION,
     storage.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
     # The topic's on.corruption says so: a retry would wait for an operator.
     storage.PartitionDamaged: ErrorCode.POLICY_VIOLATION,

@@ -119,6 +119,7 @@ class Broker:
             call_soon=call_soon_here(),
             flushers=self.config.flushers,
             open_files_max=self.config.open_files_max,
+            retention_interval_ms=self.config.retention_interval_ms,
             now_ms=self._now_ms(),
         )
         await lanes.run(manager.open)
@@ -293,10 +294,13 @@ async def _scrub(core: Core) -> None:
 
 
 async def _keep_house(core: Core) -> None:
-    """Roll by age, close what is idle: in a lane, again and again."""
+    """Roll by age, delete what is too old, close what is idle: in a lane, again and again."""
+    # A clock that somebody sets on purpose is believed; the machine's own may jump.
+    is_real = core.now_ms is wall_ms
     while True:
         await trio.sleep(core.config.housekeeping_interval_ms / 1000)
         try:
-            await core.lanes.run(core.topics.manager.housekeeping, core.now_ms())
+            monotonic_ms = int(trio.current_time() * 1000) if is_real else None
+            await core.lanes.run(core.topics.manager.housekeeping, core.now_ms(), monotonic_ms)
         except STORAGE_FAILURES as exc:
             log.error("housekeeping_failed", error=str(exc))

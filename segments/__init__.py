@@ -30,6 +30,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     planning         reads: planned, without I/O
     lookup           offsets by time and by epoch
     accounting       offsets that are no records, and why
+    retention        what goes by age, bytes, records; when a log is full
     deleting         a log that begins later
     sealing          from rotating to sealed; checkpoints
     orphans          directories that belong to no topic
@@ -51,6 +52,8 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     replaying        frames of the WAL put back into the segments they came from
     journaling       appends of class fsync on their way to the WAL
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
+    age_clock        the clock that ages are measured by
+    unopened         retention of partitions that nobody has opened
     manager          the data directory: DiskManager
     scrubbing        sealed segments read again and again, slowly
     findings         what an offline check has to say

@@ -131,6 +131,15 @@ class Housekeeper:
         else:
             self._queue.put(task)
 
+    def wait_idle(self) -> None:
+        """Wait until everything that was submitted is done, and what that submitted."""
+        while self._thread is not None:
+            done = threading.Event()
+            self._queue.put(done.set)
+            done.wait()
+            if self._queue.empty():
+                return
+
     def close(self) -> None:
         """Do what is queued, then end the thread."""
         if self._thread is not None:

@@ -10,7 +10,7 @@ front of the start, which the next opening removes.
 | who | log start | evict floor |
 |---|---|---|
 | `delete_records_before`: somebody's will | moves to the offset | stays |
-| `evict`: retention | moves to the end of what goes | moves along, with the reason |
+| `evict`, `evict_due`: retention | moves to the end of what goes | moves along, with the reason |
 | `evict` of what was deleted before | stays | stays |
 
 A log start inside a segment can be read from nothing but the START row, so `delete_records_before`
@@ -33,6 +33,7 @@ from segbroker.protocol.record_batch import GapReason
 from .errors import LogClosed, OffsetOutOfRange
 from .manifest import Floor, Row, encode_manifest, start_row
 from .partition_log import PartitionLog
+from .retention import Eviction, due
 from .storage import replace_file
 
 logger = structlog.get_logger()
@@ -63,14 +64,21 @@ def evict(log: PartitionLog, count: int, reason: GapReason) -> int:
     """
     with log.seal_lock:
         _check_current(log)
-        count = min(count, len(log.sealed))
-        if count:
-            end_offset = log.sealed.end_of(count - 1)
-            floor = log.floor
-            if end_offset > log.log_start_offset:
-                floor = Floor(end_offset, reason)
-            _begin_at(log, max(end_offset, log.log_start_offset), count, floor)
+        _evict(log, min(count, len(log.sealed)), reason)
     return log.log_start_offset
+
+
+def evict_due(log: PartitionLog, age_ms: int | None) -> Eviction | None:
+    """Take out of the log what retention has decided on; what that was.  Blocking.
+
+    Raises LogClosed, OSError: then it may be gone after the next opening.
+    """
+    with log.seal_lock:
+        _check_current(log)
+        eviction = due(log, age_ms)
+        if eviction is not None:
+            _evict(log, *eviction)
+    return eviction
 
 
 def unlink_doomed(log: PartitionLog, limit: int | None = None) -> int:
@@ -104,6 +112,17 @@ def compact_manifest(log: PartitionLog, now_ms: int) -> None:
 def _check_current(log: PartitionLog) -> None:
     if log.is_closed or log.is_superseded:
         raise LogClosed(log.paths.folder)
+
+
+def _evict(log: PartitionLog, count: int, reason: GapReason | None) -> None:
+    if not count:
+        return
+    end_offset = log.sealed.end_of(count - 1)
+    floor = log.floor
+    if end_offset > log.log_start_offset:
+        assert reason is not None, "records go, so somebody is told why"
+        floor = Floor(end_offset, reason)
+    _begin_at(log, max(end_offset, log.log_start_offset), count, floor)
 
 
 def _begin_at(log: PartitionLog, offset: int, count: int, floor: Floor) -> Row:

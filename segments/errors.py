@@ -107,6 +107,17 @@ class PartitionReadOnly(StorageError):
         self.topic, self.partition, self.cause = topic, partition, cause
 
 
+class PartitionFull(StorageError):
+    """The batch would pass the cap of a topic that rejects; no offset was assigned."""
+
+    def __init__(self, topic: str, partition: int, why: str) -> None:
+        super().__init__(
+            f"partition {partition} of topic {topic!r} is full and retention.full.policy=reject: "
+            f"{why}; nothing was appended"
+        )
+        self.topic, self.partition = topic, partition
+
+
 class DiskFull(PartitionReadOnly):
     """The same for want of space (or of descriptors); it ends by itself when there is some."""
 

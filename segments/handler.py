@@ -31,13 +31,15 @@ from .accounting import Account, account
 from .background import Flushers, FlushState, Housekeeper
 from .ceilings import IDLE_MS, PartitionCeiling
 from .corruption import remove_mark
-from .deleting import compact_manifest, delete_records_before, unlink_doomed
+from .deleting import compact_manifest, delete_records_before, evict_due, unlink_doomed
 from .errors import (
     PASSING_ERRNOS,
     CorruptSegment,
     DiskFull,
+    LogClosed,
     OffsetOutOfRange,
     PartitionDamaged,
+    PartitionFull,
     PartitionReadOnly,
     PartitionRefused,
     StorageError,
@@ -50,6 +52,7 @@ from .partition_log import PartitionLog
 from .planning import plan_read
 from .reading import ReadPlan
 from .report import LogReport
+from .retention import due, is_capped, lacks_room, wants_roll
 from .sealing import checkpoint, close_log, seal
 from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
 from .wal.journal import Wal
@@ -82,10 +85,12 @@ class DiskHandler:
     """One topic-partition.  Made by DiskManager."""
 
     __slots__ = (
+        "_age_ms",
         "_call_soon",
         "_evicting",
         "_flushers",
         "_housekeeper",
+        "_is_capped",
         "_journaling",
         "_log",
         "_maker",
@@ -166,6 +171,8 @@ class DiskHandler:
         self._sealing = False
         self._making = False
         self._evicting = False
+        self._age_ms: int | None = None
+        self._is_capped = is_capped(opened.config)
         self._recovered_ms = 0
         self._sync_failed = False
         self._report = report if report is not None else LogReport(None, topic, partition)
@@ -230,6 +237,7 @@ class DiskHandler:
 
     def reconfigure(self, config: TopicConfig, ceiling: PartitionCeiling | None) -> None:
         """Use other settings from the next batch on."""
+        self._is_capped = is_capped(config)
         was_journaled = self.config.durability is Durability.FSYNC
         self._log.reconfigure(config)
         self.ceiling = ceiling
@@ -254,8 +262,9 @@ class DiskHandler:
         """Append one whole, writable, checked batch; one thread at a time.
 
         Returns when it is written; it is durable in the topic's class when `high_watermark`
-        passes `last_offset`.  Raises BatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch
-        before an offset is assigned; PartitionReadOnly (DiskFull) when it could not be written.
+        passes `last_offset`.  Raises BatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch,
+        PartitionFull before an offset is assigned; PartitionReadOnly (DiskFull) when it could not
+        be written.
         """
         if self.read_only is not None:
             raise self.read_only
@@ -274,6 +283,8 @@ class DiskHandler:
                         opened.log_start_offset,
                         True,
                     )
+            if self._is_capped and (why := lacks_room(opened, header)):
+                raise PartitionFull(self.topic, self.partition, why)
             try:
                 base_offset = opened.write(batch, header, now_ms)
             except OSError as exc:
@@ -516,8 +527,17 @@ class DiskHandler:
             self._evict_soon()
         return start
 
+    def _retain(self, age_ms: int | None) -> None:
+        """Have retention take what is due.  Also on a full disk: it makes room."""
+        self._age_ms = age_ms
+        opened = self._log
+        with opened.state_lock:
+            is_due = due(opened, age_ms) is not None
+        if is_due or opened.doomed:
+            self._evict_soon()
+
     def _evict_soon(self) -> None:
-        """Have the files of what is gone unlinked, off this thread."""
+        """Have what is due taken out, and the files of what is gone unlinked, off this thread."""
         if not self._evicting:
             self._evicting = True
             self._housekeeper.submit(self._evict)
@@ -525,6 +545,25 @@ class DiskHandler:
     def _evict(self) -> None:
         self._evicting = False
         opened = self._log
+        try:
+            start = opened.log_start_offset
+            eviction = evict_due(opened, self._age_ms)
+        except LogClosed:
+            return
+        except OSError as exc:
+            # Nothing of the records was touched; it is tried again at the next visit.
+            log.warning("segments_not_evicted", path=opened.paths.folder, error=str(exc))
+            return
+        if eviction is not None and eviction.reason is not None:
+            log.info(
+                "segments_evicted",
+                topic=self.topic,
+                partition=self.partition,
+                segments=eviction.segments,
+                lost_from=start,
+                lost_to=opened.log_start_offset,
+                reason=eviction.reason.name.lower(),
+            )
         limit = UNLINK_MAX if self._housekeeper.is_threaded else None
         if unlink_doomed(opened, limit):
             self._evict_soon()  # behind what others want to have done
@@ -538,12 +577,20 @@ class DiskHandler:
         self.wants_attention = True
         self._on_attention(self)
 
+    @property
+    def _seal_group(self) -> int:
+        """Full segments that are sealed together; fewer where they weigh against a small cap."""
+        config = self._log.config
+        if config.retention_bytes < 0:
+            return SEAL_GROUP
+        return min(SEAL_GROUP, max(1, config.retention_bytes // (8 * config.segment_bytes)))
+
     def _rolled_soon(self, opened: PartitionLog) -> None:
         """Have the next segments made and a group of full ones sealed, off this thread."""
         if opened.wants_ready and not self._making:
             self._making = True
             self._maker.submit(self._make_ready)
-        if len(opened.rotating) >= (SEAL_GROUP if self._housekeeper.is_threaded else 1):
+        if len(opened.rotating) >= (self._seal_group if self._housekeeper.is_threaded else 1):
             self.seal_soon()
 
     def seal_soon(self) -> None:
@@ -576,6 +623,7 @@ class DiskHandler:
             self._poison(exc)
             return
         self._call_soon(lambda: self._advance(opened.recovery_point))
+        self._retain(self._age_ms)
 
     def attend(self, now_ms: int) -> bool:
         """What `on_attention` asked for, on the tick; whether it has to be asked again.
@@ -594,20 +642,39 @@ class DiskHandler:
             self._flushers.request(self)
         return False
 
-    def keep_house(self, now_ms: int) -> None:
-        """What is due by time alone: age rolls, forgotten producers."""
+    def keep_house(self, now_ms: int, age_ms: int | None = None) -> None:
+        """What is due by time alone: age rolls, retention, forgotten producers.
+
+        age_ms: the time to measure ages by (age_clock.py); None: nothing goes by age.
+        """
         if self.read_only is not None:
+            if isinstance(self.read_only, DiskFull):
+                self._retain(age_ms)
             return
+        opened = self._log
         try:
-            if self._log.maybe_roll_by_age(now_ms):
+            rolled = opened.maybe_roll_by_age(now_ms)
+            if not rolled and wants_roll(opened, age_ms):
+                rolled = self._roll_all(opened, now_ms, age_ms)
+            if rolled:
+                self._age_ms = age_ms
                 self.seal_soon()
         except OSError as exc:
             self._poison(exc)
             return
+        self._retain(age_ms)
         self._settle_ceiling(now_ms)
         if len(self._log.producers):
             with self._log.append_lock:
                 self._log.producers.expire(now_ms - PRODUCER_EXPIRATION_MS)
+
+    def _roll_all(self, opened: PartitionLog, now_ms: int, age_ms: int | None) -> bool:
+        """Roll a segment in which nothing is to be kept, so that it can go; whether it was."""
+        with opened.append_lock:
+            if opened.is_closed or not wants_roll(opened, age_ms):
+                return False  # appended meanwhile
+            opened.roll(now_ms)
+        return True
 
     def _settle_ceiling(self, now_ms: int) -> None:
         """Give back what is reserved beyond the end of an idle log."""

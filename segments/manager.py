@@ -36,6 +36,7 @@ from uuid import UUID
 
 import structlog
 
+from .age_clock import AgeClock, ClockFile
 from .background import Flushers, Housekeeper
 from .caches import FileCache, IndexCache, OpenLogs
 from .ceilings import PartitionCeiling
@@ -64,6 +65,7 @@ from .resuming import CeilingRow, Found, Resuming
 from .sealing import close_log
 from .storage import Storage, StorageLock, make_dirs, remove_tree
 from .topic_config import Durability, TopicConfig, check_class_change
+from .unopened import Unopened
 from .wal.frames import Frame
 from .wal.journal import Wal, WalConfig
 from .wal.replay import Replay
@@ -78,6 +80,7 @@ SNAPSHOT_TICK_MS: Final = 60_000
 EAGER_MAX: Final = 250
 """Partitions recovered together at start."""
 SMALL_WAL: Final = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16)
+RETENTION_INTERVAL_MS: Final = 300_000
 VISITS_MAX: Final = 500
 """Partitions looked at for age per call of `housekeeping`: about 1 ms of the interpreter."""
 
@@ -116,6 +119,7 @@ class DiskManager:
         open_files_max: int = 1024,
         open_logs_max: int = 4096,
         index_bytes_max: int = 64 << 20,
+        retention_interval_ms: int = RETENTION_INTERVAL_MS,
         now_ms: int = 0,
         repairing: bool = False,
     ) -> None:
@@ -126,6 +130,8 @@ class DiskManager:
         repairing: every log is opened as with on.corruption=gap: an operator has looked.
         open_files_max: sealed segments kept open.  open_logs_max: partitions that keep their active
         segment open; a busy one holds a few descriptors more for segments made ahead.
+        retention_interval_ms: between two rounds that look at ages, the first after as much; 0:
+        every round does.
         """
         self.root = root.rstrip("/") or "/"
         self.storage: Storage = storage if storage is not None else PosixStorage()
@@ -164,6 +170,13 @@ class DiskManager:
         self._visits: list[DiskHandler] = []
         self._tick_ms = 0
         self._absorbed_ms = now_ms
+        self._clock_file = ClockFile(self.storage, f"{self.root}/clock")
+        self._age_clock = AgeClock()
+        self.retention_interval_ms = retention_interval_ms
+        self._retention_ms: int | None = None
+        self._ages = False
+        self._has_looked_at_ages = False
+        self._unopened = Unopened(self.storage, self.root)
 
     # The data directory
 
@@ -182,6 +195,7 @@ class DiskManager:
         try:
             make_dirs(self.storage, f"{self.root}/meta")
             make_dirs(self.storage, f"{self.root}/topics")
+            self._age_clock = AgeClock(self._clock_file.load())
             try:
                 found = self.wal.open()
                 self._load_metadata(found)
@@ -653,14 +667,25 @@ class DiskManager:
 
     # Keeping house
 
-    def housekeeping(self, now_ms: int) -> None:
+    def housekeeping(self, now_ms: int, monotonic_ms: int | None = None) -> None:
         """What is due by time: age rolls, the sync tick of class `disk`, a disk with space again,
         descriptors of partitions that are not in use.
 
         Call it in a lane, several times a second.  Its cost does not grow with the partitions that
         are open, only with those that were written to: the others are visited VISITS_MAX at a time.
+
+        monotonic_ms: a clock that nobody sets, by which a jump of `now_ms` is noticed
+        (age_clock.py); None: `now_ms` is believed.
         """
         self._now_ms = now_ms
+        age_ms = self._age_clock.now(now_ms, monotonic_ms)
+        if not self._visits:
+            self._visits = list(self.handlers.values())
+            self._ages = self._retention_is_due(now_ms if monotonic_ms is None else monotonic_ms)
+        for handler in self._visits[-VISITS_MAX:]:
+            if self._is_open(handler):
+                handler.keep_house(now_ms, age_ms if self._ages else None)
+        del self._visits[-VISITS_MAX:]
         if now_ms - self._tick_ms >= SYNC_TICK_MS:
             self._tick_ms = now_ms
             self._metadata.settle()
@@ -669,12 +694,9 @@ class DiskManager:
                 self._attention.discard(handler)
                 if self._is_open(handler) and handler.attend(now_ms):
                     self._attention.add(handler)
-        if not self._visits:
-            self._visits = list(self.handlers.values())
-        for handler in self._visits[-VISITS_MAX:]:
-            if self._is_open(handler):
-                handler.keep_house(now_ms)
-        del self._visits[-VISITS_MAX:]
+        self._visit_unopened(age_ms if self._has_looked_at_ages else None)
+        if monotonic_ms is not None and age_ms is not None:
+            self._clock_file.save(age_ms)
         if self.open_logs.has_surplus:
             self.open_logs.park_surplus()
             if self.open_logs.has_surplus:
@@ -688,6 +710,37 @@ class DiskManager:
                 self._metadata.absorb()
             except OSError as exc:
                 log.warning("snapshot_not_saved", error=str(exc))
+
+    def _retention_is_due(self, at_ms: int) -> bool:
+        """Whether a round of visits begins that looks at ages, too."""
+        if self._retention_ms is None:
+            self._retention_ms = at_ms if self.retention_interval_ms else 0
+        if at_ms - self._retention_ms < self.retention_interval_ms:
+            return False
+        self._retention_ms = at_ms
+        self._has_looked_at_ages = True
+        return True
+
+    def keep_house_now(self, now_ms: int) -> None:
+        """A whole round of housekeeping, ages included, and what it has others do: for tests."""
+        assert self._housekeeper is not None
+        interval_ms, self.retention_interval_ms = self.retention_interval_ms, 0
+        self._visits.clear()
+        for _ in range(2):  # what the first round rolls goes in the second
+            self.housekeeping(now_ms)
+            while self._visits:
+                self.housekeeping(now_ms)
+            self._housekeeper.wait_idle()
+        self.retention_interval_ms = interval_ms
+
+    def _visit_unopened(self, age_ms: int | None) -> None:
+        """Open a few partitions in which something is due, so that it goes at the next visit."""
+        found = self._unopened.step(self.topics, lambda *key: key in self.handlers, age_ms)
+        for topic, partition in found:
+            try:
+                self.get_handler(topic, partition)
+            except StorageError as exc:
+                log.warning("retention_not_possible", topic=topic, error=str(exc))
 
     def _sync_some(self) -> None:
         """What only the WAL has keeps its segment open: sync some, to be parked next time."""

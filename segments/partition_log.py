@@ -164,16 +164,19 @@ class PartitionLog:
         return self.sealed.total_size + unsealed
 
     @property
+    def stored_records(self) -> int:
+        """Records in all log files, also those below a log start inside the first."""
+        unsealed = sum(segment.records for segment in (*self.rotating, self.active))
+        return self.sealed.total_records + unsealed
+
+    @property
     def records_count(self) -> int:
         """Records that can be read; without a lock.
 
         Of a first segment with gaps and a log start inside it, at most so many.
         """
-        sealed, start = self.sealed, self.log_start_offset
-        unsealed = (*self.rotating, self.active)
-        total = sealed.total_records + sum(segment.records for segment in unsealed)
-        first = self.first_base_offset
-        return max(0, total - max(0, start - first))
+        below = self.log_start_offset - self.first_base_offset
+        return max(0, self.stored_records - max(0, below))
 
     @property
     def segments_count(self) -> int:

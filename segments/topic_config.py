@@ -51,6 +51,15 @@ class OnCorruption(Enum):
     """Nothing is served, nothing is repaired."""
 
 
+class FullPolicy(Enum):
+    """What becomes of an append that would pass retention.bytes or retention.records."""
+
+    DROP_OLD = "drop-old"
+    """The oldest segments make room."""
+    REJECT = "reject"
+    """It is refused before it has an offset."""
+
+
 class _Key(NamedTuple):
     name: str
     field: str
@@ -109,6 +118,14 @@ def _on_corruption(key: str, text: str) -> OnCorruption:
         raise InvalidConfig(key, text, f"is none of {choices}") from None
 
 
+def _full_policy(key: str, text: str) -> FullPolicy:
+    try:
+        return FullPolicy(text)
+    except ValueError:
+        choices = ", ".join(choice.value for choice in FullPolicy)
+        raise InvalidConfig(key, text, f"is none of {choices}") from None
+
+
 def _only(allowed: str, reason: str) -> Callable[[str, str], str]:
     def parse(key: str, text: str) -> str:
         if text != allowed:
@@ -117,8 +134,6 @@ def _only(allowed: str, reason: str) -> Callable[[str, str], str]:
 
     return parse
 
-
-_LATER = "Accepted and kept; nothing is deleted by it in this version."
 
 KEYS: Final[tuple[_Key, ...]] = (
     _Key(
@@ -159,16 +174,27 @@ KEYS: Final[tuple[_Key, ...]] = (
     ),
     _Key(
         "retention.ms", "retention_ms", "long", "604800000", _integer(-1, _INT64_MAX),
-        f"How long records are kept (ms); -1 for ever. {_LATER}",
+        "Segments whose newest record is older (ms, by the records' timestamps) are deleted; -1: "
+        "records are kept for ever.",
     ),
     _Key(
         "retention.bytes", "retention_bytes", "long", "-1", _integer(-1, _INT64_MAX),
-        f"How much of a partition is kept (bytes); -1 for all. {_LATER}",
+        "How much of a partition is kept (bytes); -1 for all. The oldest segments are deleted as "
+        "long as so much stays.",
+    ),
+    _Key(
+        "retention.records", "retention_records", "long", "-1", _integer(-1, _INT64_MAX),
+        "How many records of a partition are kept; -1 for all. As retention.bytes.",
+    ),
+    _Key(
+        "retention.full.policy", "retention_full_policy", "string", "drop-old", _full_policy,
+        "At retention.bytes or retention.records. drop-old: the oldest segments make room. reject: "
+        "nothing is deleted for room; a batch that would pass them is refused (POLICY_VIOLATION).",
     ),
     _Key(
         "cleanup.policy", "cleanup_policy", "list", "delete",
         _only("delete", "is not offered by this version, which has delete"),
-        "delete: whole old segments go, by retention.ms and retention.bytes.",
+        "delete: whole old segments go, by retention.ms, retention.bytes and retention.records.",
     ),
     _Key(
         "on.corruption", "on_corruption", "string", "gap", _on_corruption,
@@ -199,7 +225,9 @@ class TopicConfig:
         "on_corruption",
         "overrides",
         "retention_bytes",
+        "retention_full_policy",
         "retention_ms",
+        "retention_records",
         "segment_bytes",
         "segment_index_bytes",
         "segment_ms",
@@ -215,7 +243,9 @@ class TopicConfig:
     on_corruption: OnCorruption
     overrides: dict[str, str]
     retention_bytes: int
+    retention_full_policy: FullPolicy
     retention_ms: int
+    retention_records: int
     segment_bytes: int
     segment_index_bytes: int
     segment_ms: int

@@ -188,7 +188,8 @@ class EmbeddedBroker:
         return self._manager.get_handler(topic, partition).segments_count
 
     def housekeep(self) -> None:
-        """Do at once what the broker does in the background: roll segments by age, close idle ones.
+        """Do at once what the broker does in the background: roll segments by age, delete what
+        retention has decided on, close idle ones.
 
         After `clock.advance`, a test need not wait for the next round.
         """
@@ -196,7 +197,7 @@ class EmbeddedBroker:
         assert self._token is not None, "the broker has not started"
         trio.from_thread.run(
             trio.to_thread.run_sync,
-            self._manager.housekeeping,
+            self._manager.keep_house_now,
             self.clock.now_ms(),
             trio_token=self._token,
         )
