@@ -17,6 +17,7 @@ SCENARIOS = {
     "librdkafka": "One librdkafka client: us and librdkafka's own mock broker",
     "throughput": "Throughput beside other brokers",
     "durable": "Durable acknowledgements",
+    "wal": "The write-ahead log beside a sync of each segment",
     "latency": "End to end at 1,000 records/s",
     "fan_out": "One producer, eight consumers",
     "own_client": "Python clients on the same broker",

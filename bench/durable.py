@@ -73,11 +73,19 @@ class _Source:
 
 
 def run(
-    peer: peers.Peer, topic: str, connections: int, window: int, records: int, seconds: float
+    peer: peers.Peer,
+    topic: str,
+    connections: int,
+    window: int,
+    records: int,
+    seconds: float,
+    *,
+    partitions: int = PARTITIONS,
+    acks_min: int = ACKS_MIN,
 ) -> tuple[float, list[float]]:
     """Acks per second and the latency of each; `connections × window × records` in flight."""
     sources = [
-        _Source(peer.writer(topic, n % PARTITIONS), window, records) for n in range(connections)
+        _Source(peer.writer(topic, n % partitions), window, records) for n in range(connections)
     ]
     latencies: list[float] = []
     with selectors.DefaultSelector() as selector:
@@ -85,7 +93,7 @@ def run(
             selector.register(source.writer.socket, selectors.EVENT_READ, source)
         began = time.perf_counter()
         # A slow disk gets more time, so that there is something to divide.
-        while (now := time.perf_counter()) < began + seconds or len(latencies) < ACKS_MIN:
+        while (now := time.perf_counter()) < began + seconds or len(latencies) < acks_min:
             assert now < began + DEADLINE_S, f"{peer.name}: {len(latencies)} acks in {DEADLINE_S} s"
             for key, _ in selector.select(1.0):
                 got = key.data.receive()

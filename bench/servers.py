@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,11 +41,16 @@ def _read_address(stream: IO[str]) -> str:
 
 
 @contextmanager
-def segbroker(*flags: str, data: Path | None = None) -> Iterator[Server]:
-    """The daemon on a free port, with a temporary data directory unless one is given."""
+def segbroker(
+    *flags: str, data: Path | None = None, program: Sequence[str] = ("-m", "segbroker.cli")
+) -> Iterator[Server]:
+    """The daemon on a free port, with a temporary data directory unless one is given.
+
+    program: what the interpreter is given to run, where it is not the command as installed.
+    """
     with tempfile.TemporaryDirectory(prefix="segbroker-bench-") as folder:
         root = data or Path(folder, "data")
-        command = [sys.executable, "-m", "segbroker.cli", "serve"]
+        command = [sys.executable, *program, "serve"]
         command += ["--data", str(root), "--listen", "127.0.0.1:0", *flags]
         log = Path(folder, "log")
         with log.open("w") as sink:

@@ -76,7 +76,7 @@ class Journaling:
         self._partition = partition
         self._shard = wal.shard_of(topic_id, partition)
         self._limit = wal.config.batch_bytes_max
-        self._pending = Pending(self._limit)
+        self._pending = Pending(topic_id, partition, self._limit)
         self._direct_end = -1
         self._used = False
 
@@ -107,7 +107,7 @@ class Journaling:
     # As a source of the shard
 
     def take_frames(self) -> tuple[list[Frame], int]:
-        return self._pending.take(self._topic_id, self._partition)
+        return self._pending.take()
 
     def wal_synced(self, mark: int) -> None:
         self._owner.wal_synced(mark)
@@ -128,6 +128,6 @@ class Journaling:
         if not self._used:
             return
         self._shard.revive()
-        self._pending.drop()
+        self._pending.take()  # never to be written
         self._direct_end = -1
         self._wal.barrier(self._topic_id, self._partition)

@@ -15,6 +15,7 @@ from typing import Final
 from ..storage import Buffer
 from .frames import Frame, FrameType
 
+_BATCHES: Final = FrameType.BATCHES
 FRAME_BYTES_MAX: Final = 1 << 20
 """A frame has no more, unless one batch alone has: damage costs a frame."""
 
@@ -22,17 +23,34 @@ FRAME_BYTES_MAX: Final = 1 << 20
 class Pending:
     """The batches of one partition that wait for their shard.  `size` is their bytes."""
 
-    __slots__ = ("_end", "_frames", "_head", "_limit", "_lock", "_next", "_payload", "size")
+    __slots__ = (
+        "_base_offset",
+        "_end_offset",
+        "_frames",
+        "_limit",
+        "_lock",
+        "_next_position",
+        "_partition",
+        "_payload",
+        "_position",
+        "_segment",
+        "_timestamp",
+        "_topic_id",
+        "size",
+    )
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self, topic_id: bytes, partition: int, frame_bytes_max: int = FRAME_BYTES_MAX
+    ) -> None:
         """frame_bytes_max: what fits a WAL file; a larger batch is not for the WAL."""
+        self._topic_id = topic_id
+        self._partition = partition
         self._limit = min(frame_bytes_max, FRAME_BYTES_MAX)
         self._lock = threading.Lock()
         self._frames: list[Frame] = []
         self._payload = bytearray()
-        self._head = (0, 0, 0, 0)
-        self._next = (-1, -1)
-        self._end = -1
+        self._segment = self._position = self._next_position = -1
+        self._base_offset = self._end_offset = self._timestamp = -1
         self.size = 0
 
     def add(
@@ -47,39 +65,41 @@ class Pending:
         """A batch was written to `segment` at `position`."""
         size = len(batch)
         with self._lock:
-            if self._next != (segment, position) or len(self._payload) + size > self._limit:
+            if (
+                position != self._next_position
+                or segment != self._segment
+                or len(self._payload) + size > self._limit
+            ):
                 self._cut()
-                self._head = (segment, position, base_offset, timestamp)
+                self._segment = segment
+                self._position = position
+                self._base_offset = base_offset
+                self._timestamp = timestamp
             self._payload += batch
-            self._next = (segment, position + size)
-            self._end = end_offset
+            self._next_position = position + size
+            self._end_offset = end_offset
             self.size += size
 
-    def take(self, topic_id: bytes, partition: int) -> tuple[list[Frame], int]:
-        """(everything since the last call as frames of this partition, its end offset)."""
+    def take(self) -> tuple[list[Frame], int]:
+        """(everything since the last call, as frames; its end offset)."""
         with self._lock:
             self._cut()
             frames, self._frames = self._frames, []
             self.size = 0
-            self._next = (-1, -1)
-            end = self._end
-        return [frame._replace(topic_id=topic_id, partition=partition) for frame in frames], end
-
-    def drop(self) -> None:
-        """Forget everything: it is durable elsewhere, or never will be."""
-        self.take(b"", 0)
+            self._next_position = -1
+            return frames, self._end_offset
 
     def _cut(self) -> None:
         if self._payload:
-            segment, position, base_offset, timestamp = self._head
-            self._frames.append(
-                Frame(
-                    FrameType.BATCHES,
-                    segment=segment,
-                    position=position,
-                    base_offset=base_offset,
-                    timestamp=timestamp,
-                    payload=self._payload,
-                )
+            frame = Frame(
+                _BATCHES,
+                self._topic_id,
+                self._partition,
+                self._segment,
+                self._position,
+                self._base_offset,
+                self._timestamp,
+                self._payload,
             )
+            self._frames.append(frame)
             self._payload = bytearray()

@@ -28,7 +28,7 @@ import errno
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import structlog
@@ -41,6 +41,7 @@ from .frames import (
     AFTER_FAILURE,
     FRAMES_BEGIN,
     ORDINAL_MAX,
+    OVERHEAD,
     Frame,
     FrameType,
     encode_frame,
@@ -261,12 +262,12 @@ class Shard:
         while (item := queue.get()) is not None:
             items = [item]
             closing = False
-            try:
-                while (item := queue.get_nowait()) is not None:
+            while not closing and not queue.empty():
+                item = queue.get()
+                if item is None:
+                    closing = True
+                else:
                     items.append(item)
-                closing = True
-            except Empty:
-                pass
             try:
                 with self._writing:
                     self._commit(items)
@@ -287,56 +288,63 @@ class Shard:
             else:
                 item.wal_queued = False  # first: what is appended from here on asks again
                 frames, mark = item.take_frames()
-                group.add_source(item, frames, mark)
+                group.acks.append((item, mark))
+                for frame in frames:
+                    group.frames.append(frame)
+                    group.size += OVERHEAD + len(frame.payload)
             if group.size >= GROUP_BYTES_MAX:
                 self._write_group(group)
                 group = _Group()
         self._write_group(group)
 
     def _write_group(self, group: "_Group") -> None:
+        error: OSError | None = None
         try:
             if self.failure is not None:
                 raise ShardFailed(self.failure)
             if group.frames:
                 self._append(group)
         except OSError as exc:
-            self._tell(group, exc)
-        else:
-            self._tell(group, None)
+            error = exc
+        group.settle(error, self._call_soon)
 
     def _append(self, group: "_Group") -> None:
         """Write the frames and sync; over several files where they do not fit one."""
-        waiting = deque(group.frames)
-        while waiting:
+        frames, place = group.frames, 0
+        limit = self._files.file_bytes
+        while place < len(frames):
             active = self._active
-            if active is None or active.end + waiting[0].size > self._files.file_bytes:
-                active = self._roll(waiting[0])
+            if active is None or active.end + frames[place].size > limit:
+                active = self._roll(frames[place])
             # Before the write: what fails half way may be in the file all the same.
-            self._sources.update(group.sources)
-            self._has_control = self._has_control or group.has_control
+            for source, _ in group.acks:
+                self._sources[source] = None
+            if group.has_control:
+                self._has_control = True
             parts: list[Buffer] = []
-            position = end = active.end
-            ordinal = 0
-            while waiting and ordinal <= ORDINAL_MAX:
-                size = waiting[0].size
-                if end + size > self._files.file_bytes:
+            end, first = active.end, place
+            lsn = self._next_lsn
+            while place < len(frames) and place - first <= ORDINAL_MAX:
+                frame = frames[place]
+                following = end + OVERHEAD + len(frame.payload)
+                if following > limit:
                     break
-                frame = waiting.popleft()
-                parts += encode_frame(frame, self._next_lsn, ordinal, active.salt, self._flags)
+                parts += encode_frame(frame, lsn, place - first, active.salt, self._flags)
                 self._flags = 0
-                self._next_lsn += 1
-                ordinal += 1
-                end += size
+                lsn += 1
+                place += 1
+                end = following
+            self._next_lsn = lsn
             try:
-                write_all(active.file, b"".join(parts), position)
+                write_all(active.file, b"".join(parts), active.end)
                 active.file.fdatasync()
             except OSError as exc:
                 self.failure = exc
                 log.error("wal_failed", path=active.path, error=str(exc))
                 raise
-            active.end = end
             self.syncs += 1
-            self.bytes_written += end - position
+            self.bytes_written += end - active.end
+            active.end = end
 
     def _roll(self, frame: Frame) -> WalFile:
         """The next file; the active one is full."""
@@ -394,15 +402,6 @@ class Shard:
         if is_bound:
             self._checkpoint_soon()
 
-    # Who is told
-
-    def _tell(self, group: "_Group", error: OSError | None) -> None:
-        for request in group.blocking:
-            assert request.done is not None
-            request.done(error)
-        if group.acks or group.requests:
-            self._call_soon(_Report(group.acks, group.requests, error))
-
 
 def _wal_full(folder: str) -> OSError:
     return OSError(
@@ -417,62 +416,48 @@ class _Blocking(Request):
 class _Group:
     """What is written and synced together."""
 
-    __slots__ = ("acks", "blocking", "frames", "has_control", "requests", "size", "sources")
+    __slots__ = ("acks", "frames", "has_control", "requests", "size")
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.acks: list[Ack] = []
-        self.sources: dict[Source, None] = {}
         self.requests: list[Request] = []
-        self.blocking: list[Request] = []
         self.has_control = False
         self.size = 0
 
-    def add_source(self, source: Source, frames: list[Frame], mark: int) -> None:
-        self.acks.append((source, mark))
-        if frames:
-            self.sources[source] = None
-            self._add(frames)
-
     def add_request(self, request: Request) -> None:
-        if isinstance(request, _Blocking):
-            self.blocking.append(request)
-        elif request.done is not None:
-            self.requests.append(request)
-        self.has_control = self.has_control or any(
-            frame.type is FrameType.CONTROL for frame in request.frames
-        )
-        self._add(request.frames)
-
-    def _add(self, frames: list[Frame]) -> None:
-        self.frames += frames
-        for frame in frames:
+        self.requests.append(request)
+        for frame in request.frames:
+            self.has_control = self.has_control or frame.type is FrameType.CONTROL
+            self.frames.append(frame)
             self.size += frame.size
 
-
-class _Report:
-    """The outcome of a group, for the loop: one call for all of it."""
-
-    __slots__ = ("_acks", "_error", "_requests")
-
-    def __init__(self, acks: list[Ack], requests: list[Request], error: OSError | None) -> None:
-        self._acks = acks
-        self._requests = requests
-        self._error = error
-
-    def __call__(self) -> None:
-        error = self._error
-        for source, mark in self._acks:
-            try:
-                if error is None:
-                    source.wal_synced(mark)
-                else:
-                    source.wal_failed(error)
-            except Exception:  # the others are told all the same
-                log.exception("wal_report_failed")
-        for request in self._requests:
-            assert request.done is not None
-            try:
+    def settle(self, error: OSError | None, call_soon: CallSoon) -> None:
+        """Tell everybody: who waits in a thread at once, the others by one call in the loop."""
+        later: list[Done] = []
+        for request in self.requests:
+            if isinstance(request, _Blocking):
+                assert request.done is not None
                 request.done(error)
-            except Exception:
-                log.exception("wal_report_failed")
+            elif request.done is not None:
+                later.append(request.done)
+        if self.acks or later:
+            acks = self.acks
+            call_soon(lambda: _report(acks, later, error))
+
+
+def _report(acks: list[Ack], requests: list[Done], error: OSError | None) -> None:
+    """The outcome of a group, in the loop."""
+    for source, mark in acks:
+        try:
+            if error is None:
+                source.wal_synced(mark)
+            else:
+                source.wal_failed(error)
+        except Exception:  # the others are told all the same
+            log.exception("wal_report_failed")
+    for done in requests:
+        try:
+            done(error)
+        except Exception:
+            log.exception("wal_report_failed")

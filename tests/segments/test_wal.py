@@ -32,7 +32,7 @@ class Writer:
         self.wal_queued = False
         self.partition = partition
         self.shard = wal.shard_of(TOPIC, partition)
-        self.pending = Pending(SMALL.batch_bytes_max)
+        self.pending = Pending(TOPIC, partition, SMALL.batch_bytes_max)
         self.end = 0
         self.durable = 0
         self.failures: list[OSError] = []
@@ -46,7 +46,7 @@ class Writer:
         self.shard.submit(self)
 
     def take_frames(self) -> tuple[list[Frame], int]:
-        return self.pending.take(TOPIC, self.partition)
+        return self.pending.take()
 
     def wal_synced(self, mark: int) -> None:
         self.durable = mark
@@ -96,24 +96,24 @@ def test_what_was_acknowledged_is_there_after_a_power_cut() -> None:
 
 
 def test_batches_that_wait_together_become_one_frame() -> None:
-    pending = Pending(SMALL.batch_bytes_max)
+    pending = Pending(TOPIC, 0, SMALL.batch_bytes_max)
     for place, data in enumerate((b"ab", b"cd", b"ef")):
         pending.add(data, 0, 2 * place, place, place + 1, 7)
     pending.add(b"gh", 1, 0, 3, 4, 8)
-    frames, end = pending.take(TOPIC, 0)
+    frames, end = pending.take()
     assert end == 4
     assert [(f.segment, f.base_offset, bytes(f.payload)) for f in frames] == [
         (0, 0, b"abcdef"),
         (1, 3, b"gh"),
     ]
-    assert pending.take(TOPIC, 0) == ([], 4)
+    assert pending.take() == ([], 4)
 
 
 def test_a_frame_never_grows_past_what_fits_a_file() -> None:
-    pending = Pending(100)
+    pending = Pending(TOPIC, 0, 100)
     for place in range(3):
         pending.add(bytes(60), 0, 60 * place, place, place + 1, 7)
-    assert [len(f.payload) for f in pending.take(TOPIC, 0)[0]] == [60, 60, 60]
+    assert [len(f.payload) for f in pending.take()[0]] == [60, 60, 60]
 
 
 def test_frames_go_on_in_the_next_file_and_come_back_in_order() -> None:
