@@ -166,7 +166,34 @@ class BrokerConfig:
     lanes: int = _key(
         8, "Threads for cold reads, opening of partitions and administration.", least=1, most=256
     )
-    flushers: int = _key(2, "Threads that sync; 2 to 4 is right for most disks.", least=1, most=64)
+    flushers: int = _key(
+        2,
+        "Threads that sync segments of class disk and batches too large for the write-ahead log.",
+        least=1,
+        most=64,
+    )
+    wal_shards: int = _key(
+        1,
+        "Independent write-ahead logs, each with one thread that syncs; more help only where the "
+        "disk syncs several files faster than one. May change between two starts.",
+        least=1,
+        most=64,
+    )
+    wal_file_bytes: int = _key(
+        16 << 20,
+        "Size of a file of the write-ahead log; written with zeros once, then used again and "
+        "again. A batch that does not fit one is made durable by a sync of its segment.",
+        least=1 << 16,
+        most=1 << 30,
+    )
+    wal_bytes_max: int = _key(
+        128 << 20,
+        "Most bytes of all files of the write-ahead log; at half of a shard's part segments are "
+        "synced so that its files can be used again, at all of it acknowledgements wait for that. "
+        "At least two files for each shard.",
+        least=1 << 17,
+        most=1 << 40,
+    )
     open_files_max: int = _key(1_000, "Segment files kept open at once.", least=16, most=1_000_000)
     housekeeping_interval_ms: int = _key(
         1_000, "Pause between two rounds of rolling by age and closing.", least=10, most=_DAY_MS
@@ -207,6 +234,11 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         for spec in keys():
             object.__setattr__(self, spec.name, parse_value(spec, getattr(self, spec.name)))
+        if self.wal_bytes_max < 2 * self.wal_shards * self.wal_file_bytes:
+            raise InvalidConfig(
+                f"wal_bytes_max={self.wal_bytes_max}: {self.wal_shards} shards of two files of "
+                f"wal_file_bytes={self.wal_file_bytes} are more"
+            )
         split_address(self.listen, key="listen")
         if self.advertised:
             split_address(self.advertised, key="advertised")

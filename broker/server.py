@@ -23,6 +23,7 @@ import trio
 from segbroker.protocol.kernel import KERNEL_IS_NATIVE
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.scrubbing import Scrubber
+from segbroker.segments.wal.journal import WalConfig
 
 from .config import BrokerConfig, join_address
 from .connection import Connection, HalfRequests, Shelf
@@ -118,6 +119,7 @@ class Broker:
             self.config.data,
             call_soon=call_soon_here(),
             flushers=self.config.flushers,
+            wal=_wal_of(self.config),
             open_files_max=self.config.open_files_max,
             retention_interval_ms=self.config.retention_interval_ms,
             now_ms=self._now_ms(),
@@ -268,6 +270,14 @@ def call_soon_here() -> Callable[[Callable[[], None]], None]:
             log.exception("callback_failed")
 
     return lambda job: run_sync_soon(guarded, job)
+
+
+def _wal_of(config: BrokerConfig) -> WalConfig:
+    return WalConfig(
+        shards=config.wal_shards,
+        file_bytes=config.wal_file_bytes,
+        shard_bytes=config.wal_bytes_max // config.wal_shards,
+    )
 
 
 def _spawn(nursery: trio.Nursery, task: Callable[[], Awaitable[None]]) -> None:

@@ -24,6 +24,7 @@ from segbroker.broker.server import Broker, call_soon_here
 from segbroker.client import Admin, Consumer, Producer, Record
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.wal.journal import WalConfig
 
 from .clock import Clock
 
@@ -133,6 +134,7 @@ class EmbeddedBroker:
             storage=MemoryStorage(),
             call_soon=call_soon_here(),
             flushers=self.config.flushers,
+            wal=WalConfig(file_bytes=1 << 20, shard_bytes=4 << 20),
             open_files_max=self.config.open_files_max,
             now_ms=self.clock.now_ms(),
         )

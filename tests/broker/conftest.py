@@ -14,6 +14,7 @@ from segbroker.broker.server import Broker, call_soon_here
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import Storage
+from segbroker.segments.wal.journal import WalConfig
 
 ROOT = "/data"
 
@@ -23,6 +24,7 @@ def manager(storage: Storage | None = None) -> DiskManager:
     return DiskManager(
         ROOT,
         storage=storage or MemoryStorage(),
+        wal=WalConfig(file_bytes=1 << 20, shard_bytes=4 << 20),
         call_soon=call_soon_here(),
         now_ms=1_700_000_000_000,
     )

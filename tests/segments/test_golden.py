@@ -12,6 +12,15 @@ from segbroker.segments.manifest import Row, RowKind, decode_manifest, encode_ma
 from segbroker.segments.metadata import SETTLED, Ceiling, decode_metadata
 from segbroker.segments.producers import KnownBatch, decode_producers
 from segbroker.segments.recovery import scan
+from segbroker.segments.wal.frames import (
+    FRAMES_BEGIN,
+    Frame,
+    FrameType,
+    decode_header,
+    encode_frame,
+    encode_header,
+    scan_file,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -83,3 +92,23 @@ def test_a_metadata_snapshot_of_version_2() -> None:
     assert metadata.epochs == {flights.topic_id: {3: 7}}
     assert metadata.sections == {"cursors": {"a": [1, b"x"]}}
     assert metadata.encode() == golden("metadata-2")
+
+
+def test_a_wal_file_of_version_1() -> None:
+    # The zeros between header and frames are not stored.
+    stored = golden("wal-1")
+    header = decode_header(stored)
+    assert header is not None
+    assert (header.shard, header.size, header.sequence) == (0, 8192, 0)
+    assert encode_header(header) == stored[:40]
+    data = stored[:40] + bytes(FRAMES_BEGIN - 40) + stored[40:]
+    scanned = scan_file(memoryview(data), header.salt)
+    topic = bytes.fromhex("00112233445546778899aabbccddeeff")
+    assert [frame._replace(payload=bytes(frame.payload)) for frame in scanned.frames] == [
+        Frame(FrameType.BATCHES, topic, 3, 0, 0, 0, 1_000, golden("segment-1"), 0, 0),
+        Frame(FrameType.END, topic, 1, 2, 4096, 77, 0, b"", 1, 0),
+        Frame(FrameType.CONTROL, payload=b"event", lsn=2, ordinal=1),
+        Frame(FrameType.BARRIER, topic, 3, lsn=3),
+    ]
+    parts = [encode_frame(f, f.lsn, f.ordinal, header.salt) for f in scanned.frames]
+    assert b"".join(part for frame in parts for part in frame) == stored[40:]

@@ -20,6 +20,8 @@ from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.pending import Pending
 from segbroker.segments.wal.replay import Replay
 
+from ..support.gated_storage import GatedStorage
+
 ROOT = "/data/wal"
 SMALL = WalConfig(file_bytes=8192, shard_bytes=4 * 8192)
 TOPIC = bytes(range(16))
@@ -410,6 +412,32 @@ def test_a_file_that_failed_is_not_used_again() -> None:
     wal.checkpoint()
     assert writer.checkpoints == 1
     assert disk.listdir(f"{ROOT}/shard-00") == ["wal-1.log", "wal-2.log"]
+
+
+def test_what_comes_during_a_sync_shares_the_next_and_a_lone_write_waits_for_nothing() -> None:
+    disk = GatedStorage()
+    config = WalConfig(file_bytes=1 << 16, shard_bytes=1 << 18)
+    wal = Wal(disk, ROOT, config, threaded=True, call_soon=at_once)
+    wal.open()
+    wal.absorbed()
+    writers = [Writer(wal, partition) for partition in range(9)]
+    first, others = writers[0], writers[1:]
+    shard = first.shard
+    wal.control(b"the file is there")
+    before = shard.syncs
+    disk.syncs.clear()
+    first.append(b"alone")
+    while first.wal_queued:
+        pass  # until the writer has taken it; then it hangs in the sync
+    for writer in others:
+        writer.append(b"meanwhile")
+        writer.append(b"again")
+    disk.syncs.set()
+    wal.control(b"behind them")
+    assert [writer.durable for writer in writers] == [5] + [14] * 8
+    assert shard.syncs - before in (2, 3), "one alone, one for all others, control with it or not"
+    wal.stop()
+    wal.close(empty=False)
 
 
 def test_threads_write_the_same_on_a_real_disk(tmp_path: object) -> None:
