@@ -2,7 +2,7 @@
 
     header    byte 0       4         6        8             16           24            32
                    +-------+---------+--------+-------------+------------+-------------+
-                   | magic | version | 0      | base_offset | created_ms | xxh3-64 of  |
+                   | magic | version | tag    | base_offset | created_ms | xxh3-64 of  |
                    | SBIX  | u16 =1  | u16    | i64         | i64        | the 24, u64 |
                    +-------+---------+--------+-------------+------------+-------------+
     entries   byte 0                4          8        12        16              24        32
@@ -16,6 +16,9 @@ Big-endian.  A block is a run of whole batches: they are added until the block h
 the block's bytes in the log and then the entry's own first 24 bytes, so neither can change
 unnoticed, and a block in the wrong place is noticed too (its offset is in both).
 
+`tag` is that of the segment's manifest row: an index that came with the log of another partition
+is noticed.  0 in files of earlier versions.
+
 Fixed stride: entry i lies at 32 + 32 i, look-ups are binary searches over columns, a scrub decodes
 no batch.  An index is never trusted: a wrong or missing one is rebuilt from the log, whose batches
 carry everything but these checksums.  That is why it needs no atomic replacement.
@@ -25,7 +28,10 @@ file; offsets rise strictly.
 """
 
 import struct
+import sys
+from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -55,6 +61,14 @@ def block_checksum(block: Buffer, summed: Buffer) -> int:
     hasher = xxhash.xxh3_64(block)
     hasher.update(summed)
     return hasher.intdigest()
+
+
+def segment_tag(sums: Sequence[int]) -> int:
+    """16 bits that stand for the batches of a segment; never 0.  sums: their XXH3-64, in order."""
+    column = array("Q", sums)
+    if sys.byteorder == "little":
+        column.byteswap()
+    return xxh3_64(column.tobytes()) & 0xFFFF or 1
 
 
 class Block(NamedTuple):
@@ -89,10 +103,14 @@ class BlockIndex:
         "offsets",
         "running_max_timestamps",
         "summed",
+        "tag",
     )
 
-    def __init__(self, base_offset: int, created_ms: int, blocks: list[Block]) -> None:
+    def __init__(
+        self, base_offset: int, created_ms: int, blocks: list[Block], tag: int = 0
+    ) -> None:
         self.base_offset = base_offset
+        self.tag = tag
         self.created_ms = created_ms
         self.blocks = blocks
         self.offsets = [block.offset for block in blocks]
@@ -147,7 +165,8 @@ class BlockIndex:
 
     def encode(self) -> bytes:
         """The file."""
-        head = HEADER.pack(MAGIC, VERSION, 0, self.base_offset, self.created_ms, 0)[:24]
+        fields = (MAGIC, VERSION, self.tag, self.base_offset, self.created_ms, 0)
+        head = HEADER.pack(*fields)[:24]
         rows = [
             summed + block.checksum.to_bytes(8, "big")
             for block, summed in zip(self.blocks, self.summed, strict=True)
@@ -155,19 +174,21 @@ class BlockIndex:
         return b"".join([head, xxh3_64(head).to_bytes(8, "big"), *rows])
 
 
-def decode_index(data: Buffer, base_offset: int, log_size: int) -> BlockIndex:
-    """The index in `data`, which must be that of a segment with this base offset and size.
+def decode_index(data: Buffer, base_offset: int, log_size: int, tag: int = 0) -> BlockIndex:
+    """The index in `data`, which must be that of a segment with this base offset, size and tag.
 
     The blocks' checksums are not compared with the log here: readers do that block by block.
     Raises WrongIndex.
     """
     if len(data) < HEADER_SIZE or (len(data) - HEADER_SIZE) % ENTRY_SIZE:
         raise WrongIndex(f"{len(data)} bytes are not a header and whole entries")
-    magic, version, _, base, created_ms, checksum = HEADER.unpack_from(data)
+    magic, version, found_tag, base, created_ms, checksum = HEADER.unpack_from(data)
     if magic != MAGIC or version != VERSION or checksum != xxh3_64(bytes(data[:24])):
         raise WrongIndex("the header is damaged or of another version")
     if base != base_offset:
         raise WrongIndex(f"base offset {base}, the segment has {base_offset}")
+    if tag and tag != found_tag:
+        raise WrongIndex(f"tag {found_tag}, the segment has {tag}: it is of another log")
     blocks = list(map(Block._make, ENTRY.iter_unpack(memoryview(data)[HEADER_SIZE:])))
     position, offset = 0, -1
     for block in blocks:
@@ -177,7 +198,7 @@ def decode_index(data: Buffer, base_offset: int, log_size: int) -> BlockIndex:
         offset = block.offset
     if position != log_size or (blocks and blocks[0].offset):
         raise WrongIndex(f"covers {position} bytes, the segment has {log_size}")
-    return BlockIndex(base, created_ms, blocks)
+    return BlockIndex(base, created_ms, blocks, found_tag)
 
 
 class BlockBuilder:
@@ -243,8 +264,8 @@ class BlockBuilder:
         self.blocks.append(Block(*fields, self._hasher.intdigest()))
         self._start(self._position + self._size)
 
-    def finish(self, created_ms: int) -> BlockIndex:
+    def finish(self, created_ms: int, tag: int) -> BlockIndex:
         """The whole index; nothing is added afterwards."""
         if self._size:
             self._close()
-        return BlockIndex(self._base_offset, created_ms, self.blocks)
+        return BlockIndex(self._base_offset, created_ms, self.blocks, tag)

@@ -19,6 +19,7 @@ from .corruption import read_mark
 from .findings import Finding, Level, Progress, damage, note
 from .index import HEADER_SIZE, BlockIndex, WrongIndex, decode_index
 from .manifest import ROW_SIZE, Row, decode_manifest
+from .mending import is_of_another_log
 from .names import LogPaths
 from .producers import decode_producers
 from .recovery import Decision, Epochs, Loss, Tail, rebuild, scan
@@ -34,6 +35,17 @@ class Covered(NamedTuple):
 
     begin: int
     end: int
+
+
+def merged(pieces: Iterable[Covered]) -> list[Covered]:
+    """The same offsets in as few pieces as there are holes between them."""
+    found: list[Covered] = []
+    for piece in sorted(pieces):
+        if found and piece.begin <= found[-1].end:
+            found[-1] = Covered(found[-1].begin, max(found[-1].end, piece.end))
+        else:
+            found.append(piece)
+    return found
 
 
 class LogChecker:
@@ -54,7 +66,7 @@ class LogChecker:
         self._paths = paths
         self._around = around
         self._name = name
-        self._covered = list(covered)
+        self._covered = merged(covered)
         self._progress = progress
         self.damaged_segments: list[int] = []
         """Sealed segments whose log or index a repair has to look at."""
@@ -125,6 +137,11 @@ class LogChecker:
             if not rebuilt.gaps:
                 yield damage(path, f"{text}; no record is lost", _REPAIRED)
             return
+        if len(data) == row.size and is_of_another_log(data, found, row):
+            self.damaged_segments.append(row.number)
+            text = "it is a segment of another log"
+            yield self._lost(path, text, row.base_offset, row.end_offset)
+            return
         if len(data) != row.size:
             self.damaged_segments.append(row.number)
             yield note(
@@ -145,7 +162,8 @@ class LogChecker:
             return
         self._progress(len(content))
         try:
-            index = decode_index(content, row.base_offset, len(data))
+            tag = row.tag if len(data) == row.size else 0
+            index = decode_index(content, row.base_offset, len(data), tag)
         except WrongIndex as exc:
             self.damaged_segments.append(row.number)
             # It is written without a sync: a power cut may leave it short, or zeros in it.
@@ -248,7 +266,7 @@ class LogChecker:
         sealed = range(found.known.sealed.first_number, found.known.sealed.next_number)
         for name in storage.listdir(paths.folder):
             path = f"{paths.folder}/{name}"
-            if path in (paths.manifest, paths.producers, paths.damaged):
+            if path in (paths.manifest, paths.start, paths.producers, paths.damaged):
                 continue
             if path == paths.quarantine:
                 copies = [one for one in storage.listdir(path) if not one.endswith(".tmp")]

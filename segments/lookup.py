@@ -33,12 +33,13 @@ def _first_offset_by_time(log: PartitionLog, timestamp_ms: int) -> int | None:
         if place < len(log.sealed):
             number = log.sealed.first_number + place
             base_offset, size = log.sealed.base_offsets[place], log.sealed.sizes[place]
+            tag = log.sealed.tags[place]
         else:
             for segment in (*log.rotating, log.active):
                 if segment.max_timestamp >= timestamp_ms:
                     return segment.base_offset
             return None
-    index = log.files.index(number, base_offset, size)
+    index = log.files.index(number, base_offset, size, tag)
     ordinal = index.block_by_time(timestamp_ms)
     return base_offset + (index.offsets[ordinal] if ordinal < len(index.blocks) else 0)
 

@@ -7,7 +7,7 @@
                    +-------+---------+-------+------------+------------+-------------+
     rows      byte 0      1      2      4                8         16            24           32
                    +------+------+------+----------------+---------+-------------+------------+
-                   | kind | tier | 0    | block_size_max | number  | base_offset | end_offset |
+                   | kind | tier | tag  | block_size_max | number  | base_offset | end_offset |
                    | u8   | u8   | u16  | u32            | u64     | i64         | i64        |
                    +------+------+------+----------------+---------+-------------+------------+
               byte 32     40        44             48             56           64
@@ -27,6 +27,9 @@ The `max_timestamp` of a START row is the base offset of that first segment, -1 
 versions: nothing else says where a segment begins that is not sealed and whose first batch is bad.
 Its `end_offset` is the evict floor, what lies below went against somebody's will, and its `records`
 the reason of the last time (GapReason; 0: nothing ever did, also in rows of earlier versions).
+
+`tag` says which batches a segment was sealed with (index.segment_tag; 0 in rows of earlier
+versions): a file of another log that fits by its offsets and its size is not taken for it.
 
 Append-only, one write per row, big-endian; the first row whose checksum is wrong ends the file.  A
 row is written after what it speaks of was synced, so it may be lost (the segment is probed and
@@ -84,12 +87,13 @@ class Row(NamedTuple):
     block_size_max: int = 0
     leader_epoch: int = 0
     tier: int = Tier.HOT
+    tag: int = 0
 
     def encode(self) -> bytes:
         summed = ROW_SUMMED.pack(
             self.kind,
             self.tier,
-            0,
+            self.tag,
             self.block_size_max,
             self.number,
             self.base_offset,
@@ -169,9 +173,9 @@ def decode_manifest(data: Buffer) -> Manifest | None:
     position = HEADER_SIZE
     new, add = Row._make, rows.append
     for fields in ROW.iter_unpack(whole[HEADER_SIZE:end]):
-        kind, tier, _, block, number, base, last, size, records, epoch, stamp, checksum = fields
+        kind, tier, tag, block, number, base, last, size, records, epoch, stamp, checksum = fields
         if checksum != xxh3_64(whole[position : position + 56]):
             break
-        add(new((kind, number, base, last, size, records, stamp, block, epoch, tier)))
+        add(new((kind, number, base, last, size, records, stamp, block, epoch, tier, tag)))
         position += ROW_SIZE
     return Manifest(rows, position)

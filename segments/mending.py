@@ -19,11 +19,12 @@ Under the log's seal_lock: one at a time, not while segments are sealed or delet
 
 from typing import NamedTuple
 
+from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.record_batch import GapReason
 
 from .corruption import write_mark
 from .errors import CorruptSegment
-from .index import BlockIndex, WrongIndex, decode_index
+from .index import BlockIndex, WrongIndex, decode_index, segment_tag
 from .manifest import Row
 from .names import LogPaths
 from .partition_log import PartitionLog
@@ -34,6 +35,12 @@ from .sealed import index_of
 from .sealing import seal
 from .storage import Storage, read_file, replace_file
 from .topic_config import OnCorruption
+
+
+def is_of_another_log(data: memoryview, found: Scan, row: Row) -> bool:
+    """Whether a whole segment is not the one that was sealed, though it fits."""
+    sums = [xxh3_64(data[at : at + header.size]) for at, header in found.batches]
+    return row.tag not in (0, segment_tag(sums))
 
 
 class Mended(NamedTuple):
@@ -55,7 +62,11 @@ def inspect(
     except FileNotFoundError:
         data = memoryview(b"")
     found = scan(data, row.base_offset, epochs=log.epochs)
-    return data, found, found.tail is Tail.WHOLE and found.next_offset == row.end_offset
+    whole = found.tail is Tail.WHOLE and found.next_offset == row.end_offset
+    if whole and len(data) == row.size and is_of_another_log(data, found, row):
+        # Every batch is valid, and none is ours.
+        found, whole = found._replace(batches=[], valid_size=0, tail=Tail.FOREIGN), False
+    return data, found, whole
 
 
 def segment_of(log: PartitionLog, error: CorruptSegment) -> int | None:
@@ -90,7 +101,8 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
             if len(data):
                 quarantine(storage, paths, number, data, report, reason)
             loss = Loss(now_ms, log.epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
-            rebuilt = rebuild(data, row.base_offset, row.end_offset, loss, is_followed=True)
+            ours = data[:0] if found.tail is Tail.FOREIGN and not found.batches else data
+            rebuilt = rebuild(ours, row.base_offset, row.end_offset, loss, is_followed=True)
             gaps = rebuilt.gaps
             data = memoryview(b"".join(rebuilt.parts))
             found = scan(data, row.base_offset, epochs=log.epochs)
@@ -109,6 +121,7 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
             size=len(data),
             records=sum(batch.header.records_count for batch in found.batches),
             block_size_max=max((block.length for block in index.blocks), default=0),
+            tag=index.tag,
         )
         numbers = range(number, number + 1)
         with log.state_lock:
@@ -126,7 +139,7 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
 def _has_index(storage: Storage, paths: LogPaths, row: Row, index: BlockIndex) -> bool:
     try:
         stored = decode_index(
-            read_file(storage, paths.index(row.number)), row.base_offset, row.size
+            read_file(storage, paths.index(row.number)), row.base_offset, row.size, row.tag
         )
     except (WrongIndex, FileNotFoundError):
         return False

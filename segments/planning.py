@@ -84,6 +84,7 @@ def _plan_sealed(
         end_offset=end_offset,
         size=sealed.sizes[place],
         block_size_max=sealed.block_size_maxes[place],
+        tag=sealed.tags[place],
         offset=offset,
         max_bytes=room,
         up_to=up_to,

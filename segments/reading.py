@@ -128,6 +128,7 @@ class SealedPiece:
         "_number",
         "_offset",
         "_size",
+        "_tag",
         "_up_to",
         "end_offset",
         "size_max",
@@ -142,6 +143,7 @@ class SealedPiece:
         end_offset: int,
         size: int,
         block_size_max: int,
+        tag: int,
         offset: int,
         max_bytes: int,
         up_to: int,
@@ -151,6 +153,7 @@ class SealedPiece:
         self._base_offset = base_offset
         self.end_offset = end_offset
         self._size = size
+        self._tag = tag
         self._offset = offset
         self._max_bytes = max_bytes
         self._up_to = up_to
@@ -200,7 +203,7 @@ class SealedPiece:
     def read(self, buffer: memoryview) -> int:
         index = self._index
         if index is None:
-            index = self._files.index(self._number, self._base_offset, self._size)
+            index = self._files.index(self._number, self._base_offset, self._size, self._tag)
             self._choose(index, len(buffer))
         elif self._last <= self._first:
             self._choose(index, len(buffer))  # read again after it failed
@@ -209,7 +212,7 @@ class SealedPiece:
             self._files.will_need(self._number + 1)
         count = self._read_blocks(index, buffer)
         if not count:
-            index = self._files.rebuild(self._number, self._base_offset, self._size)
+            index = self._files.rebuild(self._number, self._base_offset, self._size, self._tag)
             self._choose(index, len(buffer))
             if index.blocks[self._first].length > len(buffer):
                 # The blocks of the new index are other ones.  The next plan knows them.

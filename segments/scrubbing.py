@@ -169,7 +169,9 @@ def check_segment(
     """
     path = paths.log(row.number)
     try:
-        index = decode_index(read_file(storage, paths.index(row.number)), row.base_offset, row.size)
+        index = decode_index(
+            read_file(storage, paths.index(row.number)), row.base_offset, row.size, row.tag
+        )
         file = storage.open(path, read_only=True)
     except (WrongIndex, FileNotFoundError) as exc:
         return CorruptSegment(path, 0, str(exc))

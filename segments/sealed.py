@@ -13,7 +13,7 @@ import threading
 
 from .caches import FileCache, IndexCache
 from .errors import CorruptSegment, StorageError
-from .index import BlockBuilder, BlockIndex, WrongIndex, decode_index
+from .index import BlockBuilder, BlockIndex, WrongIndex, decode_index, segment_tag
 from .names import LogPaths
 from .recovery import Epochs, Scan, scan, stamp_of
 from .storage import Advice, Storage, StorageFile, read_file, replace_file
@@ -22,14 +22,17 @@ from .storage import Advice, Storage, StorageFile, read_file, replace_file
 def index_of(data: memoryview, base_offset: int, found: Scan, interval: int) -> BlockIndex:
     """The index of a log whose batches were found whole."""
     builder = BlockBuilder(base_offset, interval)
-    for position, header in found.batches:
+    sums = [
         builder.add(
             data[position : position + header.size],
             header.base_offset,
             header.records_count,
             stamp_of(header),
         )
-    return builder.finish(stamp_of(found.batches[0].header) if found.batches else 0)
+        for position, header in found.batches
+    ]
+    created_ms = stamp_of(found.batches[0].header) if found.batches else 0
+    return builder.finish(created_ms, segment_tag(sums))
 
 
 class SealedFiles:
@@ -58,21 +61,21 @@ class SealedFiles:
         """The index of segment `number` if it is loaded."""
         return self.indexes.get((self.paths.folder, number))
 
-    def index(self, number: int, base_offset: int, size: int) -> BlockIndex:
+    def index(self, number: int, base_offset: int, size: int, tag: int) -> BlockIndex:
         """The index of segment `number`.  Raises CorruptSegment, OSError."""
         index = self.index_nowait(number)
         if index is not None:
             return index
         try:
             index = decode_index(
-                read_file(self.storage, self.paths.index(number)), base_offset, size
+                read_file(self.storage, self.paths.index(number)), base_offset, size, tag
             )
         except (WrongIndex, FileNotFoundError):
-            return self.rebuild(number, base_offset, size)
+            return self.rebuild(number, base_offset, size, tag)
         self.indexes.put((self.paths.folder, number), index)
         return index
 
-    def rebuild(self, number: int, base_offset: int, size: int) -> BlockIndex:
+    def rebuild(self, number: int, base_offset: int, size: int, tag: int) -> BlockIndex:
         """The index made from the log.  Raises CorruptSegment when the log is damaged."""
         path = self.paths.log(number)
         with self._rebuilding:
@@ -86,6 +89,8 @@ class SealedFiles:
             if found.valid_size != size:
                 raise CorruptSegment(path, found.valid_size, f"no valid batch before byte {size}")
             index = index_of(data, base_offset, found, self.interval)
+            if tag and index.tag != tag:
+                raise CorruptSegment(path, 0, f"tag {index.tag}, not {tag}: it is of another log")
             replace_file(self.storage, self.paths.index(number), index.encode())
         self.indexes.put((self.paths.folder, number), index)
         return index

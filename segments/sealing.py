@@ -41,7 +41,7 @@ def seal(log: PartitionLog) -> int:
 
 
 def _write_index(log: PartitionLog, segment: ActiveSegment) -> Row:
-    index = segment.builder.finish(segment.created_ms)
+    index = segment.builder.finish(segment.created_ms, segment.tag)
     assert index.log_size == segment.size, "the blocks cover the segment"
     file = log.storage.open(log.paths.index(segment.number), create=True)
     try:

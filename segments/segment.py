@@ -23,7 +23,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final
 
-from .index import BlockBuilder
+from .index import BlockBuilder, segment_tag
 from .manifest import Row, RowKind
 from .storage import Buffer, Storage, StorageFile
 
@@ -135,6 +135,11 @@ class ActiveSegment:
         """Where batch `ordinal` begins; one past the last is the end."""
         return self.positions[ordinal] if ordinal < len(self.positions) else self.size
 
+    @property
+    def tag(self) -> int:
+        """What stands for its batches, once it is full."""
+        return segment_tag(self.sums)
+
     def row(self, block_size_max: int) -> Row:
         """The manifest row of this segment, sealed."""
         return Row(
@@ -147,4 +152,5 @@ class ActiveSegment:
             self.max_timestamp,
             block_size_max,
             self.leader_epoch,
+            tag=self.tag,
         )

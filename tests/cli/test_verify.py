@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -303,6 +304,37 @@ def test_what_a_crash_leaves_is_a_note_and_no_damage(kind: str, torn: Path) -> N
     assert [one for one in result["left"] if one["text"].startswith(text)] == (
         [] if kind != "a file of somebody" else [result["left"][0]]
     )
+
+
+def test_a_directory_of_a_broker_that_was_killed_is_not_damaged(tmp_path: Path) -> None:
+    daemon = start(tmp_path / "data")
+    lines = b"".join(b"%d\n" % number for number in range(2_000))
+    made = segbroker(
+        "topic",
+        "create",
+        "-b",
+        daemon.address,
+        "t",
+        "-c",
+        "segment.bytes=4096",
+        "--partitions",
+        "1",
+    )
+    assert made.returncode == 0, made.stderr.decode()
+    sent = segbroker("produce", "-b", daemon.address, "t", "--linger", "0", stdin=lines)
+    assert sent.returncode == 0, sent.stderr.decode()
+    daemon.stop(signal.SIGKILL)
+    before = digest(tmp_path / "data")
+    code, result = verify(tmp_path / "data")
+    assert (code, result["damaged"], result["offsets_lost"]) == (0, 0, 0), result
+    assert digest(tmp_path / "data") == before
+    # Segments that were not synced yet, and are gone: the write-ahead log has them.
+    for path in folder(tmp_path / "data").glob("*_segment_*.log"):
+        path.write_bytes(b"")
+    before = digest(tmp_path / "data")
+    code, result = verify(tmp_path / "data")
+    assert digest(tmp_path / "data") == before
+    assert values(tmp_path / "data") == list(range(2_000))
 
 
 def test_after_a_repair_the_broker_serves_everything_but_the_gap(data: Path) -> None:

@@ -20,7 +20,7 @@ from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryFile, MemoryStorage
 from segbroker.segments.posix import PosixStorage
-from segbroker.segments.storage import read_file
+from segbroker.segments.storage import read_file, write_all
 from segbroker.segments.topic_config import TopicConfig
 
 from .crashing import CrashingFile, CrashingStorage, Killed
@@ -149,6 +149,29 @@ def test_a_missing_sealed_segment_is_a_gap() -> None:
     assert offsets_in(read_from(handler, 4))[0] == 3
     assert gaps_in(handler) == [(3, 6)]
     assert readable(handler) == [0, 1, 2, 3, 3, 3, *range(6, 15)]
+
+
+@pytest.mark.parametrize("kinds", [(".log",), (".log", ".index")])
+def test_a_segment_of_another_partition_that_fits_is_never_delivered(kinds: tuple[str]) -> None:
+    # Both partitions hold records 0 1 2 | 3 4 5 | ... of the same sizes, with other values.
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 2, SMALL, now_ms=1_000)
+    for partition in (0, 1):
+        handler = manager.get_handler("t", partition)
+        for number in range(15):
+            append(handler, batch_of(b"%d %03d" % (partition, number) + b"x" * 55))
+    manager.close()
+    for kind in kinds:
+        path = LOG_1.replace(".log", kind)
+        theirs = read_file(disk, path.replace("partition_0", "partition_1"))
+        write_all(disk.open(path), theirs, 0)
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
+    assert gaps_in(handler) == [(3, 6)]
+    assert damage_row(manager, "gap") == [(3, 6)]
+    assert readable(handler) == [0, 1, 2, 3, 3, 3, *range(6, 15)]
+    assert readable(manager.get_handler("t", 1)) == list(range(15))
 
 
 def test_damage_in_the_segment_that_is_written_is_a_gap_too_and_writing_goes_on() -> None:

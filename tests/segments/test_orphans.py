@@ -1,0 +1,82 @@
+"""Directories of no topic: what a start removes, and what it never does."""
+
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.memory import MemoryStorage
+
+from .tools import SMALL, append, batch_of, offsets_in, read_from
+
+
+def manager_on(disk: MemoryStorage) -> DiskManager:
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
+    manager.open()
+    return manager
+
+
+def disk_with_topics(*names: str) -> MemoryStorage:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    for name in names:
+        manager.create_topic(name, 1, SMALL, now_ms=1_000)
+        append(manager.get_handler(name, 0), batch_of(b"value"))
+    manager.close()
+    return disk
+
+
+def what(manager: DiskManager) -> list[tuple[str, str]]:
+    return [(row.what, row.path.partition("~")[0]) for row in manager.report.rows]
+
+
+def test_a_topic_that_was_not_created_in_the_end_is_removed() -> None:
+    disk = disk_with_topics("t")
+    disk.mkdir("/data/topics/u")
+    disk.mkdir("/data/topics/u/partition_0")
+    manager = manager_on(disk)
+    assert what(manager) == [("orphan_removed", "/data/topics/u")]
+    assert disk.listdir("/data/topics") == ["t"]
+
+
+def test_a_topic_whose_deletion_was_interrupted_is_removed_with_its_records() -> None:
+    disk = disk_with_topics("t", "u")
+    manager = manager_on(disk)
+    before = disk.after_kill()
+    manager.delete_topic("u")
+    after = disk.after_kill()
+    # The metadata of after the deletion, the directories of before it.
+    after._root.names["data"].names["topics"] = before._root.names["data"].names["topics"]  # type: ignore[union-attr]
+    manager = manager_on(after)
+    assert what(manager) == [("orphan_removed", "/data/topics/u")]
+    assert after.listdir("/data/topics") == ["t"]
+
+
+def test_records_of_a_topic_that_nobody_deleted_are_set_aside_and_not_removed() -> None:
+    # A directory copied in, or metadata put back from a backup.
+    disk = disk_with_topics("t")
+    other = disk_with_topics("u")
+    folder = "/data/topics/u"
+    disk._root.names["data"].names["topics"].names["u"] = other._directory(folder)  # type: ignore[union-attr]
+    manager = manager_on(disk)
+    assert what(manager) == [("quarantined", "/data/quarantine/u")]
+    assert disk.listdir("/data/topics") == ["t"]
+    (kept,) = disk.listdir("/data/quarantine")
+    log = f"/data/quarantine/{kept}/partition_0/u_partition_0_segment_0.log"
+    assert disk.open(log).size() > 0
+    assert manager_on_again(disk, manager) == []
+
+
+def manager_on_again(disk: MemoryStorage, manager: DiskManager) -> list[tuple[str, str]]:
+    manager.close()
+    return what(manager_on(disk))
+
+
+def test_a_partition_past_the_topics_is_removed_or_set_aside() -> None:
+    disk = disk_with_topics("t")
+    disk.mkdir("/data/topics/t/partition_7")
+    first = manager_on(disk)
+    assert what(first) == [("orphan_removed", "/data/topics/t/partition_7")]
+    first.close()
+    disk.mkdir("/data/topics/t/partition_7")
+    file = disk.open("/data/topics/t/partition_7/t_partition_7_segment_0.log", create=True)
+    file.pwrite(b"records", 0)
+    manager = manager_on(disk)
+    assert what(manager) == [("quarantined", "/data/quarantine/t-7")]
+    assert offsets_in(read_from(manager.get_handler("t", 0), 0)) == [0]
