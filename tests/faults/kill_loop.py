@@ -47,7 +47,7 @@ PARTITIONS_COUNT: Final = 2
 PARTITIONS: Final[list[Partition]] = [
     (topic, number) for topic in TOPICS for number in range(PARTITIONS_COUNT)
 ]
-END_TIMEOUT_S: Final = 90
+END_TIMEOUT_S: Final = 310
 
 
 @dataclass

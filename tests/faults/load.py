@@ -27,7 +27,7 @@ from segbroker.client.producer import SyncDelivery
 
 from .history import FOREIGN, Bounds, Partition, Reads, Record, Sends
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 UNDER_WAY_MAX = 400
 BATCH_BYTES = 16_384
 GROUP = 25

@@ -13,6 +13,10 @@ from pathlib import Path
 READY_TIMEOUT_S = 30
 
 
+class NoReadyLine(AssertionError):
+    """It ended instead of taking connections; its log says why."""
+
+
 @dataclass
 class Daemon:
     """One running daemon.
@@ -85,7 +89,7 @@ def start(data: Path, *flags: str, listen: str = "127.0.0.1:0") -> Daemon:
         process.kill()
         process.wait()
         process.stdout.close()
-        raise AssertionError(f"no ready line but {line!r}; the log says:\n{log.read_text()}")
+        raise NoReadyLine(f"no ready line but {line!r}; the log says:\n{log.read_text()}")
     return Daemon(match.group(1), process, data, log)
 
 
