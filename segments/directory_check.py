@@ -36,7 +36,7 @@ from .wal.replay import Replay, replay, scan_wal_file, shard_folders
 log = structlog.get_logger()
 
 _SNAPSHOT: Final = re.compile(r"snapshot-(\d{1,18})\.msgpack")
-_OWN: Final = frozenset({"LOCK", "meta", "topics", "wal", "quarantine"})
+_OWN: Final = frozenset({"LOCK", "clock", "meta", "topics", "wal", "quarantine"})
 
 
 def lock_directory(storage: Storage, root: str) -> StorageLock | None:
