@@ -32,6 +32,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     accounting       offsets that are no records, and why
     retention        what goes by age, bytes, records; when a log is full
     deleting         a log that begins later
+    salvaging        new files for those whose sync has failed
     sealing          from rotating to sealed; checkpoints
     orphans          directories that belong to no topic
     survey           a log as it lies there: read and judged, not changed

@@ -14,10 +14,10 @@ A duplicate of the idempotent producer is answered with the offsets of the origi
 not durable yet its last_offset lies at or above the high watermark and the caller waits for it as
 for any other append.
 
-Too little space or too few descriptors are the failures that pass: `try_recover` opens the log
-again, through recovery, and goes on.  A failed sync does not pass: the kernel may have dropped
-the dirty pages, so what a read returns proves nothing (a restart through recovery is the
-operator's decision).
+`try_recover` opens the log again, through recovery, and goes on.  After a failed sync the kernel
+may have dropped the dirty pages, so what a read returns proves nothing: what is in doubt is copied
+to new files first (salvaging.py).  As long as a write or a sync fails the partition stays
+read-only; it is tried again, later each time.
 """
 
 from collections.abc import Callable
@@ -53,6 +53,7 @@ from .planning import plan_read
 from .reading import ReadPlan
 from .report import LogReport
 from .retention import due, is_capped, lacks_room, wants_roll
+from .salvaging import Retry, salvage
 from .sealing import checkpoint, close_log, seal
 from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
 from .wal.journal import Wal
@@ -64,7 +65,6 @@ log = structlog.get_logger()
 T = TypeVar("T")
 CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 PRODUCER_EXPIRATION_MS = 86_400_000
-RECOVER_INTERVAL_MS = 1_000
 SEAL_GROUP = 8
 """Full segments that are sealed together; fewer on the tick."""
 UNLINK_MAX = 64
@@ -97,9 +97,9 @@ class DiskHandler:
         "_making",
         "_now_ms",
         "_on_attention",
-        "_recovered_ms",
         "_reopen",
         "_report",
+        "_retry",
         "_sealing",
         "_sync_failed",
         "ceiling",
@@ -173,7 +173,7 @@ class DiskHandler:
         self._evicting = False
         self._age_ms: int | None = None
         self._is_capped = is_capped(opened.config)
-        self._recovered_ms = 0
+        self._retry = Retry()
         self._sync_failed = False
         self._report = report if report is not None else LogReport(None, topic, partition)
         self._now_ms = now_ms
@@ -529,10 +529,13 @@ class DiskHandler:
 
     def _retain(self, age_ms: int | None) -> None:
         """Have retention take what is due.  Also on a full disk: it makes room."""
-        self._age_ms = age_ms
+        if age_ms is None:
+            age_ms = self._age_ms
         opened = self._log
         with opened.state_lock:
             is_due = due(opened, age_ms) is not None
+        if is_due:
+            self._age_ms = age_ms
         if is_due or opened.doomed:
             self._evict_soon()
 
@@ -545,9 +548,11 @@ class DiskHandler:
     def _evict(self) -> None:
         self._evicting = False
         opened = self._log
+        # Ages are looked at once per round: what is old when it is sent stays until the next.
+        age_ms, self._age_ms = self._age_ms, None
         try:
             start = opened.log_start_offset
-            eviction = evict_due(opened, self._age_ms)
+            eviction = evict_due(opened, age_ms)
         except LogClosed:
             return
         except OSError as exc:
@@ -623,18 +628,16 @@ class DiskHandler:
             self._poison(exc)
             return
         self._call_soon(lambda: self._advance(opened.recovery_point))
-        self._retain(self._age_ms)
+        self._retain(None)
 
     def attend(self, now_ms: int) -> bool:
         """What `on_attention` asked for, on the tick; whether it has to be asked again.
 
-        Syncs class `disk`, seals what is left of a group, opens a log again after a full disk.
+        Syncs class `disk`, seals what is left of a group, opens a log again after a failure.
         """
         self.wants_attention = False  # first: what is appended from here on asks again
         if self.read_only is not None:
-            self.wants_attention = isinstance(self.read_only, DiskFull) and not self.try_recover(
-                now_ms
-            )
+            self.wants_attention = self._is_poisoned and not self.try_recover(now_ms)
             return self.wants_attention
         if self._log.rotating:
             self.seal_soon()
@@ -687,24 +690,33 @@ class DiskHandler:
             if volatile or opened.recovery_point == end_offset:
                 ceiling.settle(end_offset)
 
+    @property
+    def recoveries_failed(self) -> int:
+        """How often the log could not be opened again."""
+        return self._retry.failures_count
+
+    @property
+    def _is_poisoned(self) -> bool:
+        """Whether a failed write or sync is why nothing is written, not an operator's word."""
+        return self.read_only is not None and not isinstance(
+            self.read_only, PartitionDamaged | PartitionRefused
+        )
+
     def try_recover(self, now_ms: int) -> bool:
-        """Open the log again after a full disk, at most once a second; whether it is writable."""
-        if not isinstance(self.read_only, DiskFull) or self._sync_failed:
+        """Open the log again after a failure, if it is time to; whether it is writable."""
+        if not self._is_poisoned or not self._retry.is_due(now_ms):
             return False
-        if now_ms - self._recovered_ms < RECOVER_INTERVAL_MS:
-            return False
-        self._recovered_ms = now_ms
         old = self._log
+        passes = isinstance(self.read_only, DiskFull)
         try:
-            opened = self._reopen(now_ms)
-            try:
-                self._journaling.begin_anew()
-            except OSError:
-                close_log(opened, clean=False)
-                raise
+            with old.seal_lock, old.append_lock:
+                opened = self._open_again(old, now_ms, in_doubt=not passes)
         except (OSError, StorageError) as exc:
+            self._retry.failed(now_ms, passes=passes)
             log.warning("still_read_only", path=old.paths.folder, error=str(exc))
             return False
+        self._retry.succeeded()
+        self._sync_failed = False
         # Reads go on throughout: plans made before the swap keep the old files pinned.
         opened.on_damage = self.mend
         self._log = opened
@@ -719,6 +731,21 @@ class DiskHandler:
 
         self._call_soon(writable)
         return True
+
+    def _open_again(self, old: PartitionLog, now_ms: int, *, in_doubt: bool) -> PartitionLog:
+        """The log anew, durable; the old one changes nothing any more."""
+        if old.is_closed:
+            raise LogClosed(old.paths.folder)
+        if in_doubt:
+            salvage(old, self.high_watermark)
+        opened = self._reopen(now_ms)
+        try:
+            self._journaling.begin_anew()
+        except OSError:
+            close_log(opened, clean=False)
+            raise
+        old.is_superseded = True
+        return opened
 
     def close(self, *, checkpoint: bool = True) -> None:
         """Sync, save and close; without a checkpoint when the files are going away.

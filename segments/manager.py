@@ -41,6 +41,7 @@ from .background import Flushers, Housekeeper
 from .caches import FileCache, IndexCache, OpenLogs
 from .ceilings import PartitionCeiling
 from .errors import (
+    PASSING_ERRNOS,
     CorruptMetadata,
     DataDirectoryLocked,
     InvalidPartitions,
@@ -62,6 +63,7 @@ from .posix import PosixStorage
 from .replaying import put_back
 from .report import LogReport, RecoveryReport, ReportRow
 from .resuming import CeilingRow, Found, Resuming
+from .salvaging import Retry
 from .sealing import close_log
 from .storage import Storage, StorageLock, make_dirs, remove_tree
 from .topic_config import Durability, TopicConfig, check_class_change
@@ -80,6 +82,8 @@ SNAPSHOT_TICK_MS: Final = 60_000
 EAGER_MAX: Final = 250
 """Partitions recovered together at start."""
 SMALL_WAL: Final = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16)
+RECOVERIES_FAILED_MAX: Final = 8
+"""Logs that could not be opened again, per tick; each costs the reading of a segment or two."""
 RETENTION_INTERVAL_MS: Final = 300_000
 VISITS_MAX: Final = 500
 """Partitions looked at for age per call of `housekeeping`: about 1 ms of the interpreter."""
@@ -174,6 +178,7 @@ class DiskManager:
         self._age_clock = AgeClock()
         self.retention_interval_ms = retention_interval_ms
         self._retention_ms: int | None = None
+        self._wal_retry = Retry()
         self._ages = False
         self._has_looked_at_ages = False
         self._unopened = Unopened(self.storage, self.root)
@@ -690,10 +695,7 @@ class DiskManager:
             self._tick_ms = now_ms
             self._metadata.settle()
             self._absorb(now_ms)
-            for handler in list(self._attention):
-                self._attention.discard(handler)
-                if self._is_open(handler) and handler.attend(now_ms):
-                    self._attention.add(handler)
+            self._attend(now_ms)
         self._visit_unopened(age_ms if self._has_looked_at_ages else None)
         if monotonic_ms is not None and age_ms is not None:
             self._clock_file.save(age_ms)
@@ -710,6 +712,37 @@ class DiskManager:
                 self._metadata.absorb()
             except OSError as exc:
                 log.warning("snapshot_not_saved", error=str(exc))
+
+    def _attend(self, now_ms: int) -> None:
+        """Look after those that asked for it; a disk that is full for some is full for the rest."""
+        wal_works = self._revive_wal(now_ms)
+        failed = 0
+        for handler in list(self._attention):
+            if handler.read_only is not None:
+                needs_wal = handler.config.durability is Durability.FSYNC
+                if failed >= RECOVERIES_FAILED_MAX or (needs_wal and not wal_works):
+                    continue  # next time
+            self._attention.discard(handler)
+            before = handler.recoveries_failed
+            if self._is_open(handler) and handler.attend(now_ms):
+                self._attention.add(handler)
+            failed += handler.recoveries_failed - before
+
+    def _revive_wal(self, now_ms: int) -> bool:
+        """Let the WAL go on after a failure, not only when a partition asks: control events are in
+        it too.  Whether it works."""
+        if not self.wal.statistics().shards_failed:
+            return True
+        if not self._wal_retry.is_due(now_ms):
+            return False
+        try:
+            self.wal.revive()
+        except OSError as exc:
+            self._wal_retry.failed(now_ms, passes=exc.errno in PASSING_ERRNOS)
+            log.warning("wal_still_failed", error=str(exc))
+            return False
+        self._wal_retry.succeeded()
+        return True
 
     def _retention_is_due(self, at_ms: int) -> bool:
         """Whether a round of visits begins that looks at ages, too."""

@@ -215,6 +215,11 @@ class Wal:
         if not freed:
             shard.nothing_freed()
 
+    def revive(self) -> None:
+        """Let shards that failed go on in another file, if one can be had.  Raises OSError."""
+        for shard in self._shards:
+            shard.revive()
+
     def statistics(self) -> WalStatistics:
         """Numbers at this moment."""
         shards = self._shards

@@ -14,8 +14,8 @@ while it syncs is the next group.  Alone, a write waits for its own sync only.
 At the bound (`files_max` files, none free) the writer waits for a checkpoint, and so do the acks.
 
 After a failed write or sync: everybody in the group and in the queue is told, nothing more is
-written, that descriptor is never synced again.  `revive` goes on in another file after a failure
-that passes (no space); every partition that failed writes a BARRIER before it goes on, so frames
+written, that descriptor is never synced again.  `revive` goes on in another file, whose sync can
+be believed; every partition that failed writes a BARRIER before it goes on, so frames
 that were given up cannot come back over newer ones.
 
 With `threaded` False the caller of `submit` and `put` is the writer.
@@ -34,7 +34,6 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import structlog
 
 from ..background import Housekeeper
-from ..errors import PASSING_ERRNOS
 from ..storage import Buffer, write_all
 from .files import ShardFiles, WalFile
 from .frames import (
@@ -183,15 +182,15 @@ class Shard:
             raise outcome[0]
 
     def revive(self) -> None:
-        """Go on after a failure that passes, in another file.  Blocking.  Raises OSError.
+        """Go on after a failure, in another file.  Blocking.  Raises OSError.
 
+        What the file of the failure has of earlier groups was synced by them and is trusted; who
+        was told of the failure brings its own state to safety, and a BARRIER, before it goes on.
         Nobody else may be using the shard's failed state: one caller at a time.
         """
         with self._writing:
             if self.failure is None:
                 return
-            if self.failure.errno not in PASSING_ERRNOS:
-                raise self.failure
             self._retire(trusted=False)
             self._active = self._next_file()
             self._flags = AFTER_FAILURE

@@ -374,9 +374,11 @@ def test_a_failed_sync_acks_nothing_and_is_never_tried_again() -> None:
     assert one.failures[0].errno == two.failures[0].errno == errno.EIO
     assert disk.calls == [], "neither written nor synced"
     with pytest.raises(OSError, match="planted"):
-        wal.shard_of(TOPIC, 1).revive()
-    with pytest.raises(OSError, match="planted"):
         wal.control(b"event")
+    wal.revive()
+    two.append(b"more")
+    wal.control(b"event")
+    assert ("fdatasync", f"{ROOT}/shard-00/wal-0.log") not in disk.calls, "that one never again"
 
 
 def test_after_a_write_without_space_the_shard_goes_on_in_another_file() -> None:

@@ -1,0 +1,247 @@
+"""A disk that fails: exactly what must stops, reads go on, writing comes back without a restart.
+
+The disk here is as treacherous as a real one.  A sync that fails is told once; its pages count as
+clean from then on and never reach the disk, whoever syncs the file again.
+"""
+
+import errno
+
+import pytest
+
+from segbroker.protocol.record_batch import iter_batches, read_header
+from segbroker.segments.errors import DiskFull, PartitionReadOnly
+from segbroker.segments.handler import DiskHandler
+from segbroker.segments.manager import RECOVERIES_FAILED_MAX, DiskManager
+from segbroker.segments.memory import MemoryFile, MemoryStorage, _Inode
+from segbroker.segments.partition_log import PartitionLog
+from segbroker.segments.storage import Buffer
+from segbroker.segments.topic_config import TopicConfig
+
+from .tools import SMALL, append, batch_of, offsets_in, read_from
+
+DISK = TopicConfig({**SMALL.overrides, "durability": "disk"})
+
+
+class TreacherousStorage(MemoryStorage):
+    """`fails`: the ends of the paths whose next sync fails.  `full`: no byte more is written.
+
+    forgets: whether what was not synced is gone from memory as well after a failed sync.
+    """
+
+    def __init__(self, *, forgets: bool = False) -> None:
+        super().__init__()
+        self.forgets = forgets
+        self.fails: tuple[str, ...] = ()
+        self.error = errno.EIO
+        self.full = False
+        self.lost: set[_Inode] = set()
+        self.synced_again: list[str] = []
+        self.opened: list[str] = []
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if self.full and create and not self.exists(path):
+            raise OSError(errno.ENOSPC, "no space", path)
+        self.opened.append(path)
+        plain = super().open(path, create=create, read_only=read_only)
+        file = _TreacherousFile(path, plain._inode, self)
+        file.disk = self
+        return file
+
+
+class _TreacherousFile(MemoryFile):
+    disk: TreacherousStorage
+
+    def pwrite(self, data: Buffer, position: int) -> int:
+        if self.disk.full:
+            raise OSError(errno.ENOSPC, "no space", self.path)
+        return super().pwrite(data, position)
+
+    def fdatasync(self) -> None:
+        disk, inode = self.disk, self._inode
+        if inode in disk.lost:
+            disk.synced_again.append(self.path)  # told that all is well; nothing is
+            return
+        if any(end in self.path for end in disk.fails):
+            disk.lost.add(inode)
+            if disk.forgets:
+                inode.content[:] = inode.synced
+            raise OSError(disk.error, "planted", self.path)
+        super().fdatasync()
+
+
+def manager_on(disk: MemoryStorage) -> DiskManager:
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000)
+    manager.open()
+    return manager
+
+
+def partition_on(
+    disk: MemoryStorage, config: TopicConfig = SMALL
+) -> tuple[DiskManager, DiskHandler]:
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, config, now_ms=1_000)
+    return manager, manager.get_handler("t", 0)
+
+
+def write(handler: DiskHandler, number: int) -> None:
+    append(handler, batch_of(b"%03d" % number + bytes(90)))
+
+
+def readable(handler: DiskHandler) -> list[int]:
+    """Offsets of the records, without gaps."""
+    offset = handler.log_start_offset
+    offsets: list[int] = []
+    while data := read_from(handler, offset):
+        headers = [read_header(batch) for batch in iter_batches(data)]
+        offsets += [header.base_offset for header in headers if header.records_count]
+        offset = headers[-1].next_offset
+    return offsets
+
+
+def test_after_a_failed_sync_the_log_goes_on_in_new_files() -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk, DISK)
+    for n in range(4):
+        write(handler, n)
+    handler.sync()
+    write(handler, 4)
+    write(handler, 5)
+    assert handler.high_watermark == 6  # acknowledged: class disk
+    disk.fails = (".log",)
+    with pytest.raises(PartitionReadOnly, match="planted"):
+        handler.sync()
+    with pytest.raises(PartitionReadOnly):
+        write(handler, 6)
+    assert readable(handler) == list(range(6))
+    disk.fails = ()
+    manager.housekeeping(5_000)
+    assert handler.read_only is None
+    write(handler, 6)
+    handler.sync()
+    assert disk.synced_again == []
+    image = disk.after_power_cut()
+    again = manager_on(image).get_handler("t", 0)
+    assert readable(again) == list(range(7))
+
+
+def test_bytes_that_memory_lost_with_the_sync_leave_the_partition_as_it_is() -> None:
+    disk = TreacherousStorage(forgets=True)
+    manager, handler = partition_on(disk, DISK)
+    for n in range(3):
+        write(handler, n)
+    handler.sync()
+    write(handler, 3)
+    disk.fails = (".log",)
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    disk.fails = ()
+    for second in range(5, 100):
+        manager.housekeeping(second * 1_000)
+    assert isinstance(handler.read_only, PartitionReadOnly)
+    assert handler.high_watermark == 4
+    assert offsets_in(read_from(handler, 0))[:2] == [0, 1]
+    assert disk.synced_again == []
+
+
+def test_what_a_segment_lost_the_write_ahead_log_brings_back_at_the_next_start() -> None:
+    disk = TreacherousStorage(forgets=True)
+    manager, handler = partition_on(disk)
+    for n in range(3):
+        write(handler, n)
+    assert handler.high_watermark == 3
+    disk.fails = ("segment_",)
+    assert not handler.wal_checkpoint()
+    disk.fails = ()
+    for second in range(5, 100):
+        manager.housekeeping(second * 1_000)
+    assert handler.read_only is not None, "the WAL has it, so nothing may void its frames"
+    for image in (disk.after_kill(), disk.after_power_cut()):
+        again = manager_on(image).get_handler("t", 0)
+        assert readable(again) == [0, 1, 2]
+
+
+def test_after_a_failed_sync_of_the_write_ahead_log_it_goes_on_in_another_file() -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk)
+    write(handler, 0)
+    disk.fails = ("/wal-",)
+    write(handler, 1)
+    assert handler.high_watermark == 1
+    assert handler.read_only is not None
+    disk.fails = ()
+    manager.housekeeping(5_000)
+    assert handler.read_only is None
+    write(handler, 2)
+    assert handler.high_watermark == 3
+    assert disk.synced_again == []
+    for image in (disk.after_kill(), disk.after_power_cut()):
+        assert readable(manager_on(image).get_handler("t", 0)) == [0, 1, 2]
+
+
+def test_a_disk_that_goes_on_failing_is_tried_less_and_less_often() -> None:
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk, DISK)
+    write(handler, 0)
+    disk.fails = (".log", ".tmp")
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    for second in range(600):
+        manager.housekeeping(5_000 + second * 1_000)
+    assert 10 < handler.recoveries_failed < 20
+    disk.fails = ()
+    for second in range(600, 661):
+        manager.housekeeping(5_000 + second * 1_000)
+    assert handler.read_only is None
+    assert disk.synced_again == []
+    assert readable(handler) == [0]
+
+
+def test_partitions_that_fail_leave_the_others_alone() -> None:
+    disk = TreacherousStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 2, DISK, now_ms=1_000)
+    one, two = manager.get_handler("t", 0), manager.get_handler("t", 1)
+    write(one, 0)
+    write(two, 0)
+    disk.fails = ("partition_0_segment",)
+    with pytest.raises(PartitionReadOnly):
+        one.sync()
+    write(two, 1)
+    two.sync()
+    assert (two.recovery_point, two.read_only) == (2, None)
+
+
+def test_on_a_full_disk_only_a_few_logs_are_tried_per_tick() -> None:
+    disk = TreacherousStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 40, DISK, now_ms=1_000)
+    handlers = [manager.get_handler("t", n) for n in range(40)]
+    for handler in handlers:
+        write(handler, 0)
+    disk.full = True
+    for handler in handlers:
+        with pytest.raises(DiskFull):
+            write(handler, 1)
+        assert readable(handler) == [0]
+    for handler in handlers:
+        handler._reopen = _no_space  # it would find torn bytes and have no room to repair them
+    manager.housekeeping(5_000)
+    assert sum(handler.recoveries_failed for handler in handlers) == RECOVERIES_FAILED_MAX
+
+
+def _no_space(now_ms: int) -> PartitionLog:
+    raise OSError(errno.ENOSPC, "no space")
+
+
+def test_a_full_disk_that_only_control_events_met_passes_too() -> None:
+    disk = TreacherousStorage()
+    manager, _ = partition_on(disk, DISK)
+    disk.full = True
+    with pytest.raises(Exception, match="no space"):
+        manager.create_topic("u", 1, DISK, now_ms=1_000)
+    disk.full = False
+    for second in range(5, 10):
+        manager.housekeeping(second * 1_000)
+    manager.create_topic("u", 1, DISK, now_ms=1_000)
+    manager.close()
+    assert sorted(manager_on(disk).topics) == ["t", "u"]
