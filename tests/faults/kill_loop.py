@@ -47,6 +47,7 @@ PARTITIONS_COUNT: Final = 2
 PARTITIONS: Final[list[Partition]] = [
     (topic, number) for topic in TOPICS for number in range(PARTITIONS_COUNT)
 ]
+LOAD_TIMEOUT_S: Final = 5
 END_TIMEOUT_S: Final = 310
 
 
@@ -157,6 +158,8 @@ def run_round(
         for worker in (*writers, *readers):
             worker.start()
         for _ in range(kills):
+            if random.random() < 0.7:
+                _wait_load(writers)
             time.sleep(random.uniform(*between_s))
             _end_once(broker, random, outcome)
         for writer in writers:
@@ -190,6 +193,16 @@ def run_round(
         bounds,
     )
     return outcome
+
+
+def _wait_load(writers: list[Writing]) -> None:
+    """Until all clients are back and have something acknowledged, on a slow machine too."""
+    before = [writer.sends.acked_count for writer in writers]
+    deadline_s = time.monotonic() + LOAD_TIMEOUT_S
+    while time.monotonic() < deadline_s and not all(
+        writer.sends.acked_count > count for writer, count in zip(writers, before, strict=True)
+    ):
+        time.sleep(0.02)
 
 
 def _end_once(broker: Undying, random: Random, outcome: Outcome) -> None:
