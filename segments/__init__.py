@@ -13,6 +13,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     index            where the blocks of a segment lie, and their checksums; .index
     manifest         the rows a log keeps about itself; .manifest
     manifest_file    ... and who writes them
+    partition_map    topic and partition -> something, immutable
     metadata         the state: which topics exist, what is reserved; the snapshot of it
     control          its changes: control events
     metadata_log     ... and who keeps it; meta/

@@ -25,8 +25,10 @@ from state and event to state, and a section of the snapshot to keep it in.  An 
 the opening: what it changed would be lost without a word.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -64,6 +66,17 @@ def decode_event(payload: bytes | memoryview) -> Event:
         return Event(fields.pop("seq"), fields.pop("kind"), fields)
     except (RemoteProtocolError, KeyError) as exc:
         raise CorruptSegment("control event", 0, f"not an event: {exc!r}") from exc
+
+
+def merged(events: Iterable[Event]) -> Iterator[Event]:
+    """The same events, runs of those that are nothing but rows as one: for a long replay."""
+    for kind, run in groupby(events, key=attrgetter("kind")):
+        if kind not in ROWS_ONLY:
+            yield from run
+            continue
+        some = list(run)
+        rows = list(chain.from_iterable(event.fields["rows"] for event in some))
+        yield Event(max(event.seq for event in some), kind, {"rows": rows})
 
 
 def apply(state: Metadata, event: Event) -> Metadata:
@@ -141,6 +154,9 @@ KINDS: Final[dict[str, Apply]] = {
     "ceilings": _ceilings,
     "epochs": _epochs,
 }
+
+
+ROWS_ONLY: Final = frozenset({"ceilings", "epochs"})
 
 
 def register(kind: str, section: str, change: Callable[[Any, Fields], object]) -> None:

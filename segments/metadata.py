@@ -35,6 +35,7 @@ from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.vendor import pack, unpack
 
 from .errors import CorruptSegment
+from .partition_map import PartitionMap
 from .topic_config import TopicConfig
 
 MAGIC: Final = b"SBMD"
@@ -80,8 +81,8 @@ class Metadata:
     seq: int = 0
     boot_id: str = ""
     boot: int = SETTLED
-    ceilings: dict[UUID, dict[int, Ceiling]] = field(default_factory=dict)
-    epochs: dict[UUID, dict[int, int]] = field(default_factory=dict)
+    ceilings: PartitionMap[Ceiling] = field(default_factory=PartitionMap)
+    epochs: PartitionMap[int] = field(default_factory=PartitionMap)
     sections: Mapping[str, Any] = field(default_factory=dict)
 
     # What it says
@@ -112,7 +113,8 @@ class Metadata:
             self,
             topics={**self.topics, meta.name: meta},
             retired=retired,
-            ceilings={meta.topic_id: {}, **self.ceilings},
+            ceilings=self.ceilings.with_topic(meta.topic_id),
+            epochs=self.epochs.with_topic(meta.topic_id),
         )
 
     def without_topic(self, name: str) -> "Metadata":
@@ -128,28 +130,22 @@ class Metadata:
             topics=topics,
             retired=retired,
             epoch_floor=floor,
-            ceilings={key: rows for key, rows in self.ceilings.items() if key != gone.topic_id},
-            epochs={key: rows for key, rows in self.epochs.items() if key != gone.topic_id},
+            ceilings=self.ceilings.without_topic(gone.topic_id),
+            epochs=self.epochs.without_topic(gone.topic_id),
         )
 
     def with_ceilings(self, rows: Iterable[tuple[UUID, int, Ceiling]]) -> "Metadata":
         """With these ceilings; those of topics that are gone are passed over."""
-        ceilings = dict(self.ceilings)
-        for topic_id, partition, ceiling in rows:
-            if topic_id in ceilings:
-                if ceilings[topic_id] is self.ceilings[topic_id]:
-                    ceilings[topic_id] = dict(ceilings[topic_id])
-                ceilings[topic_id][partition] = ceiling
-        return replace(self, ceilings=ceilings)
+        return replace(self, ceilings=self.ceilings.with_rows(rows))
 
     def with_epochs(self, rows: Iterable[tuple[UUID, int, int]]) -> "Metadata":
         """With these leader epochs, where they are higher; topics that are gone are passed over."""
-        epochs = {topic_id: dict(known) for topic_id, known in self.epochs.items()}
-        for topic_id, partition, epoch in rows:
-            if topic_id in self.ceilings:
-                known = epochs.setdefault(topic_id, {})
-                known[partition] = max(epoch, known.get(partition, 0))
-        return replace(self, epochs=epochs)
+        higher = [
+            (topic_id, partition, epoch)
+            for topic_id, partition, epoch in rows
+            if epoch > self.epochs.get(topic_id, {}).get(partition, 0)
+        ]
+        return replace(self, epochs=self.epochs.with_rows(higher))
 
     def with_boot(self, boot_id: str) -> "Metadata":
         """In this boot of the machine.  Without an id it is another one than any before."""
@@ -172,13 +168,11 @@ class Metadata:
                 "boot": {"id": self.boot_id, "number": self.boot},
                 "ceilings": [
                     [topic_id.bytes, partition, *ceiling]
-                    for topic_id, rows in self.ceilings.items()
-                    for partition, ceiling in rows.items()
+                    for topic_id, partition, ceiling in self.ceilings.rows()
                 ],
                 "epochs": [
                     [topic_id.bytes, partition, epoch]
-                    for topic_id, rows in self.epochs.items()
-                    for partition, epoch in rows.items()
+                    for topic_id, partition, epoch in self.epochs.rows()
                 ],
                 "sections": dict(self.sections),
             }
@@ -227,7 +221,8 @@ def decode_metadata(data: bytes, path: str) -> Metadata:
             fields["epoch_floor"],
             {meta.name: meta for meta in topics},
             fields["retired"],
-            ceilings={meta.topic_id: {} for meta in topics},
+            ceilings=PartitionMap.of_topics(meta.topic_id for meta in topics),
+            epochs=PartitionMap.of_topics(meta.topic_id for meta in topics),
         )
         return known if version == 1 else _with_version_2(known, fields)
     except (RemoteProtocolError, KeyError, TypeError, ValueError) as exc:

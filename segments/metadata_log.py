@@ -34,7 +34,7 @@ from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from .control import Event, apply, decode_event
+from .control import Event, apply, decode_event, merged
 from .errors import CorruptMetadata, CorruptSegment
 from .metadata import Metadata, decode_metadata
 from .storage import Storage, read_file, replace_file
@@ -118,16 +118,13 @@ class MetadataLog:
 
         Raises CorruptSegment, UnsupportedFormat.
         """
-        state, count = self.state, 0
-        absorbed = state.seq
-        for payload in payloads:
-            event = decode_event(payload)
-            if event.seq > absorbed:
-                state = apply(state, event)
-                count += 1
+        state = self.state
+        events = [event for event in map(decode_event, payloads) if event.seq > state.seq]
+        for event in merged(events):
+            state = apply(state, event)
         self._state = state
         self._seq = max(self._seq, state.seq)
-        return count
+        return len(events)
 
     def attach(self, events: EventLog | None) -> None:
         """Write events there from now on; None: every change is a snapshot."""

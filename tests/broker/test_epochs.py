@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import trio
 
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
@@ -162,3 +163,38 @@ async def test_the_default_class_of_new_topics_may_be_any() -> None:
         assert (await client.produce("t", b"v")).error_code == 0
         assert broker.core.topics.all["t"].config.durability.value == "ephemeral"
         assert broker.core.topics.all["t"].config.retention_bytes == 64 << 20
+
+
+async def test_an_ephemeral_topic_keeps_to_its_limit_by_dropping_the_oldest() -> None:
+    async with (
+        serving(storage=MemoryStorage()) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", durability="ephemeral", retention_bytes=str(2 << 20))
+        for number in range(40):
+            assert (await client.produce("t", b"x" * 500_000)).base_offset == number
+        partition = broker.core.topics.served_partition("t", 0)
+        assert partition is not None
+        with trio.fail_after(10):
+            while partition.handler.size_bytes > (2 << 20) + (1 << 20):
+                await trio.lowlevel.checkpoint()
+        row = await client.fetch("t", 0)
+        assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert row.log_start_offset >= 30
+        assert values(await client.fetch("t", 39)) == [b"x" * 500_000]
+
+
+async def test_an_ephemeral_topic_may_refuse_at_its_limit_instead() -> None:
+    async with (
+        serving(storage=MemoryStorage()) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create(
+            "t",
+            durability="ephemeral",
+            retention_bytes=str(1 << 20),
+            retention_full_policy="reject",
+        )
+        codes = [(await client.produce("t", b"x" * 500_000)).error_code for _ in range(3)]
+        assert codes == [0, 0, ErrorCode.POLICY_VIOLATION]
+        assert values(await client.fetch("t", 1)) == [b"x" * 500_000]

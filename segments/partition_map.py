@@ -1,0 +1,86 @@
+"""An immutable map from topic and partition to something, of which a changed copy is cheap.
+
+    bucket 0            bucket 1            ...  bucket 255          by the topic id's last byte
+    {id: {0: x, 1: y}}  {id: {0: z}, id: {}}
+
+Changing one entry copies one bucket and the partitions of one topic, not all of them: the state
+has 10,000 topics and changes with every reservation of offsets.  A topic is in the map from
+`with_topic` on; rows of other topics are passed over.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias, TypeVar
+from uuid import UUID
+
+T = TypeVar("T")
+Bucket: TypeAlias = dict[UUID, dict[int, T]]
+
+BUCKETS: Final = 256
+
+
+class PartitionMap(Mapping[UUID, Mapping[int, T]]):
+    """Topic id -> partition -> value."""
+
+    __slots__ = ("_buckets",)
+
+    def __init__(self, buckets: "tuple[Bucket[T], ...] | None" = None) -> None:
+        self._buckets: tuple[Bucket[T], ...] = buckets or tuple({} for _ in range(BUCKETS))
+
+    @classmethod
+    def of_topics(cls, topic_ids: Iterable[UUID]) -> "PartitionMap[T]":
+        """These topics, without a value yet."""
+        buckets: tuple[Bucket[T], ...] = tuple({} for _ in range(BUCKETS))
+        for topic_id in topic_ids:
+            buckets[topic_id.int % BUCKETS][topic_id] = {}
+        return cls(buckets)
+
+    def __getitem__(self, topic_id: UUID) -> Mapping[int, T]:
+        return self._buckets[topic_id.int % BUCKETS][topic_id]
+
+    def __iter__(self) -> Iterator[UUID]:
+        for bucket in self._buckets:
+            yield from bucket
+
+    def __len__(self) -> int:
+        return sum(map(len, self._buckets))
+
+    def with_topic(self, topic_id: UUID) -> "PartitionMap[T]":
+        """With this topic, which keeps what it has."""
+        bucket = self._buckets[topic_id.int % BUCKETS]
+        return self._with({topic_id.int % BUCKETS: {topic_id: {}, **bucket}})
+
+    def without_topic(self, topic_id: UUID) -> "PartitionMap[T]":
+        """Without anything of this topic."""
+        bucket = dict(self._buckets[topic_id.int % BUCKETS])
+        bucket.pop(topic_id, None)
+        return self._with({topic_id.int % BUCKETS: bucket})
+
+    def with_rows(self, rows: Iterable[tuple[UUID, int, T]]) -> "PartitionMap[T]":
+        """With these values, the last one of a partition; of topics that are in the map."""
+        changed: dict[int, Bucket[T]] = {}
+        copied: set[UUID] = set()
+        for topic_id, partition, value in rows:
+            place = topic_id.int % BUCKETS
+            bucket = changed.get(place)
+            if topic_id not in self._buckets[place]:
+                continue
+            if bucket is None:
+                bucket = changed[place] = dict(self._buckets[place])
+            if topic_id not in copied:
+                copied.add(topic_id)
+                bucket[topic_id] = dict(bucket[topic_id])
+            bucket[topic_id][partition] = value
+        return self._with(changed) if changed else self
+
+    def rows(self) -> Iterator[tuple[UUID, int, T]]:
+        """Every value with its place."""
+        for bucket in self._buckets:
+            for topic_id, values in bucket.items():
+                for partition, value in values.items():
+                    yield topic_id, partition, value
+
+    def _with(self, changed: "dict[int, Bucket[T]]") -> "PartitionMap[T]":
+        buckets = list(self._buckets)
+        for place, bucket in changed.items():
+            buckets[place] = bucket
+        return PartitionMap(tuple(buckets))
