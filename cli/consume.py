@@ -5,13 +5,17 @@
 A flush per batch and not per record: a batch is what the producer sent at once, so a record that
 came alone is printed alone, and a backlog is written in large pieces.
 
+Records that were lost are said where they are missing: an error (10), or with --on-gap print a line
+on standard error, for programs (-J) one on standard output, in its place among the records.
+
 Ends: -n records, -e at the end, Ctrl-C (130), the reader of our output going away (0).
 """
 
+import json
 import sys
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import click
 
@@ -22,9 +26,15 @@ from .record_format import DEFAULT_FORMAT, Formatter, compile_format, format_jso
 from .start_position import parse_start
 
 if TYPE_CHECKING:
-    from segbroker.client import ConsumedBatch
+    from segbroker.client import ConsumedBatch, Gap
 
 Start: TypeAlias = str | int | datetime
+# What --on-gap means to the client.
+ON_GAP: "dict[str, Literal['raise', 'yield', 'skip']]" = {
+    "raise": "raise",
+    "print": "yield",
+    "skip": "skip",
+}
 # (batch, at most so many records) -> bytes
 BatchFormatter: TypeAlias = "Callable[[ConsumedBatch, int], bytes]"
 
@@ -61,6 +71,11 @@ def _values_as_lines(batch: "ConsumedBatch", count: int) -> bytes:
     """The default format, without an object per record."""
     values = batch.values()[:count]
     return b"\n".join([value or b"" for value in values]) + b"\n" if values else b""
+
+
+def gap_as_json(gap: "Gap") -> bytes:
+    """The line that stands for a gap among JSON records."""
+    return json.dumps({"gap": gap._asdict()}).encode() + b"\n"
 
 
 @click.command(cls=Command)
@@ -113,6 +128,14 @@ def _values_as_lines(batch: "ConsumedBatch", count: int) -> bytes:
     default="",
     help="Print this for a null key or value.  [default: nothing]",
 )
+@click.option(
+    "--on-gap",
+    type=click.Choice(list(ON_GAP)),
+    default="raise",
+    show_default=True,
+    help="When records were lost: end with exit code 10; print a line (with -J a JSON line"
+    ' {"gap": ...}) and go on; or go on silently.',
+)
 @bootstrap_option
 def consume(
     topic: str,
@@ -123,6 +146,7 @@ def consume(
     text: str | None,
     as_json: bool,
     null: str,
+    on_gap: str,
     bootstrap: str,
 ) -> None:
     """Print the records of TOPIC, and wait for more.
@@ -147,7 +171,7 @@ def consume(
     """
     if as_json and text is not None:
         raise click.UsageError("-f and -J say different things; give one of them")
-    from segbroker.client import Consumer, TopicPartition
+    from segbroker.client import Consumer, Gap, GapError, TopicPartition
 
     interruptible()
     to_bytes = batch_formatter(text, null, as_json)
@@ -158,7 +182,11 @@ def consume(
         ended_by_reader(),
         counter("received", sys.stdout) as update,
         Consumer(
-            bootstrap, start=start, stop_at_end=exit_at_end, connect_timeout_ms=CONNECT_TIMEOUT_MS
+            bootstrap,
+            start=start,
+            stop_at_end=exit_at_end,
+            on_gap=ON_GAP[on_gap],
+            connect_timeout_ms=CONNECT_TIMEOUT_MS,
         ) as consumer,
     ):
         if partitions:
@@ -168,6 +196,13 @@ def consume(
         if left == 0:
             return
         for batch in consumer.batches():
+            if isinstance(batch, Gap):
+                if as_json:
+                    sink.write(gap_as_json(batch))
+                    sink.flush()
+                else:
+                    click.echo(f"Gap: {GapError(batch)}", err=True)
+                continue
             taken = min(len(batch), left)
             data = to_bytes(batch, taken)
             sink.write(data)

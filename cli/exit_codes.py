@@ -1,7 +1,7 @@
 """What the exit code of `segbroker` says.  docs/cli.md repeats this table; a test compares them.
 
 Scripts tell three things apart by it: mine to mend (2, 3), try again later (4), look at the data
-(5 to 8).  A code, once released, keeps its meaning.
+(5 to 8, 10).  A code, once released, keeps its meaning.
 """
 
 from enum import IntEnum
@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     UNDELIVERED = 7
     DAMAGED = 8
     SYSTEM = 9
+    LOST = 10
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -35,6 +36,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.UNDELIVERED: "`produce`: at least one record was not delivered; the lines are named.",
     ExitCode.DAMAGED: "Damaged bytes were found, in a file or in what was fetched.",
     ExitCode.SYSTEM: "The system refused: port in use, directory locked, disk full, no permission.",
+    ExitCode.LOST: "`consume`: records were lost (`--on-gap raise`); which and why is said.",
     ExitCode.INTERRUPTED: "Ended by Ctrl-C, or by a no to a question. `serve`: by a second Ctrl-C.",
     ExitCode.TERMINATED: "Ended by SIGTERM. `serve`: by a second one; the first drains.",
 }

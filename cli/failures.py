@@ -76,6 +76,9 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             # The client goes on to say what a program would do about it.
             hint = "-o start reads from the first kept record, -o end waits for new ones"
             return Failure(text.partition(";")[0], ExitCode.NOT_FOUND, hint)
+        case errors.GapError():
+            hint = "--on-gap print says so and goes on, --on-gap skip says nothing"
+            return Failure(text, ExitCode.LOST, hint)
         case errors.InvalidConfig():
             return Failure(text, ExitCode.CONFIG)
         case errors.BrokerUnreachable() | errors.ConnectionLost():

@@ -10,7 +10,9 @@ What is where, from the inside out; a module imports only what stands above it:
     errors completion clock backoff records settings     values
     connection network cluster engine                    every client's core: no sockets, no clock
     producer_batch pending inbox accumulator producing   the producer's
-    lookups consumed arrow fetching reading              the consumer's
+    lookups starting consumed arrow assigned             the consumer's: values
+    prefetched log_bounds log_changes reply_walk         ... what was lost, and what is told of it
+    fetching reading
     administration                                       the admin's
     transport thread_driver async_driver                 sockets; who waits
     producer consumer admin, async_...                   what a user sees
@@ -32,16 +34,18 @@ from .errors import (
     ConnectionLost,
     CorruptBatch,
     DeliveryFailed,
+    GapError,
     OffsetOutOfRange,
     SegbrokerError,
     TimedOut,
     TopicAlreadyExists,
+    TopicRecreated,
     Undelivered,
     UnknownTopicOrPartition,
 )
 from .producer import Deliveries, Producer
 from .producer import SyncDelivery as Delivery
-from .records import OffsetAndTimestamp, Record, RecordMetadata, TopicPartition
+from .records import Gap, OffsetAndTimestamp, Record, RecordMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from .admin import Admin
@@ -83,6 +87,8 @@ __all__ = [
     "Deliveries",
     "Delivery",
     "DeliveryFailed",
+    "Gap",
+    "GapError",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
     "Producer",
@@ -93,6 +99,7 @@ __all__ = [
     "TopicAlreadyExists",
     "TopicDescription",
     "TopicPartition",
+    "TopicRecreated",
     "Undelivered",
     "UnknownTopicOrPartition",
 ]

@@ -50,9 +50,9 @@ from .errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
-from .fetching import to_ms
 from .lookups import END_TIME, START_TIME, look_up, topics_known
 from .records import OffsetAndTimestamp, TopicPartition
+from .starting import to_ms
 
 TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1

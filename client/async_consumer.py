@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 
 import anyio
 import anyio.lowlevel
@@ -24,14 +24,36 @@ import anyio.lowlevel
 from .async_driver import AsyncDriver, wait_done
 from .consumed import ConsumedBatch
 from .errors import BusyError, SegbrokerError
-from .fetching import Fetched, Start
-from .reading import Reading
-from .records import OffsetAndTimestamp, Record, TopicPartition
-from .settings import DEFAULT_BOOTSTRAP, MIB, Isolation, OnReset
+from .reading import Next, Notice, Reading
+from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
+from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap
+from .starting import Start
 
 
-class AsyncConsumer:
+class AsyncConsumer(Generic[Notice]):
     """See the module.  All sizes in bytes, all times in milliseconds."""
+
+    @overload
+    def __init__(
+        self: "AsyncConsumer[Never]",
+        bootstrap: str | Iterable[str] = ...,
+        *topics: str,
+        start: Start = ...,
+        stop_at_end: bool = ...,
+        on_gap: Literal["raise", "skip"] = ...,
+        **options: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "AsyncConsumer[Gap]",
+        bootstrap: str | Iterable[str] = ...,
+        *topics: str,
+        start: Start = ...,
+        stop_at_end: bool = ...,
+        on_gap: OnGap,
+        **options: Unpack[ConsumerOptions],
+    ) -> None: ...
 
     def __init__(
         self,
@@ -39,17 +61,8 @@ class AsyncConsumer:
         *topics: str,
         start: Start = "start",
         stop_at_end: bool = False,
-        client_id: str = "segbroker-python",
-        isolation: Isolation = "read_committed",
-        on_reset: OnReset = "error",
-        prefetch_bytes: int = 16 * MIB,
-        fetch_partition_bytes: int = 1 * MIB,
-        fetch_wait_ms: int = 500,
-        fetch_min_bytes: int = 1,
-        request_timeout_ms: int = 30_000,
-        connect_timeout_ms: int = 10_000,
-        api_timeout_ms: int = 60_000,
-        metadata_max_age_ms: int = 60_000,
+        on_gap: OnGap = "raise",
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         """As Consumer."""
         self._driver = AsyncDriver()
@@ -59,18 +72,9 @@ class AsyncConsumer:
             topics,
             start=start,
             stop_at_end=stop_at_end,
-            client_id=client_id,
-            isolation=isolation,
-            on_reset=on_reset,
-            prefetch_bytes=prefetch_bytes,
-            fetch_partition_bytes=fetch_partition_bytes,
-            fetch_wait_ms=fetch_wait_ms,
-            fetch_min_bytes=fetch_min_bytes,
-            request_timeout_ms=request_timeout_ms,
-            connect_timeout_ms=connect_timeout_ms,
-            api_timeout_ms=api_timeout_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
+            on_gap=on_gap,
             wake_by=self._driver.wake_by,
+            options=options,
         )
 
     async def __aenter__(self) -> Self:
@@ -119,38 +123,46 @@ class AsyncConsumer:
 
     # Reading.
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> AsyncIterator[Record | Notice]:
         """Records, partition by partition as they come, each partition in order."""
         return _Records(self)
 
-    def batches(self) -> AsyncIterator[ConsumedBatch]:
+    def batches(self) -> AsyncIterator[ConsumedBatch | Notice]:
         """Whole batches, as the broker stores them; the fast way.
 
         Records of a batch that `async for record in consumer` has begun are not handed out again.
         """
         return _Batches(self)
 
-    async def poll(self, max_records: int = 500, timeout_ms: float = 1_000) -> list[Record]:
-        """Up to `max_records` records; [] when none came within `timeout_ms`, or at the end."""
-        records: list[Record] = []
+    async def poll(
+        self, max_records: int = 500, timeout_ms: float = 1_000
+    ) -> list[Record | Notice]:
+        """Up to `max_records` records; [] when none came within `timeout_ms`, or at the end.
+
+        What goes wrong behind some records is raised by the next call, which has none.
+        """
+        records: list[Any] = []
         with anyio.move_on_after(timeout_ms / 1000):
             while len(records) < max_records:
                 rest = self._reading.take_records()
                 if rest is None:
-                    if records and not self._reading.fetching.ready:
+                    if records and not self._reading.fetching.prefetched.ready:
                         break
-                    rest = await self._next_records()
+                    rest = await self._next_records(batch_only=bool(records))
                     if rest is None:
                         break
                 records += islice(rest, max_records - len(records))
         return records
 
-    async def _next_records(self) -> Iterator[Record] | None:
-        got = await self._next()
-        return None if got is None else self._reading.hand_out(*got)
+    async def _next_records(self, *, batch_only: bool = False) -> Iterator[Any] | None:
+        got = await self._next(batch_only=batch_only)
+        return None if got is None else self._reading.hand_out(got)
 
-    async def _next(self) -> tuple[Fetched, ConsumedBatch] | None:
-        """The next batch that has records; None at the end.  Always a checkpoint."""
+    async def _next(self, *, batch_only: bool = False) -> Next | None:
+        """The next batch that has records, or gap; None at the end.  Always a checkpoint.
+
+        `batch_only`: also None where it would wait, or raise, or be a gap.
+        """
         if self._is_busy:
             raise BusyError("another task is reading from this consumer")
         self._is_busy = True
@@ -159,21 +171,30 @@ class AsyncConsumer:
             fetching = self._reading.fetching
             while True:
                 self._driver.engine  # noqa: B018 - raises ClosedError outside the block
-                fetched = fetching.take()
+                fetched = fetching.prefetched.take(batch_only=batch_only)
                 if fetched is None:
-                    if fetching.is_ended:
+                    if batch_only or fetching.is_ended:
                         return None
                     await wait_done(fetching.changed())
                     continue
+                if fetched.gap is not None:
+                    return fetched.gap
                 try:
                     batch = fetching.open(fetched)
                 except SegbrokerError:
                     fetching.rewind(fetched)
+                    if batch_only:
+                        return None
                     raise
                 if len(batch):
                     return fetched, batch
         finally:
             self._is_busy = False
+
+    @property
+    def lost_counts(self) -> dict[TopicPartition, int]:
+        """How many offsets were lost, at most, of each partition that lost any, until now."""
+        return dict(self._reading.fetching.prefetched.lost_counts)
 
     # Positions.
 
@@ -186,7 +207,7 @@ class AsyncConsumer:
                 position = self._reading.position(tp)
                 if position is not None:
                     return position
-                self._reading.fetching.raise_error()
+                self._reading.fetching.prefetched.raise_error()
                 self._driver.engine  # noqa: B018 - raises ClosedError outside the block
                 await wait_done(self._reading.fetching.changed())
         raise self._reading.engine.network.unreachable()
@@ -214,7 +235,7 @@ class AsyncConsumer:
         return await self._driver.call(self._reading.partitions_for(topic))
 
 
-class _Records(AsyncIterator[Record]):
+class _Records(AsyncIterator[Record | Notice]):
     """Hands out from a list iterator; awaits only when it is exhausted.
 
     Not an async generator: those need care when a loop is left early.
@@ -222,11 +243,11 @@ class _Records(AsyncIterator[Record]):
 
     __slots__ = ("_consumer", "_records")
 
-    def __init__(self, consumer: AsyncConsumer) -> None:
+    def __init__(self, consumer: AsyncConsumer[Notice]) -> None:
         self._consumer = consumer
-        self._records: Iterator[Record] = iter(())
+        self._records: Iterator[Any] = iter(())
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Any:  # noqa: ANN401 - a Record, or what Notice says
         for record in self._records:
             return record
         consumer = self._consumer
@@ -241,15 +262,15 @@ class _Records(AsyncIterator[Record]):
                 return record
 
 
-class _Batches(AsyncIterator[ConsumedBatch]):
+class _Batches(AsyncIterator[ConsumedBatch | Notice]):
     __slots__ = ("_consumer",)
 
-    def __init__(self, consumer: AsyncConsumer) -> None:
+    def __init__(self, consumer: AsyncConsumer[Notice]) -> None:
         self._consumer = consumer
 
-    async def __anext__(self) -> ConsumedBatch:
+    async def __anext__(self) -> Any:  # noqa: ANN401 - a ConsumedBatch, or what Notice says
         got = await self._consumer._next()
         if got is None:
             raise StopAsyncIteration
         self._consumer._reading.forget_records()
-        return got[1]
+        return got if isinstance(got, Gap) else got[1]

@@ -14,8 +14,10 @@ of the cluster nothing else is kept.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
+from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_core import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 from .backoff import Backoff
@@ -36,6 +38,8 @@ class TopicView:
     """One topic as last heard of."""
 
     name: str
+    # Zero where the broker tells none.  Another id is another topic of the same name.
+    topic_id: UUID = ZERO_UUID
     leaders: list[int] = field(default_factory=list)
     leader_epochs: list[int] = field(default_factory=list)
     error: SegbrokerError | None = None
@@ -214,6 +218,7 @@ class Cluster:
             # A topic that is being created has an error and no partitions yet; one that was
             # known keeps its partitions until told otherwise.
             if row.partitions:
+                view.topic_id = row.topic_id
                 count = 1 + max(partition.partition_index for partition in row.partitions)
                 view.leaders = [-1] * count
                 view.leader_epochs = [-1] * count

@@ -20,17 +20,25 @@ Invariant: each request's `on_reply` is called exactly once, with the reply or t
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from itertools import count
+from typing import Any
 
-from segbroker.protocol.api_keys import ApiKey, ApiVersionRange
+from segbroker.protocol.api_keys import ApiKey, ApiVersionRange, is_vendor
 from segbroker.protocol.errors import ErrorCode, ProtocolError, RemoteProtocolError
 from segbroker.protocol.frames import FrameReader
-from segbroker.protocol.headers import decode_response, encode_request, parse_correlation_id
+from segbroker.protocol.headers import (
+    decode_response,
+    encode_request,
+    encode_vendor_request,
+    parse_correlation_id,
+)
 from segbroker.protocol.limits import FRAME_SIZE_MAX
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
-from segbroker.protocol.schema import Message
+from segbroker.protocol.schema import Message, Part
+from segbroker.protocol.vendor import VendorKey, unpack
 
 from .errors import ConnectionLost, PeerError, SegbrokerError, TimedOut, UnsupportedByBroker
 
@@ -39,7 +47,7 @@ SOFTWARE_VERSION = "0.1.0"
 
 # Of each api, what this client can speak and means.  From 10 on Metadata tells topic ids.  Produce
 # and Fetch end before they are asked by topic id (13).
-SPOKEN: dict[ApiKey, ApiVersionRange] = {
+SPOKEN: dict[ApiKey | VendorKey, ApiVersionRange] = {
     ApiKey.PRODUCE: ApiVersionRange(3, 9),
     ApiKey.FETCH: ApiVersionRange(4, 12),
     ApiKey.LIST_OFFSETS: ApiVersionRange(1, 7),
@@ -54,9 +62,25 @@ SPOKEN: dict[ApiKey, ApiVersionRange] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1),
     ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1),
+    VendorKey.FLOORS: ApiVersionRange(0, 0),
 }
 
-Reply = Message | SegbrokerError
+
+@dataclass(frozen=True, slots=True)
+class VendorRequest:
+    """A request of segbroker's own: its body is a map."""
+
+    message_key: VendorKey
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class VendorReply:
+    body: Mapping[str, Any]
+
+
+Request = Message | VendorRequest
+Reply = Message | VendorReply | SegbrokerError
 OnReply = Callable[[Reply, int], None]
 Buffer = bytes | bytearray | memoryview
 
@@ -186,7 +210,7 @@ class Connection:
 
     def version_for(self, api_key: int) -> int | None:
         """The version that both sides know, the highest; None when there is none."""
-        ours = SPOKEN.get(ApiKey(api_key))
+        ours = SPOKEN.get(_key(api_key))
         theirs = self._versions.get(api_key)
         if ours is None or theirs is None:
             return None
@@ -194,7 +218,7 @@ class Connection:
         return version if version >= max(ours.min, theirs.min) else None
 
     def request(
-        self, message: Message, on_reply: OnReply, *, now_ms: int, deadline_ms: int
+        self, message: Request, on_reply: OnReply, *, now_ms: int, deadline_ms: int
     ) -> None:
         """Queue a request; `on_reply(reply or error, now_ms)` is called once.
 
@@ -204,7 +228,7 @@ class Connection:
         version = self.version_for(message.message_key)
         if version is None:
             raise UnsupportedByBroker(
-                f"{self.host}:{self.port} has no version of {ApiKey(message.message_key).name}"
+                f"{self.host}:{self.port} has no version of {_key(message.message_key).name}"
                 " that this client speaks"
             )
         self._send(message, version, on_reply, deadline_ms)
@@ -239,9 +263,15 @@ class Connection:
 
     # Inside.
 
-    def _send(self, message: Message, version: int, on_reply: OnReply, deadline_ms: int) -> None:
+    def _send(self, message: Request, version: int, on_reply: OnReply, deadline_ms: int) -> None:
         correlation_id = next(self._correlation_ids)
-        parts = encode_request(message, version, correlation_id, self._client_id)
+        parts: list[Part]
+        if isinstance(message, VendorRequest):
+            parts = encode_vendor_request(
+                message.message_key, version, correlation_id, self._client_id, message.body
+            )
+        else:
+            parts = encode_request(message, version, correlation_id, self._client_id)
         self.outgoing.extend(parts)
         self.in_flight.append(
             InFlight(correlation_id, message.message_key, version, deadline_ms, on_reply)
@@ -260,7 +290,11 @@ class Connection:
             self.in_flight.popleft()
             self._handle_versions(frame, request.api_version, now_ms)
             return
-        _, message = decode_response(frame, request.api_key, request.api_version)
+        message: Message | VendorReply
+        if is_vendor(request.api_key):
+            message = VendorReply(unpack(frame[4:]))
+        else:
+            _, message = decode_response(frame, request.api_key, request.api_version)
         self.in_flight.popleft()
         request.on_reply(message, now_ms)
 
@@ -287,6 +321,10 @@ class Connection:
         self.was_ready = True
         if self.on_ready is not None:
             self.on_ready(now_ms)
+
+
+def _key(api_key: int) -> ApiKey | VendorKey:
+    return VendorKey(api_key) if is_vendor(api_key) else ApiKey(api_key)
 
 
 def _ignore(reply: Reply, now_ms: int) -> None:

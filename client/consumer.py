@@ -8,8 +8,8 @@
     consumer.poll(max_records=500, timeout_ms=1000)
 
 Iterating goes on for ever, or to the end that was seen at the beginning with `stop_at_end=True`.
-Loss is never silent: an offset that is not there any more is OffsetOutOfRange unless `on_reset`
-says otherwise, a damaged batch is CorruptBatch.  After an error the consumer can be used further.
+Loss is never silent: offsets that were lost are a GapError, or what `on_gap` says, a damaged batch
+is CorruptBatch.  After an error the consumer can be used further.
 
 One thread at a time: BusyError for a second one.
 """
@@ -19,20 +19,42 @@ from contextlib import contextmanager
 from datetime import datetime
 from itertools import chain, islice
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 
 from .clock import now_ms
 from .consumed import ConsumedBatch
 from .errors import BusyError, SegbrokerError
-from .fetching import Fetched, Start
-from .reading import Reading
-from .records import OffsetAndTimestamp, Record, TopicPartition
-from .settings import DEFAULT_BOOTSTRAP, MIB, Isolation, OnReset
+from .reading import Next, Notice, Reading
+from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
+from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap
+from .starting import Start
 from .thread_driver import ThreadDriver
 
 
-class Consumer:
+class Consumer(Generic[Notice]):
     """See the module.  All sizes in bytes, all times in milliseconds."""
+
+    @overload
+    def __init__(
+        self: "Consumer[Never]",
+        bootstrap: str | Iterable[str] = ...,
+        *topics: str,
+        start: Start = ...,
+        stop_at_end: bool = ...,
+        on_gap: Literal["raise", "skip"] = ...,
+        **options: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Consumer[Gap]",
+        bootstrap: str | Iterable[str] = ...,
+        *topics: str,
+        start: Start = ...,
+        stop_at_end: bool = ...,
+        on_gap: OnGap,
+        **options: Unpack[ConsumerOptions],
+    ) -> None: ...
 
     def __init__(
         self,
@@ -40,17 +62,8 @@ class Consumer:
         *topics: str,
         start: Start = "start",
         stop_at_end: bool = False,
-        client_id: str = "segbroker-python",
-        isolation: Isolation = "read_committed",
-        on_reset: OnReset = "error",
-        prefetch_bytes: int = 16 * MIB,
-        fetch_partition_bytes: int = 1 * MIB,
-        fetch_wait_ms: int = 500,
-        fetch_min_bytes: int = 1,
-        request_timeout_ms: int = 30_000,
-        connect_timeout_ms: int = 10_000,
-        api_timeout_ms: int = 60_000,
-        metadata_max_age_ms: int = 60_000,
+        on_gap: OnGap = "raise",
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         """A consumer; nothing is opened before its `with` block.
 
@@ -59,7 +72,11 @@ class Consumer:
             Partitions that appear later are read from their start.
         stop_at_end: end at the end that each partition has when it is first looked at.
         isolation: "read_committed" hides records of open and aborted transactions.
-        on_reset: what to do when the offset is outside the log: "error", or go to "start" or "end".
+        on_gap: what to do about offsets that were lost, when reading comes to them: "raise"
+            GapError, once, and go on; "yield" a Gap among the records or batches; "skip" them.
+            `lost_counts` has them in each case.  What was deleted on purpose is no gap.
+        on_reset: where to go when an offset is outside the log: "start", "end", or "error": an
+            offset above the end is OffsetOutOfRange, one below the start goes to the start.
         prefetch_bytes: how much may be held that was not taken yet.
         fetch_partition_bytes: how much is asked of a partition at a time.
         fetch_wait_ms, fetch_min_bytes: how long the broker may wait for how much.
@@ -79,18 +96,9 @@ class Consumer:
             topics,
             start=start,
             stop_at_end=stop_at_end,
-            client_id=client_id,
-            isolation=isolation,
-            on_reset=on_reset,
-            prefetch_bytes=prefetch_bytes,
-            fetch_partition_bytes=fetch_partition_bytes,
-            fetch_wait_ms=fetch_wait_ms,
-            fetch_min_bytes=fetch_min_bytes,
-            request_timeout_ms=request_timeout_ms,
-            connect_timeout_ms=connect_timeout_ms,
-            api_timeout_ms=api_timeout_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
+            on_gap=on_gap,
             wake_by=self._driver.wake_by,
+            options=options,
         )
 
     def __enter__(self) -> Self:
@@ -145,11 +153,11 @@ class Consumer:
 
     # Reading.
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record | Notice]:
         """Records, partition by partition as they come, each partition in order."""
         return chain.from_iterable(self._record_lists())
 
-    def _record_lists(self) -> Iterator[Iterator[Record]]:
+    def _record_lists(self) -> Iterator[Iterator[Any]]:
         while True:
             rest = self._reading.take_records()
             if rest is None:
@@ -157,10 +165,10 @@ class Consumer:
                     got = self._next(None)
                 if got is None:
                     return
-                rest = self._reading.hand_out(*got)
+                rest = self._reading.hand_out(got)
             yield rest
 
-    def batches(self) -> Iterator[ConsumedBatch]:
+    def batches(self) -> Iterator[ConsumedBatch | Notice]:
         """Whole batches, as the broker stores them; the fast way.
 
         Records of a batch that `for record in consumer` has begun are not handed out again.
@@ -171,40 +179,51 @@ class Consumer:
             if got is None:
                 return
             self._reading.forget_records()
-            yield got[1]
+            # A gap comes only where the caller asked for gaps: that is what Notice says.
+            yield got if isinstance(got, Gap) else got[1]  # type: ignore[misc]
 
-    def poll(self, max_records: int = 500, timeout_ms: float = 1_000) -> list[Record]:
-        """Up to `max_records` records; [] when none came within `timeout_ms`, or at the end."""
+    def poll(self, max_records: int = 500, timeout_ms: float = 1_000) -> list[Record | Notice]:
+        """Up to `max_records` records; [] when none came within `timeout_ms`, or at the end.
+
+        What goes wrong behind some records is raised by the next call, which has none.
+        """
         deadline_ms = now_ms() + timeout_ms
-        records: list[Record] = []
+        records: list[Any] = []
         while len(records) < max_records:
             rest = self._reading.take_records()
             if rest is None:
                 with self._one_at_a_time():
-                    got = self._next(now_ms() if records else deadline_ms)
+                    got = self._next(now_ms() if records else deadline_ms, batch_only=bool(records))
                 if got is None:
                     break
-                rest = self._reading.hand_out(*got)
+                rest = self._reading.hand_out(got)
             records += islice(rest, max_records - len(records))
         return records
 
-    def _next(self, deadline_ms: float | None) -> tuple[Fetched, ConsumedBatch] | None:
-        """The next batch that has records; None at the deadline or the end."""
+    def _next(self, deadline_ms: float | None, *, batch_only: bool = False) -> Next | None:
+        """The next batch that has records, or gap; None at the deadline or the end.
+
+        `batch_only`: also None where it would raise, or be a gap.
+        """
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block
         fetching = self._reading.fetching
         while True:
             with self._lock:
-                fetched = fetching.take()
+                fetched = fetching.prefetched.take(batch_only=batch_only)
                 if fetched is None:
                     if fetching.is_ended:
                         return None
                     changed = fetching.changed()
             if fetched is not None:
+                if fetched.gap is not None:
+                    return fetched.gap
                 try:
                     batch = fetching.open(fetched)
                 except SegbrokerError:
                     with self._lock:
                         fetching.rewind(fetched)
+                    if batch_only:
+                        return None
                     raise
                 if len(batch):
                     return fetched, batch
@@ -224,6 +243,11 @@ class Consumer:
         finally:
             self._is_busy = False
 
+    @property
+    def lost_counts(self) -> dict[TopicPartition, int]:
+        """How many offsets were lost, at most, of each partition that lost any, until now."""
+        return dict(self._reading.fetching.prefetched.lost_counts)
+
     # Positions.
 
     def position(self, topic: str, partition: int) -> int:
@@ -235,7 +259,7 @@ class Consumer:
                 position = self._reading.position(tp)
                 if position is not None:
                     return position
-                self._reading.fetching.raise_error()
+                self._reading.fetching.prefetched.raise_error()
                 changed = self._reading.fetching.changed()
             self._driver.engine  # noqa: B018 - raises ClosedError outside the block
             if not self._driver.wait(changed, deadline_ms - now_ms()):

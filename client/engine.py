@@ -32,12 +32,10 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-from segbroker.protocol.schema import Message
-
 from .backoff import Backoff
 from .cluster import Cluster
 from .completion import Completion
-from .connection import Reply
+from .connection import Reply, Request
 from .errors import BrokerUnreachable, ClosedError, SegbrokerError, TimedOut
 from .network import Network, Node
 from .settings import ClientSettings
@@ -55,7 +53,7 @@ CALLS_COUNT_MAX = 10_000
 class Ask:
     """A request to `to`: a broker id, the controller, or any broker.  Answered with the reply."""
 
-    message: Message
+    message: Request
     to: int | str = ANY
 
 

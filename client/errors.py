@@ -7,6 +7,7 @@
         ConnectionLost  BrokerUnreachable  TimedOut  PeerError  UnsupportedByBroker  CorruptBatch
       BrokerError          the broker answered with an error code; one subclass per code
       DeliveryFailed       records that the broker did not acknowledge, with the records
+      GapError             records that the log has lost, before they were read or after
 
 `retryable` says whether the same call may succeed later without anybody changing anything.  The
 client itself retries those until the deadline of the call; what reaches the caller is final.
@@ -20,9 +21,12 @@ segbroker.protocol.errors.ErrorCode, so a number is written down once.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from segbroker.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from .records import Gap
 
 # How many undelivered records a DeliveryFailed names in its message; all are in `.undelivered`.
 NAMED_MAX = 3
@@ -76,6 +80,32 @@ class UnsupportedByBroker(BrokenError):
 
 class CorruptBatch(BrokenError):
     """A batch was read whose checksum or structure is wrong; nothing of it is handed out."""
+
+
+class GapError(SegbrokerError):
+    """Offsets were lost; `gap` has which and why.  The position is behind them: reading goes on."""
+
+    def __init__(self, gap: "Gap") -> None:
+        self.gap = gap
+        super().__init__(
+            f"{gap.topic}-{gap.partition}: offsets [{gap.from_offset}, {gap.to_offset}) are lost:"
+            f" {LOSS_WORDS.get(gap.reason, gap.reason)}"
+        )
+
+
+class TopicRecreated(GapError):
+    """The topic was deleted and made anew: offsets of the old one mean nothing in the new one."""
+
+
+# What a person reads for a Gap's reason.
+LOSS_WORDS = {
+    "lost_tail": "the log ended below them, after a crash or because it was cut",
+    "corruption": "they were damaged on disk",
+    "cap": "they were evicted because the log was full",
+    "ttl": "they expired by age",
+    "recreated": "the topic was deleted and another one of this name was made",
+    "unknown": "they are not in the log any more, and the broker does not say why",
+}
 
 
 class Undelivered(NamedTuple):

@@ -25,14 +25,13 @@ A seek, pause or new assignment changes `generation`: replies to what was asked 
 Threads: the I/O thread steps, the caller takes and seeks, the shell holds one lock around each.
 """
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from random import Random
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
@@ -40,36 +39,33 @@ from segbroker.protocol.messages_core import (
     FetchResponse,
     FetchResponsePartition,
 )
-from segbroker.protocol.record_batch import (
-    BatchHeader,
-    InvalidBatch,
-    decode_batch,
-    iter_batches,
-    read_header,
-)
-from segbroker.protocol.schema import records_view
+from segbroker.protocol.record_batch import InvalidBatch, decode_batch
 
+from .assigned import Fetched, PartitionState
 from .backoff import Backoff
 from .completion import Completion
 from .connection import Reply
 from .consumed import ConsumedBatch
 from .engine import Call, Engine
-from .errors import (
-    CorruptBatch,
-    OffsetOutOfRange,
-    SegbrokerError,
-    UnknownTopicOrPartition,
-    broker_error,
-)
+from .errors import CorruptBatch, SegbrokerError, UnknownTopicOrPartition, broker_error
+from .log_changes import LogChanges, bug
 from .lookups import END_TIME, START_TIME, FoundOffset, look_up, topics_known
 from .network import FETCH, Node
-from .records import TopicPartition
+from .prefetched import Prefetched
+from .records import Gap, TopicPartition
+from .reply_walk import walk
 from .settings import ConsumerSettings
+from .starting import (
+    Start,
+    check_start,
+    is_from_end,
+    is_offset,
+    needs_end,
+    offset_of,
+    start_time,
+)
 
 WakeBy = Callable[[int], object]
-
-Start = str | int | datetime
-"""Where to begin: "start", "end", an offset, -n for "n before the end", or a time."""
 
 # How long a fetch may wait at the broker while another partition is left out of it.
 SHORT_WAIT_MS = 20
@@ -85,61 +81,8 @@ LEADER_CODES = frozenset(
     }
 )
 
-
-class PartitionState:
-    """One assigned partition."""
-
-    __slots__ = (
-        "backoff_until_ms",
-        "buffered_bytes",
-        "failures",
-        "fetch_offset",
-        "generation",
-        "high_watermark",
-        "in_flight",
-        "log_start_offset",
-        "paused",
-        "position",
-        "resolving",
-        "start",
-        "stop_offset",
-        "tp",
-        "unknown_count",
-    )
-
-    def __init__(self, tp: TopicPartition, start: Start) -> None:
-        self.tp = tp
-        self.start = start
-        self.position: int | None = None
-        self.fetch_offset = -1
-        self.stop_offset: int | None = None
-        self.high_watermark = -1
-        self.log_start_offset = -1
-        self.buffered_bytes = 0
-        self.generation = 0
-        self.in_flight = False
-        self.resolving = False
-        self.paused = False
-        self.failures = 0
-        self.unknown_count = 0
-        self.backoff_until_ms = 0
-
-    @property
-    def at_stop(self) -> bool:
-        """Everything of a bounded reading has been fetched."""
-        return self.stop_offset is not None and self.fetch_offset >= self.stop_offset
-
-
-@dataclass(slots=True)
-class Fetched:
-    """A batch that waits for the caller; `data` None: only the position moves."""
-
-    state: PartitionState
-    generation: int
-    from_offset: int
-    next_offset: int
-    size: int
-    data: bytes | None
+# What a fetch asked of a partition: the state, its generation and round, and the offset.
+Asked = tuple[PartitionState, int, int, int]
 
 
 class Fetching:
@@ -159,11 +102,16 @@ class Fetching:
         self.stop_at_end = stop_at_end
         self.states: dict[TopicPartition, PartitionState] = {}
         self.subscribed: dict[str, Start] = {}
-        self.ready: deque[Fetched] = deque()
-        # What went wrong, with the partition whose position it is about.
-        self.errors: deque[tuple[PartitionState | None, SegbrokerError]] = deque()
-        self.buffered_bytes = 0
+        self.prefetched = Prefetched(settings, lambda: wake_by(0))
         self.is_closed = False
+        self._changes = LogChanges(
+            engine,
+            settings,
+            self.prefetched,
+            hold=lambda state: self._hold(state, self._now_ms),
+            seek=lambda state, to: self.seek(state.tp, to),
+            notify=self._notify,
+        )
         self._claimed: dict[int, int] = {}
         self._changed: Completion[None] | None = None
         self._random = random
@@ -205,8 +153,12 @@ class Fetching:
         state.fetch_offset = -1
         state.failures = 0
         state.backoff_until_ms = 0
-        if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
+        state.is_stuck = False
+        state.forget_log()
+        if isinstance(start, int) and is_offset(start):
             state.position = state.fetch_offset = start
+            if state.stop_offset is not None and start > state.stop_offset:
+                state.stop_offset = None  # look again where the end is, and whether this is beyond
         self._wake_by(0)
 
     def rewind(self, fetched: Fetched) -> None:
@@ -229,40 +181,6 @@ class Fetching:
         if state is None:
             raise ValueError(f"{tp.topic}-{tp.partition} is not assigned to this consumer")
         return state
-
-    def raise_error(self) -> None:
-        """Raise what went wrong since, once; nothing if nothing did."""
-        if self.errors:
-            raise self.errors.popleft()[1]
-
-    def take(self) -> Fetched | None:
-        """The next batch that has records, or None; moves the position behind it.
-
-        Raises what went wrong since, once.
-        """
-        self.raise_error()
-        held: list[Fetched] = []
-        try:
-            while self.ready:
-                fetched = self.ready.popleft()
-                state = fetched.state
-                if fetched.generation != state.generation:
-                    continue
-                if state.paused:
-                    held.append(fetched)
-                    continue
-                limit = self.settings.fetch_partition_bytes
-                was_full = state.buffered_bytes >= limit or self._is_full
-                state.buffered_bytes -= fetched.size
-                self.buffered_bytes -= fetched.size
-                if was_full and state.buffered_bytes < limit and not self._is_full:
-                    self._wake_by(0)
-                state.position = fetched.next_offset
-                if fetched.data is not None:
-                    return fetched
-            return None
-        finally:
-            self.ready.extendleft(reversed(held))
 
     def open(self, fetched: Fetched) -> ConsumedBatch:
         """Decode what was taken.  Raises CorruptBatch; the position then is before the batch."""
@@ -288,8 +206,8 @@ class Fetching:
         return (
             self.stop_at_end
             and bool(self.states)
-            and not self.ready
-            and not self.errors
+            and not self.prefetched.ready
+            and not self.prefetched.errors
             and all(state.at_stop and not state.resolving for state in self.states.values())
             and not self._undiscovered()
         )
@@ -326,13 +244,9 @@ class Fetching:
 
     def close(self, error: SegbrokerError) -> None:
         self.is_closed = True
-        if not self.errors:
-            self.errors.append((None, error))
+        if not self.prefetched.errors:
+            self.prefetched.fail(error)
         self._notify()
-
-    @property
-    def _is_full(self) -> bool:
-        return self.buffered_bytes >= self.settings.prefetch_bytes
 
     def _notify(self) -> None:
         if self._changed is not None:
@@ -340,7 +254,7 @@ class Fetching:
             changed.resolve(None)
 
     def _fail(self, error: SegbrokerError, state: PartitionState | None = None) -> None:
-        self.errors.append((state, error))
+        self.prefetched.fail(error, state)
         self._notify()
 
     # Assignment.
@@ -362,13 +276,9 @@ class Fetching:
     def _discard(self, state: PartitionState) -> None:
         """Forget what was prefetched; a reply on its way is not wanted any more."""
         state.generation += 1
-        # An error about a position that was left must not meet the caller at the next one.
-        self.errors = deque(entry for entry in self.errors if entry[0] is not state)
-        self.buffered_bytes -= state.buffered_bytes
-        state.buffered_bytes = 0
         state.in_flight = False
         state.resolving = False
-        self.ready = deque(f for f in self.ready if f.state is not state)
+        self.prefetched.discard(state)
 
     def _undiscovered(self) -> bool:
         return any(
@@ -396,7 +306,24 @@ class Fetching:
             if view is not None and view.is_settled and not view.partition_count:
                 assert view.error is not None, "settled without partitions is an error"
                 self._fail(view.error)
+        for state in list(self.states.values()):
+            self._notice_topic_id(state)
         self._wake_by(0)
+
+    def _notice_topic_id(self, state: PartitionState) -> None:
+        view = self.engine.cluster.topics.get(state.tp.topic)
+        if view is None or view.topic_id == ZERO_UUID or view.topic_id == state.topic_id:
+            return
+        if state.topic_id == ZERO_UUID or state.fetch_offset < 0:
+            state.topic_id = view.topic_id
+            return
+        self._changes.recreated(state, view.topic_id)
+        if not state.tp.partition < view.partition_count:
+            # The new topic has fewer: the gap is told, and then there is nothing more.
+            del self.states[state.tp]
+            if not self.subscribed:
+                topic, partition = state.tp
+                self._fail(UnknownTopicOrPartition(f"{topic}-{partition} is gone"))
 
     # Where to begin.
 
@@ -408,6 +335,7 @@ class Fetching:
                 for state in self.states.values()
                 if not state.resolving
                 and not state.paused
+                and not state.is_stuck
                 and (state.position is None or (self.stop_at_end and state.stop_offset is None))
                 and now_ms >= state.backoff_until_ms
                 and isinstance(state.start, datetime) is kind
@@ -444,11 +372,11 @@ class Fetching:
             if self.stop_at_end and state.stop_offset is None:
                 state.stop_offset = found_ends[state.tp].offset
             if state.position is None:
-                end = found_ends[state.tp].offset if state.tp in found_ends else 0
-                offset = _offset_of(state, found, end)
-                if state.tp in found_starts:
-                    offset = max(offset, found_starts[state.tp].offset)
+                tp = state.tp
+                end = found_ends[tp].offset if tp in found_ends else 0
+                offset = offset_of(state.start, found.get(tp), end, found_starts.get(tp))
                 state.position = state.fetch_offset = offset
+                state.topic_id = self.engine.cluster.topics[tp.topic].topic_id
 
     def _look_up(self, times: dict[TopicPartition, int]) -> Call[dict[TopicPartition, FoundOffset]]:
         if not times:
@@ -463,7 +391,12 @@ class Fetching:
                     self._hold(state, self._now_ms)
         if call.error is not None:
             error = call.error
-            self._fail(error if isinstance(error, SegbrokerError) else _as_bug(error))
+            self._fail(error if isinstance(error, SegbrokerError) else bug(error))
+        for state, generation in generations.items():
+            # A bounded reading that begins behind its end would end without a word.
+            is_beyond = state.stop_offset is not None and state.fetch_offset > state.stop_offset
+            if state.generation == generation and is_beyond and is_offset(state.start):
+                self._changes.out_of_range(state, self._now_ms)
         self._notify()
         self._wake_by(0)
 
@@ -477,9 +410,18 @@ class Fetching:
         for state in self.states.values():
             if state.paused or state.fetch_offset < 0 or state.at_stop:
                 continue
+            if state.resolving or state.is_stuck:
+                continue
             if self.stop_at_end and state.stop_offset is None:
                 continue
-            is_wanted = is_wanted or (state.buffered_bytes < limit and not self._is_full)
+            epoch = self.engine.cluster.leader_epoch(*state.tp)
+            if epoch > state.checked_epoch:
+                if 0 <= state.epoch < epoch:
+                    self._changes.check_epoch(state, epoch, now_ms)
+                    continue
+                state.checked_epoch = epoch
+            is_full = self.prefetched.is_full
+            is_wanted = is_wanted or (state.buffered_bytes < limit and not is_full)
             leader = self.engine.cluster.leader(*state.tp)
             if leader is None:
                 self.engine.cluster.invalidate()
@@ -497,7 +439,8 @@ class Fetching:
                 continue
             node = self.engine.cluster.node(leader, FETCH)
             assert node is not None, "a leader is a broker of the view"
-            room = self.settings.prefetch_bytes - self.buffered_bytes - sum(self._claimed.values())
+            held = self.prefetched.buffered_bytes + sum(self._claimed.values())
+            room = self.settings.prefetch_bytes - held
             if room <= 0:
                 return
             if not self.engine.network.want(node, now_ms):
@@ -526,15 +469,16 @@ class Fetching:
         self._turn += 1
         turn = self._turn % len(states)
         topics: dict[str, list[FetchRequestPartition]] = {}
-        asked: dict[TopicPartition, tuple[PartitionState, int, int]] = {}
+        asked: dict[TopicPartition, Asked] = {}
         for state in states[turn:] + states[:turn]:
             state.in_flight = True
-            asked[state.tp] = (state, state.generation, state.fetch_offset)
+            asked[state.tp] = (state, state.generation, state.round, state.fetch_offset)
             topics.setdefault(state.tp.topic, []).append(
                 FetchRequestPartition(
                     partition=state.tp.partition,
                     current_leader_epoch=self.engine.cluster.leader_epoch(*state.tp),
                     fetch_offset=state.fetch_offset,
+                    last_fetched_epoch=state.epoch,
                     partition_max_bytes=settings.fetch_partition_bytes,
                 )
             )
@@ -566,16 +510,16 @@ class Fetching:
 
     def _fetched(
         self,
-        asked: dict[TopicPartition, tuple[PartitionState, int, int]],
+        asked: dict[TopicPartition, Asked],
         reply: Reply,
         now_ms: int,
     ) -> None:
-        for state, generation, _ in asked.values():
-            if state.generation == generation:
+        for state, generation, in_round, _ in asked.values():
+            if (state.generation, state.round) == (generation, in_round):
                 state.in_flight = False
         if isinstance(reply, SegbrokerError):
             self.engine.cluster.invalidate()
-            for state, _, _ in asked.values():
+            for state, *_ in asked.values():
                 self._hold(state, now_ms)
             if not reply.retryable:
                 self._fail(reply)
@@ -584,7 +528,7 @@ class Fetching:
         self._silent_since_ms = None
         if reply.error_code != ErrorCode.NONE:
             self._fail(broker_error(reply.error_code, "fetch"))
-            for state, _, _ in asked.values():
+            for state, *_ in asked.values():
                 self._hold(state, now_ms)
             return
         for topic in reply.responses:
@@ -592,8 +536,8 @@ class Fetching:
                 entry = asked.get(TopicPartition(topic.topic, row.partition_index))
                 if entry is None:
                     continue
-                state, generation, offset = entry
-                if state.generation == generation and state.fetch_offset == offset:
+                state = entry[0]
+                if entry == (state, state.generation, state.round, state.fetch_offset):
                     self._fetched_partition(state, row, now_ms)
 
     def _fetched_partition(
@@ -602,11 +546,16 @@ class Fetching:
         code = ErrorCode.of(row.error_code)
         if row.error_code == ErrorCode.NONE:
             state.failures = state.unknown_count = 0
+            state.is_confirmed = True
             state.high_watermark = row.high_watermark
             state.log_start_offset = row.log_start_offset
-            self._take_in(state, row, now_ms)
+            diverging = row.diverging_epoch
+            if diverging is not None and 0 <= diverging.end_offset < state.fetch_offset:
+                self._changes.truncated(state, diverging.end_offset)
+            else:
+                self._take_in(state, row, now_ms)
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._out_of_range(state, now_ms)
+            self._changes.out_of_range(state, now_ms)
         elif code in LEADER_CODES:
             self.engine.cluster.invalidate()
             self._hold(state, now_ms)
@@ -622,94 +571,35 @@ class Fetching:
                 self._fail(error, state)
 
     def _take_in(self, state: PartitionState, row: FetchResponsePartition, now_ms: int) -> None:
-        aborted = sorted(
-            (entry.first_offset, entry.producer_id) for entry in row.aborted_transactions or ()
-        )
-        aborted_producers: set[int] = set()
-        records = records_view(row.records)
+        topic, partition = state.tp
         before = state.fetch_offset
         try:
-            for view in iter_batches(records):
-                header = read_header(view)
-                if header.next_offset <= state.fetch_offset:
-                    continue
-                while aborted and aborted[0][0] <= header.last_offset:
-                    aborted_producers.add(aborted.pop(0)[1])
-                is_skipped = header.is_control or not header.records_count
-                if header.is_transactional and header.producer_id in aborted_producers:
-                    # The marker that ends an aborted transaction is a control batch of it.
-                    if header.is_control:
-                        aborted_producers.discard(header.producer_id)
-                    is_skipped = True
-                self._make_ready(state, header, None if is_skipped else bytes(view))
+            for header, data, reason in walk(row, before):
+                if reason is None:
+                    self.prefetched.add_batch(state, header, data)
+                else:
+                    gap = Gap(topic, partition, header.base_offset, header.next_offset, reason)
+                    self._changes.lost_in_log(state, gap, header.next_offset)
+                state.epoch = header.leader_epoch
                 if state.at_stop:
                     break
         except InvalidBatch as exc:
             self._hold(state, now_ms)
-            tp = state.tp
-            error = CorruptBatch(f"{tp.topic}-{tp.partition} at {state.fetch_offset}: {exc}")
+            error = CorruptBatch(f"{topic}-{partition} at {state.fetch_offset}: {exc}")
             error.__cause__ = exc
             self._fail(error, state)
             return
-        if len(records) and state.fetch_offset == before:
+        if row.records and state.fetch_offset == before:
             # Not one whole batch: a broker that cuts even the first one.  More bytes may help.
             self._hold(state, now_ms)
-            tp = state.tp
             self._fail(
                 CorruptBatch(
-                    f"{tp.topic}-{tp.partition} at {before}: {len(records)} bytes and no whole"
+                    f"{topic}-{partition} at {before}: {len(row.records)} bytes and no whole"
                     f" batch; fetch_partition_bytes={self.settings.fetch_partition_bytes}"
                 )
             )
         if state.fetch_offset != before:
             self._notify()
-
-    def _make_ready(self, state: PartitionState, header: BatchHeader, data: bytes | None) -> None:
-        size = 0 if data is None else len(data)
-        self.ready.append(
-            Fetched(
-                state,
-                state.generation,
-                max(state.fetch_offset, header.base_offset),
-                header.next_offset,
-                size,
-                data,
-            )
-        )
-        state.fetch_offset = header.next_offset
-        state.buffered_bytes += size
-        self.buffered_bytes += size
-
-    def _out_of_range(self, state: PartitionState, now_ms: int) -> None:
-        policy = self.settings.on_reset
-        if policy != "error":
-            generation = state.generation
-            self.seek(state.tp, policy)
-            assert state.generation != generation
-            return
-        generation = state.generation
-        state.resolving = True
-        call = self.engine.call(self._explain(state), now_ms)
-
-        def explained() -> None:
-            if state.generation != generation:
-                return
-            state.resolving = False
-            # Nothing more is fetched until the caller has chosen where to go on.
-            state.backoff_until_ms = self._now_ms + self.engine.settings.api_timeout_ms
-            error = call.error
-            self._fail(error if isinstance(error, SegbrokerError) else _as_bug(error), state)
-
-        call.on_done(explained)
-
-    def _explain(self, state: PartitionState) -> Call[None]:
-        tp = state.tp
-        start = yield from self._look_up({tp: START_TIME})
-        end = yield from self._look_up({tp: END_TIME})
-        raise OffsetOutOfRange(
-            f"{tp.topic}-{tp.partition}: offset {state.fetch_offset} is outside"
-            f" [{start[tp].offset}, {end[tp].offset}]; seek, or say on_reset='start'"
-        )
 
     def _hold(self, state: PartitionState, now_ms: int) -> None:
         state.failures += 1
@@ -729,55 +619,3 @@ class Fetching:
         if now_ms >= self._silent_since_ms + self.engine.settings.api_timeout_ms:
             self._silent_since_ms = now_ms
             self._fail(self.engine.network.unreachable())
-
-
-def check_start(start: Start) -> Start:
-    """A start position that can be used; ValueError or TypeError otherwise."""
-    if isinstance(start, str):
-        if start not in ("start", "end"):
-            raise ValueError(f"start={start!r} is not 'start', 'end', an offset or a time")
-    elif isinstance(start, bool) or not isinstance(start, int | datetime):
-        raise TypeError(f"start={start!r} is not 'start', 'end', an offset or a time")
-    elif isinstance(start, datetime) and start.tzinfo is None:
-        raise ValueError(f"start={start!r} has no time zone")
-    return start
-
-
-def start_time(start: Start) -> int | None:
-    """What ListOffsets has to be asked for a start; None when it need not be asked."""
-    match start:
-        case "start":
-            return START_TIME
-        case datetime():
-            return to_ms(start)
-    return None
-
-
-def to_ms(moment: datetime) -> int:
-    """Milliseconds since 1970."""
-    return int(moment.timestamp() * 1000)
-
-
-def needs_end(start: Start) -> bool:
-    """ "end" and -n are counted from the end; a time later than every record is the end."""
-    return start == "end" or isinstance(start, datetime) or is_from_end(start)
-
-
-def is_from_end(start: Start) -> bool:
-    return isinstance(start, int) and start < 0
-
-
-def _offset_of(state: PartitionState, found: dict[TopicPartition, FoundOffset], end: int) -> int:
-    match state.start:
-        case "end":
-            return end
-        case int() as offset:
-            return offset if offset >= 0 else end + offset
-    offset = found[state.tp].offset
-    return end if offset < 0 else offset
-
-
-def _as_bug(error: BaseException | None) -> SegbrokerError:
-    wrapped = SegbrokerError(f"bug in the client: {error!r}")
-    wrapped.__cause__ = error
-    return wrapped

@@ -22,10 +22,8 @@ from collections import deque
 from collections.abc import Iterator
 from random import Random
 
-from segbroker.protocol.schema import Message
-
 from .backoff import Backoff
-from .connection import Connection, OnReply, State
+from .connection import Connection, OnReply, Request, State
 from .errors import BrokerUnreachable, ClosedError, ConnectionLost, SegbrokerError, TimedOut
 from .settings import Address, ClientSettings, joined
 
@@ -45,7 +43,7 @@ class Waiting:
 
     __slots__ = ("deadline_ms", "message", "on_reply")
 
-    def __init__(self, message: Message, on_reply: OnReply, deadline_ms: int) -> None:
+    def __init__(self, message: Request, on_reply: OnReply, deadline_ms: int) -> None:
         self.message = message
         self.on_reply = on_reply
         self.deadline_ms = deadline_ms
@@ -133,7 +131,7 @@ class Network:
     # Requests.
 
     def request(
-        self, node: Node, message: Message, on_reply: OnReply, *, now_ms: int, deadline_ms: int
+        self, node: Node, message: Request, on_reply: OnReply, *, now_ms: int, deadline_ms: int
     ) -> None:
         """Send, now or when the node's connection is ready.
 
@@ -155,7 +153,7 @@ class Network:
     def _send(
         self,
         connection: Connection,
-        message: Message,
+        message: Request,
         on_reply: OnReply,
         now_ms: int,
         deadline_ms: int,

@@ -12,20 +12,30 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from operator import length_hint
 from random import Random
+from typing import TYPE_CHECKING, Any, Never
 
+from .assigned import Fetched
 from .consumed import ConsumedBatch
 from .engine import Call, Engine
 from .errors import ClosedError
-from .fetching import Fetched, Fetching, Start, WakeBy, check_start, to_ms
+from .fetching import Fetching, WakeBy
 from .lookups import END_TIME, START_TIME, look_up, topics_known
-from .records import OffsetAndTimestamp, Record, TopicPartition
-from .settings import (
-    ClientSettings,
-    ConsumerSettings,
-    Isolation,
-    OnReset,
-    parse_bootstrap,
-)
+from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
+from .settings import ConsumerOptions, OnGap, consumer_settings
+from .starting import Start, check_start, to_ms
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # What a consumer hands out besides records and batches: nothing, unless on_gap="yield".
+    Notice = TypeVar("Notice", default=Never)
+else:
+    from typing import TypeVar
+
+    Notice = TypeVar("Notice")
+
+# What is next for the caller: a batch with records, or a gap.
+Next = tuple[Fetched, ConsumedBatch] | Gap
 
 
 class Handing:
@@ -60,36 +70,12 @@ class Reading:
         *,
         start: Start,
         stop_at_end: bool,
-        client_id: str,
-        isolation: Isolation,
-        on_reset: OnReset,
-        prefetch_bytes: int,
-        fetch_partition_bytes: int,
-        fetch_wait_ms: int,
-        fetch_min_bytes: int,
-        request_timeout_ms: int,
-        connect_timeout_ms: int,
-        api_timeout_ms: int,
-        metadata_max_age_ms: int,
+        on_gap: OnGap,
         wake_by: WakeBy,
+        options: ConsumerOptions,
     ) -> None:
         random = Random()
-        client = ClientSettings(
-            bootstrap=parse_bootstrap(bootstrap),
-            client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
-            connect_timeout_ms=connect_timeout_ms,
-            api_timeout_ms=api_timeout_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
-        )
-        settings = ConsumerSettings(
-            isolation=isolation,
-            on_reset=on_reset,
-            prefetch_bytes=prefetch_bytes,
-            fetch_partition_bytes=fetch_partition_bytes,
-            fetch_wait_ms=fetch_wait_ms,
-            fetch_min_bytes=fetch_min_bytes,
-        )
+        client, settings = consumer_settings(bootstrap, on_gap, options)
         self.start = check_start(start)
         self.engine = Engine(client, random)
         self.fetching = Fetching(
@@ -139,7 +125,11 @@ class Reading:
             return None
         return None if self.fetching.state(handing.tp).paused else handing.records
 
-    def hand_out(self, fetched: Fetched, batch: ConsumedBatch) -> Iterator[Record]:
+    def hand_out(self, got: Next) -> Iterator[Any]:
+        """What there is next as items: the records of a batch, or the one gap."""
+        if isinstance(got, Gap):
+            return iter((got,))
+        fetched, batch = got
         self.handing = Handing(batch, fetched.next_offset)
         return self.handing.records
 

@@ -1,7 +1,7 @@
 """The values that the client takes and gives."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 Headers = Sequence[tuple[str, bytes | None]]
 """What may be given as headers; a dict does as well."""
@@ -34,6 +34,39 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: RecordHeaders
+
+
+LossReason = Literal["lost_tail", "corruption", "cap", "ttl", "recreated", "unknown"]
+"""Why offsets are gone against somebody's will:
+
+lost_tail   written and not yet synced when the power failed, or cut off: the log ended below them
+corruption  damaged on disk
+cap         evicted because the log reached its size limit
+ttl         expired by age
+recreated   their topic was deleted and another one of the name made
+unknown     the broker does not say (Apache Kafka never does)
+"""
+
+
+class Gap(NamedTuple):
+    """Offsets [from_offset, to_offset) of a partition were lost.
+
+    What was deleted on purpose is no gap.  A `lost_tail` or `recreated` gap may begin below what
+    was handed out already: those records are not in the log any more, and reading goes on where
+    the log does, at `from_offset`, or in a recreated topic at its start.  Such a gap may be empty,
+    when nothing was left unread.
+    """
+
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    reason: LossReason
+
+    @property
+    def lost_count(self) -> int:
+        """How many records were lost, at most."""
+        return self.to_offset - self.from_offset
 
 
 class OffsetAndTimestamp(NamedTuple):

@@ -13,7 +13,7 @@ Every wait of the client has its end here:
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal, TypedDict
 
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.limits import FRAME_SIZE_MAX
@@ -29,6 +29,7 @@ Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Acks = Literal["all", 0, 1, -1]
 Isolation = Literal["read_committed", "read_uncommitted"]
 OnReset = Literal["error", "start", "end"]
+OnGap = Literal["raise", "yield", "skip"]
 
 Address = tuple[str, int]
 
@@ -143,6 +144,7 @@ class ConsumerSettings:
 
     isolation: Isolation = "read_committed"
     on_reset: OnReset = "error"
+    on_gap: OnGap = "raise"
     prefetch_bytes: int = 16 * MIB
     fetch_partition_bytes: int = 1 * MIB
     fetch_bytes: int = 8 * MIB
@@ -157,8 +159,42 @@ class ConsumerSettings:
             )
         if self.on_reset not in ("error", "start", "end"):
             raise ValueError(f"on_reset={self.on_reset!r} is not 'error', 'start' or 'end'")
+        if self.on_gap not in ("raise", "yield", "skip"):
+            raise ValueError(f"on_gap={self.on_gap!r} is not 'raise', 'yield' or 'skip'")
         if self.fetch_bytes > FRAME_SIZE_MAX // 2:
             raise ValueError(f"fetch_bytes={self.fetch_bytes} > {FRAME_SIZE_MAX // 2}")
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """What the consumers' constructors take besides topics, start and end; see Consumer."""
+
+    client_id: str
+    isolation: Isolation
+    on_reset: OnReset
+    prefetch_bytes: int
+    fetch_partition_bytes: int
+    fetch_wait_ms: int
+    fetch_min_bytes: int
+    request_timeout_ms: int
+    connect_timeout_ms: int
+    api_timeout_ms: int
+    metadata_max_age_ms: int
+
+
+def consumer_settings(
+    bootstrap: str | Iterable[str], on_gap: OnGap, options: ConsumerOptions
+) -> tuple[ClientSettings, ConsumerSettings]:
+    """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
+    unknown = sorted(options.keys() - ConsumerOptions.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"a consumer has no option {unknown[0]!r}")
+    common = {field.name for field in fields(ClientSettings)}
+    of_client: dict[str, Any] = {k: v for k, v in options.items() if k in common}
+    of_consumer: dict[str, Any] = {k: v for k, v in options.items() if k not in common}
+    return (
+        ClientSettings(bootstrap=parse_bootstrap(bootstrap), **of_client),
+        ConsumerSettings(on_gap=on_gap, **of_consumer),
+    )
 
 
 CODECS: dict[str, Codec] = {

@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 THIRD_PARTY: dict[str, set[str]] = {
     "protocol": {"msgpack", "xxhash", "cramjam", "google_crc32c", "annotationlib"},  # 3.14 stdlib
     "segments": {"xxhash", "structlog"},
-    "client": {"anyio", "pyarrow"},
+    "client": {"anyio", "pyarrow", "typing_extensions"},  # the last for type checkers only
     "broker": {"trio", "structlog", "msgpack"},
     "cli": {"click", "rich", "trio", "anyio", "structlog"},
     "testing": {"pytest", "trio"},

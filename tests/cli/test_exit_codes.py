@@ -25,6 +25,7 @@ def test_a_released_code_keeps_its_number() -> None:
         "UNDELIVERED": 7,
         "DAMAGED": 8,
         "SYSTEM": 9,
+        "LOST": 10,
         "INTERRUPTED": 130,
         "TERMINATED": 143,
     }

@@ -188,6 +188,15 @@ def test_an_offset_out_of_range_is_said_with_its_bounds(
     assert "10" in seen.stderr.decode()
 
 
+def test_a_bounded_reading_that_begins_behind_the_end_is_an_error(
+    daemon: Daemon, run: Run, topic: str
+) -> None:
+    fill(daemon, topic)
+    seen = run("consume", topic, "-o", "999", "-e")
+    assert seen.returncode == 5
+    assert "offset 999 is outside [0, 10]" in seen.stderr.decode()
+
+
 def test_lines_that_were_not_delivered_are_named_and_the_others_arrive(
     run: Run, topic: str
 ) -> None:

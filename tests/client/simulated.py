@@ -11,22 +11,34 @@ which the client wants to do something.
 Faults are asked for before they happen: `broker.cut_before(n)`, `broker.cut_after(n)` (the nth
 produce is not appended, or appended and not answered), `broker.is_up = False`,
 `cluster.move(topic, 0, 2)`.
+
+What a log may lose: `partition.evict(to, reason)`, `partition.delete(to)` (on purpose),
+`partition.truncate(end)` (its tail, with a new leader epoch), `cluster.create` once more (the
+topic is another one).  Floors are told by brokers that say they are segbroker.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from uuid import UUID
 
 from segbroker.client.connection import Connection
 from segbroker.client.engine import Engine
 from segbroker.client.errors import ConnectionLost
 from segbroker.client.settings import ClientSettings
-from segbroker.protocol.api_keys import SERVED, api_versions_response
+from segbroker.protocol.api_keys import SERVED, api_versions_response, is_vendor
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.frames import FrameReader
-from segbroker.protocol.headers import decode_request, encode_response, parse_request_header
+from segbroker.protocol.headers import (
+    RequestHeader,
+    decode_request,
+    encode_response,
+    encode_vendor_response,
+    parse_request_header,
+)
 from segbroker.protocol.messages_core import (
     ApiVersionsRequest,
+    ApiVersionsResponseKey,
     FetchRequest,
     FetchRequestPartition,
     FetchResponse,
@@ -42,6 +54,10 @@ from segbroker.protocol.messages_core import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResponsePartition,
+    OffsetForLeaderEpochResponseTopic,
     ProduceRequest,
     ProduceResponse,
     ProduceResponsePartition,
@@ -50,13 +66,16 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
 from segbroker.protocol.record_batch import (
     BatchHeader,
+    GapReason,
     check_batch,
     decode_batch,
+    gap_batches,
     iter_batches,
     patch_batch,
     read_header,
 )
 from segbroker.protocol.schema import Message, records_view
+from segbroker.protocol.vendor import VendorKey, unpack
 
 WORLD_TIME_MAX_MS = 3_600_000
 
@@ -71,6 +90,43 @@ class Partition:
     aborted: list[tuple[int, int]] = field(default_factory=list)
     # (producer id, epoch) -> the last five (first sequence, last sequence, base offset)
     seen: dict[tuple[int, int], list[tuple[int, int, int]]] = field(default_factory=dict)
+    leader_epoch: int = 0
+    # (leader epoch, its first offset)
+    epoch_starts: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    evict_floor: int = 0
+    evict_reason: str = "ttl"
+
+    def delete(self, to: int) -> None:
+        """Delete what lies below an offset, on purpose."""
+        self.log_start = to
+        self.batches = [b for b in self.batches if read_header(b).next_offset > to]
+
+    def evict(self, to: int, reason: str) -> None:
+        self.evict_floor, self.evict_reason = to, reason
+        self.delete(to)
+
+    def truncate(self, end: int) -> None:
+        """Lose the tail; what comes now belongs to the next leader epoch."""
+        self.batches = [b for b in self.batches if read_header(b).next_offset <= end]
+        self.log_end = end
+        self.leader_epoch += 1
+        self.epoch_starts.append((self.leader_epoch, end))
+        self.seen.clear()
+
+    def store_gap(self, to: int, reason: GapReason) -> None:
+        """Lose what would have come up to an offset."""
+        for gap in gap_batches(self.log_end, to, reason, 5, self.leader_epoch):
+            self.batches.append(bytes(gap))
+        self.log_end = to
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """(the greatest epoch up to this one, where it ends), as OffsetForLeaderEpoch says."""
+        ends = [start for _, start in self.epoch_starts[1:]] + [self.log_end]
+        found = (-1, -1)
+        for (number, _), end in zip(self.epoch_starts, ends, strict=True):
+            if number <= epoch:
+                found = number, end
+        return found
 
     def append(self, data: bytes) -> tuple[int, int]:
         """(error code, base offset), by the rules of Kafka's idempotent producer."""
@@ -95,7 +151,7 @@ class Partition:
     def store(self, data: bytes, header: BatchHeader) -> int:
         base = self.log_end
         stored = bytearray(data)
-        patch_batch(stored, base, 0)
+        patch_batch(stored, base, self.leader_epoch)
         self.batches.append(bytes(stored))
         self.log_end = base + header.last_offset_delta + 1
         return base
@@ -123,12 +179,16 @@ class Cluster:
 
     def __init__(self, brokers: int) -> None:
         self.topics: dict[str, list[Partition]] = {}
+        self.topic_ids: dict[str, UUID] = {}
         self.brokers = {number: Broker(number, self) for number in range(1, brokers + 1)}
         self.auto_create = True
         self.next_producer_id = 1000
 
     def create(self, name: str, partitions: int = 1) -> list[Partition]:
         numbers = list(self.brokers)
+        self.topic_ids[name] = UUID(int=len(self.topic_ids) + 1)
+        if name in self.topics:
+            self.topic_ids[name] = UUID(int=self.topic_ids[name].int + 1_000)
         self.topics[name] = [Partition(numbers[p % len(numbers)]) for p in range(partitions)]
         return self.topics[name]
 
@@ -141,6 +201,7 @@ class Broker:
         self.number = number
         self.cluster = cluster
         self.is_up = True
+        self.is_segbroker = False
         self.versions = dict(SERVED)
         self.requests: list[Message] = []
         self.produce_errors: list[int] = []
@@ -163,6 +224,8 @@ class Broker:
         """The reply frame; empty when there is none; None ends the connection."""
         self.held_back_ms = 0
         header = parse_request_header(frame)
+        if is_vendor(header.api_key):
+            return self._answer_vendor(header, frame)
         request = decode_request(frame, header)
         self.requests.append(request)
         version = header.api_version
@@ -180,10 +243,52 @@ class Broker:
                 return b""
         return b"".join(encode_response(reply, header.api_key, version, header.correlation_id))
 
+    def _answer_vendor(self, header: RequestHeader, frame: memoryview) -> bytes:
+        assert header.api_key == VendorKey.FLOORS
+        assert self.is_segbroker, "asked for what was not advertised"
+        rows = []
+        for row in unpack(frame[header.body_position :])["partitions"]:
+            partition = self.cluster.topics[row["topic"]][row["partition"]]
+            rows.append(
+                {
+                    **row,
+                    "topic_id": self.cluster.topic_ids[row["topic"]].bytes,
+                    "evict_floor": partition.evict_floor,
+                    "evict_reason": partition.evict_reason,
+                    "log_start_offset": partition.log_start,
+                    "high_watermark": partition.log_end,
+                    "leader_epoch": partition.leader_epoch,
+                }
+            )
+        return b"".join(encode_vendor_response({"partitions": rows}, header.correlation_id))
+
+    def _epoch_ends(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for row in topic.partitions:
+                partition = self.cluster.topics[topic.topic][row.partition]
+                epoch, end = partition.epoch_end(row.leader_epoch)
+                rows.append(
+                    OffsetForLeaderEpochResponsePartition(
+                        partition=row.partition, leader_epoch=epoch, end_offset=end
+                    )
+                )
+            topics.append(OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=rows))
+        return OffsetForLeaderEpochResponse(topics=topics)
+
     def _reply(self, request: Message, version: int) -> tuple[Message, int]:
         match request:
             case ApiVersionsRequest():
-                return api_versions_response(version, vendor=False)
+                reply, version = api_versions_response(version, vendor=False)
+                if self.is_segbroker:
+                    key = ApiVersionsResponseKey(
+                        api_key=VendorKey.FLOORS, min_version=0, max_version=0
+                    )
+                    reply.api_keys.append(key)
+                return reply, version
+            case OffsetForLeaderEpochRequest():
+                return self._epoch_ends(request), version
             case MetadataRequest():
                 return self._metadata(request), version
             case InitProducerIdRequest():
@@ -219,10 +324,12 @@ class Broker:
                 MetadataResponseTopic(
                     error_code=code,
                     name=name,
+                    topic_id=cluster.topic_ids.get(name, UUID(int=0)),
                     partitions=[
                         MetadataResponsePartition(
                             partition_index=index,
                             leader_id=partition.leader,
+                            leader_epoch=partition.leader_epoch,
                             replica_nodes=[],
                             isr_nodes=[],
                         )
@@ -286,10 +393,21 @@ class Broker:
     def _fetch_one(
         self, topic: str, row: FetchRequestPartition, isolation_level: int
     ) -> FetchResponsePartition:
-        partition = self.cluster.topics[topic][row.partition]
+        partitions = self.cluster.topics.get(topic, [])
+        if not row.partition < len(partitions):
+            return FetchResponsePartition(
+                partition_index=row.partition,
+                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=b"",
+            )
+        partition = partitions[row.partition]
         code = ErrorCode.NONE
         if partition.leader != self.number:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif 0 <= row.current_leader_epoch < partition.leader_epoch:
+            code = ErrorCode.FENCED_LEADER_EPOCH
         elif not partition.log_start <= row.fetch_offset <= partition.log_end:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         return FetchResponsePartition(

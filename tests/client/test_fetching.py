@@ -11,9 +11,10 @@ from segbroker.client.errors import (
     OffsetOutOfRange,
     UnknownTopicOrPartition,
 )
-from segbroker.client.fetching import Fetching, Start
+from segbroker.client.fetching import Fetching
 from segbroker.client.records import Record, TopicPartition
 from segbroker.client.settings import ConsumerSettings
+from segbroker.client.starting import Start
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.messages_core import FetchRequest
 from segbroker.protocol.record_batch import (
@@ -43,15 +44,15 @@ class Reader:
 
     def has_news(self) -> bool:
         fetching = self.fetching
-        is_ready = any(not fetched.state.paused for fetched in fetching.ready)
-        return is_ready or bool(fetching.errors) or fetching.is_ended
+        is_ready = any(not fetched.state.paused for fetched in fetching.prefetched.ready)
+        return is_ready or bool(fetching.prefetched.errors) or fetching.is_ended
 
     def next_batch(self) -> ConsumedBatch | None:
         """The next batch with records; None at the end of a bounded reading."""
         fetching = self.fetching
         while True:
             self.world.run(lambda: self.has_news())
-            fetched = fetching.take()
+            fetched = fetching.prefetched.take()
             if fetched is None:
                 if fetching.is_ended:
                     return None
@@ -223,30 +224,64 @@ def test_a_new_partition_is_found_and_read_from_its_start() -> None:
     assert (record.partition, record.offset) == (1, 0)
 
 
-def test_an_offset_below_the_log_is_an_error_with_the_bounds() -> None:
+def test_an_offset_above_the_log_is_an_error_with_the_bounds() -> None:
     world = World(create_topics=False)
     filled(world)
     world.cluster.topics["a"][0].log_start = 50
     reader = Reader(world)
-    reader.fetching.assign([TopicPartition("a", 0)], 7)
-    with pytest.raises(OffsetOutOfRange, match=r"a-0: offset 7 is outside \[50, 100\]"):
+    reader.fetching.assign([TopicPartition("a", 0)], 700)
+    with pytest.raises(OffsetOutOfRange, match=r"a-0: offset 700 is outside \[50, 100\]"):
         reader.read(1)
     reader.fetching.seek(TopicPartition("a", 0), 60)
     assert reader.read(1)[0].offset == 60
 
 
+@pytest.mark.parametrize("offset", [101, 700])
+def test_a_bounded_reading_that_begins_behind_the_end_does_not_end_silently(offset: int) -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world, stop_at_end=True)
+    reader.fetching.assign([TopicPartition("a", 0)], offset)
+    with pytest.raises(OffsetOutOfRange, match=rf"offset {offset} is outside \[0, 100\]"):
+        reader.read(1)
+
+
+def test_a_bounded_reading_may_begin_at_the_end() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world, stop_at_end=True)
+    reader.fetching.assign([TopicPartition("a", 0)], 100)
+    assert reader.read_all() == []
+
+
+def test_seeking_behind_the_end_of_a_bounded_reading_does_not_end_it_silently() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world, stop_at_end=True)
+    reader.fetching.assign([TopicPartition("a", 0)], 0)
+    reader.read(10)
+    reader.fetching.seek(TopicPartition("a", 0), 700)
+    with pytest.raises(OffsetOutOfRange, match="offset 700"):
+        reader.read(1)
+
+
 @pytest.mark.parametrize(("policy", "first"), [("start", 50), ("end", 100)])
-def test_an_offset_below_the_log_can_be_reset_by_policy(policy: str, first: int) -> None:
+@pytest.mark.parametrize("offset", [7, 700])
+def test_an_offset_outside_the_log_can_be_reset_by_policy(
+    policy: str, first: int, offset: int
+) -> None:
     world = World(create_topics=False)
     filled(world)
     world.cluster.topics["a"][0].log_start = 50
-    reader = Reader(world, on_reset=policy)
-    reader.fetching.assign([TopicPartition("a", 0)], 7)
+    reader = Reader(world, on_reset=policy, on_gap="skip")
+    reader.fetching.assign([TopicPartition("a", 0)], offset)
     state = reader.fetching.state(TopicPartition("a", 0))
-    world.run(lambda: state.position == first)
+    world.run(lambda: first <= state.fetch_offset <= 100)
+    store(world.cluster.topics["a"][0], [b"new"])
+    assert reader.read(1)[0].offset == first
 
 
-def test_a_gap_and_a_control_batch_move_the_position_and_hold_no_records() -> None:
+def test_a_gap_that_is_skipped_moves_the_position_and_holds_no_records() -> None:
     world = World(create_topics=False)
     (partition,) = world.cluster.create("a")
     store(partition, [b"before"])
@@ -257,7 +292,7 @@ def test_a_gap_and_a_control_batch_move_the_position_and_hold_no_records() -> No
     for gap in gap_batches(1_002, 1_012, GapReason.LOST_TAIL, 5, 1):
         partition.batches.append(bytes(gap))
     partition.log_end = 1_012
-    reader = Reader(world, stop_at_end=True)
+    reader = Reader(world, stop_at_end=True, on_gap="skip")
     reader.fetching.subscribe(["a"], "start")
     assert offsets(reader.read_all()) == [0, 1_001]
     assert reader.fetching.state(TopicPartition("a", 0)).position == 1_012
@@ -297,10 +332,10 @@ def test_seeking_drops_what_was_prefetched() -> None:
     tp = TopicPartition("a", 0)
     reader.fetching.assign([tp], 0)
     reader.read(10)
-    assert reader.fetching.ready
+    assert reader.fetching.prefetched.ready
     reader.fetching.seek(tp, 95)
-    assert not reader.fetching.ready
-    assert reader.fetching.buffered_bytes == 0
+    assert not reader.fetching.prefetched.ready
+    assert reader.fetching.prefetched.buffered_bytes == 0
     assert offsets(reader.read(5)) == [95, 96, 97, 98, 99]
     reader.fetching.seek(tp, 3)
     assert offsets(reader.read(1))[0] == 3
@@ -328,7 +363,7 @@ def test_prefetching_is_bounded() -> None:
         world.turn()
         world.now_ms += 10
     # What one reply brings beyond the bound: a batch for each partition.
-    assert 2_000 <= reader.fetching.buffered_bytes <= 5_000 + 3 * 1_000
+    assert 2_000 <= reader.fetching.prefetched.buffered_bytes <= 5_000 + 3 * 1_000
     assert len(reader.read(3 * 2_500)) == 3 * 2_500
 
 

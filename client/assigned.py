@@ -1,0 +1,102 @@
+"""One assigned partition: where the caller stands, what is asked next, what is known of its log.
+
+    position <= offset of what is ready <= fetch_offset
+    caller      handed out by take          asked of the broker next
+
+`generation` changes with every seek, pause or new assignment: what was prefetched before is stale.
+`round` changes also when the log itself says to go on elsewhere: what was prefetched is still
+handed out, but a reply on its way is not taken in.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from segbroker.protocol.fields import ZERO_UUID
+
+from .records import Gap, TopicPartition
+from .starting import Start
+
+
+class PartitionState:
+    """See the module."""
+
+    __slots__ = (
+        "backoff_until_ms",
+        "buffered_bytes",
+        "checked_epoch",
+        "epoch",
+        "failures",
+        "fetch_offset",
+        "generation",
+        "high_watermark",
+        "in_flight",
+        "is_confirmed",
+        "is_stuck",
+        "log_start_offset",
+        "paused",
+        "position",
+        "resolving",
+        "round",
+        "start",
+        "stop_offset",
+        "told_offset",
+        "topic_id",
+        "tp",
+        "unknown_count",
+    )
+
+    def __init__(self, tp: TopicPartition, start: Start) -> None:
+        self.tp = tp
+        self.start = start
+        self.position: int | None = None
+        self.fetch_offset = -1
+        self.stop_offset: int | None = None
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.buffered_bytes = 0
+        self.generation = 0
+        self.round = 0
+        self.in_flight = False
+        # A call is under way that decides where to go on.
+        self.resolving = False
+        self.paused = False
+        # Out of range, and said so: nothing is fetched before the caller seeks.
+        self.is_stuck = False
+        self.failures = 0
+        self.unknown_count = 0
+        self.backoff_until_ms = 0
+        # The topic that is read; another id under the same name is another topic.
+        self.topic_id: UUID = ZERO_UUID
+        # The broker has answered a fetch here: all below fetch_offset was in the log.
+        self.is_confirmed = False
+        # Leader epoch of the last batch before fetch_offset (-1: not known), and the leader epoch
+        # under which it was last known to be there still.
+        self.epoch = -1
+        self.checked_epoch = -1
+        # A lost tail was reported up to here.
+        self.told_offset = 0
+
+    @property
+    def at_stop(self) -> bool:
+        """Everything of a bounded reading has been fetched."""
+        return self.stop_offset is not None and self.fetch_offset >= self.stop_offset
+
+    def forget_log(self) -> None:
+        """Nothing is known any more of what lies below fetch_offset."""
+        self.is_confirmed = False
+        self.epoch = -1
+        self.checked_epoch = -1
+        self.told_offset = 0
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What waits for the caller: a batch, or a gap; neither: only the position moves."""
+
+    state: PartitionState
+    generation: int
+    from_offset: int
+    next_offset: int
+    size: int = 0
+    data: bytes | None = None
+    gap: Gap | None = None

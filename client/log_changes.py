@@ -1,0 +1,170 @@
+"""What to do when the log is not what it was: its start moved, its end fell back, it is another.
+
+    the broker says               what is found            told                    goes on at
+    out of range, below the start lost down to the floor   Gap [position, floor)   log start
+                                  deleted on purpose       nothing                 log start
+    out of range, above the end   was there when fetched   Gap [end, position)     end
+                                  never was                OffsetOutOfRange        (a seek)
+    a new leader epoch            ours ends below us       Gap [end, position)     end
+    another topic id              another topic            Gap "recreated"         its start
+
+`on_reset` may send a reader that is out of range elsewhere ("end"), and spares it the error; a loss
+is told all the same.
+
+While a question is under way the partition is `resolving`: nothing is fetched, so nothing can be
+read over the change.  A seek meanwhile makes the answer void (`generation`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from .assigned import PartitionState
+from .completion import Completion
+from .engine import Call, Engine
+from .errors import OffsetOutOfRange, SegbrokerError
+from .log_bounds import LogBounds, find_bounds, find_epoch_end
+from .prefetched import Prefetched
+from .records import Gap
+from .settings import ConsumerSettings
+
+
+class LogChanges:
+    """See the module."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: ConsumerSettings,
+        prefetched: Prefetched,
+        *,
+        hold: Callable[[PartitionState], object],
+        seek: Callable[[PartitionState, str], object],
+        notify: Callable[[], object],
+    ) -> None:
+        """`hold` backs off from a partition, `seek` goes to "start" or "end", `notify` wakes."""
+        self._engine = engine
+        self._settings = settings
+        self._prefetched = prefetched
+        self._hold = hold
+        self._seek = seek
+        self._notify = notify
+
+    def out_of_range(self, state: PartitionState, now_ms: int) -> None:
+        """The broker has nothing at the offset that was asked for."""
+        self._ask(state, find_bounds(self._engine, state.tp), self._bounds_found, now_ms)
+
+    def check_epoch(self, state: PartitionState, current_epoch: int, now_ms: int) -> None:
+        """Another leader epoch has begun: are the records that we read in its log?"""
+
+        def found(state: PartitionState, end: int | None) -> None:
+            state.checked_epoch = current_epoch
+            if end is not None and end < state.fetch_offset:
+                self.truncated(state, end)
+
+        call = find_epoch_end(self._engine, state.tp, current_epoch, state.epoch)
+        self._ask(state, call, found, now_ms)
+
+    def truncated(self, state: PartitionState, end: int) -> None:
+        """What lay at `end` and behind it is not in the log any more."""
+        gap = Gap(*state.tp, end, state.fetch_offset, "lost_tail")
+        self._prefetched.cut(state, end)
+        self._go_on(state, end, gap)
+        state.told_offset = gap.to_offset
+
+    def recreated(self, state: PartitionState, topic_id: UUID) -> None:
+        """The topic is another one of the same name."""
+        gap = Gap(
+            *state.tp,
+            state.fetch_offset,
+            max(state.fetch_offset, state.high_watermark),
+            "recreated",
+        )
+        self._go_on(state, 0, gap)
+        state.topic_id = topic_id
+        state.high_watermark = -1
+        state.failures = state.unknown_count = 0
+        state.backoff_until_ms = 0
+
+    def lost_in_log(self, state: PartitionState, gap: Gap, next_offset: int) -> None:
+        """A gap that stands in the log; what was told already, or is not asked for, is left out."""
+        start = max(gap.from_offset, state.fetch_offset)
+        if gap.reason == "lost_tail":
+            start = max(start, state.told_offset)
+        stop = gap.to_offset
+        if state.stop_offset is not None:
+            stop = min(stop, state.stop_offset)
+        clipped = gap._replace(from_offset=start, to_offset=stop)
+        self._prefetched.move(state, next_offset, clipped if start < stop else None)
+
+    def _bounds_found(self, state: PartitionState, bounds: LogBounds) -> None:
+        offset, policy = state.fetch_offset, self._settings.on_reset
+        if offset < bounds.log_start:
+            gap = bounds.lost_from(state.tp, offset)
+            next_offset = bounds.end if policy == "end" else bounds.log_start
+            self._prefetched.move(state, next_offset, gap)
+            state.round += 1
+            self._notify()
+        elif offset <= bounds.end:
+            self._hold(state)  # it moved meanwhile: ask again
+        elif state.is_confirmed:
+            self.truncated(state, bounds.end)
+        elif policy != "error":
+            self._seek(state, policy)
+        else:
+            self.beyond_end(state, bounds.log_start, bounds.end)
+
+    def beyond_end(self, state: PartitionState, log_start: int, end: int) -> None:
+        """The caller named an offset that no record has yet: nothing happens before it seeks."""
+        state.is_stuck = True
+        topic, partition = state.tp
+        error = OffsetOutOfRange(
+            f"{topic}-{partition}: offset {state.fetch_offset} is outside"
+            f" [{log_start}, {end}]; seek, or say on_reset='start'"
+        )
+        self._prefetched.fail(error, state)
+        self._notify()
+
+    def _go_on(self, state: PartitionState, next_offset: int, gap: Gap) -> None:
+        self._prefetched.move(state, next_offset, gap)
+        state.round += 1
+        state.in_flight = False
+        # The end of a bounded reading was one of the log as it was.
+        state.stop_offset = None
+        state.forget_log()
+        self._notify()
+
+    def _ask(
+        self,
+        state: PartitionState,
+        question: Call[Any],
+        found: Callable[[PartitionState, Any], None],
+        now_ms: int,
+    ) -> None:
+        asked = state.generation, state.round
+        state.resolving = True
+        call: Completion[Any] = self._engine.call(question, now_ms)
+
+        def answered() -> None:
+            if state.generation != asked[0]:
+                return
+            state.resolving = False
+            if state.round != asked[1]:
+                pass  # it has become clear otherwise meanwhile: another topic
+            elif call.error is None:
+                found(state, call.result())
+            else:
+                error = call.error
+                known = error if isinstance(error, SegbrokerError) else bug(error)
+                self._prefetched.fail(known, state)
+                self._hold(state)
+                self._notify()
+
+        call.on_done(answered)
+
+
+def bug(error: BaseException) -> SegbrokerError:
+    """A mistake of ours, for the caller to see."""
+    wrapped = SegbrokerError(f"bug in the client: {error!r}")
+    wrapped.__cause__ = error
+    return wrapped

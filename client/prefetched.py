@@ -1,0 +1,151 @@
+"""What was fetched ahead and waits for the caller, in order: batches, gaps, and errors first.
+
+    fetch --add_batch, add_gap, move--> ready --take--> the caller; the position moves behind it
+
+What becomes of a gap when its turn comes is `on_gap`:
+
+    raise   GapError (TopicRecreated), once; reading goes on behind it
+    yield   it is handed out like a batch
+    skip    nothing is said
+
+and in each case `lost_counts` has it.  A range that was deleted on purpose is no gap and never gets
+here: for it the position only moves.
+
+Invariant: buffered_bytes is the sum over all partitions of their buffered_bytes, which is the sum
+of the sizes of what is ready and not stale.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from segbroker.protocol.record_batch import BatchHeader
+
+from .assigned import Fetched, PartitionState
+from .errors import GapError, SegbrokerError, TopicRecreated
+from .records import Gap, TopicPartition
+from .settings import ConsumerSettings
+
+
+class Prefetched:
+    """See the module."""
+
+    def __init__(self, settings: ConsumerSettings, on_room: Callable[[], object]) -> None:
+        """`on_room` is called when taking made room for another fetch."""
+        self.ready: deque[Fetched] = deque()
+        # What went wrong, with the partition whose position it is about.
+        self.errors: deque[tuple[PartitionState | None, SegbrokerError]] = deque()
+        self.buffered_bytes = 0
+        # How many offsets were lost, at most, of each partition that lost any.
+        self.lost_counts: dict[TopicPartition, int] = {}
+        self._settings = settings
+        self._on_room = on_room
+
+    @property
+    def is_full(self) -> bool:
+        return self.buffered_bytes >= self._settings.prefetch_bytes
+
+    def add_batch(self, state: PartitionState, header: BatchHeader, data: bytes | None) -> None:
+        """A batch that was fetched; without `data` it holds nothing for the caller."""
+        size = 0 if data is None else len(data)
+        from_offset = max(state.fetch_offset, header.base_offset)
+        self.ready.append(
+            Fetched(state, state.generation, from_offset, header.next_offset, size, data)
+        )
+        state.fetch_offset = header.next_offset
+        state.buffered_bytes += size
+        self.buffered_bytes += size
+
+    def move(self, state: PartitionState, next_offset: int, gap: Gap | None = None) -> None:
+        """The log goes on at `next_offset`, behind `gap` if there is one."""
+        last = self.ready[-1] if self.ready else None
+        if (
+            gap is not None
+            and last is not None
+            and last.gap is not None
+            and last.state is state
+            and last.generation == state.generation
+            and last.gap.reason == gap.reason != "recreated"
+            and last.gap.to_offset == gap.from_offset
+        ):
+            # One loss is one gap, in however many batches it was written.
+            last.gap = last.gap._replace(to_offset=gap.to_offset)
+            last.next_offset = next_offset
+        else:
+            self.ready.append(
+                Fetched(state, state.generation, state.fetch_offset, next_offset, gap=gap)
+            )
+        state.fetch_offset = next_offset
+
+    def fail(self, error: SegbrokerError, state: PartitionState | None = None) -> None:
+        self.errors.append((state, error))
+
+    def take(self, *, batch_only: bool = False) -> Fetched | None:
+        """The next batch with records, or gap, or None; moves the position behind it.
+
+        Raises what went wrong since, once.  `batch_only`: None where it would raise, or hand
+        out a gap: that is for the next call.
+        """
+        if self.errors and batch_only:
+            return None
+        self.raise_error()
+        held: list[Fetched] = []
+        try:
+            while self.ready:
+                fetched = self.ready.popleft()
+                state, gap = fetched.state, fetched.gap
+                if fetched.generation != state.generation:
+                    continue
+                if state.paused:
+                    held.append(fetched)
+                    continue
+                if batch_only and gap is not None and self._settings.on_gap != "skip":
+                    held.append(fetched)
+                    return None
+                self._release(state, fetched.size)
+                state.position = fetched.next_offset
+                if gap is not None:
+                    self._count(gap)
+                    if self._settings.on_gap == "raise":
+                        raise (TopicRecreated if gap.reason == "recreated" else GapError)(gap)
+                    if self._settings.on_gap == "yield":
+                        return fetched
+                elif fetched.data is not None:
+                    return fetched
+            return None
+        finally:
+            self.ready.extendleft(reversed(held))
+
+    def raise_error(self) -> None:
+        """Raise what went wrong since, once; nothing if nothing did."""
+        if self.errors:
+            raise self.errors.popleft()[1]
+
+    def discard(self, state: PartitionState) -> None:
+        """Forget what is ready of a partition, and what went wrong at the position it leaves."""
+        self.errors = deque(entry for entry in self.errors if entry[0] is not state)
+        self.ready = deque(fetched for fetched in self.ready if fetched.state is not state)
+        self.buffered_bytes -= state.buffered_bytes
+        state.buffered_bytes = 0
+
+    def cut(self, state: PartitionState, end: int) -> None:
+        """Forget what is ready of a partition and lies at or behind `end`."""
+        kept: deque[Fetched] = deque()
+        for fetched in self.ready:
+            if fetched.state is state and fetched.next_offset > end:
+                state.buffered_bytes -= fetched.size
+                self.buffered_bytes -= fetched.size
+            else:
+                kept.append(fetched)
+        self.ready = kept
+
+    def _release(self, state: PartitionState, size: int) -> None:
+        limit = self._settings.fetch_partition_bytes
+        was_full = state.buffered_bytes >= limit or self.is_full
+        state.buffered_bytes -= size
+        self.buffered_bytes -= size
+        if was_full and state.buffered_bytes < limit and not self.is_full:
+            self._on_room()
+
+    def _count(self, gap: Gap) -> None:
+        tp = TopicPartition(gap.topic, gap.partition)
+        self.lost_counts[tp] = self.lost_counts.get(tp, 0) + gap.lost_count
