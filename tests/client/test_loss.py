@@ -1,5 +1,6 @@
 """Lost offsets and recreated topics, through every shell, against a real daemon."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -212,3 +213,43 @@ def test_an_async_producer_goes_on_in_the_recreated_topic(
             assert (await (await producer.send(topic, b"new", partition=0))).offset == 1
 
     run(main)
+
+
+# Below the log start.
+
+
+def evicted(daemon: Daemon, topic: str) -> int:
+    """Fill a topic until its limit has evicted something; the log start."""
+    tp = TopicPartition(topic, 0)
+    with Admin(daemon.address) as admin, Producer(daemon.address) as producer:
+        limits = {"segment.bytes": "16384", "retention.records": "20"}
+        admin.create_topic(topic, partitions=1, config=limits)
+        for _ in range(300):
+            producer.send_many(topic, [bytes(1_000)] * 10, partition=0).result(30)
+            start = admin.offsets(topic, "start")[tp].offset
+            if start:
+                return start
+            time.sleep(0.1)
+    raise AssertionError("nothing was evicted")
+
+
+def test_a_reader_behind_the_log_start_is_told_what_was_evicted(daemon: Daemon, topic: str) -> None:
+    start = evicted(daemon, topic)
+    with Consumer(daemon.address, on_gap="yield") as consumer:
+        consumer.assign([(topic, 0)], start=0)
+        gap, first = consumer.poll(1, 10_000) + consumer.poll(1, 10_000)
+        assert isinstance(gap, Gap)
+        assert isinstance(first, Record)
+        assert (gap.from_offset, gap.reason) == (0, "cap")
+        assert start <= gap.to_offset == first.offset
+        assert consumer.lost_counts == {TopicPartition(topic, 0): gap.to_offset}
+
+
+def test_what_was_deleted_on_purpose_is_passed_over_in_silence(daemon: Daemon, topic: str) -> None:
+    filled(daemon, topic)
+    with Admin(daemon.address) as admin:
+        admin.delete_records({(topic, 0): 4})
+    with Consumer(daemon.address, stop_at_end=True) as consumer:
+        consumer.assign([(topic, 0)], start=1)
+        assert [record.offset for record in consumer] == list(range(4, 10))
+        assert consumer.lost_counts == {}
