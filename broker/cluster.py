@@ -1,7 +1,6 @@
 """The cluster of one: DescribeCluster, FindCoordinator, InitProducerId.
 
-FindCoordinator names us for groups, because a consumer that only assigns partitions wants a
-coordinator too (offset_store.py says why).  There are no transactions yet: their coordinator and
+FindCoordinator names us for groups.  There are no transactions yet: their coordinator and
 producer id are refused with an error that ends the client's attempts instead of prolonging them.
 """
 

@@ -163,6 +163,36 @@ class BrokerConfig:
         "Longest wait of a produce for its durability, whatever the client asks.",
         least=1,
     )
+    group_initial_rebalance_delay_ms: int = _key(
+        50,
+        "How long the first member of an empty group waits for others to join in the same round.",
+        most=_DAY_MS,
+        kafka="group.initial.rebalance.delay.ms",
+    )
+    group_min_session_timeout_ms: int = _key(
+        6_000,
+        "Shortest session a member may ask for.",
+        least=1,
+        most=_DAY_MS,
+        kafka="group.min.session.timeout.ms",
+    )
+    group_max_session_timeout_ms: int = _key(
+        1_800_000,
+        "Longest session a member may ask for; a rebalance waits no longer for anybody.",
+        least=1,
+        most=_DAY_MS,
+        kafka="group.max.session.timeout.ms",
+    )
+    group_size_max: int = _key(
+        10_000, "Most members of one group.", least=1, kafka="group.max.size"
+    )
+    groups_max: int = _key(100_000, "Most groups with members at once.", least=1)
+    offsets_retention_minutes: int = _key(
+        10_080,
+        "Offsets of a group without members are forgotten this long after its last commit.",
+        least=1,
+        kafka="offsets.retention.minutes",
+    )
     lanes: int = _key(
         8, "Threads for cold reads, opening of partitions and administration.", least=1, most=256
     )

@@ -8,6 +8,7 @@ from segbroker.segments.scrubbing import Scrubber
 
 from .config import BrokerConfig, split_address
 from .deadlines import Deadlines
+from .groups import Groups
 from .ingest import Ingest
 from .lanes import Lanes
 from .peer import Peer
@@ -40,6 +41,7 @@ class Core:
     config: BrokerConfig
     topics: Topics
     producer_ids: ProducerIds
+    groups: Groups
     lanes: Lanes
     pool: BufferPool
     ingest: Ingest

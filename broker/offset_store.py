@@ -1,11 +1,10 @@
-"""Committed offsets: the requests are understood, nothing is stored yet.
+"""Committed offsets on the wire: OffsetCommit and OffsetFetch.
 
-A consumer that only assigns partitions still has a `group.id`, and librdkafka commits for it on
-close; without a coordinator that answers it waits 45 s before it gives up, whatever error
-FindCoordinator gives (tried; docs/decisions/0020).  So FindCoordinator names us, and
+A commit is answered when it is durable.  A member commits as what it is: its id, its generation,
+its instance.  Whoever is no member (generation -1, no id) may commit while nobody is: tools, and
+consumers that assign partitions themselves.
 
-    OffsetFetch    offset -1 for every partition: nothing is stored, which is the truth
-    OffsetCommit   REFUSED for every partition: not retried, never taken for a success
+An offset belongs to the topic that was meant: a deleted and recreated topic has none.
 """
 
 from typing import Final
@@ -24,63 +23,138 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from segbroker.segments.committed import CommitRow, CommittedOffset
 
 from .call import Call
 from .core import Core
+from .groups import monotonic_ms
+from .later_reply import LaterReply
 
-REFUSED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
-
-
-def offset_commit(core: Core, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
-    """Refuse every commit."""
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=one.partition_index, error_code=REFUSED
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in call.request.topics
-        ]
-    )
+METADATA_SIZE_MAX: Final = 4096
+_NOTHING: Final = CommittedOffset(-1, -1, "", -1)
 
 
-def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
-    """Nothing is stored for anybody."""
+def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply) -> None:
+    """Store offsets; answered when they are durable."""
     request = call.request
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=index, committed_offset=-1, metadata=""
+    group = core.groups.get(request.group_id)
+    if group is not None:
+        code = group.check_commit(
+            monotonic_ms(),
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+        )
+        core.groups.changed(group)
+    else:
+        is_member = request.generation_id_or_member_epoch >= 0 or bool(request.member_id)
+        code = ErrorCode.UNKNOWN_MEMBER_ID if is_member else ErrorCode.NONE
+    rows: list[CommitRow] = []
+    response = OffsetCommitResponse(topics=[])
+    for topic in request.topics:
+        meta = core.topics.get(topic.name)
+        answered = OffsetCommitResponseTopic(name=topic.name, partitions=[])
+        response.topics.append(answered)
+        for one in topic.partitions:
+            row_code = code
+            if not row_code and (meta is None or not 0 <= one.partition_index < meta.partitions):
+                row_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            metadata = one.committed_metadata or ""
+            if not row_code and len(metadata.encode()) > METADATA_SIZE_MAX:
+                row_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            if not row_code:
+                assert meta is not None, "checked above"
+                rows.append(
+                    CommitRow(
+                        topic.name,
+                        meta.topic_id,
+                        one.partition_index,
+                        one.committed_offset,
+                        one.committed_leader_epoch,
+                        metadata,
                     )
-                    for index in topic.partition_indexes
-                ],
+                )
+            answered.partitions.append(
+                OffsetCommitResponsePartition(
+                    partition_index=one.partition_index, error_code=row_code
+                )
             )
-            for topic in request.topics or ()
-        ],
-        groups=[
+    if not rows:
+        slot.answer(response)
+        return
+
+    def stored(error: OSError | None) -> None:
+        if error is not None:
+            for answered in response.topics:
+                for row in answered.partitions:
+                    row.error_code = row.error_code or ErrorCode.COORDINATOR_NOT_AVAILABLE
+        slot.answer(response)
+        core.turn.end()
+
+    core.groups.commit(request.group_id, rows, core.now_ms(), stored)
+
+
+async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
+    """Where groups stand; -1 where they never committed."""
+    request = call.request
+    asked = [(topic.name, topic.partition_indexes) for topic in request.topics or ()]
+    single = _stand(core, request.group_id, None if request.topics is None else asked)
+    groups = []
+    for group in request.groups:
+        wanted = [(topic.name, topic.partition_indexes) for topic in group.topics or ()]
+        found = _stand(core, group.group_id, None if group.topics is None else wanted)
+        groups.append(
             OffsetFetchResponseGroup(
                 group_id=group.group_id,
                 topics=[
                     OffsetFetchResponseGroupTopic(
-                        name=topic.name,
+                        name=name,
                         partitions=[
                             OffsetFetchResponseGroupTopicPartition(
-                                partition_index=index, committed_offset=-1, metadata=""
+                                partition_index=index,
+                                committed_offset=stands.offset,
+                                committed_leader_epoch=stands.leader_epoch,
+                                metadata=stands.metadata,
                             )
-                            for index in topic.partition_indexes
+                            for index, stands in rows
                         ],
                     )
-                    for topic in group.topics or ()
+                    for name, rows in found
                 ],
             )
-            for group in request.groups
+        )
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=stands.offset,
+                        committed_leader_epoch=stands.leader_epoch,
+                        metadata=stands.metadata,
+                    )
+                    for index, stands in rows
+                ],
+            )
+            for name, rows in single
         ],
+        groups=groups,
     )
+
+
+def _stand(
+    core: Core, group_id: str, asked: list[tuple[str, list[int]]] | None
+) -> list[tuple[str, list[tuple[int, CommittedOffset]]]]:
+    """By topic: partition and where the group stands; everything it has with `asked` None."""
+    answer = []
+    topics = asked if asked is not None else [(name, None) for name in core.groups.topics(group_id)]
+    for name, indexes in topics:
+        meta = core.topics.get(name)
+        known = {} if meta is None else core.groups.offsets(group_id, name, meta.topic_id)
+        if indexes is None:
+            if known:
+                answer.append((name, sorted(known.items())))
+            continue
+        answer.append((name, [(index, known.get(index, _NOTHING)) for index in indexes]))
+    return answer

@@ -1,11 +1,12 @@
 """From a frame to its handler: header, version, decode, call, reply.
 
-Three kinds of handler, in three tables, so that the common case pays for nothing:
+Four kinds of handler, so that the common case pays for nothing:
 
     produce, fetch       manage their own slots; return something to await only when a partition
                          must be opened first
     ANSWERS              a message at once
     SLOW_ANSWERS         a message after a lane or a lock; the connection waits for it
+    WAITING_ANSWERS      a message when others have come or the disk has it; the connection reads on
 
 A large request takes the same handlers by a longer way, because a peer may put a million items
 into one: it is decoded in a lane, answered item by item with others in between (pace.py), and its
@@ -40,6 +41,17 @@ from .cluster import describe_cluster, find_coordinator, init_producer_id
 from .config_admin import alter_configs, describe_configs, incremental_alter_configs
 from .core import Core
 from .fetch import fetch, fetch_large
+from .group_apis import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_delete,
+    sync_group,
+)
+from .later_reply import LaterReply
 from .metadata import metadata
 from .offset_store import offset_commit, offset_fetch
 from .offsets import list_offsets, offset_for_leader_epoch
@@ -56,6 +68,7 @@ _FETCH: Final = int(ApiKey.FETCH)
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 
 Answer: TypeAlias = Callable[[Core, Call[Any]], Message]
+WaitingAnswer: TypeAlias = Callable[[Core, Call[Any], LaterReply], None]
 SlowAnswer: TypeAlias = Callable[[Core, Call[Any]], Awaitable[Message]]
 
 
@@ -102,8 +115,6 @@ ANSWERS: Final[dict[int, Answer]] = {
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
     ApiKey.DESCRIBE_CONFIGS: describe_configs,
     ApiKey.FIND_COORDINATOR: find_coordinator,
-    ApiKey.OFFSET_COMMIT: offset_commit,
-    ApiKey.OFFSET_FETCH: offset_fetch,
 }
 
 SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
@@ -117,6 +128,19 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
     ApiKey.INIT_PRODUCER_ID: init_producer_id,
+    ApiKey.OFFSET_FETCH: offset_fetch,
+    ApiKey.HEARTBEAT: heartbeat,
+    ApiKey.LEAVE_GROUP: leave_group,
+    ApiKey.LIST_GROUPS: list_groups,
+    ApiKey.DESCRIBE_GROUPS: describe_groups,
+    ApiKey.DELETE_GROUPS: delete_groups,
+    ApiKey.OFFSET_DELETE: offset_delete,
+}
+
+WAITING_ANSWERS: Final[dict[int, WaitingAnswer]] = {
+    ApiKey.JOIN_GROUP: join_group,
+    ApiKey.SYNC_GROUP: sync_group,
+    ApiKey.OFFSET_COMMIT: offset_commit,
 }
 
 
@@ -155,7 +179,16 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
     if (answer := ANSWERS.get(key)) is not None:
         _reply(core, peer, header, answer(core, call))
         return None
+    if (waiting := WAITING_ANSWERS.get(key)) is not None:
+        _answer_later(core, call, waiting)
+        return None
     return _answer_slowly(core, call, SLOW_ANSWERS[key])
+
+
+def _answer_later(core: Core, call: Call[Any], answer: WaitingAnswer) -> None:
+    slot = LaterReply(call, core.turn)
+    call.peer.outbox.push(slot)
+    answer(core, call, slot)
 
 
 async def _answer_slowly(core: Core, call: Call[Any], answer: SlowAnswer) -> None:
@@ -182,6 +215,9 @@ async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: me
         await fetch_large(core, peer, header, cast(FetchRequest, request))
         return
     call = Call(peer, header, request)
+    if (waiting := WAITING_ANSWERS.get(key)) is not None:
+        _answer_later(core, call, waiting)
+        return
     if (answer := ANSWERS.get(key)) is not None:
         # These only read what the loop replaces as a whole, so any thread may ask them.
         message = await core.lanes.run(answer, core, call)

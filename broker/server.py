@@ -30,6 +30,7 @@ from .connection import Connection, HalfRequests, Shelf
 from .core import Core, wall_ms
 from .deadlines import Deadlines
 from .error_map import STORAGE_FAILURES
+from .groups import Groups
 from .ingest import Ingest
 from .lanes import Lanes
 from .listener import accept_all, bind
@@ -148,16 +149,18 @@ class Broker:
         config = self.config
         turn = Turn()
         ingest = Ingest(config.ingest_bytes_max)
+        deadlines = Deadlines(turn.end)
         async with trio.open_nursery() as services:
             self._core = core = Core(
                 config=config,
                 topics=Topics(manager, config, lanes, ingest, turn, self._now_ms),
                 producer_ids=ProducerIds(manager, lanes),
+                groups=Groups(manager, config, deadlines),
                 lanes=lanes,
                 pool=BufferPool(config.fetch_buffer_bytes_max),
                 ingest=ingest,
                 turn=turn,
-                deadlines=Deadlines(turn.end),
+                deadlines=deadlines,
                 spawn=partial(_spawn, services),
                 bound=listener.getsockname()[:2],
                 started_ms=self._now_ms(),
@@ -205,6 +208,7 @@ class Broker:
         for partition in core.topics.served.values():
             for fetch in tuple(partition.fetches):
                 fetch.complete()
+        core.groups.close()
         core.turn.end()
 
     async def _obey_signals(
@@ -312,5 +316,6 @@ async def _keep_house(core: Core) -> None:
         try:
             monotonic_ms = int(trio.current_time() * 1000) if is_real else None
             await core.lanes.run(core.topics.manager.housekeeping, core.now_ms(), monotonic_ms)
+            core.groups.keep_house(core.now_ms())
         except STORAGE_FAILURES as exc:
             log.error("housekeeping_failed", error=str(exc))

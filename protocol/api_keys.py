@@ -7,8 +7,7 @@ ends the connection, but for ApiVersions, which is answered with error 35 in the
 
 Produce begins at 0 though versions 0 to 2 carry record formats that are refused (error 43 for each
 partition): librdkafka before 2.11.1 switches gzip, snappy and lz4 off when the minimum is 3
-(librdkafka issue 4956, KAFKA-18659).  OffsetFetch and OffsetCommit are served before groups are:
-librdkafka's close() waits 45 s for a coordinator that answers them.
+(librdkafka issue 4956, KAFKA-18659).
 
 Why the lower ends are not higher: librdkafka before 2.11.1 wants exact versions inside the ranges
 (Produce 3 and 7, Fetch 4 and 10, FindCoordinator 0, ListOffsets 1, InitProducerId 0); 2.6.0 sends
@@ -124,6 +123,12 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.OFFSET_COMMIT: ApiVersionRange(2, 9),
     ApiKey.OFFSET_FETCH: ApiVersionRange(1, 9),
     ApiKey.FIND_COORDINATOR: ApiVersionRange(0, 4),
+    ApiKey.JOIN_GROUP: ApiVersionRange(0, 9),
+    ApiKey.HEARTBEAT: ApiVersionRange(0, 4),
+    ApiKey.LEAVE_GROUP: ApiVersionRange(0, 5),
+    ApiKey.SYNC_GROUP: ApiVersionRange(0, 5),
+    ApiKey.DESCRIBE_GROUPS: ApiVersionRange(0, 5),
+    ApiKey.LIST_GROUPS: ApiVersionRange(0, 5),
     ApiKey.API_VERSIONS: ApiVersionRange(0, 4),
     ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7),
     ApiKey.DELETE_TOPICS: ApiVersionRange(1, 6),
@@ -134,6 +139,8 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.ALTER_CONFIGS: ApiVersionRange(0, 2),
     ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1),
+    ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2),
+    ApiKey.OFFSET_DELETE: ApiVersionRange(0, 0),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1),
 }
 """What the broker answers."""

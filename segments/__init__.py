@@ -15,6 +15,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     manifest_file    ... and who writes them
     partition_map    topic and partition -> something, immutable
     metadata         the state: which topics exist, what is reserved; the snapshot of it
+    committed        where consumer groups stand
     control          its changes: control events
     metadata_log     ... and who keeps it; meta/
     ceilings         which offsets may be acknowledged before they are synced

@@ -12,6 +12,7 @@
 | boot | id, number | the machine is in its `number`-th boot of ours |
 | ceilings | rows [[topic id, partition, offset, boot]] | none from `offset` on was acknowledged |
 | epochs | rows [[topic id, partition, leader epoch]] | the partition's epoch is this or higher |
+| offsets_committed, offsets_forgotten | committed.py | a group stands there, or nowhere |
 
 An event is written durably, then `apply` makes the next state of the last; the snapshot absorbs
 what came before it.  Replay takes the events above the snapshot's `seq`, in the order in which
@@ -20,7 +21,7 @@ they were written.
 Rule for every kind: an event says how things are, not by how much they change.  Then applying one
 a second time, in order, changes nothing, and events about different things may change places.
 
-Further kinds (groups, committed offsets, leases, cursors) are a `register` away: a name, a function
+Further kinds (leases, cursors) are a `register` away: a name, a function
 from state and event to state, and a section of the snapshot to keep it in.  An unknown kind ends
 the opening: what it changed would be lost without a word.
 """
@@ -35,6 +36,7 @@ from uuid import UUID
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.vendor import pack, unpack
 
+from . import committed
 from .errors import CorruptSegment, UnsupportedFormat
 from .metadata import Ceiling, Metadata, decode_topic
 from .topic_config import TopicConfig
@@ -172,3 +174,7 @@ def register(kind: str, section: str, change: Callable[[Any, Fields], object]) -
         return replace(state, sections={**state.sections, section: content})
 
     KINDS[kind] = function
+
+
+register(committed.COMMITTED, committed.SECTION, committed.committed)
+register(committed.FORGOTTEN, committed.SECTION, committed.forgotten)

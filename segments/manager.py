@@ -40,6 +40,7 @@ from .age_clock import AgeClock, ClockFile
 from .background import Flushers, Housekeeper
 from .caches import FileCache, IndexCache, OpenLogs
 from .ceilings import PartitionCeiling
+from .committed import SECTION, Content
 from .errors import (
     PASSING_ERRNOS,
     CorruptMetadata,
@@ -54,7 +55,7 @@ from .handler import CallSoon, DiskHandler
 from .lost_tail import begin_at
 from .memory import MemoryStorage
 from .metadata import SETTLED, Ceiling, Metadata, TopicMeta, encode_topic
-from .metadata_log import MetadataLog
+from .metadata_log import Done, MetadataLog
 from .names import LogPaths, check_topic_name, partition_paths
 from .opening import open_log
 from .orphans import Orphan, find_orphans, put_aside, remove_orphan
@@ -505,6 +506,19 @@ class DiskManager:
             handler.reconfigure(altered.config, None)
             handler.sync()
             self._resuming.record_ceilings([(key, Ceiling(0, SETTLED))])
+
+    @property
+    def committed(self) -> Content:
+        """The committed offsets of groups."""
+        found: Content = self._known.sections.get(SECTION, {})
+        return found
+
+    def record_soon(self, done: Done, kind: str, **fields: object) -> None:
+        """Have a control event of a registered kind written; `done` when it is durable, or failed.
+
+        For the loop.
+        """
+        self._metadata.record_soon(done, kind, **fields)
 
     def allocate_producer_ids(self, count: int) -> range:
         """So many ids that were never given before and never will be again."""

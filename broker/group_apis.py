@@ -1,0 +1,328 @@
+"""Consumer groups on the wire: what the requests of a member ask of its group.
+
+| api | answered |
+|---|---|
+| JoinGroup, SyncGroup | when the group is complete |
+| Heartbeat, LeaveGroup | at once |
+| OffsetCommit | when the offsets are durable |
+| OffsetFetch, List, Describe | at once, from memory |
+| DeleteGroups, OffsetDelete | when that is durable |
+"""
+
+from typing import Final
+
+import trio
+
+from segbroker.protocol.consumer_protocol import subscribed_topics
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DeleteGroupsResponseGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupRequestMember,
+    LeaveGroupResponse,
+    LeaveGroupResponseMember,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    ListGroupsResponseGroup,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+from .call import Call
+from .core import Core
+from .group import Group, Joined, Joining, State, Synced
+from .groups import monotonic_ms
+from .later_reply import LaterReply
+from .metadata import NOT_ASKED
+
+_CONSUMER: Final = "consumer"
+_CLASSIC: Final = "classic"
+# Bits of Kafka's ACL operations that a group has: READ, DELETE, DESCRIBE.
+_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
+_ID_FIRST_SINCE: Final = 4  # JoinGroup: an id is given before a place (KIP-394)
+_SKIP_SINCE: Final = 9  # JoinGroup: a returning leader is told that nothing has to be assigned
+_MEMBERS_SINCE: Final = 3  # LeaveGroup: a list
+
+
+def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> None:
+    """Join, and wait for the others."""
+    request = call.request
+    config = core.config
+
+    def refuse(code: ErrorCode) -> None:
+        joined(Joined(code, request.member_id))
+
+    def joined(result: Joined) -> None:
+        slot.answer(
+            JoinGroupResponse(
+                error_code=result.code,
+                generation_id=result.generation,
+                protocol_type=result.protocol_type,
+                protocol_name=result.protocol
+                if result.protocol is not None or call.version >= 7
+                else "",
+                leader=result.leader,
+                skip_assignment=result.skip_assignment,
+                member_id=result.member_id,
+                members=[
+                    JoinGroupResponseMember(
+                        member_id=member_id, group_instance_id=instance_id, metadata=metadata
+                    )
+                    for member_id, instance_id, metadata in result.members
+                ],
+            )
+        )
+
+    if not request.group_id:
+        refuse(ErrorCode.INVALID_GROUP_ID)
+        return
+    least, most = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    if not least <= request.session_timeout_ms <= most:
+        refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
+        return
+    if request.member_id and core.groups.get(request.group_id) is None:
+        refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+        return
+    group = core.groups.obtain(request.group_id)
+    if group is None:
+        refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        return
+    rebalance_ms = request.rebalance_timeout_ms
+    if rebalance_ms < 0:  # version 0 has one time for both
+        rebalance_ms = request.session_timeout_ms
+    joining = Joining(
+        request.member_id,
+        request.group_instance_id,
+        call.header.client_id or "",
+        call.peer.address[0],
+        request.session_timeout_ms,
+        min(rebalance_ms, most),
+        request.protocol_type,
+        {protocol.name: bytes(protocol.metadata) for protocol in request.protocols},
+        call.version >= _ID_FIRST_SINCE,
+        call.version >= _SKIP_SINCE,
+    )
+    slot.on_abandoned = lambda: _abandoned(core, group, joined)
+    group.join(monotonic_ms(), joining, joined)
+    core.groups.changed(group)
+
+
+def _abandoned(core: Core, group: Group, done: object) -> None:
+    group.abandon(monotonic_ms(), done)
+    core.groups.changed(group)
+
+
+def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> None:
+    """Bring the assignments, or wait for one."""
+    request = call.request
+
+    def synced(result: Synced) -> None:
+        slot.answer(
+            SyncGroupResponse(
+                error_code=result.code,
+                protocol_type=result.protocol_type,
+                protocol_name=result.protocol,
+                assignment=result.assignment,
+            )
+        )
+
+    group = core.groups.get(request.group_id)
+    if group is None:
+        code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
+        synced(Synced(code))
+        return
+    slot.on_abandoned = lambda: _abandoned(core, group, synced)
+    group.sync(
+        monotonic_ms(),
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        request.protocol_type,
+        request.protocol_name,
+        {row.member_id: bytes(row.assignment) for row in request.assignments},
+        synced,
+    )
+    core.groups.changed(group)
+
+
+async def heartbeat(core: Core, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
+    """A member is alive."""
+    request = call.request
+    group = core.groups.get(request.group_id)
+    if group is None:
+        code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
+        return HeartbeatResponse(error_code=code)
+    code = group.heartbeat(
+        monotonic_ms(), request.member_id, request.group_instance_id, request.generation_id
+    )
+    core.groups.changed(group)
+    return HeartbeatResponse(error_code=code)
+
+
+async def leave_group(core: Core, call: Call[LeaveGroupRequest]) -> LeaveGroupResponse:
+    """Members leave: one, or from version 3 on several with an answer each."""
+    request = call.request
+    members = request.members
+    if call.version < _MEMBERS_SINCE:
+        members = [LeaveGroupRequestMember(member_id=request.member_id)]
+    group = core.groups.get(request.group_id)
+    if group is None and not request.group_id:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    rows = [
+        LeaveGroupResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            error_code=ErrorCode.UNKNOWN_MEMBER_ID
+            if group is None
+            else group.leave(monotonic_ms(), member.member_id, member.group_instance_id),
+        )
+        for member in members
+    ]
+    if group is not None:
+        core.groups.changed(group)
+    if call.version < _MEMBERS_SINCE:
+        return LeaveGroupResponse(error_code=rows[0].error_code)
+    return LeaveGroupResponse(members=rows)
+
+
+async def list_groups(core: Core, call: Call[ListGroupsRequest]) -> ListGroupsResponse:
+    """Every group, by state and type where asked."""
+    states = {state.lower() for state in call.request.states_filter}
+    types = {kind.lower() for kind in call.request.types_filter}
+    found = []
+    for name in core.groups.names():
+        group = core.groups.get(name)
+        state = (group.state if group is not None else State.EMPTY).value
+        if (states and state.lower() not in states) or (types and _CLASSIC not in types):
+            continue
+        found.append(
+            ListGroupsResponseGroup(
+                group_id=name,
+                protocol_type=(group.protocol_type if group is not None else "") or _CONSUMER,
+                group_state=state,
+                group_type=_CLASSIC,
+            )
+        )
+    return ListGroupsResponse(groups=found)
+
+
+async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
+    """State and members; an unknown group is Dead."""
+    operations = _GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
+    rows = []
+    for name in call.request.groups:
+        row = DescribeGroupsResponseGroup(
+            group_id=name,
+            group_state=State.EMPTY.value if core.groups.exists(name) else State.DEAD.value,
+            protocol_type="",
+            protocol_data="",
+            members=[],
+            authorized_operations=operations,
+        )
+        rows.append(row)
+        group = core.groups.get(name)
+        if group is None:
+            continue
+        row.group_state = group.state.value
+        row.protocol_type = group.protocol_type
+        row.protocol_data = group.protocol
+        row.members = [
+            DescribeGroupsResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=f"/{member.client_host}",
+                member_metadata=member.protocols.get(group.protocol, b""),
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ]
+    return DescribeGroupsResponse(groups=rows)
+
+
+async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGroupsResponse:
+    """Delete groups without members, and their offsets."""
+    rows = []
+    for name in call.request.groups_names:
+        group = core.groups.get(name)
+        code = ErrorCode.NONE
+        if group is not None and group.members:
+            code = ErrorCode.NON_EMPTY_GROUP
+        elif not core.groups.exists(name):
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+        else:
+            code = await _forget(core, name, None)
+            if not code:
+                core.groups.remove(name)
+        rows.append(DeleteGroupsResponseGroup(group_id=name, error_code=code))
+    return DeleteGroupsResponse(results=rows)
+
+
+async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDeleteResponse:
+    """Forget offsets of topics that no member is subscribed to."""
+    request = call.request
+    if not core.groups.exists(request.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
+    group = core.groups.get(request.group_id)
+    if group is not None and group.members and group.protocol_type != _CONSUMER:
+        return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[])
+    subscribed = _subscribed(group)
+    topics = []
+    forgotten: list[tuple[str, int]] = []
+    for topic in request.topics:
+        code = ErrorCode.NONE
+        if topic.name in subscribed:
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        rows = []
+        for one in topic.partitions:
+            known = core.topics.exists(topic.name, one.partition_index)
+            row_code = code if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not row_code:
+                forgotten.append((topic.name, one.partition_index))
+            rows.append(
+                OffsetDeleteResponsePartition(
+                    partition_index=one.partition_index, error_code=row_code
+                )
+            )
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
+    code = await _forget(core, request.group_id, forgotten) if forgotten else ErrorCode.NONE
+    return OffsetDeleteResponse(error_code=code, topics=topics)
+
+
+def _subscribed(group: Group | None) -> set[str]:
+    """The topics that members of a group are subscribed to, as far as they say."""
+    found: set[str] = set()
+    if group is not None:
+        for member in group.members.values():
+            for metadata in member.protocols.values():
+                found |= subscribed_topics(metadata) or frozenset()
+    return found
+
+
+async def _forget(core: Core, name: str, rows: list[tuple[str, int]] | None) -> ErrorCode:
+    finished = trio.Event()
+    failure: list[OSError] = []
+
+    def done(error: OSError | None) -> None:
+        if error is not None:
+            failure.append(error)
+        finished.set()
+
+    core.groups.forget(name, rows, done)
+    await finished.wait()
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if failure else ErrorCode.NONE

@@ -1,0 +1,206 @@
+"""All consumer groups of a broker: who they are, their clocks, and where they stand.
+
+    members      in memory: after a restart everybody is unknown and joins again
+    offsets      control events of the storage engine: durable before a commit is answered
+
+A group exists while it has members, or offsets, or was looked at a moment ago.  Each has one alarm
+in the broker's heap of deadlines, at the next thing that it has to do.
+
+Limits: `groups_max` groups with members, `group_size_max` members each; offsets of a group
+without members go `offsets_retention_minutes` after its last commit and its last member.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+from uuid import UUID, uuid4
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.committed import (
+    COMMITTED,
+    FORGOTTEN,
+    CommitRow,
+    CommittedOffset,
+    last_commit_ms,
+    offsets_of,
+)
+from segbroker.segments.manager import DiskManager
+
+from .config import BrokerConfig
+from .deadlines import Deadlines
+from .group import NEVER_MS, Group, State
+
+log = structlog.get_logger()
+
+_MINUTE_MS: Final = 60_000
+_ROWS_PER_EVENT: Final = 1_000
+
+
+def monotonic_ms() -> int:
+    """Trio's clock, in ms: sessions and rebalances run on it."""
+    return int(trio.current_time() * 1000)
+
+
+class _Alarm:
+    """The next thing that a group has to do, in the heap of deadlines."""
+
+    __slots__ = ("_expired", "at_ms", "done")
+
+    def __init__(self, at_ms: int, expired: Callable[[], None]) -> None:
+        self.at_ms = at_ms
+        self.done = False
+        self._expired = expired
+
+    def expire(self) -> None:
+        self.done = True
+        self._expired()
+
+
+class Groups:
+    """The groups of one broker."""
+
+    def __init__(self, manager: DiskManager, config: BrokerConfig, deadlines: Deadlines) -> None:
+        self._manager = manager
+        self._config = config
+        self._deadlines = deadlines
+        self._groups: dict[str, Group] = {}
+        self._alarms: dict[str, _Alarm] = {}
+
+    # Groups with members
+
+    def get(self, group_id: str) -> Group | None:
+        """The group, if it had members since the start."""
+        return self._groups.get(group_id)
+
+    def obtain(self, group_id: str) -> Group | None:
+        """The group, made if it is new; None when there are too many."""
+        group = self._groups.get(group_id)
+        if group is None and len(self._groups) < self._config.groups_max:
+            group = self._groups[group_id] = Group(
+                group_id,
+                _new_member_id,
+                self._config.group_initial_rebalance_delay_ms,
+                self._config.group_size_max,
+            )
+        return group
+
+    def changed(self, group: Group) -> None:
+        """Something was done with this group: its alarm is set anew if it has to come earlier."""
+        alarm = self._alarms.get(group.group_id)
+        if alarm is not None:
+            if alarm.at_ms <= group.due_ms:
+                return
+            alarm.done = True
+            self._deadlines.forget()
+            del self._alarms[group.group_id]
+        if group.due_ms < NEVER_MS and self._groups.get(group.group_id) is group:
+            alarm = _Alarm(group.due_ms, lambda: self._ring(group))
+            self._alarms[group.group_id] = alarm
+            self._deadlines.add(group.due_ms / 1000, alarm)
+
+    def _ring(self, group: Group) -> None:
+        self._deadlines.forget()
+        self._alarms.pop(group.group_id, None)
+        try:
+            group.tick(monotonic_ms())
+        except Exception:
+            log.exception("group_failed", group=group.group_id)
+        self.changed(group)
+
+    def close(self) -> None:
+        """The broker ends: everybody who waits is told to look for the coordinator again."""
+        for group in self._groups.values():
+            group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._groups.clear()
+
+    # Offsets
+
+    def names(self) -> list[str]:
+        """Every group: with members, or with offsets."""
+        return sorted({*self._groups, *self._manager.committed})
+
+    def exists(self, group_id: str) -> bool:
+        """Whether there is such a group."""
+        group = self._groups.get(group_id)
+        return (group is not None and group.state is not State.DEAD) or group_id in (
+            self._manager.committed
+        )
+
+    def offsets(self, group_id: str, topic: str, topic_id: UUID) -> dict[int, CommittedOffset]:
+        """What the group committed to this topic, by partition."""
+        return offsets_of(self._manager.committed, group_id, topic, topic_id)
+
+    def topics(self, group_id: str) -> list[str]:
+        """The topics that the group has committed to."""
+        return sorted(self._manager.committed.get(group_id, {}))
+
+    def commit(
+        self,
+        group_id: str,
+        rows: list[CommitRow],
+        at_ms: int,
+        done: Callable[[OSError | None], None],
+    ) -> None:
+        """Store offsets; `done` when they are durable, or are not."""
+        pieces = [rows[n : n + _ROWS_PER_EVENT] for n in range(0, len(rows), _ROWS_PER_EVENT)]
+        left = len(pieces)
+        failure: OSError | None = None
+
+        def written(error: OSError | None) -> None:
+            nonlocal left, failure
+            left -= 1
+            failure = failure or error
+            if not left:
+                done(failure)
+
+        for piece in pieces:
+            packed = [row.pack() for row in piece]
+            self._manager.record_soon(written, COMMITTED, group=group_id, at=at_ms, rows=packed)
+
+    def forget(
+        self,
+        group_id: str,
+        rows: Iterable[tuple[str, int]] | None,
+        done: Callable[[OSError | None], None],
+    ) -> None:
+        """Forget offsets, all of them with `rows` None; `done` when that is durable."""
+        packed = None if rows is None else [list(row) for row in rows]
+        self._manager.record_soon(done, FORGOTTEN, group=group_id, rows=packed)
+
+    def remove(self, group_id: str) -> None:
+        """A group without members is deleted."""
+        group = self._groups.pop(group_id, None)
+        if group is not None:
+            group.close(ErrorCode.GROUP_ID_NOT_FOUND)
+
+    def keep_house(self, now_ms: int) -> None:
+        """Forget groups that nobody is in: at once without offsets, with them after their time.
+
+        now_ms: the wall clock, for the age of commits.
+        """
+        content = self._manager.committed
+        for group_id, group in list(self._groups.items()):
+            if group.state is State.EMPTY and group_id not in content and not group.is_expected:
+                self.remove(group_id)
+        retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
+        idle_ms = monotonic_ms() - retention_ms
+        for group_id in list(content):
+            live = self._groups.get(group_id)
+            if live is not None and (live.members or live.empty_since_ms > idle_ms):
+                continue
+            last = last_commit_ms(content, group_id)
+            if 0 <= last < now_ms - retention_ms:
+                log.info("group_expired", group=group_id, last_commit_ms=last)
+                self.forget(group_id, None, _log_failure)
+                self.remove(group_id)
+
+
+def _log_failure(error: OSError | None) -> None:
+    if error is not None:
+        log.warning("group_not_forgotten", error=str(error))
+
+
+def _new_member_id(prefix: str) -> str:
+    return f"{prefix}-{uuid4()}"

@@ -1,0 +1,52 @@
+"""A reply that is decided later: joins, syncs and commits wait for others or for the disk."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from segbroker.protocol.headers import encode_response
+from segbroker.protocol.schema import Message
+
+from .call import Call
+from .replies import Buffer
+from .turn import Turn
+
+
+class LaterReply:
+    """The slot of a request that waits.  `answer` it once; afterwards nothing happens."""
+
+    __slots__ = ("_call", "_parts", "_turn", "done", "on_abandoned")
+
+    restores: Final = False
+
+    def __init__(self, call: Call[Any], turn: Turn) -> None:
+        self.done = False
+        self.on_abandoned: Callable[[], None] | None = None
+        self._call = call
+        self._turn = turn
+        self._parts: list[Buffer] = []
+
+    def answer(self, message: Message) -> None:
+        """The reply; sent at the end of the turn, in the order of the connection."""
+        if self.done:
+            return
+        header = self._call.header
+        self._parts = encode_response(
+            message, header.api_key, header.api_version, header.correlation_id
+        )
+        self.done = True
+        self._turn.flush(self._call.peer.flush)
+
+    def render(self) -> list[Buffer] | None:
+        return self._parts
+
+    def sent(self) -> None:
+        pass
+
+    def stuck(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        if not self.done:
+            self.done = True
+            if self.on_abandoned is not None:
+                self.on_abandoned()

@@ -1,0 +1,98 @@
+"""Committed offsets: where the groups are, kept as control events like all that is not a batch.
+
+    section "groups" of the snapshot:
+        {group: {topic: [topic id, {partition: [offset, leader epoch, metadata, at_ms]}]}}
+
+| event | fields | afterwards |
+|---|---|---|
+| offsets_committed | group, at, rows [[topic, id, partition, offset, epoch, metadata]] | stand so |
+| offsets_forgotten | group, rows [[topic, partition]], or null for all | these are gone |
+
+A row belongs to the topic with its id: what a group committed to a deleted topic is not where it
+stands in one of the same name that came after.  Every function here is pure: what it was given
+stays as it is, so that a state may be read while the next one is made.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+SECTION: Final = "groups"
+COMMITTED: Final = "offsets_committed"
+FORGOTTEN: Final = "offsets_forgotten"
+
+Content: TypeAlias = Mapping[str, Mapping[str, Any]]
+Fields: TypeAlias = Mapping[str, Any]
+
+
+class CommittedOffset(NamedTuple):
+    """Where a group stands in a partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    at_ms: int
+
+
+class CommitRow(NamedTuple):
+    """One partition of a commit."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+    def pack(self) -> list[object]:
+        """As it stands in the event."""
+        topic, topic_id, *rest = self
+        return [topic, topic_id.bytes, *rest]
+
+
+def offsets_of(
+    content: Content, group: str, topic: str, topic_id: UUID
+) -> dict[int, CommittedOffset]:
+    """What a group committed to a topic, by partition."""
+    found = content.get(group, {}).get(topic)
+    if found is None or found[0] != topic_id.bytes:
+        return {}
+    return {int(partition): CommittedOffset(*row) for partition, row in found[1].items()}
+
+
+def last_commit_ms(content: Content, group: str) -> int:
+    """When the group last committed; -1: never."""
+    topics = content.get(group, {})
+    return max((row[3] for _, rows in topics.values() for row in rows.values()), default=-1)
+
+
+def committed(content: Content | None, fields: Fields) -> Content:
+    """After offsets_committed."""
+    groups: dict[str, Mapping[str, Any]] = dict(content or {})
+    topics = dict(groups.get(fields["group"], {}))
+    for topic, topic_id, partition, *row in fields["rows"]:
+        known_id, rows = topics.get(topic, (topic_id, {}))
+        kept = rows if known_id == topic_id else {}
+        topics[topic] = [topic_id, {**kept, str(partition): [*row, fields["at"]]}]
+    groups[fields["group"]] = topics
+    return groups
+
+
+def forgotten(content: Content | None, fields: Fields) -> Content:
+    """After offsets_forgotten."""
+    groups: dict[str, Mapping[str, Any]] = dict(content or {})
+    if fields["rows"] is None:
+        groups.pop(fields["group"], None)
+        return groups
+    topics = dict(groups.get(fields["group"], {}))
+    for topic, partition in fields["rows"]:
+        if topic in topics:
+            topic_id, rows = topics[topic]
+            left = {key: row for key, row in rows.items() if key != str(partition)}
+            topics[topic] = [topic_id, left]
+            if not left:
+                del topics[topic]
+    groups[fields["group"]] = topics
+    if not topics:
+        del groups[fields["group"]]
+    return groups
