@@ -94,9 +94,9 @@ def start(data: Path, *flags: str, listen: str = "127.0.0.1:0") -> Daemon:
 
 
 @contextmanager
-def running(data: Path, *flags: str) -> Iterator[Daemon]:
+def running(data: Path, *flags: str, listen: str = "127.0.0.1:0") -> Iterator[Daemon]:
     """A daemon for the length of a `with` block; ended by SIGTERM."""
-    daemon = start(data, *flags)
+    daemon = start(data, *flags, listen=listen)
     try:
         yield daemon
     finally:

@@ -1,0 +1,115 @@
+"""Committed offsets over the wire: durable, bound to the topic that was meant, refused in words."""
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse
+from segbroker.protocol.messages_groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from segbroker.segments.memory import MemoryStorage
+
+from ..support.wire_client import WireClient, connect
+from .conftest import serving
+
+
+async def commit(
+    client: WireClient, topic: str, offset: int, *, partition: int = 0, metadata: str = ""
+) -> int:
+    """Commit as nobody's member; the error code."""
+    row = OffsetCommitRequestPartition(
+        partition_index=partition, committed_offset=offset, committed_metadata=metadata
+    )
+    request = OffsetCommitRequest(
+        group_id="g",
+        member_id="",
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=[row])],
+    )
+    reply = await client.ask(request, OffsetCommitResponse, 7)
+    return reply.topics[0].partitions[0].error_code
+
+
+async def stands(client: WireClient, topic: str | None) -> dict[tuple[str, int], int]:
+    """Where the group stands in partition 0 of a topic, or everywhere."""
+    asked = topic and [OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
+    request = OffsetFetchRequest(group_id="g", topics=asked or None)
+    reply = await client.ask(request, OffsetFetchResponse, 5)
+    return {
+        (row.name, one.partition_index): one.committed_offset
+        for row in reply.topics
+        for one in row.partitions
+    }
+
+
+async def test_a_commit_that_was_answered_survives_a_power_cut() -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        assert await stands(client, "t") == {("t", 0): -1}
+        assert await commit(client, "t", 7) == 0
+        assert await commit(client, "t", 8) == 0
+        image = disk.after_power_cut()
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        assert await stands(client, "t") == {("t", 0): 8}
+        assert await stands(client, None) == {("t", 0): 8}
+
+
+async def test_a_recreated_topic_has_no_committed_offsets() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await commit(client, "t", 7)
+        await client.ask(
+            DeleteTopicsRequest(topic_names=["t"], timeout_ms=5000), DeleteTopicsResponse, 4
+        )
+        assert await stands(client, "t") == {("t", 0): -1}
+        await client.create("t")
+        assert await stands(client, "t") == {("t", 0): -1}
+        assert await stands(client, None) == {}
+        await commit(client, "t", 3)
+        assert await stands(client, "t") == {("t", 0): 3}
+
+
+async def test_what_cannot_be_committed_is_refused_by_name() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        assert await commit(client, "nope", 1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await commit(client, "t", 1, partition=9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        long = await commit(client, "t", 1, metadata="m" * 4097)
+        assert long == ErrorCode.OFFSET_METADATA_TOO_LARGE
+        assert await stands(client, "t") == {("t", 0): -1}
+
+
+async def test_a_deleted_group_is_gone_after_a_power_cut_too() -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await commit(client, "t", 7)
+        reply = await client.ask(
+            DeleteGroupsRequest(groups_names=["g", "nope"]), DeleteGroupsResponse, 1
+        )
+        assert [row.error_code for row in reply.results] == [0, ErrorCode.GROUP_ID_NOT_FOUND]
+        image = disk.after_power_cut()
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        assert await stands(client, None) == {}
+
+
+async def test_offsets_of_a_group_without_members_expire() -> None:
+    now = 1_700_000_000_000
+    async with (
+        serving(now_ms=lambda: now, offsets_retention_minutes=1) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        await commit(client, "t", 7)
+        groups = broker.core.groups
+        groups.keep_house(now + 59_000)
+        assert await stands(client, None) == {("t", 0): 7}
+        groups.keep_house(now + 61_000)
+        while groups.exists("g"):
+            await stands(client, None)
