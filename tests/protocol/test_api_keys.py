@@ -108,6 +108,8 @@ def test_the_document_says_which_versions_are_flexible() -> None:
     text = DOCUMENT.read_text().replace("\n", " ")
     for key in SERVED:
         cls = request_class(key)
+        if cls.flexible_from > cls.message_versions[1]:
+            continue
         name = cls.__name__.removesuffix("Request")
         assert re.search(rf"\b{name} {cls.flexible_from}\b", text), name
 
