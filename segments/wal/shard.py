@@ -270,10 +270,25 @@ class Shard:
             try:
                 with self._writing:
                     self._commit(items)
-            except Exception:
+            except Exception as exc:  # a mistake of ours: nobody may wait for it for ever
                 log.exception("wal_crashed")
+                self._give_up(items, exc)
             if closing:
                 return
+
+    def _give_up(self, items: list[Item], cause: Exception) -> None:
+        """Fail, and tell everybody who was about to be written.  Some hear of it a second time."""
+        error = OSError(errno.EIO, f"the writer of the WAL crashed: {cause!r}")
+        if self.failure is None:
+            self.failure = error
+        group = _Group()
+        for item in items:
+            if isinstance(item, Request):
+                group.requests.append(item)
+            else:
+                item.wal_queued = False
+                group.acks.append((item, 0))
+        group.settle(error, self._call_soon)
 
     def _commit(self, items: list[Item]) -> None:
         """Write and sync what the items bring, in groups of a bounded size."""

@@ -1,6 +1,7 @@
 """The write-ahead log by itself: what is acknowledged is found again, and nothing else counts."""
 
 import errno
+import time
 from collections.abc import Callable
 
 import pytest
@@ -63,6 +64,13 @@ class Writer:
 
 def at_once(task: Callable[[], None]) -> None:
     task()
+
+
+def until(true: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < ends
+        time.sleep(0.001)
 
 
 def begun(storage: Storage, config: WalConfig = SMALL, *, root: str = ROOT) -> tuple[Wal, Replay]:
@@ -429,8 +437,7 @@ def test_what_comes_during_a_sync_shares_the_next_and_a_lone_write_waits_for_not
     before = shard.syncs
     disk.syncs.clear()
     first.append(b"alone")
-    while first.wal_queued:
-        pass  # until the writer has taken it; then it hangs in the sync
+    until(lambda: not first.wal_queued)  # the writer has taken it; then it hangs in the sync
     for writer in others:
         writer.append(b"meanwhile")
         writer.append(b"again")
@@ -462,3 +469,29 @@ def test_threads_write_the_same_on_a_real_disk(tmp_path: object) -> None:
     for partition in range(1, 8):
         got = content(found, partition)
         assert got == b"".join(bytes([n]) * 100 for n in range(200))[-len(got) :]
+
+
+class Mistaken(Writer):
+    """Has a mistake in it."""
+
+    def take_frames(self) -> tuple[list[Frame], int]:
+        raise ValueError("a mistake")
+
+
+def test_a_mistake_of_ours_fails_everybody_who_waits_and_nobody_waits_for_ever() -> None:
+    disk = MemoryStorage()
+    wal = Wal(disk, ROOT, SMALL, threaded=True, call_soon=at_once)
+    wal.open()
+    wal.absorbed()
+    wal.control(b"the file is there")
+    mistaken, other = Mistaken(wal), Writer(wal, 1)
+    mistaken.append(b"never written")
+    until(lambda: bool(mistaken.failures))
+    assert "a mistake" in str(mistaken.failures[0])
+    other.append(b"refused")
+    until(lambda: bool(other.failures))
+    with pytest.raises(OSError, match="a mistake"):
+        wal.control(b"refused")
+    wal.stop()
+    wal.close(empty=False)
+    assert content(replayed(disk), 1) == b""
