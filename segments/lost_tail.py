@@ -6,11 +6,12 @@
 
     epochs event   durable   a topic of the same name, after a deletion, starts above it
     EPOCH row      synced    no batch carries an epoch that nobody knows
-    gap            synced    by the checkpoint, which also forgets the producers
+    gap            synced    before anybody is served
 
 A crash in between leaves an epoch without a batch; the next opening takes the one after it.  The
 producers' state is dropped, so that whoever goes on with the sequence after its lost batches is
-taken at its word; replaying a log that holds such a gap forgets them at the same place.
+taken at its word; replaying a log that holds such a gap forgets them at the same place, so the
+snapshot of the producers may stay as it is: two syncs per partition are enough.
 """
 
 from segbroker.protocol.record_batch import GapReason, gap_batches, read_header
@@ -39,10 +40,15 @@ def write_lost_tail(
     opened.epochs.append((epoch, lost_from))
     with opened.append_lock:
         for gap in gap_batches(lost_from, ceiling, reason, now_ms, epoch):
-            opened.write(memoryview(bytearray(gap)), read_header(gap), now_ms)
+            header = read_header(gap)._replace(max_timestamp=-1)  # no record, no time to find
+            opened.write(memoryview(bytearray(gap)), header, now_ms)
         opened.producers = ProducerTable()
-    seal(opened)
-    checkpoint(opened)
+    if opened.rotating:
+        seal(opened)
+    if reason is GapReason.LOST_TAIL:
+        opened.sync()
+    else:
+        checkpoint(opened)  # replay forgets nobody at a gap with this reason
 
 
 def begin_at(storage: Storage, paths: LogPaths, ceiling: int, epoch: int, now_ms: int) -> None:

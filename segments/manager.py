@@ -27,7 +27,8 @@ Invariant: a handler is in the dictionary exactly as long as its topic exists an
 
 import base64
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType, TracebackType
@@ -63,7 +64,7 @@ from .partition_log import PartitionLog
 from .posix import PosixStorage
 from .replaying import put_back
 from .report import LogReport, RecoveryReport, ReportRow
-from .resuming import CeilingRow, Found, Resuming
+from .resuming import CeilingRow, Found, Resuming, one_by_one
 from .salvaging import Retry
 from .sealing import close_log
 from .storage import Storage, StorageLock, make_dirs, remove_tree
@@ -82,6 +83,7 @@ SYNC_TICK_MS: Final = 1_000
 SNAPSHOT_TICK_MS: Final = 60_000
 EAGER_MAX: Final = 250
 """Partitions recovered together at start."""
+RECOVERY_THREADS: Final = 8
 SMALL_WAL: Final = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16)
 RECOVERIES_FAILED_MAX: Final = 8
 """Logs that could not be opened again, per tick; each costs the reading of a segment or two."""
@@ -653,22 +655,41 @@ class DiskManager:
         """Open what may have lost its end in another boot, before anybody asks for it."""
         unresolved = self._resuming.unresolved()
         for start in range(0, len(unresolved), EAGER_MAX):
-            opened: list[Found] = []
-            for meta, partition in unresolved[start : start + EAGER_MAX]:
-                try:
-                    found = self._open_log(meta, partition, self._now_ms)
-                    opened.append(Found(meta, partition, found))
-                except StorageError as exc:
-                    # The others go on; whoever asks for this one is told.
-                    log.error("partition_not_opened", topic=meta.name, error=str(exc))
+            opened = self._open_some(unresolved[start : start + EAGER_MAX])
             try:
-                ceilings = self._resuming.resume(opened, self._now_ms)
+                ceilings = self._resuming.resume(opened, self._now_ms, self._each)
             except OSError:
                 for one in opened:
                     close_log(one.log, clean=False)
                 raise
             for one, ceiling in zip(opened, ceilings, strict=True):
                 self._serve(one, ceiling)
+
+    def _open_some(self, some: Sequence[tuple[TopicMeta, int]]) -> list[Found]:
+        """Those that can be opened, in their order."""
+        opened: dict[int, Found] = {}
+
+        def open_one(place: int) -> None:
+            meta, partition = some[place]
+            try:
+                opened[place] = Found(
+                    meta, partition, self._open_log(meta, partition, self._now_ms)
+                )
+            except StorageError as exc:
+                # The others go on; whoever asks for this one is told.
+                log.error("partition_not_opened", topic=meta.name, error=str(exc))
+
+        self._each(open_one, range(len(some)))
+        return [opened[place] for place in sorted(opened)]
+
+    def _each(self, work: Callable[[int], None], places: Iterable[int]) -> None:
+        """Do the work for each place, several at a time: it is made of syncs, which overlap."""
+        if not self._flushers_count:
+            one_by_one(work, places)
+            return
+        with ThreadPoolExecutor(RECOVERY_THREADS) as pool:
+            for _ in pool.map(work, places):
+                pass
 
     def _settled(self, handler: DiskHandler) -> list[CeilingRow]:
         """What a clean close says of a partition's ceiling."""

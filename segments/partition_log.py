@@ -245,7 +245,7 @@ class PartitionLog:
         base_offset = segment.next_offset
         patch_batch(batch, base_offset, self.epochs[-1][0])
         max_timestamp = header.max_timestamp
-        if self._stamps_append_time:
+        if self._stamps_append_time and header.records_count:  # a gap has no time
             set_log_append_time(batch, now_ms)
             max_timestamp = now_ms
         self.recently_used = True

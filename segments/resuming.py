@@ -14,7 +14,7 @@ boot comes next.  Many partitions share two events, so a start after a power cut
 partition.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from segbroker.protocol.record_batch import GapReason
@@ -29,6 +29,13 @@ from .report import LogReport, RecoveryReport
 from .topic_config import Durability
 
 CeilingRow: TypeAlias = tuple[PartitionKey, Ceiling]
+Each: TypeAlias = Callable[[Callable[[int], None], Iterable[int]], None]
+
+
+def one_by_one(work: Callable[[int], None], places: Iterable[int]) -> None:
+    """Do the work for each place."""
+    for place in places:
+        work(place)
 
 
 class Found(NamedTuple):
@@ -74,12 +81,15 @@ class Resuming:
             if ceiling.boot not in (SETTLED, state.boot)
         ]
 
-    def resume(self, opened: Sequence[Found], now_ms: int) -> list[PartitionCeiling | None]:
+    def resume(
+        self, opened: Sequence[Found], now_ms: int, each: Each = one_by_one
+    ) -> list[PartitionCeiling | None]:
         """Let these logs go on as the table of the head says; the ceilings they go on with.
 
-        Blocking.  Raises OSError.
+        each: does something with every log that has a gap to be written.  Blocking.  Raises
+        OSError.
         """
-        self._write_gaps(opened, now_ms)
+        self._write_gaps(opened, now_ms, each)
         rows = [row for one in opened for row in self._resumed(one)]
         self.record_ceilings(rows)
         state = self._metadata.state
@@ -103,7 +113,7 @@ class Resuming:
         for some in _chunks([_row(key, ceiling) for key, ceiling in rows]):
             self._metadata.record("ceilings", rows=some)
 
-    def _write_gaps(self, opened: Sequence[Found], now_ms: int) -> None:
+    def _write_gaps(self, opened: Sequence[Found], now_ms: int, each: Each) -> None:
         state = self._metadata.state
         lost: list[tuple[Found, Ceiling]] = []
         for one in opened:
@@ -119,18 +129,20 @@ class Resuming:
             for one, _ in lost
         ]
         self._record_epochs(zip([one.key for one, _ in lost], epochs, strict=True))
-        for (one, ceiling), epoch in zip(lost, epochs, strict=True):
-            settled = ceiling.boot == SETTLED
-            reason = GapReason.CORRUPTION if settled else GapReason.LOST_TAIL
-            lost_from = one.log.log_end_offset
-            write_lost_tail(one.log, ceiling.offset, epoch, reason, now_ms)
-            LogReport(self._report, one.meta.name, one.partition).add(
-                "gap",
-                one.log.paths.folder,
-                lost_from,
-                ceiling.offset,
-                reason=reason.name.lower(),
-            )
+        each(lambda place: self._write_gap(*lost[place], epochs[place], now_ms), range(len(lost)))
+
+    def _write_gap(self, one: Found, ceiling: Ceiling, epoch: int, now_ms: int) -> None:
+        settled = ceiling.boot == SETTLED
+        reason = GapReason.CORRUPTION if settled else GapReason.LOST_TAIL
+        lost_from = one.log.log_end_offset
+        write_lost_tail(one.log, ceiling.offset, epoch, reason, now_ms)
+        LogReport(self._report, one.meta.name, one.partition).add(
+            "gap",
+            one.log.paths.folder,
+            lost_from,
+            ceiling.offset,
+            reason=reason.name.lower(),
+        )
 
     def _resumed(self, one: Found) -> list[CeilingRow]:
         """What to note about a log whose gap, if any, is written."""

@@ -168,17 +168,15 @@ def test_nothing_is_acknowledged_when_no_offsets_can_be_reserved() -> None:
 def test_producers_whose_last_batches_are_lost_go_on_with_their_sequence() -> None:
     disk = MemoryStorage()
     manager = topic_with(disk, "disk", 0)
-    handler = manager.get_handler("t", 0)
-    append(handler, batch_of(b"a", producer=(7, 0, 0)))
-    manager.housekeeping(10_000)
-    append(handler, batch_of(b"b", producer=(7, 0, 1)))  # not synced
+    append(manager.get_handler("t", 0), batch_of(b"a", producer=(7, 0, 0)))
+    manager.close()  # saves the producers
+    append(manager_on(disk).get_handler("t", 0), batch_of(b"b", producer=(7, 0, 1)))  # not synced
     disk = disk.after_power_cut()
-    manager = manager_on(disk)
-    append(manager.get_handler("t", 0), batch_of(b"c", producer=(7, 0, 2)))
-    manager.housekeeping(20_000)
-    # Also when a snapshot of the producers from before the loss is replayed over the log.
-    disk.after_kill().unlink("/data/topics/t/partition_0/t_partition_0.producers")
-    append(manager_on(disk.after_kill()).get_handler("t", 0), batch_of(b"d", producer=(7, 0, 3)))
+    append(manager_on(disk).get_handler("t", 0), batch_of(b"c", producer=(7, 0, 2)))
+    # Also when what was saved before the loss is replayed over the log.
+    handler = manager_on(disk.after_kill()).get_handler("t", 0)
+    assert append(handler, batch_of(b"c", producer=(7, 0, 2))).duplicate
+    assert not append(handler, batch_of(b"d", producer=(7, 0, 3))).duplicate
 
 
 def test_a_recreated_topic_starts_above_the_epochs_that_its_predecessor_came_to() -> None:
@@ -326,3 +324,18 @@ def test_a_deletion_that_was_not_finished_is_finished_at_the_next_start(again: b
     manager = manager_on(image)
     assert [row.what for row in manager.report.rows] == ["orphan_removed"]
     assert image.listdir("/data/topics") == []
+
+
+def test_a_gap_has_no_time_of_its_own() -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    config = TopicConfig({"durability": "disk", "message.timestamp.type": "LogAppendTime"})
+    manager.create_topic("t", 1, config, now_ms=0)
+    append(manager.get_handler("t", 0), batch_of(b"a"), 700)
+    manager.housekeeping(10_000)  # the tick
+    disk = disk.after_power_cut()
+    for image in (disk, disk.after_power_cut()):  # as written, as read back
+        handler = manager_on(image, now_ms=9_000).get_handler("t", 0)
+        assert gaps_in(handler) == [(1, BLOCK + 1, GapReason.LOST_TAIL, 1)]
+        assert handler.greatest_timestamp() == (0, 700)
+        assert handler.offset_for_timestamp(701) is None
