@@ -11,7 +11,7 @@ from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import read_file, write_temporary
 from segbroker.segments.topic_config import TopicConfig
 
-from .crashing import CrashingStorage
+from .crashing import CrashingStorage, Killed
 from .tools import append, batch_of, flip, read_from
 
 UNSYNCED = ("disk", "memory")
@@ -339,3 +339,83 @@ def test_a_gap_has_no_time_of_its_own() -> None:
         assert gaps_in(handler) == [(1, BLOCK + 1, GapReason.LOST_TAIL, 1)]
         assert handler.greatest_timestamp() == (0, 700)
         assert handler.offset_for_timestamp(701) is None
+
+
+def dying_copy(disk: MemoryStorage, dies_at: int) -> CrashingStorage:
+    image = CrashingStorage(dies_at)
+    image._root, image._boot = disk.after_kill()._root, disk._boot
+    return image
+
+
+@pytest.mark.parametrize("then", ["kill", "power"])
+@pytest.mark.parametrize("durability", UNSYNCED)
+def test_a_recovery_that_dies_anywhere_never_gives_an_offset_out_twice(
+    durability: str, then: str
+) -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, durability)
+    manager.get_handler("t", 0).sync()
+    append(manager.get_handler("t", 0), batch_of(b"lost"))
+    disk = disk.after_power_cut()
+    dies_at = 0
+    while True:
+        image = dying_copy(disk, dies_at)
+        try:
+            handler = manager_on(image).get_handler("t", 0)
+            acked = append(handler, batch_of(b"next")).base_offset
+            finished = True
+        except Killed:
+            finished, acked = False, -1
+        left = image.after_kill() if then == "kill" else image.after_power_cut()
+        handler = manager_on(left).get_handler("t", 0)
+        # What was readable before is, what was acknowledged has one payload or a gap.
+        gaps = gaps_in(handler)
+        assert gaps[0][:3] == (3, BLOCK + 1, GapReason.LOST_TAIL), (dies_at, gaps)
+        assert handler.end_offset_for_epoch(0) == (0, 3), dies_at
+        offset = append(handler, batch_of(b"after")).base_offset
+        assert offset > max(BLOCK, acked), (dies_at, offset, acked)
+        if finished:
+            break
+        dies_at += 1
+    assert dies_at > 15, "it died at every operation"
+
+
+@pytest.mark.parametrize("then", ["kill", "power"])
+def test_administration_that_dies_anywhere_happened_or_did_not(then: str) -> None:
+    disk = MemoryStorage()
+    manager_on(disk).close()
+    dies_at = 0
+    while True:
+        image = dying_copy(disk, dies_at)
+        done: list[str] = []
+        try:
+            manager = manager_on(image)
+            manager.create_topic("a", 1, TopicConfig({}), now_ms=0)
+            done.append("created a")
+            append(manager.get_handler("a", 0), batch_of(b"x"))
+            manager.create_partitions("a", 2)
+            done.append("grown")
+            manager.create_topic("b", 1, TopicConfig({}), now_ms=0)
+            manager.delete_topic("b")
+            done.append("deleted b")
+            manager.close()
+            done.append("closed")
+        except Killed:
+            pass
+        left = image.after_kill() if then == "kill" else image.after_power_cut()
+        again = manager_on(left)
+        topics = again.topics
+        assert "a" in topics or "created a" not in done, dies_at
+        assert "grown" not in done or topics["a"].partitions == 2, dies_at
+        assert "deleted b" not in done or "b" not in topics, dies_at
+        assert left.listdir("/data/topics") == sorted(topics), dies_at
+        assert not left.exists("/data/quarantine"), dies_at
+        for name, meta in topics.items():
+            folders = [f"partition_{number}" for number in range(meta.partitions)]
+            assert left.listdir(f"/data/topics/{name}") == folders, dies_at
+            for number in range(meta.partitions):
+                again.get_handler(name, number)
+        if "closed" in done:
+            break
+        dies_at += 1
+    assert dies_at > 30, "it died at every operation"
