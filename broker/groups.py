@@ -36,6 +36,7 @@ log = structlog.get_logger()
 
 _MINUTE_MS: Final = 60_000
 _ROWS_PER_EVENT: Final = 1_000
+VISITS_MAX: Final = 200
 
 
 def monotonic_ms() -> int:
@@ -67,6 +68,7 @@ class Groups:
         self._deadlines = deadlines
         self._groups: dict[str, Group] = {}
         self._alarms: dict[str, _Alarm] = {}
+        self._visits: list[str] = []
 
     # Groups with members
 
@@ -178,23 +180,31 @@ class Groups:
     def keep_house(self, now_ms: int) -> None:
         """Forget groups that nobody is in: at once without offsets, with them after their time.
 
-        now_ms: the wall clock, for the age of commits.
+        VISITS_MAX groups per call: the loop does not stall over a million offsets.  now_ms: the
+        wall clock, for the age of commits.
         """
+        if not self._visits:
+            self._visits = self.names()
+        for group_id in self._visits[-VISITS_MAX:]:
+            self._visit(group_id, now_ms)
+        del self._visits[-VISITS_MAX:]
+
+    def _visit(self, group_id: str, now_ms: int) -> None:
         content = self._manager.committed
-        for group_id, group in list(self._groups.items()):
-            if group.state is State.EMPTY and group_id not in content and not group.is_expected:
-                self.remove(group_id)
+        group = self._groups.get(group_id)
+        if group is not None and (group.state is not State.EMPTY or group.is_expected):
+            return
+        if group_id not in content:
+            self.remove(group_id)
+            return
         retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
-        idle_ms = monotonic_ms() - retention_ms
-        for group_id in list(content):
-            live = self._groups.get(group_id)
-            if live is not None and (live.members or live.empty_since_ms > idle_ms):
-                continue
-            last = last_commit_ms(content, group_id)
-            if 0 <= last < now_ms - retention_ms:
-                log.info("group_expired", group=group_id, last_commit_ms=last)
-                self.forget(group_id, None, _log_failure)
-                self.remove(group_id)
+        if group is not None and group.empty_since_ms > monotonic_ms() - retention_ms:
+            return
+        last = last_commit_ms(content, group_id)
+        if 0 <= last < now_ms - retention_ms:
+            log.info("group_expired", group=group_id, last_commit_ms=last)
+            self.forget(group_id, None, _log_failure)
+            self.remove(group_id)
 
 
 def _log_failure(error: OSError | None) -> None:
