@@ -7,7 +7,8 @@ A group exists while it has members, or offsets, or was looked at a moment ago. 
 in the broker's heap of deadlines, at the next thing that it has to do.
 
 Limits: `groups_max` groups with members, `group_size_max` members each; offsets of a group
-without members go `offsets_retention_minutes` after its last commit and its last member.
+without members go `offsets_retention_minutes` after its last commit and its last member, but not
+before the longest session has passed since the start.
 """
 
 from collections.abc import Callable, Iterable
@@ -69,6 +70,7 @@ class Groups:
         self._groups: dict[str, Group] = {}
         self._alarms: dict[str, _Alarm] = {}
         self._visits: list[str] = []
+        self._started_ms = monotonic_ms()
 
     # Groups with members
 
@@ -197,6 +199,8 @@ class Groups:
         if group_id not in content:
             self.remove(group_id)
             return
+        if monotonic_ms() - self._started_ms < self._config.group_max_session_timeout_ms:
+            return  # whoever was a member before the start may be about to join again
         retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
         if group is not None and group.empty_since_ms > monotonic_ms() - retention_ms:
             return
