@@ -52,9 +52,13 @@ check: lint types test  ## What CI runs
 
 SECONDS ?= 120
 SEED ?= 1
-soak: install    ## Fuzz for SECONDS, beginning with SEED
+KILLS ?= 50
+soak: install    ## Fuzz, faults and damage, each for SECONDS (KILLS of the daemon), from SEED on
 	-$(BIN)/python -m pip install -q --disable-pip-version-check atheris
 	$(BIN)/python -m tests.fuzz.soak --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.daemon_faults --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.file_damage --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.kill_loop --kills $(KILLS) --seed $(SEED)
 
 ASAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g
 asan: install    ## The kernel's tests under AddressSanitizer and UBSan

@@ -24,7 +24,7 @@ SERVED = {
     "H": (1, 2, 3, 4, 5, 7, 8),
     "K": (1, 2, 3, 4, 5, 6),
     "L": (1, 2, 3, 4, 7),
-    "M": (2,),
+    "M": (2, 5),
 }
 PROVEN = [f"{section}{number}" for section, numbers in SERVED.items() for number in numbers]
 
