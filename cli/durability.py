@@ -1,7 +1,8 @@
 """What each durability class can lose, in words, for `topic describe`.
 
-The table of promises is docs/formats.md's neighbour in the design: acknowledged after what, lost by
-what.  A class that is not here is printed by its name alone, never with a promise that is made up.
+The promises are those of docs/storage.md.  What is lost is worded "at most", and said with what
+consumers see in its place.  A class that is not here is printed by its name alone, never with a
+promise that is made up.
 """
 
 from typing import NamedTuple
@@ -13,6 +14,8 @@ class Promise(NamedTuple):
     acknowledged: str
     process_death: str
     power_cut: str
+    instead: str
+    """What consumers see where something was lost; empty where nothing can be."""
 
 
 PROMISES: dict[str, Promise] = {
@@ -20,20 +23,43 @@ PROMISES: dict[str, Promise] = {
         "after it was synced to the disk",
         "nothing",
         "nothing",
+        "",
     ),
     "disk": Promise(
         "after it was written to the file, before it was synced",
         "nothing",
-        "the records of about the last second, those not yet synced",
+        "at most the records not yet synced, those of about the last second",
+        "a gap (lost_tail), told as at most 1,048,576 offsets; a new leader epoch",
     ),
     "memory": Promise(
-        "after it was written to the file; nothing is synced on purpose",
-        "nothing is promised",
-        "nothing is promised",
+        "after it was written to the file; it is synced when its segment is full",
+        "nothing is promised; nothing as long as the machine runs on",
+        "at most everything since the last full segment",
+        "a gap (lost_tail), told as at most 1,048,576 offsets; a new leader epoch",
     ),
     "ephemeral": Promise(
         "as soon as it is in memory",
         "everything",
         "everything",
+        "an empty log that goes on at most 1,048,576 offsets further; a new leader epoch",
     ),
 }
+
+
+def promise_lines(durability: str) -> list[str]:
+    """What the durability class means, in words."""
+    promise = PROMISES.get(durability)
+    if promise is None:
+        return [f"durability: {durability or 'not told by this broker'}"]
+    lines = [
+        f"durability: {durability}",
+        f"  a record is acknowledged         {promise.acknowledged}",
+        f"  lost when the broker is killed   {promise.process_death}",
+        f"  lost when the power is cut       {promise.power_cut}",
+    ]
+    if promise.instead:
+        lines += [
+            f"  consumers then see               {promise.instead}",
+            "  an acknowledged offset           is never given to another record",
+        ]
+    return lines

@@ -1,4 +1,4 @@
-"""`segbroker topic create | list | describe | alter | delete`.
+"""`segbroker topic create | list | describe | alter | delete | delete-records`.
 
 What a script would read goes to standard output (names, descriptions, --json); that something was
 done is said on standard error.
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Group, bootstrap_option, note
-from .durability import PROMISES
+from .durability import promise_lines
 from .exit_codes import ExitCode
+from .retention import retention_lines
 from .tables import table_lines
 
 if TYPE_CHECKING:
@@ -156,7 +157,8 @@ def describe(name: str, verbose: bool, as_json: bool, bootstrap: str) -> None:
     click.echo(f"topic {name}: {plural(len(facts['partitions']), 'partition')}, ", nl=False)
     click.echo(plural(count_records(facts), "record"))
     click.echo()
-    for line in promise_lines(durability_of(facts)):
+    in_force = {row["key"]: row["value"] or "" for row in facts["config"]}
+    for line in (*promise_lines(durability_of(facts)), *retention_lines(in_force)):
         click.echo(line)
     click.echo()
     rows = [
@@ -241,6 +243,49 @@ def delete(ctx: click.Context, name: str, yes: bool, bootstrap: str) -> None:
     note(f"deleted topic {name}")
 
 
+@topic.command("delete-records")
+@click.argument("name")
+@click.option("-p", "--partition", required=True, type=click.IntRange(0), metavar="N")
+@click.option(
+    "--before",
+    type=click.IntRange(0),
+    metavar="OFFSET",
+    help="The first offset that stays.",
+)
+@click.option("--all", "everything", is_flag=True, help="Nothing stays of what is there now.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@click.pass_context
+def delete_records(
+    ctx: click.Context,
+    name: str,
+    partition: int,
+    before: int | None,
+    everything: bool,
+    yes: bool,
+    bootstrap: str,
+) -> None:
+    """Delete the records of one partition of the topic NAME up to an offset.
+
+    \b
+    Examples:
+      segbroker topic delete-records flights -p 0 --before 1000
+      segbroker topic delete-records flights -p 0 --all --yes
+    """
+    if everything == (before is not None):
+        raise click.UsageError("say either --before OFFSET or --all")
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("nobody is there to be asked; say --yes")
+    what = "all records" if before is None else f"the records before offset {before:,}"
+    if not yes and not click.confirm(f"delete {what} of {name} partition {partition}?", err=True):
+        note("nothing was deleted")
+        ctx.exit(ExitCode.INTERRUPTED)
+    with open_admin(bootstrap) as admin:
+        starts = admin.delete_records({(name, partition): -1 if before is None else before})
+    (start,) = starts.values()
+    note(f"{name} partition {partition} now begins at offset {start:,}")
+
+
 def facts_of(admin: "Admin", name: str) -> Facts:
     """What `describe --json` prints: plain values only."""
     description = admin.describe_topic(name)
@@ -281,19 +326,6 @@ def durability_of(facts: Facts) -> str:
     """The class, or "" of a broker that does not know such a thing."""
     values = (row["value"] for row in facts["config"] if row["key"] == "durability")
     return next(values, None) or ""
-
-
-def promise_lines(durability: str) -> list[str]:
-    """What the durability class means, in words."""
-    promise = PROMISES.get(durability)
-    if promise is None:
-        return [f"durability: {durability or 'not told by this broker'}"]
-    return [
-        f"durability: {durability}",
-        f"  a record is acknowledged         {promise.acknowledged}",
-        f"  lost when the broker is killed   {promise.process_death}",
-        f"  lost when the power is cut       {promise.power_cut}",
-    ]
 
 
 def plural(count: int, noun: str) -> str:

@@ -109,7 +109,7 @@ def test_the_shell_is_offered_commands_and_options() -> None:
 
     assert offered("segbroker pro") == ["produce"]
     assert "--bootstrap" in offered("segbroker consume --")
-    assert offered("segbroker topic d") == ["describe", "delete"]
+    assert offered("segbroker topic d") == ["describe", "delete", "delete-records"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from segbroker.cli.durability import PROMISES
-from segbroker.segments.topic_config import Durability
+from segbroker.cli.retention import retention_lines
+from segbroker.segments.topic_config import Durability, TopicConfig
 
 from .conftest import Run
 
@@ -42,7 +43,12 @@ def test_a_topic_is_created_listed_described_altered_and_deleted(run: Run, topic
 
 @pytest.mark.parametrize(
     ("durability", "power_cut"),
-    [("fsync", "nothing"), ("disk", "the records of about the last second, those not yet synced")],
+    [
+        ("fsync", "nothing"),
+        ("disk", "at most the records not yet synced, those of about the last second"),
+        ("memory", "at most everything since the last full segment"),
+        ("ephemeral", "everything"),
+    ],
 )
 def test_describe_says_what_the_durability_class_can_lose(
     run: Run, topic: str, durability: str, power_cut: str
@@ -51,10 +57,60 @@ def test_describe_says_what_the_durability_class_can_lose(
     lines = run("topic", "describe", topic).stdout.decode().splitlines()
     assert f"durability: {durability}" in lines
     assert f"  lost when the power is cut       {power_cut}" in lines
+    text = "\n".join(lines)
+    assert ("at most 1,048,576 offsets" in text) == (durability != "fsync")
+    assert "  records are kept                 for 7 days, by their timestamps" in lines
 
 
 def test_every_durability_class_has_its_words() -> None:
     assert PROMISES.keys() == {durability.value for durability in Durability}
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"retention.ms": "-1"}, "  records are kept                 for ever"),
+        ({"retention.ms": "5400000"}, "by their timestamps"),
+        ({"retention.ms": "3600000"}, "for 1 hour, by their timestamps"),
+        ({"retention.ms": "1"}, "for 1 ms, by their timestamps"),
+        ({}, "  size                             without a limit"),
+        (
+            {"retention.bytes": str(3 << 20)},
+            "  old segments go (drop-old)       while 3 MiB per partition stay",
+        ),
+        (
+            {"retention.bytes": "1000", "retention.records": "1"},
+            "while 1,000 bytes per partition and 1 record per partition stay",
+        ),
+        (
+            {"retention.records": "5", "retention.full.policy": "reject"},
+            "  a batch is refused (reject)      that would pass 5 records per partition",
+        ),
+    ],
+)
+def test_describe_says_what_is_kept(settings: dict[str, str], line: str) -> None:
+    config = {one.name: one.value for one in TopicConfig(settings).describe()}
+    assert any(line in text for text in retention_lines(config)), retention_lines(config)
+
+
+def test_what_a_broker_does_not_tell_is_not_made_up() -> None:
+    assert retention_lines({}) == []
+
+
+def test_records_are_deleted_up_to_an_offset(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "2")
+    run("produce", topic, "-p", "1", stdin=b"a\nb\nc\n")
+    done = run("topic", "delete-records", topic, "-p", "1", "--before", "2", "--yes")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr == f"{topic} partition 1 now begins at offset 2\n".encode()
+    facts = json.loads(run("topic", "describe", topic, "--json").stdout)
+    assert [(row["start"], row["records"]) for row in facts["partitions"]] == [(0, 0), (2, 1)]
+    too_far = run("topic", "delete-records", topic, "-p", "1", "--before", "9", "--yes")
+    assert too_far.returncode != 0
+    everything = run("topic", "delete-records", topic, "-p", "1", "--all", "--yes")
+    assert b"begins at offset 3" in everything.stderr
+    neither = run("topic", "delete-records", topic, "-p", "1", "--yes")
+    assert neither.returncode == 2
 
 
 def test_describe_verbose_says_what_each_setting_means(run: Run, topic: str) -> None:

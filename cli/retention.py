@@ -1,0 +1,62 @@
+"""What a topic keeps, in words, for `topic describe`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+_UNITS: Final = (
+    ("day", 86_400_000),
+    ("hour", 3_600_000),
+    ("minute", 60_000),
+    ("second", 1_000),
+    ("ms", 1),
+)
+_BYTES: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1))
+
+
+def retention_lines(config: Mapping[str, str]) -> list[str]:
+    """What goes, and when; nothing for a broker that does not tell its settings as numbers.
+
+    config: the settings of the topic in force, by key.
+    """
+    try:
+        age_ms = int(config.get("retention.ms", ""))
+        sizes = [
+            f"{words(count)} per partition"
+            for key, words in (("retention.bytes", _size), ("retention.records", _records))
+            if (count := int(config.get(key, "-1"))) >= 0
+        ]
+    except ValueError:
+        return []
+    age = f"for {_duration(age_ms)}, by their timestamps" if age_ms >= 0 else "for ever"
+    lines = ["retention:", f"  records are kept                 {age}"]
+    if sizes and config.get("retention.full.policy") == "reject":
+        lines.append(f"  a batch is refused (reject)      that would pass {' or '.join(sizes)}")
+        lines.append("  room is made                     by age and by deleting records, not else")
+    elif sizes:
+        lines.append(f"  old segments go (drop-old)       while {' and '.join(sizes)} stay")
+    else:
+        lines.append("  size                             without a limit")
+    return lines
+
+
+def _duration(ms: int) -> str:
+    """A time in the largest unit that it is a whole number of."""
+    for unit, size in _UNITS:
+        if ms and ms % size == 0:
+            return _counted(ms // size, unit)
+    return "0 ms"
+
+
+def _size(count: int) -> str:
+    for unit, size in _BYTES:
+        if count and count % size == 0:
+            return f"{count // size:,} {unit}"
+    return "0 bytes"
+
+
+def _records(count: int) -> str:
+    return _counted(count, "record")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 or noun == 'ms' else 's'}"
