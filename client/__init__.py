@@ -17,14 +17,12 @@ What is where, from the inside out; a module imports only what stands above it:
     transport thread_driver async_driver                 sockets; who waits
     producer consumer admin, async_...                   what a user sees
 
-Admin and the async clients are loaded when they are first named: they are half of the import.
+The clients are loaded when they are first named: who produces does not pay for reading.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .consumed import ConsumedBatch
-from .consumer import Consumer
 from .errors import (
     BrokenError,
     BrokerError,
@@ -43,8 +41,6 @@ from .errors import (
     Undelivered,
     UnknownTopicOrPartition,
 )
-from .producer import Deliveries, Producer
-from .producer import SyncDelivery as Delivery
 from .records import Gap, OffsetAndTimestamp, Record, RecordMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -53,6 +49,10 @@ if TYPE_CHECKING:
     from .async_admin import AsyncAdmin
     from .async_consumer import AsyncConsumer
     from .async_producer import AsyncDeliveries, AsyncDelivery, AsyncProducer
+    from .consumed import ConsumedBatch
+    from .consumer import Consumer
+    from .producer import Deliveries, Producer
+    from .producer import SyncDelivery as Delivery
 
 _LOADED_LATER = {
     "Admin": "admin",
@@ -63,8 +63,15 @@ _LOADED_LATER = {
     "AsyncProducer": "async_producer",
     "ClusterDescription": "administration",
     "ConfigEntry": "administration",
+    "ConsumedBatch": "consumed",
+    "Consumer": "consumer",
+    "Deliveries": "producer",
+    "Delivery": "producer",
+    "Producer": "producer",
     "TopicDescription": "administration",
 }
+# Called otherwise where it is made.
+_OTHER_NAMES = {"Delivery": "SyncDelivery"}
 
 __all__ = [
     "Admin",
@@ -109,7 +116,7 @@ def __getattr__(name: str) -> object:
     module = _LOADED_LATER.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f".{module}", __name__), name)
+    value: object = getattr(import_module(f".{module}", __name__), _OTHER_NAMES.get(name, name))
     globals()[name] = value
     return value
 

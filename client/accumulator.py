@@ -34,7 +34,9 @@ from itertools import accumulate
 from operator import add
 from random import Random
 from types import NoneType
+from uuid import UUID
 
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
 
@@ -363,6 +365,8 @@ class Accumulator:
         queue = None
         if partition is None and group.partition != ANY_PARTITION:
             partition = group.partition
+            # Also when the topic was recreated with fewer since the records were split.
+            self.topics[topic].queue(partition)
         runs = group.span.runs.setdefault(group.partition, [])
         while not group.is_placed:
             got = self._append_some(
@@ -419,7 +423,7 @@ class Accumulator:
         if not state.partition_count:
             return state.known
         if partition is not None:
-            if not 0 <= partition < state.partition_count:
+            if not 0 <= partition < state.partition_count and partition not in state.partitions:
                 raise ValueError(
                     f"partition {partition} of topic {topic!r} is outside"
                     f" [0, {state.partition_count})"
@@ -534,13 +538,25 @@ class Accumulator:
 
     # The I/O side.
 
-    def topic_known(self, topic: str, partition_count: int, error: SegbrokerError | None) -> None:
+    def topic_known(
+        self,
+        topic: str,
+        partition_count: int,
+        error: SegbrokerError | None,
+        topic_id: UUID = ZERO_UUID,
+    ) -> None:
         """The cluster view says how many partitions a topic has, or why it has none."""
         state = self.topics.get(topic)
         if state is None:
             return
-        if partition_count != state.partition_count and partition_count:
-            # Never fewer: keys of a moment ago must not change their order.
+        if partition_count:
+            if topic_id != state.topic_id:
+                # Another topic of the name may have fewer.  What waits for partitions that it
+                # has not fails when its time is over, and is handed back.
+                state.topic_id = topic_id
+                state.partition_count = partition_count
+                state.sticky = None
+            # Else never fewer: keys of a moment ago must not change their order.
             state.partition_count = max(partition_count, state.partition_count)
         state.error = None if state.partition_count else error
         if state.partition_count and topic not in self.inboxes and self.error is None:

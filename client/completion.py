@@ -5,7 +5,7 @@
 
 The core sets it, a shell waits for it.  The core knows no events: a shell that wants to wait
 leaves a waker, any callable without arguments, and the core calls it when it is done.  The
-blocking shell leaves `threading.Event.set`, the async shell `anyio.Event.set`.
+blocking shell leaves one that releases a lock, the async shell `anyio.Event.set`.
 
 Setter and waiter may be different threads.  No lock is needed: the waiter leaves its waker first
 and then looks, the setter sets `done` first and then takes the wakers; whichever order the two

@@ -11,7 +11,9 @@ side).  A shell can wait for a batch as for a Completion.
 
 from collections import deque
 from collections.abc import Callable
+from uuid import UUID
 
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.record_batch import HEADER_SIZE
 
 from .completion import Completion, Waker
@@ -205,6 +207,7 @@ class TopicQueue:
         "partition_count",
         "partitions",
         "sticky",
+        "topic_id",
         "wake_by",
     )
 
@@ -212,6 +215,7 @@ class TopicQueue:
         self.name = name
         self.wake_by = wake_by
         self.partition_count = 0
+        self.topic_id: UUID = ZERO_UUID
         self.partitions: dict[int, PartitionQueue] = {}
         self.sticky: PartitionQueue | None = None
         self.error: SegbrokerError | None = None

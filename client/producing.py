@@ -169,7 +169,7 @@ class Producing:
             view = self.engine.cluster.topics.get(name)
             if view is not None:
                 error = view.error if view.is_settled else None
-                self.accumulator.topic_known(name, view.partition_count, error)
+                self.accumulator.topic_known(name, view.partition_count, error, view.topic_id)
 
     # Identity.
 

@@ -12,7 +12,7 @@ Waking costs a system call, so it is done only when the I/O thread sleeps longer
 `_asleep_until_ms` says so.  It is "for ever" while the thread looks for its next deadline, so that
 a wake_by in between wakes once too often rather than once too seldom.
 
-Waiting is done with threading.Event, which a signal interrupts: Ctrl-C works at once.
+Waiting is done with a lock that the waker releases; a signal interrupts it: Ctrl-C works at once.
 
 The thread lives between `start` and `stop`, which joins it.  A name that has to be looked up is
 looked up by a short-lived helper thread, as the system's resolver cannot be interrupted; only
@@ -333,9 +333,18 @@ def wait_done(what: Waitable, timeout_ms: float | None) -> bool:
     """Wait until done; False when `timeout_ms` passed first.  Signals interrupt it."""
     if what.done:
         return True
-    event = threading.Event()
-    what.on_done(event.set)
-    return event.wait(None if timeout_ms is None else timeout_ms / 1000)
+    # A bare lock: an Event, which is a condition around another lock, costs 10 us more.
+    gate = threading.Lock()
+    gate.acquire()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # a waker may be called twice
+            gate.release()
+
+    what.on_done(wake)
+    if timeout_ms is None:
+        return gate.acquire()
+    return gate.acquire(timeout=min(max(0.0, timeout_ms / 1000), threading.TIMEOUT_MAX))
 
 
 def wait_result(what: Waitable, timeout: float | None) -> None:

@@ -366,7 +366,7 @@ class Broker:
             code = self.produce_errors.pop(0)
             if code:
                 return code, -1
-        if topic not in self.cluster.topics:
+        if not index < len(self.cluster.topics.get(topic, [])):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
         partition = self.cluster.topics[topic][index]
         if partition.leader != self.number:

@@ -619,3 +619,74 @@ def test_a_full_buffer_holds_pending_records_back_in_order() -> None:
     sender.flush()
     partition = partition_for_key(b"k", 2)
     assert [v for v in world.stored("a", partition) if v != b"first"] == values
+
+
+# A topic that is deleted and made anew.
+
+
+def test_a_recreated_topic_gets_what_comes_then_each_record_once() -> None:
+    world = World()
+    sender = Sender(world, batch_bytes=200)
+    for value in numbers(50):
+        sender.send("a", value)
+    sender.flush()
+    world.cluster.create("a")
+    deliveries = [sender.send("a", value) for value in numbers(100)]
+    sender.flush()
+    assert world.stored("a") == numbers(100)
+    assert [metadata(d).offset for d in deliveries] == list(range(100))
+
+
+@pytest.mark.parametrize("fault", ["cut_before", "cut_after"])
+def test_cuts_while_a_topic_is_recreated_neither_lose_nor_repeat(fault: str) -> None:
+    world = World()
+    sender = Sender(world, batch_bytes=200)
+    sender.send("a", b"old")
+    sender.flush()
+    world.cluster.create("a")
+    getattr(world.broker, fault)(2, 3, 5)
+    for value in numbers(100):
+        sender.send("a", value)
+    sender.flush()
+    assert world.stored("a") == numbers(100)
+
+
+def test_a_recreated_topic_may_have_fewer_partitions() -> None:
+    world = World()
+    world.cluster.create("a", 8)
+    sender = Sender(world)
+    for value in numbers(40):
+        sender.send("a", value, key=value)
+    sender.flush()
+    world.cluster.create("a")
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+    deliveries = [sender.send("a", value, key=value) for value in numbers(40)]
+    sender.flush()
+    assert [metadata(d).partition for d in deliveries] == [0] * 40
+    assert world.stored("a") == numbers(40)
+
+
+def test_what_waited_for_partitions_that_the_new_topic_has_not_is_handed_back() -> None:
+    world = World()
+    world.cluster.create("a", 8)
+    sender = Sender(world, batch_bytes=500, buffer_bytes=2_000, delivery_timeout_ms=5_000)
+    sender.send("a", b"first", partition=0)
+    sender.flush()
+    inbox = sender.accumulator.inboxes["a"]
+    world.broker.is_up = False
+    for sent, value in enumerate(numbers(400), 1):  # noqa: B007 - used behind the loop
+        got = inbox.pending.put(value, value)
+        if isinstance(got, tuple) and sender.accumulator.turn_in(inbox) is not None:
+            break
+    assert inbox.leftover
+    world.cluster.create("a")
+    world.broker.is_up = True
+    seen = world.engine.cluster.refreshed()
+    world.run(lambda: seen.done)
+    sender.flush()
+    lost = sender.accumulator.take_undelivered()
+    assert {record.partition for record in lost} <= set(range(1, 8))
+    stored = world.stored("a")
+    assert len(stored) + len(lost) == sent
+    assert not {record.value for record in lost} & set(stored)
