@@ -21,7 +21,7 @@ from segbroker.segments.wal.frames import (
     MAGIC,
     Frame,
     FrameType,
-    decode_header,
+    header_of,
     scan_file,
 )
 from segbroker.segments.wal.replay import frames_missing
@@ -31,13 +31,13 @@ from .dump_report import Report, Row
 
 def is_wal_file(name: str, content: bytes) -> bool:
     """Whether a .log file is one of the write-ahead log, not of a segment."""
-    return content[: len(MAGIC)] == MAGIC or name.startswith(("wal-", "free-"))
+    return content[: len(MAGIC)] == MAGIC or name.startswith(("wal-", "free-", "kept-"))
 
 
 def dump_wal(content: bytes, name: str) -> Report:
     """What a file of the write-ahead log holds."""
     report = Report("write-ahead log", {"size": len(content)})
-    header = decode_header(content)
+    header = header_of(content)
     if name.startswith("free-"):
         report.kind = "spare file of the write-ahead log"
         return report

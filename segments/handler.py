@@ -326,6 +326,7 @@ class DiskHandler:
         except OSError as exc:
             self._sync_failed = True
             raise self._poison(exc) from exc
+        self._vouch(self._log, end_offset)
         self._call_soon(lambda: self._advance(end_offset))
 
     def flush_soon(self) -> None:
@@ -366,15 +367,19 @@ class DiskHandler:
 
     def wal_checkpoint(self) -> bool:
         """Sync the segments, so that the WAL need not keep what it has of them; False: it must."""
-        if self._sync_failed:
-            return False
+        opened = self._log
         try:
-            self._log.sync()
+            end_offset = opened.sync()
         except OSError as exc:
-            self._sync_failed = True
+            self._sync_failed = self._sync_failed or opened.sync_failed
             self._poison(exc)
             return False
+        self._vouch(opened, end_offset)
         return True
+
+    def _vouch(self, opened: PartitionLog, end_offset: int) -> None:
+        if self.config.durability is not Durability.EPHEMERAL:
+            self._journaling.vouch(opened, end_offset)
 
     def _advance(self, end_offset: int) -> None:
         if self.ceiling is not None:

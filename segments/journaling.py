@@ -53,6 +53,7 @@ class Journaling:
         "_topic_id",
         "_used",
         "_wal",
+        "wal_key",
         "wal_queued",
     )
 
@@ -66,6 +67,7 @@ class Journaling:
         topic_id: bytes,
         partition: int,
     ) -> None:
+        self.wal_key = (topic_id, partition)
         self.wal_queued = False
         self._owner = owner
         self._flushable = flushable
@@ -103,6 +105,11 @@ class Journaling:
         """What `log` holds was not journaled (the class was another): it is synced before the WAL
         vouches for anything behind it."""
         self._direct_end = log.log_end_offset
+
+    def vouch(self, log: PartitionLog, end_offset: int) -> None:
+        """Everything below `end_offset` is synced: the next group says so, at no cost."""
+        segment = log.active
+        self._wal.end_soon(*self.wal_key, segment.number, segment.synced_size, end_offset)
 
     # As a source of the shard
 

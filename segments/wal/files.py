@@ -4,6 +4,8 @@
         ^                                                                                    |
         +--------------- rename, oldest first, each durable before the next -----------------+
 
+    kept-17.log: what a checkpoint copied out of a full file, of logs that could not be synced
+
 A file is written once with zeros when it is made, so later writes change neither its size nor its
 blocks.  The number in the name is that of the header: a `wal-` file whose header is another's is
 an accident and is not replayed.  `free-` files are never replayed.
@@ -17,17 +19,26 @@ One thread makes (`prepare`) while another recycles.
 
 import re
 import threading
+from collections.abc import Collection
 from itertools import count
 from typing import Final
 
 import structlog
 
-from ..storage import Storage, StorageFile, make_dirs, write_all
-from .frames import FRAMES_BEGIN, Header, encode_header
+from ..storage import (
+    Buffer,
+    Storage,
+    StorageFile,
+    make_dirs,
+    read_file,
+    replace_file,
+    write_all,
+)
+from .frames import FRAMES_BEGIN, Header, encode_frame, encode_header_block, scan_file
 
 log = structlog.get_logger()
 
-_NAME = re.compile(r"(wal|free)-(0|[1-9][0-9]{0,18})\.log")
+_NAME = re.compile(r"(wal|free|kept)-(0|[1-9][0-9]{0,18})\.log")
 ZEROS_SIZE: Final = 1 << 20
 
 
@@ -46,13 +57,17 @@ class WalFile:
 
 def list_files(storage: Storage, folder: str) -> tuple[list[int], list[int]]:
     """Numbers of the (`wal-`, `free-`) files in a shard's directory, sorted."""
-    used: list[int] = []
-    free: list[int] = []
-    for name in storage.listdir(folder):
-        match = _NAME.fullmatch(name)
-        if match:
-            (used if match[1] == "wal" else free).append(int(match[2]))
-    return sorted(used), sorted(free)
+    return _numbers(storage, folder, "wal"), _numbers(storage, folder, "free")
+
+
+def list_kept(storage: Storage, folder: str) -> list[int]:
+    """Numbers of the `kept-` files in a shard's directory, sorted."""
+    return _numbers(storage, folder, "kept")
+
+
+def _numbers(storage: Storage, folder: str, kind: str) -> list[int]:
+    matches = (_NAME.fullmatch(name) for name in storage.listdir(folder))
+    return sorted(int(match[2]) for match in matches if match and match[1] == kind)
 
 
 class ShardFiles:
@@ -133,7 +148,7 @@ class ShardFiles:
         file = self._storage.open(path)
         try:
             header = Header(self._shard, self.file_bytes, sequence, salt)
-            write_all(file, encode_header(header), 0)
+            write_all(file, encode_header_block(header), 0)
             file.fdatasync()
         finally:
             file.close()
@@ -143,6 +158,22 @@ class ShardFiles:
         file = self._storage.open(target)
         self._next_sequence = sequence + 1
         return WalFile(target, file, sequence, salt)
+
+    def keep(self, used: WalFile, keys: Collection[tuple[bytes, int]]) -> None:
+        """Copy the frames of these partitions out of a full file, which is then needed no more.
+
+        Durable when this returns.  The frames of a partition that cannot be synced must not hold
+        up all others of its shard.
+        """
+        data = memoryview(read_file(self._storage, used.path))
+        header = Header(self._shard, len(data), used.sequence, used.salt)
+        parts: list[Buffer] = [encode_header_block(header)]
+        for frame in scan_file(data, used.salt).frames:
+            if frame.key in keys:
+                parts += encode_frame(frame, frame.lsn, frame.ordinal, used.salt, frame.flags)
+        path = self._path("kept", used.sequence)
+        replace_file(self._storage, path, b"".join(parts))
+        log.warning("wal_frames_kept", path=path, partitions=len(keys))
 
     def recycle(self, used: WalFile, *, trusted: bool = True) -> None:
         """A used file, the oldest, becomes a free one; durable when this returns.
@@ -163,6 +194,8 @@ class ShardFiles:
 
 def discard_used(storage: Storage, folder: str, *, keep: int) -> None:
     """Everything in the `wal-` files is durable elsewhere: recycle `keep` of them, oldest first."""
+    for number in list_kept(storage, folder):
+        storage.unlink(f"{folder}/kept-{number}.log")
     used, free = list_files(storage, folder)
     following = free[-1] + 1 if free else 0
     for number in used:

@@ -1,6 +1,6 @@
 """One WAL file, byte by byte: a header block, then frames one behind the other.
 
-    file     | header | zeros to 4096 | frame | frame | frame | zeros, or what an earlier use left
+    file     | header | ... | header again, at 2048 | ... | frame, at 4096 | frame | frame | ...
     frame    | header, 64 bytes | payload | xxh3-64, 8 bytes |
 
     header   byte 0       4         6       8        12      16         24     32         40
@@ -18,6 +18,9 @@
                   | topic_id | segment | position | base_offset | timestamp | payload ...
                   | 16 bytes | u32     | u32      | i64         | i64       |
                   +----------+---------+----------+-------------+-----------+------------
+
+Behind the last frame are zeros, or what an earlier use of the file left.  The second header is for
+damage to the first: without a salt no frame of the file could be told from garbage.
 
 `length` is the whole frame.  `lsn` counts the frames of a shard over all its files, without a hole.
 `ordinal` is the place in the group that was written and synced together: every frame below
@@ -50,6 +53,7 @@ HEADER: Final = struct.Struct(">4sHHIIQQQ")
 HEADER_SIZE: Final = HEADER.size
 FRAMES_BEGIN: Final = 4096
 """The header has a block of its own: no write of a frame can tear it."""
+HEADER_COPY: Final = 2048
 FRAME_MAGIC: Final = b"SBWF"
 FRAME: Final = struct.Struct(">4sIBBHIQ16sIIqq")
 FRAME_SIZE: Final = FRAME.size
@@ -132,6 +136,18 @@ def decode_header(data: Buffer) -> Header | None:
     if (magic, version, checksum) != (MAGIC, VERSION, xxhash.xxh3_64_intdigest(body)):
         return None
     return Header(shard, size, sequence, salt)
+
+
+def encode_header_block(header: Header) -> bytes:
+    """Everything in front of the first frame."""
+    encoded = encode_header(header)
+    return encoded.ljust(HEADER_COPY, b"\0") + encoded.ljust(FRAMES_BEGIN - HEADER_COPY, b"\0")
+
+
+def header_of(data: Buffer) -> Header | None:
+    """The header of a file, or its copy when that is damaged; None without either."""
+    copy = memoryview(data)[HEADER_COPY : HEADER_COPY + HEADER_SIZE]
+    return decode_header(data) or decode_header(copy)
 
 
 def encode_frame(

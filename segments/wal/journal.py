@@ -13,7 +13,8 @@ count may change between two starts: what the old shards hold is absorbed first.
 
 Checkpoint: sync the logs that have frames in the full files, have a snapshot taken when there are
 control events in them, then free the files, the oldest first.  It happens on a thread of its own
-when half of a shard's files are full.
+when half of a shard's files are full.  What a file has of logs that cannot be synced is copied into
+a small file of its own first: they must not hold up the others.
 
 Invariant: a file is freed only after everything it says is durable elsewhere.
 """
@@ -205,15 +206,9 @@ class Wal:
         failed = {source for source in sources if not source.wal_checkpoint()}
         if self.snapshot is not None and any(file.has_control for file in full):
             self.snapshot()
-        freed = 0
-        for file in full:
-            if failed.intersection(file.sources):
-                break
-            shard.free_oldest()
-            freed += 1
-        log.debug("wal_checkpoint", files=freed, logs=len(sources))
-        if not freed:
-            shard.nothing_freed()
+        for _ in full:
+            shard.free_oldest(failed)
+        log.debug("wal_checkpoint", files=len(full), logs=len(sources), failed=len(failed))
 
     def revive(self) -> None:
         """Let shards that failed go on in another file, if one can be had.  Raises OSError."""

@@ -10,6 +10,7 @@ partition is in one of them, because the files are absorbed before anything new 
 | bad bytes at the end | a torn write, or nothing |
 | a header that is not the file's | a file that never came into use |
 | the lsns jump between two files | a file is missing: damage |
+| a `kept-` file | the frames of logs that could not be synced; older than all others |
 
 Frames of an unacknowledged group may be among them: whoever replays may apply them or not, but each
 wholly.  Frames in front of a BARRIER of their partition are not returned.
@@ -23,8 +24,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from ..storage import Storage, read_file
-from .files import list_files
-from .frames import AFTER_FAILURE, Frame, FrameType, Scanned, decode_header, scan_file
+from .files import list_files, list_kept
+from .frames import AFTER_FAILURE, Frame, FrameType, Scanned, header_of, scan_file
 
 log = structlog.get_logger()
 
@@ -73,9 +74,9 @@ def shard_folders(storage: Storage, root: str) -> dict[int, str]:
 def scan_wal_file(storage: Storage, path: str) -> tuple[int, Scanned] | None:
     """(salt, frames) of one file; None when its header is wrong or another file's."""
     data = read_file(storage, path)
-    header = decode_header(data)
+    header = header_of(data)
     name = path.rpartition("/")[2]
-    if header is None or name != f"wal-{header.sequence}.log":
+    if header is None or name not in (f"wal-{header.sequence}.log", f"kept-{header.sequence}.log"):
         return None
     return header.salt, scan_file(memoryview(data), header.salt)
 
@@ -90,6 +91,12 @@ def replay(storage: Storage, root: str) -> Replay:
 
 def _replay_shard(storage: Storage, folder: str, found: Replay) -> None:
     used, _ = list_files(storage, folder)
+    for number in list_kept(storage, folder):
+        found.files_count += 1
+        found.next_sequence = max(found.next_sequence, number + 1)
+        scanned = scan_wal_file(storage, f"{folder}/kept-{number}.log")
+        for frame in scanned[1].frames if scanned is not None else ():
+            found.partitions.setdefault(frame.key, []).append(frame)
     frames: list[tuple[str, Frame]] = []
     for number in used:
         found.files_count += 1

@@ -27,7 +27,7 @@ first.
 import errno
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from queue import SimpleQueue
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -56,8 +56,10 @@ CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 
 
 class Source(Protocol):
-    """A partition, as the WAL sees it.  `wal_queued` belongs to the shard."""
+    """A partition, as the WAL sees it: `wal_key` is its topic id and number, `wal_queued` belongs
+    to the shard."""
 
+    wal_key: tuple[bytes, int]
     wal_queued: bool
 
     def take_frames(self) -> tuple[list[Frame], int]:
@@ -93,6 +95,8 @@ class Full(NamedTuple):
 
     file: WalFile
     sources: list[Source]
+    ends: dict[tuple[bytes, int], Frame]
+    """The END frames that rode with its groups."""
     has_control: bool
     trusted: bool
 
@@ -134,6 +138,7 @@ class Shard:
         self._next_lsn = next_lsn
         self._next_sequence = next_sequence
         self._riders: dict[tuple[bytes, int], Frame] = {}
+        self._ends: dict[tuple[bytes, int], Frame] = {}
         self._flags = 0
         self._active: WalFile | None = None
         self._sources: dict[Source, None] = {}
@@ -215,9 +220,16 @@ class Shard:
             if self.failure is None:
                 self._retire(trusted=True)
 
-    def free_oldest(self) -> None:
-        """The oldest full file is not needed any more.  Blocking.  Raises OSError."""
+    def free_oldest(self, failed: Collection[Source] = ()) -> None:
+        """The oldest full file is not needed any more, but for what it has of the `failed`: that is
+        copied.  Blocking.  Raises OSError."""
         oldest = self.full[0]
+        keys = {source.wal_key for source in oldest.sources if source in failed}
+        if keys:
+            self._files.keep(oldest.file, keys)
+        for key, end in oldest.ends.items():
+            # Whatever vouches for a log goes on vouching for it.
+            self._riders.setdefault(key, end)
         self._files.recycle(oldest.file, trusted=oldest.trusted)
         self.full.popleft()
         with self._room:
@@ -295,6 +307,7 @@ class Shard:
         group = _Group()
         if self._riders:
             riders, self._riders = self._riders, {}
+            self._ends.update(riders)
             group.add_request(Request(list(riders.values()), None))
         for item in items:
             if isinstance(item, Request):
@@ -372,8 +385,10 @@ class Shard:
 
     def _retire(self, *, trusted: bool) -> None:
         if self._active is not None:
-            self.full.append(Full(self._active, list(self._sources), self._has_control, trusted))
+            full = Full(self._active, list(self._sources), self._ends, self._has_control, trusted)
+            self.full.append(full)
             self._sources = {}
+            self._ends = {}
             self._has_control = False
             self._active = None
 

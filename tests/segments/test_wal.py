@@ -11,6 +11,7 @@ from segbroker.segments.posix import PosixStorage
 from segbroker.segments.storage import Buffer, Storage, read_file
 from segbroker.segments.wal.frames import (
     FRAMES_BEGIN,
+    HEADER_SIZE,
     OVERHEAD,
     Frame,
     FrameType,
@@ -32,6 +33,7 @@ class Writer:
     """A partition that appends bytes; `durable` and `failures` are what it was told."""
 
     def __init__(self, wal: Wal, partition: int = 0) -> None:
+        self.wal_key = (TOPIC, partition)
         self.wal_queued = False
         self.partition = partition
         self.shard = wal.shard_of(TOPIC, partition)
@@ -162,22 +164,75 @@ def test_a_full_file_is_freed_by_a_checkpoint_and_its_old_frames_never_come_back
     assert any(data[scanned.end :]), "the picture is as described"
 
 
-def test_where_no_log_can_be_synced_the_full_wal_refuses_and_loses_nothing() -> None:
+def test_a_log_that_cannot_be_synced_holds_up_no_other_and_keeps_its_frames() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    failed, other = Writer(wal, 1), Writer(wal, 2)
+    failed.can_checkpoint = False
+    failed.append(b"precious")
+    for number in range(100):
+        other.append(bytes([number]) * 1000)
+    assert not failed.failures
+    assert not other.failures
+    names = disk.listdir(f"{ROOT}/shard-00")
+    assert [name for name in names if name.startswith("kept")] == ["kept-0.log"]
+    image = disk.after_power_cut()
+    found = replayed(image)
+    assert content(found, 1) == b"precious"
+    assert bytes(found.partitions[TOPIC, 2][-1].payload) == bytes([99]) * 1000
+    assert not found.missing
+    # What is kept goes with everything else that was put back.
+    begun(image)
+    assert replayed(image).is_empty
+
+
+def test_where_nothing_can_be_freed_the_full_wal_refuses_and_loses_nothing() -> None:
     disk = MemoryStorage()
     wal, _ = begun(disk)
     writer = Writer(wal)
-    writer.can_checkpoint = False
+    possible = False
+
+    def snapshot() -> None:
+        if not possible:
+            raise OSError(errno.ENOSPC, "planted")
+
+    wal.snapshot = snapshot
+    wal.control(b"an event")
     while not writer.failures:
         writer.append(bytes(1000))
     assert writer.failures[0].errno == errno.ENOSPC
     assert len(content(replayed(disk.after_power_cut()))) == writer.durable
-    # Once it can be synced, the next write finds room.
-    writer.can_checkpoint = True
+    # Once there is a snapshot, the next write finds room.
+    possible = True
     writer.failures.clear()
     before = writer.end
     writer.append(bytes(10))
     assert not writer.failures
     assert writer.durable == before + 10
+
+
+def test_the_end_of_a_synced_log_is_known_as_long_as_there_is_a_wal() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    wal.end_soon(TOPIC, 5, 3, 4096, 77)
+    writer = Writer(wal)
+    for number in range(100):
+        writer.append(bytes([number]) * 1000)
+    frames = replayed(disk.after_power_cut()).partitions[TOPIC, 5]
+    assert {frame.base_offset for frame in frames} == {77}
+
+
+def test_every_flipped_bit_of_a_header_leaves_its_copy() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    Writer(wal).append(b"one")
+    path = f"{ROOT}/shard-00/wal-0.log"
+    file, before = disk.open(path), read_file(disk, path)
+    for place in range(HEADER_SIZE):
+        for bit in range(8):
+            file.pwrite(bytes([before[place] ^ 1 << bit]), place)
+            assert content(replayed(disk)) == b"one"
+        file.pwrite(before[place : place + 1], place)
 
 
 def test_a_barrier_voids_the_frames_of_its_partition_and_no_others() -> None:
