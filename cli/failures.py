@@ -70,6 +70,8 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         return None
     text = str(error)
     match error:
+        case errors.GroupIdNotFound():
+            return Failure(text, ExitCode.NOT_FOUND, "segbroker group list")
         case errors.UnknownTopicOrPartition() | errors.UnknownTopicId():
             return Failure(text, ExitCode.NOT_FOUND, _create_hint(params))
         case errors.OffsetOutOfRange():

@@ -13,7 +13,7 @@ What is where, from the inside out; a module imports only what stands above it:
     lookups starting consumed arrow assigned             the consumer's: values
     prefetched log_bounds log_changes reply_walk         ... what was lost, and what is told of it
     fetching reading
-    administration                                       the admin's
+    administration group_administration                  the admin's
     transport thread_driver async_driver                 sockets; who waits
     producer consumer admin, async_...                   what a user sees
 
@@ -51,6 +51,12 @@ if TYPE_CHECKING:
     from .async_producer import AsyncDeliveries, AsyncDelivery, AsyncProducer
     from .consumed import ConsumedBatch
     from .consumer import Consumer
+    from .group_administration import (
+        CommittedOffset,
+        GroupDescription,
+        GroupListing,
+        GroupMember,
+    )
     from .producer import Deliveries, Producer
     from .producer import SyncDelivery as Delivery
 
@@ -61,6 +67,10 @@ _LOADED_LATER = {
     "AsyncDeliveries": "async_producer",
     "AsyncDelivery": "async_producer",
     "AsyncProducer": "async_producer",
+    "CommittedOffset": "group_administration",
+    "GroupDescription": "group_administration",
+    "GroupListing": "group_administration",
+    "GroupMember": "group_administration",
     "ClusterDescription": "administration",
     "ConfigEntry": "administration",
     "ConsumedBatch": "consumed",
@@ -86,6 +96,7 @@ __all__ = [
     "BusyError",
     "ClosedError",
     "ClusterDescription",
+    "CommittedOffset",
     "ConfigEntry",
     "ConnectionLost",
     "ConsumedBatch",
@@ -96,6 +107,9 @@ __all__ = [
     "DeliveryFailed",
     "Gap",
     "GapError",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
     "Producer",

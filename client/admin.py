@@ -14,9 +14,10 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from . import administration
+from . import administration, group_administration
 from .administration import ClusterDescription, TopicDescription
 from .engine import Engine
+from .group_administration import CommittedOffset, GroupDescription, GroupListing
 from .records import OffsetAndTimestamp, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
 from .thread_driver import ThreadDriver
@@ -128,3 +129,23 @@ class Admin:
     def describe_cluster(self) -> ClusterDescription:
         """The brokers and which of them is the controller."""
         return self._driver.call(administration.describe_cluster(self._engine))
+
+    def list_groups(self) -> list[GroupListing]:
+        """All consumer groups, by name."""
+        return self._driver.call(group_administration.list_groups(self._engine))
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """State and members of a group; state "Dead" when there is none."""
+        return self._driver.call(group_administration.describe_group(self._engine, group_id))
+
+    def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """Where a group stands, by partition; empty for one that never committed."""
+        return self._driver.call(group_administration.committed(self._engine, group_id))
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Put a group without members somewhere.  Raises UnknownMemberId while it has some."""
+        self._driver.call(group_administration.commit(self._engine, group_id, offsets))
+
+    def delete_group(self, group_id: str) -> None:
+        """Delete a group without members.  Raises NonEmptyGroup, GroupIdNotFound."""
+        self._driver.call(group_administration.delete_group(self._engine, group_id))

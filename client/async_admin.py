@@ -6,10 +6,11 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from . import administration
+from . import administration, group_administration
 from .administration import ClusterDescription, TopicDescription
 from .async_driver import AsyncDriver
 from .engine import Engine
+from .group_administration import CommittedOffset, GroupDescription, GroupListing
 from .records import OffsetAndTimestamp, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
 
@@ -122,3 +123,23 @@ class AsyncAdmin:
     async def describe_cluster(self) -> ClusterDescription:
         """The brokers and which of them is the controller."""
         return await self._driver.call(administration.describe_cluster(self._engine))
+
+    async def list_groups(self) -> list[GroupListing]:
+        """All consumer groups, by name."""
+        return await self._driver.call(group_administration.list_groups(self._engine))
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        """State and members of a group; state "Dead" when there is none."""
+        return await self._driver.call(group_administration.describe_group(self._engine, group_id))
+
+    async def committed(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """Where a group stands, by partition; empty for one that never committed."""
+        return await self._driver.call(group_administration.committed(self._engine, group_id))
+
+    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Put a group without members somewhere.  Raises UnknownMemberId while it has some."""
+        await self._driver.call(group_administration.commit(self._engine, group_id, offsets))
+
+    async def delete_group(self, group_id: str) -> None:
+        """Delete a group without members.  Raises NonEmptyGroup, GroupIdNotFound."""
+        await self._driver.call(group_administration.delete_group(self._engine, group_id))

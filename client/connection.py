@@ -62,6 +62,12 @@ SPOKEN: dict[ApiKey | VendorKey, ApiVersionRange] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1),
     ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1),
+    ApiKey.FIND_COORDINATOR: ApiVersionRange(0, 4),
+    ApiKey.OFFSET_COMMIT: ApiVersionRange(2, 8),
+    ApiKey.OFFSET_FETCH: ApiVersionRange(2, 8),
+    ApiKey.LIST_GROUPS: ApiVersionRange(0, 4),
+    ApiKey.DESCRIBE_GROUPS: ApiVersionRange(0, 5),
+    ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2),
     VendorKey.FLOORS: ApiVersionRange(0, 0),
 }
 

@@ -188,6 +188,21 @@ class CoordinatorNotAvailable(BrokerError):
 class NotCoordinator(BrokerError):
     """This broker is not the coordinator."""
     code = ErrorCode.NOT_COORDINATOR
+class UnknownMemberId(BrokerError):
+    """The group does not know the member, or has members that stand in the way."""
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class NonEmptyGroup(BrokerError):
+    """The group has members."""
+    code = ErrorCode.NON_EMPTY_GROUP
+
+
+class GroupIdNotFound(BrokerError):
+    """There is no such group."""
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+
 class InvalidTopic(BrokerError):
     """The topic name is not valid."""
     code = ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -1,0 +1,213 @@
+"""`segbroker group list | describe | seek | delete`.
+
+What a script would read goes to standard output (names, descriptions, --json); that something was
+done is said on standard error.
+
+Where `seek` puts a group, in each partition:
+
+start, end     the first record that is kept; behind the last
+1234           offset 1234
++5, -5         5 records further, or back, from where the group stands
+@TIME          the first record of that time or later, as `consume -o`
+"""
+
+import json
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .command import Group, bootstrap_option, note
+from .exit_codes import ExitCode
+from .start_position import parse_start
+from .topic import echo_table, json_option, open_admin, plural
+
+if TYPE_CHECKING:
+    from segbroker.client import Admin, TopicPartition
+
+
+@click.group(cls=Group)
+def group() -> None:
+    """List, describe, move and delete consumer groups.
+
+    \b
+    Example:
+      segbroker group describe billing
+    """
+
+
+@group.command("list")
+@json_option
+@bootstrap_option
+def list_(as_json: bool, bootstrap: str) -> None:
+    """List the consumer groups, one per line.
+
+    \b
+    Example:
+      segbroker group list
+    """
+    with open_admin(bootstrap) as admin:
+        found = admin.list_groups()
+    if as_json:
+        click.echo(json.dumps([row._asdict() for row in found]))
+        return
+    click.echo("".join(f"{row.group_id}\n" for row in found), nl=False)
+
+
+@group.command()
+@click.argument("name")
+@json_option
+@bootstrap_option
+def describe(name: str, as_json: bool, bootstrap: str) -> None:
+    """Describe the group NAME: its members, where it stands, and how far it is behind.
+
+    \b
+    Example:
+      segbroker group describe billing
+    """
+    with open_admin(bootstrap) as admin:
+        facts = facts_of(admin, name)
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    rows = facts["partitions"]
+    members = plural(len(facts["members"]), "member")
+    lag = plural(sum(row["lag"] or 0 for row in rows), "record")
+    click.echo(f"group {name}: {facts['state']}, {members}, {lag} behind")
+    click.echo()
+    table = [
+        (
+            row["topic"],
+            str(row["partition"]),
+            "-" if row["offset"] is None else f"{row['offset']:,}",
+            f"{row['end']:,}",
+            "-" if row["lag"] is None else f"{row['lag']:,}",
+            row["member"] or "-",
+        )
+        for row in rows
+    ]
+    echo_table(("topic", "partition", "offset", "end", "lag", "member"), table, {1, 2, 3, 4})
+
+
+@group.command()
+@click.argument("name")
+@click.argument("topic")
+@click.argument("position")
+@click.option("--dry-run", is_flag=True, help="Say where it would stand, and change nothing.")
+@bootstrap_option
+def seek(name: str, topic: str, position: str, dry_run: bool, bootstrap: str) -> None:
+    """Put the group NAME at POSITION in every partition of TOPIC.
+
+    POSITION is start, end, OFFSET, +N, -N (from where it stands) or @TIME. The group must have no
+    members: stop its consumers first.
+
+    \b
+    Examples:
+      segbroker group seek billing orders start
+      segbroker group seek billing orders @2024-05-01T12:00:00+02:00 --dry-run
+    """
+    move = None
+    if position[:1] in ("+", "-") and position[1:].isdigit():
+        move = int(position)
+    try:
+        where = None if move is not None else parse_start(position)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc).replace("-N", "+N, -N")) from None
+    with open_admin(bootstrap) as admin:
+        targets = _targets(admin, name, topic, where, move)
+        if not dry_run:
+            admin.commit(name, targets)
+    rows = [(str(tp.partition), f"{offset:,}") for tp, offset in sorted(targets.items())]
+    echo_table(("partition", "offset"), rows, {0, 1})
+    done = "would stand" if dry_run else "stands"
+    note(f"group {name} {done} there in {plural(len(targets), 'partition')} of {topic}")
+
+
+def _targets(
+    admin: "Admin", name: str, topic: str, where: str | int | datetime | None, move: int | None
+) -> "dict[TopicPartition, int]":
+    """The offset of each partition, inside of what is kept."""
+    starts, ends = admin.offsets(topic, "start"), admin.offsets(topic, "end")
+    stands = admin.committed(name) if move is not None else {}
+    times = admin.offsets(topic, where) if isinstance(where, datetime) else {}
+    targets: dict[TopicPartition, int] = {}
+    for tp, start in starts.items():
+        end = ends[tp].offset
+        if where == "start":
+            target = start.offset
+        elif where == "end":
+            target = end
+        elif isinstance(where, int):
+            target = where
+        elif move is not None:
+            if tp not in stands:
+                continue  # it stands nowhere: there is nothing to move
+            target = stands[tp].offset + move
+        else:
+            target = times[tp].offset if times[tp].offset >= 0 else end
+        targets[tp] = min(max(target, start.offset), end)
+    return targets
+
+
+@group.command()
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@click.pass_context
+def delete(ctx: click.Context, name: str, yes: bool, bootstrap: str) -> None:
+    """Delete the group NAME, which must have no members, and its offsets.
+
+    \b
+    Example:
+      segbroker group delete billing --yes
+    """
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("nobody is there to be asked; say --yes")
+    if not yes and not click.confirm(f"delete group {name} and its offsets?", err=True):
+        note("nothing was deleted")
+        ctx.exit(ExitCode.INTERRUPTED)
+    with open_admin(bootstrap) as admin:
+        admin.delete_group(name)
+    note(f"deleted group {name}")
+
+
+def facts_of(admin: "Admin", name: str) -> dict[str, Any]:
+    """What `describe --json` prints.  Raises GroupIdNotFound."""
+    from segbroker.client.errors import GroupIdNotFound
+    from segbroker.client.group_administration import DEAD
+
+    described = admin.describe_group(name)
+    stands = admin.committed(name)
+    if described.state == DEAD and not stands:
+        raise GroupIdNotFound(f"group {name!r}: there is none")
+    owners = {tp: member for member in described.members for tp in member.partitions}
+    partitions = sorted({*stands, *owners})
+    ends = {}
+    for topic in sorted({tp.topic for tp in partitions}):
+        ends.update(admin.offsets(topic, "end"))
+    return {
+        "group": name,
+        "state": described.state,
+        "protocol": described.protocol,
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": member.instance_id,
+                "client": member.client_id,
+                "host": member.host,
+            }
+            for member in described.members
+        ],
+        "partitions": [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "offset": stands[tp].offset if tp in stands else None,
+                "end": ends[tp].offset,
+                "lag": ends[tp].offset - stands[tp].offset if tp in stands else None,
+                "member": owners[tp].member_id if tp in owners else None,
+            }
+            for tp in partitions
+        ],
+    }

@@ -1,0 +1,81 @@
+"""`segbroker group` against a real daemon, with a consumer of another make in the group."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer
+
+from segbroker.cli.exit_codes import ExitCode
+
+from ..support.daemon import Daemon
+from .conftest import Run
+
+DEADLINE_S = 60
+
+
+@contextmanager
+def member(daemon: Daemon, topic: str, count: int) -> Iterator[Consumer]:
+    """A member of a group of the topic's name that has read `count` records and committed."""
+    conf = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": daemon.address, "group.id": topic, **conf})
+    consumer.subscribe([topic])
+    ends = time.monotonic() + DEADLINE_S
+    seen = 0
+    while seen < count:
+        assert time.monotonic() < ends
+        message = consumer.poll(0.1)
+        seen += message is not None and message.error() is None
+    consumer.commit(asynchronous=False)
+    yield consumer
+    consumer.close()
+
+
+def offsets(run: Run, group: str) -> list[int]:
+    facts = json.loads(run("group", "describe", group, "--json").stdout)
+    return [row["offset"] for row in facts["partitions"]]
+
+
+def test_a_group_is_listed_described_moved_and_deleted(
+    run: Run, topic: str, daemon: Daemon
+) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    run("produce", topic, stdin=b"".join(b"%d\n" % n for n in range(20)))
+    with member(daemon, topic, 20):
+        assert topic in run("group", "list").stdout.decode().split()
+        facts = json.loads(run("group", "describe", topic, "--json").stdout)
+        assert facts["state"] == "Stable"
+        (one,) = facts["partitions"]
+        assert (one["offset"], one["end"], one["lag"]) == (20, 20, 0)
+        assert one["member"] == facts["members"][0]["member"]
+        refused = run("group", "seek", topic, topic, "start")
+        assert refused.returncode == ExitCode.REFUSED
+        refused = run("group", "delete", topic, "--yes")
+        assert refused.returncode == ExitCode.REFUSED
+        assert "has members" in refused.stderr.decode()
+    for position, expected in (
+        ("start", 0),
+        ("end", 20),
+        ("7", 7),
+        ("+5", 12),
+        ("+50", 20),
+        ("-3", 17),
+        ("@4000000000000", 20),
+    ):
+        done = run("group", "seek", topic, topic, "--", position)
+        assert done.returncode == 0, done.stderr
+        assert offsets(run, topic) == [expected]
+    run("group", "seek", topic, topic, "start", "--dry-run")
+    text = run("group", "describe", topic).stdout.decode()
+    assert text.startswith(f"group {topic}: Empty, 0 members, 0 records behind\n")
+    assert run("group", "delete", topic, "--yes").returncode == 0
+    gone = run("group", "describe", topic)
+    assert gone.returncode == ExitCode.NOT_FOUND
+    assert gone.stdout == b""
+
+
+def test_a_position_that_is_none_is_named(run: Run, topic: str) -> None:
+    wrong = run("group", "seek", "g", topic, "yesterday")
+    assert wrong.returncode == ExitCode.USAGE
+    assert "'yesterday'" in wrong.stderr.decode()
