@@ -269,7 +269,10 @@ class DiskManager:
         Raises CorruptMetadata, OSError.
         """
         if self._metadata.load():
-            self._metadata.replay(found.control)
+            lost = self._metadata.replay(found.control)
+            lost += sum(missing.frames for missing in found.missing if missing.durable)
+            if lost:
+                self._resuming.widen(lost)
             self._resuming.begin_boot(self.storage.boot_id())
             self._metadata.absorb()
             return

@@ -114,17 +114,20 @@ class MetadataLog:
         self.save()
 
     def replay(self, payloads: Iterable[bytes | memoryview]) -> int:
-        """Apply the events behind the snapshot, in the order of their writing; how many.
+        """Apply the events behind the snapshot, in the order of their writing; how many of their
+        `seq` are not there: lost to damage, or counted when the process died and never written.
 
         Raises CorruptSegment, UnsupportedFormat.
         """
         state = self.state
         events = [event for event in map(decode_event, payloads) if event.seq > state.seq]
+        highest = max((event.seq for event in events), default=state.seq)
+        absent = highest - state.seq - len({event.seq for event in events})
         for event in merged(events):
             state = apply(state, event)
         self._state = state
         self._seq = max(self._seq, state.seq)
-        return len(events)
+        return absent
 
     def attach(self, events: EventLog | None) -> None:
         """Write events there from now on; None: every change is a snapshot."""

@@ -15,7 +15,7 @@ partition.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from segbroker.protocol.record_batch import GapReason
 
@@ -28,6 +28,7 @@ from .partition_log import PartitionLog
 from .report import LogReport, RecoveryReport
 from .topic_config import Durability
 
+NOTHING: Final = Ceiling(0, SETTLED)
 CeilingRow: TypeAlias = tuple[PartitionKey, Ceiling]
 Each: TypeAlias = Callable[[Callable[[int], None], Iterable[int]], None]
 
@@ -63,6 +64,21 @@ class Resuming:
         boot = state.with_boot(boot_id)
         if boot is not state:
             self._metadata.record("boot", id=boot_id, number=boot.boot)
+
+    def widen(self, events: int) -> None:
+        """So many events are lost, each of which may have reserved another block: take it that they
+        did, of every partition that acknowledges before the sync.  Raises OSError."""
+        state = self._metadata.state
+        keys = [
+            (meta.topic_id, partition)
+            for meta in state.topics.values()
+            if meta.config.durability is not Durability.FSYNC
+            for partition in range(meta.partitions)
+        ]
+        reserved = [(key, (state.ceiling(key) or NOTHING).offset) for key in keys]
+        self.record_ceilings(
+            [(key, Ceiling(offset + 2 * events * BLOCK, state.boot)) for key, offset in reserved]
+        )
 
     def begin_epoch(self, meta: TopicMeta, partition: int) -> int:
         """A leader epoch above all that this partition was in; durable.  Raises OSError."""

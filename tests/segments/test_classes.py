@@ -419,3 +419,18 @@ def test_administration_that_dies_anywhere_happened_or_did_not(then: str) -> Non
             break
         dies_at += 1
     assert dies_at > 30, "it died at every operation"
+
+
+def test_an_event_that_damage_took_may_have_reserved_a_block() -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, "disk", 0)
+    manager.close()
+    manager = manager_on(disk)
+    append(manager.get_handler("t", 0), batch_of(b"lost"))  # one event: ceilings
+    for _ in range(3):
+        manager.allocate_producer_ids(1)  # groups behind it, which vouch for it
+    disk = disk.after_power_cut()
+    name = next(one for one in disk.listdir("/data/wal/shard-00") if one.startswith("wal-"))
+    flip(disk, f"/data/wal/shard-00/{name}", 4096 + 70)
+    handler = manager_on(disk).get_handler("t", 0)
+    assert append(handler, batch_of(b"next")).base_offset >= BLOCK + 1
