@@ -23,6 +23,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     columns          the sealed ones, as columns
     recovery         what a crash left, and what to do about it: decisions, no action
     report           what recovery found and did
+    identity         whether a file is the segment that it is named after
     known            what a manifest says of its log
     ready            segments made ahead of need
     caches           what is open and what is loaded, with limits

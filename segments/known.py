@@ -7,12 +7,12 @@
     of another log          None as well, see `disagrees`
 
 A manifest has no name of its own in it, so one that was swapped or copied in is found by what it
-says: the last segment of its rows is compared with the file of that number.  Only when that file
-is a whole segment that begins or ends at other offsets is the manifest the wrong one; a damaged
-file says nothing about the manifest.
+says: the last segment of its rows is compared with the file of that number, and where that is a
+whole segment of other offsets, a few more.  Only when most of them are is the manifest the wrong
+one: a single such file was copied in itself, and a damaged one says nothing about the manifest.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -34,6 +34,9 @@ from .recovery import Tail, scan
 from .storage import Storage, read_file, write_temporary
 
 log = structlog.get_logger()
+
+SAMPLES: Final = 4
+"""Segment files of which most have to be others before a manifest is not believed."""
 
 
 class Known(NamedTuple):
@@ -110,17 +113,19 @@ def read_start_copy(storage: Storage, paths: LogPaths) -> Row | None:
 
 
 def disagrees(storage: Storage, paths: LogPaths, known: Known) -> bool:
-    """Whether the manifest speaks of another log: its last segment's file is whole, and another.
+    """Whether the manifest speaks of another log: its last segments are whole, and others.
 
     Costs one open of a file while they agree.
     """
-    number = _last_present(storage, paths, known)
-    if number is None:
-        return False
-    sealed = known.sealed
+    numbers = _sample(storage, paths, known)
+    others = sum(_is_another(storage, paths, known.sealed, number) for number in numbers)
+    return 2 * others > len(numbers)
+
+
+def _is_another(storage: Storage, paths: LogPaths, sealed: SealedSegments, number: int) -> bool:
+    """Whether a segment file is whole, and not the one that the manifest speaks of."""
     place = number - sealed.first_number
     base_offset, size = sealed.base_offsets[place], sealed.sizes[place]
-    end_offset = sealed.ends()[place]
     file = storage.open(paths.log(number), read_only=True)
     try:
         head = bytearray(8)
@@ -132,18 +137,19 @@ def disagrees(storage: Storage, paths: LogPaths, known: Known) -> bool:
     found = scan(memoryview(read_file(storage, paths.log(number))), None)
     if found.tail is not Tail.WHOLE or not found.batches:
         return False
-    return (found.first_offset, found.next_offset) != (base_offset, end_offset)
+    return (found.first_offset, found.next_offset) != (base_offset, sealed.end_of(place))
 
 
-def _last_present(storage: Storage, paths: LogPaths, known: Known) -> int | None:
-    """The last segment of the manifest that has a file; None without one."""
+def _sample(storage: Storage, paths: LogPaths, known: Known) -> list[int]:
+    """Segments of the manifest that have a file: the last when it agrees, or a few."""
     sealed = known.sealed
     if not len(sealed):
-        return None
-    if storage.exists(paths.log(sealed.next_number - 1)):
-        return sealed.next_number - 1
+        return []
+    last = sealed.next_number - 1
+    if storage.exists(paths.log(last)) and not _is_another(storage, paths, sealed, last):
+        return [last]
     within = range(sealed.first_number, sealed.next_number)
-    return max((number for number in _present(storage, paths) if number in within), default=None)
+    return sorted(_present(storage, paths).intersection(within))[-SAMPLES:]
 
 
 def _present(storage: Storage, paths: LogPaths) -> set[int]:

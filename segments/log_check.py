@@ -17,12 +17,12 @@ from segbroker.protocol.record_batch import GapReason
 
 from .corruption import read_mark
 from .findings import Finding, Level, Progress, damage, note
+from .identity import inspect
 from .index import HEADER_SIZE, BlockIndex, WrongIndex, decode_index
 from .manifest import ROW_SIZE, Row, decode_manifest
-from .mending import is_of_another_log
 from .names import LogPaths
 from .producers import decode_producers
-from .recovery import Decision, Epochs, Loss, Tail, rebuild, scan
+from .recovery import Decision, Epochs, Loss, Tail, rebuild
 from .storage import Storage, read_file
 from .survey import Circumstances, Step, Survey, survey
 
@@ -119,28 +119,27 @@ class LogChecker:
 
     def _sealed(self, row: Row, epochs: Epochs) -> Iterator[Finding]:
         path = self._paths.log(row.number)
-        try:
-            data = memoryview(read_file(self._storage, path))
-        except FileNotFoundError:
+        inspected = inspect(self._storage, self._paths, row, epochs)
+        data = inspected.data
+        if not len(data) and not self._storage.exists(path):
             self.damaged_segments.append(row.number)
             yield self._lost(path, "the file is missing", row.base_offset, row.end_offset)
             return
         self._progress(len(data))
-        found = scan(data, row.base_offset, epochs=epochs)
-        if found.tail is not Tail.WHOLE or found.next_offset != row.end_offset:
+        if not inspected.is_whole:
             self.damaged_segments.append(row.number)
-            loss = Loss(0, epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
-            rebuilt = rebuild(data, row.base_offset, row.end_offset, loss, is_followed=True)
+            found = inspected.scan
             text = f"it is damaged at byte {found.valid_size} ({_WORDS[found.tail]})"
+            if inspected.is_stranger:
+                text = "it is a segment of another log, or of another place in this one"
+            loss = Loss(0, epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
+            rebuilt = rebuild(
+                inspected.ours, row.base_offset, row.end_offset, loss, is_followed=True
+            )
             for gap in rebuilt.gaps:
                 yield self._lost(path, text, gap.begin, gap.end)
             if not rebuilt.gaps:
                 yield damage(path, f"{text}; no record is lost", _REPAIRED)
-            return
-        if len(data) == row.size and is_of_another_log(data, found, row):
-            self.damaged_segments.append(row.number)
-            text = "it is a segment of another log"
-            yield self._lost(path, text, row.base_offset, row.end_offset)
             return
         if len(data) != row.size:
             self.damaged_segments.append(row.number)

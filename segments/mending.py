@@ -19,28 +19,22 @@ Under the log's seal_lock: one at a time, not while segments are sealed or delet
 
 from typing import NamedTuple
 
-from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.record_batch import GapReason
 
 from .corruption import write_mark
 from .errors import CorruptSegment
-from .index import BlockIndex, WrongIndex, decode_index, segment_tag
+from .identity import Inspection, inspect
+from .index import BlockIndex, WrongIndex, decode_index
 from .manifest import Row
 from .names import LogPaths
 from .partition_log import PartitionLog
-from .recovery import Gap, Loss, Scan, Tail, rebuild, scan
+from .recovery import Gap, Loss, rebuild, scan
 from .repairing import quarantine
 from .report import LogReport
 from .sealed import index_of
 from .sealing import seal
 from .storage import Storage, read_file, replace_file
 from .topic_config import OnCorruption
-
-
-def is_of_another_log(data: memoryview, found: Scan, row: Row) -> bool:
-    """Whether a whole segment is not the one that was sealed, though it fits."""
-    sums = [xxh3_64(data[at : at + header.size]) for at, header in found.batches]
-    return row.tag not in (0, segment_tag(sums))
 
 
 class Mended(NamedTuple):
@@ -53,20 +47,13 @@ class Mended(NamedTuple):
     """Why nothing may be written from now on; empty when it may."""
 
 
-def inspect(
-    storage: Storage, paths: LogPaths, row: Row, log: PartitionLog
-) -> tuple[memoryview, Scan, bool]:
-    """(content, scan, whether it is the segment that the row speaks of, whole)."""
-    try:
-        data = memoryview(read_file(storage, paths.log(row.number)))
-    except FileNotFoundError:
-        data = memoryview(b"")
-    found = scan(data, row.base_offset, epochs=log.epochs)
-    whole = found.tail is Tail.WHOLE and found.next_offset == row.end_offset
-    if whole and len(data) == row.size and is_of_another_log(data, found, row):
-        # Every batch is valid, and none is ours.
-        found, whole = found._replace(batches=[], valid_size=0, tail=Tail.FOREIGN), False
-    return data, found, whole
+def reason_of(inspected: Inspection) -> str:
+    """What is wrong with a segment, in a few words."""
+    if not len(inspected.data):
+        return "missing"
+    if inspected.is_stranger:
+        return "the segment of another log, or of another place"
+    return f"{inspected.scan.tail.value} at byte {inspected.scan.valid_size}"
 
 
 def segment_of(log: PartitionLog, error: CorruptSegment) -> int | None:
@@ -87,11 +74,12 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
         row = log.sealed.row(number)
         if row is None or log.is_closed or log.is_superseded:
             return None
-        data, found, whole = inspect(storage, paths, row, log)
+        inspected = inspect(storage, paths, row, log.epochs)
+        data, found, whole = inspected.data, inspected.scan, inspected.is_whole
         gaps: list[Gap] = []
         if not whole:
             path = paths.log(number)
-            reason = f"{found.tail.value} at byte {found.valid_size}" if len(data) else "missing"
+            reason = reason_of(inspected)
             if policy is not OnCorruption.GAP:
                 damage = f"{path} is damaged: {reason}"
                 write_mark(storage, paths, damage)
@@ -101,8 +89,9 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
             if len(data):
                 quarantine(storage, paths, number, data, report, reason)
             loss = Loss(now_ms, log.epochs, row.leader_epoch, row.end_offset, GapReason.CORRUPTION)
-            ours = data[:0] if found.tail is Tail.FOREIGN and not found.batches else data
-            rebuilt = rebuild(ours, row.base_offset, row.end_offset, loss, is_followed=True)
+            rebuilt = rebuild(
+                inspected.ours, row.base_offset, row.end_offset, loss, is_followed=True
+            )
             gaps = rebuilt.gaps
             data = memoryview(b"".join(rebuilt.parts))
             found = scan(data, row.base_offset, epochs=log.epochs)

@@ -227,9 +227,14 @@ def rebuild(
 
     while True:
         found = scan(data, offset, position, epochs=loss.epochs)
-        if found.valid_size > position:
-            parts.append(data[position : found.valid_size])
-        offset = found.next_offset
+        kept = found.batches
+        if is_followed:  # what lies past the end is not of this segment
+            kept = [batch for batch in kept if batch.header.next_offset <= end_offset]
+        if kept:
+            parts.append(data[position : kept[-1].position + kept[-1].header.size])
+            offset = kept[-1].header.next_offset
+        if len(kept) < len(found.batches):
+            break
         if found.tail is not Tail.HOLE:
             break
         position = found.resume

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from segbroker.protocol.record_batch import GapReason
 
 from .columns import SealedSegments
+from .identity import is_behind_checkpoint, is_other_format
 from .known import Known, disagrees, read_known, read_start_copy
 from .manifest import Floor, Row, floor_of
 from .names import LogPaths
@@ -52,6 +53,8 @@ class Step(NamedTuple):
     scan: Scan
     decision: Decision = Decision.KEEP
     rebuilt: Rebuilt | None = None
+    is_stranger: bool = False
+    """It is not the segment that the last checkpoint speaks of."""
 
     @property
     def has_content(self) -> bool:
@@ -270,7 +273,16 @@ def _judge(known: Known, found: list[Step], last: int, around: Circumstances) ->
     offset = known.sealed.end_offset
     vouched = _vouched(known, around)
     judged: list[Step] = []
+    checkpoint = known.checkpoint
     for place, step in enumerate(found):
+        if is_other_format(step.data) or (
+            checkpoint is not None
+            and checkpoint.number == step.number
+            and not is_behind_checkpoint(step.data, checkpoint.size, checkpoint.end_offset)
+        ):
+            # Nothing of it is ours; what was synced here is gone.
+            empty = Scan([], 0, offset, Tail.FOREIGN, -1)
+            step = step._replace(starts_at=offset, scan=empty, is_stranger=True)
         if place > last:
             judged.append(step._replace(decision=Decision.CLEAR))
             continue
@@ -290,7 +302,8 @@ def _judge(known: Known, found: list[Step], last: int, around: Circumstances) ->
                 max(vouched, known.sealed.end_offset),
                 around.above,
             )
-            rebuilt = rebuild(step.data, offset, end_offset, loss, is_followed=place < last)
+            ours = step.data[:0] if step.is_stranger else step.data
+            rebuilt = rebuild(ours, offset, end_offset, loss, is_followed=place < last)
             offset = rebuilt.next_offset
         else:
             offset = step.scan.next_offset

@@ -31,7 +31,6 @@ def test_every_damage_to_every_file_is_answered() -> None:
     assert {"whole", "gap", "refused"} == set(tally.outcomes)
 
 
-@pytest.mark.xfail(reason="a log file of another partition is taken for one of this", strict=False)
 def test_the_log_file_of_another_partition_is_not_served() -> None:
     world = build(1)
     tally = damage_each(world, 1, lambda name, kind: name in TRADING and kind in LOGS)

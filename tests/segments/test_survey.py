@@ -211,3 +211,47 @@ def test_opening_twice_is_opening_once() -> None:
     image = disk.after_kill()
     open_log(image)
     assert content_of(image) == once
+
+
+def test_one_stale_segment_and_no_last_one_leave_the_manifest_and_its_checkpoint_believed() -> None:
+    disk = disk_with(20, closed=True)
+    numbers = [n for n in range(20) if disk.exists(PATHS.log(n))]
+    stale = read_file(disk, PATHS.log(numbers[-2]))[: disk.open(PATHS.log(0)).size() // 3]
+    replace_file(disk, PATHS.log(numbers[-2]), stale)
+    disk.unlink(PATHS.log(numbers[-1]))
+    with open_log(disk) as log:
+        assert log.log_end_offset == 20
+        values_of(log)  # the reader finds the stale one, and it is repaired
+        assert gaps_of(log)[-1][1] == 20
+        accounted(log)
+
+
+def test_a_segment_of_another_place_is_kept_aside_whole() -> None:
+    # Segment 1 holds what segment 3 did: valid batches, none of which belongs there.
+    disk = disk_with(20, closed=True)
+    begin, end = base_of(disk, 1), base_of(disk, 2)
+    replace_file(disk, PATHS.log(1), read_file(disk, PATHS.log(3)))
+    with open_log(disk) as log:
+        values_of(log)
+        assert gaps_of(log) == [(begin, end, GapReason.CORRUPTION)]
+        accounted(log)
+
+
+def test_another_logs_last_segment_is_not_taken_for_the_one_of_the_checkpoint() -> None:
+    disk = disk_with(2, closed=True)
+    other = MemoryStorage()
+    with SegmentedLog.open(other, "/log", "t", SMALL, now_ms=1_000) as log:
+        log.append([b"not ours"], now_ms=1_000)
+    replace_file(disk, PATHS.log(0), read_file(other, PATHS.log(0)))
+    with open_log(disk) as log:
+        assert values_of(log) == []
+        assert gaps_of(log) == [(0, 2, GapReason.CORRUPTION)]
+
+
+def test_a_file_of_another_kind_is_no_segment_whatever_is_in_it() -> None:
+    disk = disk_with(3)
+    content = read_file(disk, PATHS.log(0))
+    replace_file(disk, PATHS.log(0), b"SBWL" + bytes(60) + content)
+    with open_log(disk) as log:
+        assert values_of(log) == []
+    assert len(disk.listdir("/log/quarantine")) == 1
