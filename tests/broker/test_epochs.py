@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 import trio
@@ -22,6 +23,7 @@ from segbroker.protocol.messages_core import (
     OffsetForLeaderEpochRequestTopic,
     OffsetForLeaderEpochResponse,
 )
+from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect, fetch_request, values
@@ -135,6 +137,12 @@ async def test_an_ephemeral_topic_is_empty_at_its_ceiling_after_a_restart() -> N
         row = await client.fetch("t", 1)
         assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (row.log_start_offset, row.high_watermark) == (BLOCK + 2, BLOCK + 2)
+        asked: dict[str, object] = {"partitions": [{"topic": "t", "partition": 0}]}
+        reply = await client.ask_vendor(VendorKey.FLOORS, asked)
+        (floor,) = cast(list[dict[str, object]], reply["partitions"])
+        # Lost, not deleted: our client says so.
+        assert (floor["evict_floor"], floor["evict_reason"]) == (BLOCK + 2, "lost_tail")
+        assert (floor["log_start_offset"], floor["leader_epoch"]) == (BLOCK + 2, 1)
         assert await fetch_code(client, "t", 0) == ErrorCode.FENCED_LEADER_EPOCH
         assert (await client.produce("t", b"c")).base_offset == BLOCK + 2
         assert await told_epoch(client, "t") == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from segbroker.client import Consumer, Producer
+from segbroker.client import Consumer, Gap, Producer
 from segbroker.protocol.record_batch import iter_batches
 
 from ..support.daemon import Daemon, start
@@ -122,3 +122,24 @@ def value_of(consumer: confluent_kafka.Consumer) -> tuple[int | None, bytes | No
         if message is not None and message.error() is None:
             return message.offset(), message.value()
     raise AssertionError("no record in a minute")
+
+
+def test_our_client_is_told_of_what_a_power_cut_took(
+    daemons: Callable[..., Daemon], boot: Callable[[str], None]
+) -> None:
+    daemon = daemons("--durability", "memory")
+    produce(daemon, "t", b"a", b"b", b"lost")
+    daemon.stop(signal.SIGKILL)
+    lose_last_batch(daemon.data, "t")
+    boot("second")
+    daemon = daemons("--durability", "memory")
+    produce(daemon, "t", b"d")
+    with Consumer(daemon.address, "t", stop_at_end=True, on_gap="yield") as consumer:
+        seen = [
+            (one.from_offset, one.to_offset, str(one.reason))
+            if isinstance(one, Gap)
+            else (one.offset, one.value)
+            for one in consumer
+        ]
+    lost = (2, BLOCK + 1, "lost_tail")
+    assert seen == [(0, b"a"), (1, b"b"), lost, (BLOCK + 1, b"d")]
