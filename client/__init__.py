@@ -9,8 +9,10 @@ What is where, from the inside out; a module imports only what stands above it:
 
     errors completion clock backoff records settings     values
     connection network cluster engine                    every client's core: no sockets, no clock
-    producer_batch pending inbox accumulator producing   the producer's
+    producer_batch pending inbox columns accumulator     the producer's: records on their way
+    batch_order identity producing                       ... and the answers
     lookups starting consumed arrow assigned             the consumer's: values
+    start_lookup
     prefetched log_bounds log_changes reply_walk         ... what was lost, and what is told of it
     fetching reading
     administration group_administration                  the admin's

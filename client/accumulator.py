@@ -33,13 +33,13 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
 from operator import add
 from random import Random
-from types import NoneType
 from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
 
+from .columns import as_bytes, column_of, headers_size, size_of, total_size
 from .completion import Completion
 from .errors import ClosedError, DeliveryFailed, SegbrokerError, Undelivered
 from .inbox import ANY_PARTITION, Delivery, Group, Inbox, Many, Span
@@ -170,9 +170,9 @@ class Accumulator:
         if isinstance(queue, Completion):
             return queue
         overhead = RECORD_OVERHEAD + (headers_size(headers) if headers else 0)
-        least = _size_of(values[start]) + overhead
+        least = size_of(values[start]) + overhead
         if keys is not None:
-            least += _size_of(keys[start])
+            least += size_of(keys[start])
         if self._seal_if_full(queue, least):
             queue = self._queue_for(topic, None, partition, force=force)
             if isinstance(queue, Completion):
@@ -183,15 +183,15 @@ class Accumulator:
         # As many as may fit by the size of the first; then exactly, where that was too many.
         room = max(batch.reserved, self._reserve_up_to(batch)) - batch.size
         stop = start + max(1, room // least)
-        taken = _column("value", values, start, stop)
-        taken_keys = None if keys is None else _column("key", keys, start, stop)
-        total = _total_size(taken) + overhead * len(taken)
+        taken = column_of("value", values, start, stop)
+        taken_keys = None if keys is None else column_of("key", keys, start, stop)
+        total = total_size(taken) + overhead * len(taken)
         if taken_keys is not None:
-            total += _total_size(taken_keys)
+            total += total_size(taken_keys)
         if total > room:
-            sizes = map(_size_of, taken)
+            sizes = map(size_of, taken)
             if taken_keys is not None:
-                sizes = map(add, sizes, map(_size_of, taken_keys))
+                sizes = map(add, sizes, map(size_of, taken_keys))
             ends = list(accumulate(sizes, lambda end, size: end + size + overhead, initial=0))
             fits = max(1, bisect_right(ends, room) - 1)
             del taken[fits:]
@@ -233,7 +233,7 @@ class Accumulator:
             queue = self._queue_for(many.topic, None, many.partition)
             if isinstance(queue, Completion):
                 return queue
-            keys = None if many.keys is None else _column("key", many.keys, 0, len(many.keys))
+            keys = None if many.keys is None else column_of("key", many.keys, 0, len(many.keys))
             if many.partition is not None or keys is None:
                 groups = [Group(many.span, ANY_PARTITION, many.values, keys)]
             else:
@@ -313,7 +313,7 @@ class Accumulator:
         assert isinstance(span, Span), "an inbox is closed when its accumulator is"
         size = sum(map(len, values))
         if keys is not None:
-            size += _total_size(keys)
+            size += total_size(keys)
         mean = max(1, size // len(values)) + RECORD_OVERHEAD
         inbox.limit_usual = max(1, (self.settings.batch_bytes - HEADER_SIZE) // mean)
         inbox.leftover += self._split(inbox.topic, span, values, keys)
@@ -655,38 +655,6 @@ class Accumulator:
             if not state.known.done:
                 state.known.resolve(None)
         self.wake_senders()
-
-
-def as_bytes(what: str, value: object) -> bytes | None:
-    """Keys and values are bytes or None; other buffers are copied: they may change."""
-    if value is None or type(value) is bytes:
-        return value
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    raise TypeError(f"{what} is a {type(value).__name__}, not bytes or None; encode it first")
-
-
-def headers_size(headers: Headers) -> int:
-    return sum(len(name) * 4 + len(value or b"") + 10 for name, value in headers)
-
-
-def _size_of(value: bytes | None) -> int:
-    return len(value) if value else 0
-
-
-def _total_size(column: list[bytes | None]) -> int:
-    try:
-        return sum(map(len, column))  # type: ignore[arg-type]  # a None is found out
-    except TypeError:
-        return sum(map(_size_of, column))
-
-
-def _column(what: str, column: Sequence[bytes | None], start: int, stop: int) -> list[bytes | None]:
-    """column[start:stop] as bytes or None."""
-    taken = list(column[start:stop])
-    if not set(map(type, taken)) <= {bytes, NoneType}:
-        taken = [as_bytes(what, value) for value in taken]
-    return taken
 
 
 def _nothing(topic: str) -> None:

@@ -46,24 +46,16 @@ from .backoff import Backoff
 from .completion import Completion
 from .connection import Reply
 from .consumed import ConsumedBatch
-from .engine import Call, Engine
+from .engine import Engine
 from .errors import CorruptBatch, SegbrokerError, UnknownTopicOrPartition, broker_error
 from .log_changes import LogChanges, bug
-from .lookups import END_TIME, START_TIME, FoundOffset, look_up, topics_known
 from .network import FETCH, Node
 from .prefetched import Prefetched
 from .records import Gap, TopicPartition
 from .reply_walk import walk
 from .settings import ConsumerSettings
-from .starting import (
-    Start,
-    check_start,
-    is_from_end,
-    is_offset,
-    needs_end,
-    offset_of,
-    start_time,
-)
+from .start_lookup import find_starts
+from .starting import Start, check_start, is_offset
 
 WakeBy = Callable[[int], object]
 
@@ -344,44 +336,14 @@ class Fetching:
                 generations = {state: state.generation for state in wanted}
                 for state in wanted:
                     state.resolving = True
-                call = self.engine.call(self._find_starts(wanted, generations), now_ms)
+                question = find_starts(
+                    self.engine,
+                    wanted,
+                    stop_at_end=self.stop_at_end,
+                    isolation_level=self.isolation_level,
+                )
+                call = self.engine.call(question, now_ms)
                 call.on_done(partial(self._starts_found, call, generations))
-
-    def _find_starts(
-        self, wanted: list[PartitionState], generations: dict[PartitionState, int]
-    ) -> Call[None]:
-        times: dict[TopicPartition, int] = {}
-        ends: dict[TopicPartition, int] = {}
-        for state in wanted:
-            time = start_time(state.start)
-            if state.position is None and time is not None:
-                times[state.tp] = time
-            if (self.stop_at_end and state.stop_offset is None) or needs_end(state.start):
-                ends[state.tp] = END_TIME
-        # The end first: a reading bounded by it must not miss what lies between the two lookups.
-        yield from topics_known(self.engine, {state.tp.topic for state in wanted})
-        found_ends = yield from self._look_up(ends)
-        found = yield from self._look_up(times)
-        starts: dict[TopicPartition, int] = {
-            state.tp: START_TIME for state in wanted if is_from_end(state.start)
-        }
-        found_starts = yield from self._look_up(starts)
-        for state in wanted:
-            if state.generation != generations[state]:
-                continue
-            if self.stop_at_end and state.stop_offset is None:
-                state.stop_offset = found_ends[state.tp].offset
-            if state.position is None:
-                tp = state.tp
-                end = found_ends[tp].offset if tp in found_ends else 0
-                offset = offset_of(state.start, found.get(tp), end, found_starts.get(tp))
-                state.position = state.fetch_offset = offset
-                state.topic_id = self.engine.cluster.topics[tp.topic].topic_id
-
-    def _look_up(self, times: dict[TopicPartition, int]) -> Call[dict[TopicPartition, FoundOffset]]:
-        if not times:
-            return {}
-        return (yield from look_up(self.engine, times, isolation_level=self.isolation_level))
 
     def _starts_found(self, call: Completion[None], generations: dict[PartitionState, int]) -> None:
         for state, generation in generations.items():

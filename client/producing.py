@@ -37,18 +37,18 @@ from segbroker.protocol.messages_core import (
     ProduceResponse,
     ProduceResponsePartition,
 )
-from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
 
-from .accumulator import SEQUENCES, Accumulator
+from .accumulator import Accumulator
 from .backoff import Backoff
+from .batch_order import part_of, precedes, put_back, unanswered
 from .completion import Completion
 from .connection import Reply
 from .engine import Engine
-from .errors import SegbrokerError, TimedOut, UnsupportedByBroker, broker_error
+from .errors import SegbrokerError, TimedOut, broker_error
+from .identity import Identity
 from .network import Node
 from .producer_batch import PartitionQueue, ProducerBatch
 
-EPOCH_MAX = 0x7FFF
 # The partition moved, or is not there yet: the cluster view is wrong.
 LEADER_CODES = frozenset(
     {
@@ -79,12 +79,8 @@ class Producing:
         self.engine = engine
         self.accumulator = accumulator
         self.settings = accumulator.settings
-        self.producer_id = -1
-        self.epoch = -1
+        self._identity = Identity(engine, accumulator, random)
         self._random = random
-        self._asking_id = False
-        self._id_due_ms = 0
-        self._id_backoff = Backoff(random, 50, 1_000)
         self._flushes: list[Completion[None]] = []
         # When the first of the records that wait for nothing but time may go; see `_send`.
         self._due_ms: int | None = None
@@ -133,8 +129,8 @@ class Producing:
         if not accumulator.active:
             return
         self._expire(now_ms)
-        if self.settings.idempotent and self.producer_id < 0:
-            self._ask_id(now_ms)
+        if self._identity.is_missing:
+            self._identity.ask(now_ms)
             return
         self._send(now_ms)
 
@@ -152,8 +148,9 @@ class Producing:
         linger_ms = accumulator.next_linger_ms()
         if linger_ms is not None:
             wakes.append(linger_ms)
-        if self.settings.idempotent and self.producer_id < 0 and not self._asking_id and wakes:
-            wakes.append(self._id_due_ms)
+        ask_ms = self._identity.next_wake_ms()
+        if ask_ms is not None and wakes:
+            wakes.append(ask_ms)
         return min(wakes, default=None)
 
     def close(self, error: SegbrokerError) -> None:
@@ -170,82 +167,6 @@ class Producing:
             if view is not None:
                 error = view.error if view.is_settled else None
                 self.accumulator.topic_known(name, view.partition_count, error, view.topic_id)
-
-    # Identity.
-
-    def _ask_id(self, now_ms: int) -> None:
-        if self._asking_id or now_ms < self._id_due_ms:
-            return
-        node = self.engine.network.any_node(now_ms)
-        if node.connection is None and now_ms < node.retry_at_ms:
-            self._id_due_ms = node.retry_at_ms
-            return
-        self._asking_id = True
-
-        def on_reply(reply: Reply, at_ms: int) -> None:
-            self._asking_id = False
-            if isinstance(reply, UnsupportedByBroker):
-                self.accumulator.break_off(
-                    UnsupportedByBroker(f"{reply}; say idempotent=False for this broker")
-                )
-                return
-            code = -1
-            if isinstance(reply, InitProducerIdResponse):
-                code = reply.error_code
-                if code == ErrorCode.NONE:
-                    self._id_backoff.reset()
-                    self._new_identity(reply.producer_id, reply.producer_epoch)
-                    return
-                error: SegbrokerError = broker_error(code, "producer id")
-                if not error.retryable:
-                    self.accumulator.break_off(error)
-                    return
-            self._id_due_ms = at_ms + self._id_backoff.next_delay_ms()
-
-        self.engine.network.request(
-            node,
-            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
-            on_reply,
-            now_ms=now_ms,
-            deadline_ms=now_ms + self.engine.settings.request_timeout_ms,
-        )
-
-    def _new_identity(self, producer_id: int, epoch: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = epoch
-        for topic in self.accumulator.topics.values():
-            for queue in topic.partitions.values():
-                if not queue.in_flight:
-                    self._renumber(queue, producer_id, epoch)
-
-    def _adopt_identity(self, queue: PartitionQueue) -> bool:
-        """Give a queue the present identity; False while old answers are outstanding."""
-        if queue.producer_id == self.producer_id:
-            return True
-        if queue.in_flight:
-            return False
-        self._renumber(queue, self.producer_id, self.epoch)
-        return True
-
-    def _renumber(self, queue: PartitionQueue, producer_id: int, epoch: int) -> None:
-        """Begin at sequence 0 under another identity, with all that waits."""
-        assert not queue.in_flight, "answers under the old identity are outstanding"
-        queue.producer_id = producer_id
-        queue.epoch = epoch
-        queue.next_sequence = 0
-        for batch in queue.sealed:
-            batch.sequence = queue.next_sequence
-            batch.encoded = None
-            queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
-
-    def _next_epoch(self, queue: PartitionQueue) -> None:
-        if not self.settings.idempotent:
-            return
-        if queue.epoch < EPOCH_MAX:
-            self._renumber(queue, queue.producer_id, queue.epoch + 1)
-        else:
-            self.producer_id = -1
-            queue.producer_id = -1
 
     # Sending.
 
@@ -269,7 +190,7 @@ class Producing:
                 continue
             if (queue.failures or queue.restart) and queue.in_flight:
                 continue
-            if self.settings.idempotent and not self._adopt_identity(queue):
+            if self.settings.idempotent and not self._identity.adopt(queue):
                 continue
             leader = cluster.leader(queue.topic, queue.partition)
             if leader is None:
@@ -410,37 +331,23 @@ class Producing:
             queue.failures = 0
             self._finish(batch, -1, -1)
         elif code in TOO_LARGE_CODES and batch.count > 1:
-            self._put_back(*self._split(batch))
+            put_back(*self._split(batch))
             self._hold(queue, now_ms, delayed=False)
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self.settings.idempotent:
-            is_oldest = not any(_precedes(other, batch) for other in _unanswered(queue))
-            self._put_back(batch)
+            is_oldest = not any(precedes(other, batch) for other in unanswered(queue))
+            put_back(batch)
             self._hold(queue, now_ms, delayed=True)
             if is_oldest:
                 self._restart(queue)
         elif code in IDENTITY_CODES and self.settings.idempotent:
-            self._put_back(batch)
+            put_back(batch)
             self._hold(queue, now_ms, delayed=True)
-            if queue.producer_id == self.producer_id:
-                self.producer_id = -1
+            self._identity.forget(queue)
         elif error.retryable and now_ms < batch.deadline_ms:
-            self._put_back(batch)
+            put_back(batch)
             self._hold(queue, now_ms, delayed=True)
         else:
             self._give_up(batch, error)
-
-    def _put_back(self, *batches: ProducerBatch) -> None:
-        """Back among the sealed, in order of sequence (without idempotence: in order of time)."""
-        queue = batches[0].queue
-        # Those that come back are older than all that was never sent; among themselves they come
-        # back in the order of their answers, which is the order of sending on one connection.
-        returned = [batch for batch in queue.sealed if batch.is_sent]
-        fresh = [batch for batch in queue.sealed if not batch.is_sent]
-        for batch in batches:
-            batch.is_sent = True
-        queue.sealed.clear()
-        queue.sealed.extend(_in_order([*returned, *batches]))
-        queue.sealed.extend(fresh)
 
     def _hold(self, queue: PartitionQueue, now_ms: int, *, delayed: bool) -> None:
         """Nothing more for this partition until its answers are in, and a back-off is over."""
@@ -459,12 +366,12 @@ class Producing:
         """Leave the hole in the sequences behind: next epoch, as soon as nothing is in flight."""
         queue.restart = bool(queue.in_flight)
         if not queue.in_flight:
-            self._next_epoch(queue)
+            self._identity.next_epoch(queue)
 
     def _split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
         """Two batches of half the records each, with the same sequences."""
         middle = batch.count // 2
-        halves = (_part(batch, 0, middle), _part(batch, middle, batch.count))
+        halves = (part_of(batch, 0, middle), part_of(batch, middle, batch.count))
         batch.halves = halves
         batch.values, batch.keys, batch.headers, batch.encoded = [], None, None, None
         left = 2
@@ -517,39 +424,3 @@ def _where(queue: PartitionQueue) -> str:
 def _said(row: ProduceResponsePartition) -> str | None:
     reasons = [e.batch_index_error_message for e in row.record_errors]
     return row.error_message or next((reason for reason in reasons if reason), None)
-
-
-def _unanswered(queue: PartitionQueue) -> list[ProducerBatch]:
-    """What was sent and is not acknowledged: in flight, or back to be sent again."""
-    return [*queue.in_flight, *(batch for batch in queue.sealed if batch.is_sent)]
-
-
-def _precedes(one: ProducerBatch, other: ProducerBatch) -> bool:
-    """Whether `one` has the earlier sequence; they wrap round at 2^31."""
-    return 0 < (other.sequence - one.sequence) % SEQUENCES < SEQUENCES // 2
-
-
-def _in_order(batches: list[ProducerBatch]) -> list[ProducerBatch]:
-    if not batches or batches[0].sequence < 0:
-        return batches
-    origin = batches[0].sequence
-    half = SEQUENCES // 2
-    return sorted(batches, key=lambda batch: (batch.sequence - origin + half) % SEQUENCES)
-
-
-def _part(batch: ProducerBatch, start: int, stop: int) -> ProducerBatch:
-    part = ProducerBatch(batch.queue, batch.opened_ms, batch.timestamp_ms)
-    part.values = batch.values[start:stop]
-    part.keys = None if batch.keys is None else batch.keys[start:stop]
-    part.headers = None if batch.headers is None else batch.headers[start:stop]
-    part.timestamps = None if batch.timestamps is None else batch.timestamps[start:stop]
-    part.count = stop - start
-    part.size = part.reserved = batch.reserved * part.count // batch.count
-    if start:
-        # What rounding left over stays reserved with the second half.
-        part.size = part.reserved = batch.reserved - batch.reserved * start // batch.count
-    part.deadline_ms = batch.deadline_ms
-    part.attempts = batch.attempts
-    if batch.sequence >= 0:
-        part.sequence = (batch.sequence + start) % SEQUENCES
-    return part

@@ -1,0 +1,126 @@
+"""Who a producer is to the broker: an id, epochs, and from where each partition numbers.
+
+    no id --ask--> id, epoch 0 --(partition) a batch was given up--> next epoch, from 0
+      ^                                                    |
+      +---- forget: the broker does not know us, or epochs have run out
+
+The id is one for all partitions, the epoch counts per partition without asking.  A partition takes
+another identity only when no answer under the old one is outstanding.
+"""
+
+from random import Random
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
+
+from .accumulator import SEQUENCES, Accumulator
+from .backoff import Backoff
+from .connection import Reply
+from .engine import Engine
+from .errors import SegbrokerError, UnsupportedByBroker, broker_error
+from .producer_batch import PartitionQueue
+
+EPOCH_MAX = 0x7FFF
+
+
+class Identity:
+    """See the module."""
+
+    def __init__(self, engine: Engine, accumulator: Accumulator, random: Random) -> None:
+        self.producer_id = -1
+        self.epoch = -1
+        self._engine = engine
+        self._accumulator = accumulator
+        self._is_asking = False
+        self._due_ms = 0
+        self._backoff = Backoff(random, 50, 1_000)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether nothing can be sent before there is an id."""
+        return self._accumulator.settings.idempotent and self.producer_id < 0
+
+    def next_wake_ms(self) -> int | None:
+        """When to `ask`; None while the answer is on its way, or none is needed."""
+        return self._due_ms if self.is_missing and not self._is_asking else None
+
+    def forget(self, queue: PartitionQueue) -> None:
+        """The broker does not know the identity of this partition's batches (any more)."""
+        if queue.producer_id == self.producer_id:
+            self.producer_id = -1
+
+    def ask(self, now_ms: int) -> None:
+        """Ask for an id, if it is time."""
+        if self._is_asking or now_ms < self._due_ms:
+            return
+        node = self._engine.network.any_node(now_ms)
+        if node.connection is None and now_ms < node.retry_at_ms:
+            self._due_ms = node.retry_at_ms
+            return
+        self._is_asking = True
+
+        def on_reply(reply: Reply, at_ms: int) -> None:
+            self._is_asking = False
+            if isinstance(reply, UnsupportedByBroker):
+                self._accumulator.break_off(
+                    UnsupportedByBroker(f"{reply}; say idempotent=False for this broker")
+                )
+                return
+            code = -1
+            if isinstance(reply, InitProducerIdResponse):
+                code = reply.error_code
+                if code == ErrorCode.NONE:
+                    self._backoff.reset()
+                    self._taken(reply.producer_id, reply.producer_epoch)
+                    return
+                error: SegbrokerError = broker_error(code, "producer id")
+                if not error.retryable:
+                    self._accumulator.break_off(error)
+                    return
+            self._due_ms = at_ms + self._backoff.next_delay_ms()
+
+        self._engine.network.request(
+            node,
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
+            on_reply,
+            now_ms=now_ms,
+            deadline_ms=now_ms + self._engine.settings.request_timeout_ms,
+        )
+
+    def _taken(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        for topic in self._accumulator.topics.values():
+            for queue in topic.partitions.values():
+                if not queue.in_flight:
+                    self._renumber(queue, producer_id, epoch)
+
+    def adopt(self, queue: PartitionQueue) -> bool:
+        """Give a queue the present identity; False while old answers are outstanding."""
+        if queue.producer_id == self.producer_id:
+            return True
+        if queue.in_flight:
+            return False
+        self._renumber(queue, self.producer_id, self.epoch)
+        return True
+
+    def _renumber(self, queue: PartitionQueue, producer_id: int, epoch: int) -> None:
+        """Begin at sequence 0 under another identity, with all that waits."""
+        assert not queue.in_flight, "answers under the old identity are outstanding"
+        queue.producer_id = producer_id
+        queue.epoch = epoch
+        queue.next_sequence = 0
+        for batch in queue.sealed:
+            batch.sequence = queue.next_sequence
+            batch.encoded = None
+            queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
+
+    def next_epoch(self, queue: PartitionQueue) -> None:
+        """Begin a partition anew, with all that waits; nothing may be in flight."""
+        if not self._accumulator.settings.idempotent:
+            return
+        if queue.epoch < EPOCH_MAX:
+            self._renumber(queue, queue.producer_id, queue.epoch + 1)
+        else:
+            self.producer_id = -1
+            queue.producer_id = -1
