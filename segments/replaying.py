@@ -9,8 +9,8 @@ none.  Done twice, or after an interruption, it changes nothing more:
 
 | the batch | then |
 |---|---|
-| stands at its position | nothing |
-| stands elsewhere: an earlier recovery wrote the segment anew | nothing |
+| stands at its position | written again with the whole file, so that the sync covers it |
+| stands elsewhere: an earlier recovery wrote the segment anew | the same |
 | stands nowhere | written at its position; a gap in front of it is recovery's to judge |
 | ... but others of this segment stand elsewhere | it has no position any more: reported |
 | lies in a segment that was deleted, or sealed: then it was synced | nothing |
@@ -93,6 +93,10 @@ def _put_back(
     content = read_file(storage, path) if storage.exists(path) else bytearray()
     file = storage.open(path, create=True)
     try:
+        # Also what stands there already: where a sync of the process before failed, the page cache
+        # may have what the disk has not, and a sync of pages that count as clean proves nothing.
+        if len(content):
+            write_all(file, content, 0)
         if not all(_stands_at(content, frame.position, frame.payload) for frame in frames):
             for batch in _missing(path, content, batches, report):
                 write_all(file, batch.content, batch.position)

@@ -16,7 +16,7 @@ from .crash.images import Images, digest_of
 from .crash.recording import RecordingStorage
 from .crash.scenarios import SCENARIOS
 
-QUICK = Plan(sample=3, nested_every=200)
+QUICK = Plan(thin_every=6, nested_every=100)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -16,10 +16,11 @@ from segbroker.segments.errors import StorageError
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.topic_config import Durability, TopicConfig
+from segbroker.segments.wal.journal import WalConfig
 
 from .explorer import Explorer, Plan
 from .model import Life, PartitionModel, Sent
-from .observing import ROOT, open_broker
+from .observing import ROOT, TINY_WAL, broker_opener
 
 TICK_MS = 1_000
 SMALL = {"segment.bytes": "512", "index.interval.bytes": "4096"}
@@ -28,8 +29,10 @@ SMALL = {"segment.bytes": "512", "index.interval.bytes": "4096"}
 class Driver:
     """A DiskManager without threads on a recording disk."""
 
-    def __init__(self, plan: Plan, name: str = "") -> None:
-        self.explorer = Explorer(open_broker, plan, name)
+    def __init__(self, plan: Plan, name: str = "", wal: WalConfig = TINY_WAL) -> None:
+        """wal: of the recovery of images; `self.wal` is that of the scenario itself."""
+        self.explorer = Explorer(broker_opener(wal), plan, name)
+        self.wal = wal
         self.explorer.refresh = self._refresh
         self.disk = self.explorer.disk
         self.model = self.explorer.model
@@ -40,7 +43,7 @@ class Driver:
     # The process
 
     def open(self) -> None:
-        manager = DiskManager(ROOT, storage=self.disk, flushers=0, now_ms=self.now_ms)
+        manager = DiskManager(ROOT, storage=self.disk, flushers=0, wal=self.wal, now_ms=self.now_ms)
         manager.open()
         self.manager = manager
         self.model.identity = manager.cluster_id
@@ -60,6 +63,7 @@ class Driver:
                 partition = self.model.partition(topic, number)
                 partition.durable = max(partition.durable, partition.acked)
         self.manager = None
+        self.disk.failed.clear()  # whoever opens it again has no descriptor of before
         self._changed()
 
     def kill(self) -> None:
@@ -149,9 +153,13 @@ class Driver:
         if durability is not Durability.FSYNC:
             self._set_durability(life, durability)  # less is promised from now on
         life.configs.append(overrides)
+        for partition in life.partitions:
+            partition.is_changing = True
         self.model.changed()
         self.running.alter_topic(name, overrides)
         life.configs = [overrides]
+        for partition in life.partitions:
+            partition.is_changing = False
         if durability is Durability.FSYNC:
             self._set_durability(life, durability)
         self._changed()

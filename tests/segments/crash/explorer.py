@@ -64,8 +64,9 @@ class Plan:
     """How far to go."""
 
     thorough: bool = False
-    sample: int = 1
-    """Of the images of a power cut, look at one of so many."""
+    thin_every: int = 0
+    """After so many images look at one of two, after as many more at one of three, and so on;
+    0: at every one."""
     nested_every: int = 0
     """Crash inside the recovery of one image of so many; 0: never."""
     nested_depth: int = 1
@@ -161,7 +162,8 @@ class Explorer:
         examined = self._examined.get(image.key)
         is_new = examined is None
         if examined is None:
-            if not is_kill and image.key[0] % self._plan.sample:
+            thin = self._plan.thin_every
+            if thin and image.key[0] % (1 + self.counts.images // thin):
                 return
             if time.monotonic() > self._plan.deadline_s:
                 return
@@ -175,7 +177,7 @@ class Explorer:
                 self._report(found, image)
         every = self._plan.nested_every
         is_deeper = is_new and every and depth < self._plan.nested_depth
-        if is_deeper and image.key[0] // self._plan.sample % every == 0:
+        if is_deeper and image.key[0] // 64 % every == 0:
             self._crash_inside_recovery(image, depth + 1, is_kill=is_kill)
 
     def _examine(self, image: Image) -> _Examined:

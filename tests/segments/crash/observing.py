@@ -23,11 +23,14 @@ from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.producers import ProducerTable
 from segbroker.segments.storage import Storage
 from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.wal.journal import WalConfig
 
 ROOT = "/data"
 LIBRARY_TOPIC = "log"
 RECOVERED_MS = 50_000
 """The time at which images are opened: after all that scenarios do."""
+TINY_WAL = WalConfig(file_bytes=8_192, shard_bytes=4 * 8_192)
+"""4 KiB of frames in a file, four files."""
 BODY = 16
 """Where the bytes of a batch begin that nobody ever changes."""
 
@@ -134,8 +137,8 @@ def one_record(value: bytes) -> memoryview:
 class Broker:
     """A DiskManager."""
 
-    def __init__(self, storage: Storage) -> None:
-        self.manager = DiskManager(ROOT, storage=storage, flushers=0, now_ms=RECOVERED_MS)
+    def __init__(self, wal: WalConfig, storage: Storage) -> None:
+        self.manager = DiskManager(ROOT, storage=storage, flushers=0, wal=wal, now_ms=RECOVERED_MS)
         self.manager.open()
 
     def see(self) -> Seen:
@@ -243,8 +246,8 @@ class Library:
         return Seen({LIBRARY_TOPIC: replace(topic, partitions=(partition,))})
 
 
-def open_broker(storage: Storage) -> Session:
-    return Broker(storage)
+def broker_opener(wal: WalConfig) -> Opener:
+    return lambda storage: Broker(wal, storage)
 
 
 def library_opener(config: TopicConfig) -> Opener:

@@ -5,6 +5,7 @@ from . import (
     scenarios_library,
     scenarios_records,
     scenarios_topics,
+    scenarios_wal,
 )
 from .registry import SCENARIOS
 
@@ -14,4 +15,5 @@ __all__ = [
     "scenarios_library",
     "scenarios_records",
     "scenarios_topics",
+    "scenarios_wal",
 ]

@@ -12,7 +12,7 @@ from .registry import scenario
 LOG_0 = "_segment_0.log"
 
 
-def _fault(driver: Driver, fault: Fault) -> None:
+def fault(driver: Driver, fault: Fault) -> None:
     driver.disk.counts[len(driver.disk.faults)] = 0
     driver.disk.faults.append(fault)
 
@@ -20,7 +20,7 @@ def _fault(driver: Driver, fault: Fault) -> None:
 @scenario(durability="fsync")
 def the_first_sync_fails(driver: Driver) -> None:
     driver.append("t", count=2)
-    _fault(driver, Fault("fdatasync", ".log", 0))
+    fault(driver, Fault("fdatasync", ".log", 0))
     driver.append("t", count=2)
     driver.close()
 
@@ -28,7 +28,7 @@ def the_first_sync_fails(driver: Driver) -> None:
 @scenario(durability="fsync")
 def a_sync_fails_and_the_process_starts_again(driver: Driver) -> None:
     driver.append("t", count=2)
-    _fault(driver, Fault("fdatasync", ".log", 0))
+    fault(driver, Fault("fdatasync", ".log", 0))
     driver.append("t", count=2)
     driver.kill()
     driver.open()
@@ -38,7 +38,7 @@ def a_sync_fails_and_the_process_starts_again(driver: Driver) -> None:
 @scenario(durability="disk")
 def the_sync_of_a_tick_fails(driver: Driver) -> None:
     driver.append("t", count=3)
-    _fault(driver, Fault("fdatasync", ".log", 0))
+    fault(driver, Fault("fdatasync", ".log", 0))
     driver.tick()
     driver.append("t")
     driver.close()
@@ -46,7 +46,7 @@ def the_sync_of_a_tick_fails(driver: Driver) -> None:
 
 @scenario(durability="disk")
 def the_sync_of_a_full_segment_fails(driver: Driver) -> None:
-    _fault(driver, Fault("fdatasync", LOG_0, 0))
+    fault(driver, Fault("fdatasync", LOG_0, 0))
     driver.append("t", count=8)
     driver.close()
 
@@ -55,7 +55,7 @@ def the_sync_of_a_full_segment_fails(driver: Driver) -> None:
 def every_sync_of_a_directory_fails(driver: Driver) -> None:
     driver.handler("t")._making = True
     driver.append("t", count=3)
-    _fault(driver, Fault("fsync_dir", "partition_0", 0, lasts=True))
+    fault(driver, Fault("fsync_dir", "partition_0", 0, lasts=True))
     driver.append("t", count=4)
     driver.close()
 
@@ -63,7 +63,7 @@ def every_sync_of_a_directory_fails(driver: Driver) -> None:
 @scenario(durability="fsync")
 def a_write_takes_a_part(driver: Driver) -> None:
     driver.append("t", count=2)
-    _fault(driver, Fault("pwrite", LOG_0, 0, errno.ENOSPC, room=30))
+    fault(driver, Fault("pwrite", LOG_0, 0, errno.ENOSPC, room=30))
     driver.append("t", count=2)
     driver.close()
 
@@ -71,7 +71,7 @@ def a_write_takes_a_part(driver: Driver) -> None:
 @scenario(durability="fsync")
 def the_disk_is_full_and_has_space_again(driver: Driver) -> None:
     driver.append("t", count=2)
-    _fault(driver, Fault("pwrite", ".log", 0, errno.ENOSPC, room=50))
+    fault(driver, Fault("pwrite", ".log", 0, errno.ENOSPC, room=50))
     driver.append("t")
     driver.tick()
     driver.forget_unsent("t")
@@ -81,7 +81,7 @@ def the_disk_is_full_and_has_space_again(driver: Driver) -> None:
 @scenario(durability="disk")
 def the_disk_is_full_in_class_disk(driver: Driver) -> None:
     driver.append("t", count=5)
-    _fault(driver, Fault("pwrite", ".log", 0, errno.ENOSPC, room=70))
+    fault(driver, Fault("pwrite", ".log", 0, errno.ENOSPC, room=70))
     driver.append("t")
     driver.tick()
     driver.forget_unsent("t")
@@ -91,7 +91,7 @@ def the_disk_is_full_in_class_disk(driver: Driver) -> None:
 
 @scenario(durability="fsync")
 def no_topic_on_a_full_disk(driver: Driver) -> None:
-    _fault(driver, Fault("pwrite", ".tmp", 0, errno.ENOSPC, room=20))
+    fault(driver, Fault("pwrite", ".tmp", 0, errno.ENOSPC, room=20))
     driver.create("u")
     driver.append("t")
 
@@ -99,7 +99,7 @@ def no_topic_on_a_full_disk(driver: Driver) -> None:
 @scenario(durability="fsync")
 def a_topic_whose_deletion_fails(driver: Driver) -> None:
     driver.append("t", count=2)
-    _fault(driver, Fault("fdatasync", ".tmp", 0))
+    fault(driver, Fault("fdatasync", ".tmp", 0))
     with contextlib.suppress(StorageError):
         driver.delete("t")
     driver.append("t")
@@ -107,6 +107,6 @@ def a_topic_whose_deletion_fails(driver: Driver) -> None:
 
 @scenario(durability="disk")
 def an_index_that_cannot_be_written(driver: Driver) -> None:
-    _fault(driver, Fault("pwrite", ".index", 0, errno.ENOSPC))
+    fault(driver, Fault("pwrite", ".index", 0, errno.ENOSPC))
     driver.append("t", count=9)
     driver.close()

@@ -1,0 +1,162 @@
+"""The write-ahead log: files that fill and are recycled, checkpoints, other shard counts."""
+
+import errno
+
+from segbroker.segments.wal.journal import WalConfig
+
+from .driver import Driver
+from .recording import Fault
+from .registry import scenario
+from .scenarios_faults import fault
+
+LARGE = {"durability": "fsync", "segment_bytes": "4096"}
+
+
+@scenario(**LARGE)
+def wal_files_fill(driver: Driver) -> None:
+    driver.append("t", count=6, size=1_500)
+
+
+@scenario(**LARGE)
+def wal_files_are_recycled(driver: Driver) -> None:
+    driver.append("t", count=5, size=3_000)
+    driver.running.wal.checkpoint()
+    driver.append("t", count=4, size=3_000)
+    driver.running.wal.checkpoint()
+    driver.append("t", size=100)
+
+
+@scenario(**LARGE)
+def wal_files_with_two_partitions(driver: Driver) -> None:
+    driver.grow("t", 2)
+    for _ in range(4):
+        driver.append("t", 0, size=1_200)
+        driver.append("t", 1, size=900)
+    driver.running.wal.checkpoint()
+    driver.append("t", 1, size=50)
+
+
+@scenario(**LARGE)
+def the_wal_of_a_killed_process(driver: Driver) -> None:
+    driver.append("t", count=3, size=300)
+    driver.kill()
+    driver.open()
+    driver.append("t", count=2, size=300)
+    driver.kill()
+    driver.open()
+
+
+@scenario(**LARGE)
+def batches_too_large_for_the_wal(driver: Driver) -> None:
+    driver.alter("t", segment_bytes="16384")
+    driver.append("t", count=2, size=200)
+    driver.append("t", size=6_000)
+    driver.append("t", count=2, size=200)
+
+
+@scenario(durability="fsync")
+def more_shards_after_a_restart(driver: Driver) -> None:
+    driver.grow("t", 3)
+    for partition in range(3):
+        driver.append("t", partition, 2)
+    driver.kill()
+    driver.wal = WalConfig(shards=3, file_bytes=8_192, shard_bytes=4 * 8_192)
+    driver.open()
+    for partition in range(3):
+        driver.append("t", partition)
+
+
+@scenario(durability="fsync")
+def fewer_shards_after_a_restart(driver: Driver) -> None:
+    driver.grow("t", 3)
+    driver.close()
+    driver.wal = WalConfig(shards=3, file_bytes=8_192, shard_bytes=4 * 8_192)
+    driver.open()
+    for partition in range(3):
+        driver.append("t", partition, 2)
+    driver.kill()
+    driver.wal = WalConfig(file_bytes=8_192, shard_bytes=4 * 8_192)
+    driver.open()
+    driver.append("t", 1)
+
+
+@scenario(durability="fsync")
+def a_sync_of_the_wal_fails(driver: Driver) -> None:
+    driver.append("t", count=2)
+    fault(driver, Fault("fdatasync", "wal-0.log", 0))
+    driver.append("t", count=2)
+    driver.close()
+    driver.open()
+    driver.append("t")
+
+
+@scenario(durability="fsync")
+def a_sync_of_the_wal_fails_and_the_process_starts_again(driver: Driver) -> None:
+    driver.append("t", count=2)
+    fault(driver, Fault("fdatasync", "wal-0.log", 0))
+    driver.append("t", count=2)
+    driver.kill()
+    driver.open()
+    driver.append("t")
+
+
+@scenario(durability="fsync")
+def the_wal_has_no_space(driver: Driver) -> None:
+    driver.append("t", count=2)
+    fault(driver, Fault("pwrite", "wal-0.log", 0, errno.ENOSPC, room=60))
+    driver.append("t")
+    driver.tick()
+    driver.tick()
+    driver.forget_unsent("t")
+    driver.append("t", count=2)
+
+
+@scenario(**LARGE)
+def a_segment_cannot_be_synced_for_a_checkpoint(driver: Driver) -> None:
+    driver.append("t", count=3, size=1_000)
+    fault(driver, Fault("fdatasync", "_segment_0.log", 0))
+    driver.running.wal.checkpoint()
+    driver.append("t", size=2_000)
+    driver.append("t", size=2_000)
+    driver.close()
+
+
+@scenario(**LARGE)
+def a_failed_checkpoint_and_another_process(driver: Driver) -> None:
+    driver.append("t", count=3, size=600)
+    fault(driver, Fault("fdatasync", "_segment_0.log", 0))
+    driver.handler("t").wal_checkpoint()
+    driver.kill()
+    driver.open()
+    driver.append("t")
+
+
+@scenario(durability="fsync")
+def deleted_and_made_again_while_the_wal_remembers(driver: Driver) -> None:
+    driver.append("t", count=3)
+    driver.delete("t")
+    driver.create("t")
+    driver.append("t", count=2)
+    driver.kill()
+    driver.open()
+    driver.append("t")
+
+
+@scenario(durability="fsync")
+def records_deleted_while_the_wal_remembers(driver: Driver) -> None:
+    driver.append("t", count=8)
+    driver.delete_records("t", 0, 6)
+    driver.tick()
+    driver.kill()
+    driver.open()
+    driver.append("t", count=2)
+
+
+@scenario(durability="disk")
+def made_safer_while_records_are_unsynced(driver: Driver) -> None:
+    driver.append("t", count=3)
+    driver.alter("t", durability="fsync")
+    driver.append("t", count=2)
+    driver.alter("t", durability="disk")
+    driver.append("t", count=2)
+    driver.tick()
