@@ -15,6 +15,8 @@ from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.errors import StorageError
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
+from segbroker.segments.memory import _Directory
+from segbroker.segments.names import partition_paths
 from segbroker.segments.topic_config import Durability, TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 
@@ -38,6 +40,8 @@ class Driver:
         self.model = self.explorer.model
         self.now_ms = 1_000
         self.number = 0
+        self.epochs: dict[str, int] = {}
+        """The highest topic epoch of each name."""
         self.manager: DiskManager | None = None
 
     # The process
@@ -124,6 +128,9 @@ class Driver:
         self.model.topics[name] = [life]
         for partition in life.partitions:
             partition.epoch_min = meta.epoch
+        highest = self.epochs.get(name, -1)
+        assert meta.epoch > highest, f"I4: {name} begins in epoch {meta.epoch}, was in {highest}"
+        self.epochs[name] = meta.epoch
         self._changed()
 
     def delete(self, name: str) -> None:
@@ -268,6 +275,28 @@ class Driver:
         self.handler(topic, partition).delete_records_before(offset)
         model.start_min = model.start_max
         self._changed()
+
+    def damage(self, topic: str, partition: int, base_offset: int) -> None:
+        """A byte of the batch at `base_offset` is another, on the disk; nobody has it open."""
+        assert self.manager is None, "closed or killed"
+        model = self.model.partition(topic, partition)
+        (sent,) = [s for s in model.sent if s.base_offset == base_offset]
+        paths = partition_paths(ROOT, topic, partition)
+        whole = bytes(sent.batch)
+        for name in self.disk.listdir(paths.folder):
+            if paths.segment_number(name) is None:
+                continue
+            directory, _ = self.disk._parent(f"{paths.folder}/{name}")
+            inode = directory.names[name]
+            assert not isinstance(inode, _Directory), "a file"
+            place = inode.content.find(whole)
+            if place >= 0:
+                inode.content[place + len(whole) - 3] ^= 1
+                inode.synced = bytes(inode.content)
+                self.disk.pending.pop(inode, None)
+                self.disk.versions[inode] = self.disk.versions.get(inode, 0) + 1
+        model.damaged.append((base_offset, sent.next_offset))
+        self.model.changed()
 
     def park(self) -> None:
         """Close the descriptors of everything that is not in use."""

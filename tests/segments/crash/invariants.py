@@ -80,11 +80,13 @@ def of_partition(model: PartitionModel, seen: SeenPartition, *, is_kill: bool) -
         yield f"I4: offsets from {seen.end} on will be used again, {model.acked} was acked"
     if seen.epoch < model.epoch_min:
         yield f"I4: leader epoch {seen.epoch}, it had {model.epoch_min}"
-    yield from _items(model, seen, promised)
+    yield from _items(model, seen, promised, is_kill=is_kill)
     yield from _producers(model, seen)
 
 
-def _items(model: PartitionModel, seen: SeenPartition, promised: int) -> Iterator[str]:
+def _items(
+    model: PartitionModel, seen: SeenPartition, promised: int, *, is_kill: bool
+) -> Iterator[str]:
     sent = {batch.base_offset: batch for batch in model.sent}
     due = seen.start
     epoch = 0
@@ -99,6 +101,8 @@ def _items(model: PartitionModel, seen: SeenPartition, promised: int) -> Iterato
         epoch = item.epoch
         if item.is_gap:
             yield from _gap(model, item.base_offset, item.next_offset, item.reason, promised)
+            if is_kill and item.reason == "lost_tail" and not (model.lost or model.damaged):
+                yield f"I7: a lost tail at {item.base_offset}, and only the process died"
             continue
         batch = sent.get(item.base_offset)
         if batch is None:
@@ -118,12 +122,14 @@ def _gap(model: PartitionModel, begin: int, end: int, reason: str, promised: int
     # What was not promised may be lost, but not in silence; so may what a scenario damaged, and
     # what a crash that the scenario went through has taken.
     offset = begin
-    known = model.damaged if reason == "corruption" else model.lost
+    known = model.damaged if reason == "corruption" else [*model.lost, *model.damaged]
     for low, high in sorted(known):
         if low <= offset < high:
             offset = high
     if offset < min(end, promised):
         yield f"I1: [{begin}, {end}) is lost ({reason}), {promised} was promised"
+    if reason == "corruption" and end > model.end:
+        yield f"I7: [{begin}, {end}) is reported as damaged, nothing was sent past {model.end}"
     loses_tails = model.durability is not Durability.FSYNC and not model.is_changing
     if loses_tails and reason == "corruption" and offset < end:
         yield f"I7: [{begin}, {end}) was never synced, and is reported as corruption"

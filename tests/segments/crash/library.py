@@ -94,6 +94,7 @@ class LibraryDriver:
         model.durable = min(model.durable, offset)
         self.explorer.model.changed()
         end = self.running.truncate(offset, now_ms=self.now_ms)
+        assert end <= offset, f"I2: it ends at {end}, all from {offset} on was to go"
         model.sent = [sent for sent in model.sent if sent.next_offset <= end]
         self._acked(durable=True)
 

@@ -80,7 +80,7 @@ class Changes:
 
 class Fault(NamedTuple):
     """The `nth` call (from 0) of this name, on a path that ends so, fails; a write is cut short
-    first when `room` is set."""
+    first when `room` is set, and with errno 0 does not fail then."""
 
     call: str
     path: str
@@ -100,10 +100,10 @@ class RecordingFile(MemoryFile):
         disk = self.recording
         fault = disk.fault_at("pwrite", self.path)
         if fault is not None:
-            if fault.room <= 0 or disk.is_cut_short:
+            if fault.errno and (fault.room <= 0 or disk.is_cut_short):
                 disk.is_cut_short = False
                 raise OSError(fault.errno, "planned", self.path)
-            disk.is_cut_short = True
+            disk.is_cut_short = fault.errno > 0
             data = memoryview(data)[: fault.room]
         pending = disk.pending_of(self._inode)
         count = super().pwrite(data, position)

@@ -1,6 +1,7 @@
 """All scenarios, by name."""
 
 from . import (
+    scenarios_damage,
     scenarios_faults,
     scenarios_library,
     scenarios_records,
@@ -11,6 +12,7 @@ from .registry import SCENARIOS
 
 __all__ = [
     "SCENARIOS",
+    "scenarios_damage",
     "scenarios_faults",
     "scenarios_library",
     "scenarios_records",

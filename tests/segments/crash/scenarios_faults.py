@@ -91,7 +91,8 @@ def the_disk_is_full_in_class_disk(driver: Driver) -> None:
 
 @scenario(durability="fsync")
 def no_topic_on_a_full_disk(driver: Driver) -> None:
-    fault(driver, Fault("pwrite", ".tmp", 0, errno.ENOSPC, room=20))
+    driver.append("t")
+    fault(driver, Fault("pwrite", "wal-0.log", 0, errno.ENOSPC, room=20))
     driver.create("u")
     driver.append("t")
 
@@ -99,7 +100,7 @@ def no_topic_on_a_full_disk(driver: Driver) -> None:
 @scenario(durability="fsync")
 def a_topic_whose_deletion_fails(driver: Driver) -> None:
     driver.append("t", count=2)
-    fault(driver, Fault("fdatasync", ".tmp", 0))
+    fault(driver, Fault("fdatasync", "wal-0.log", 0))
     with contextlib.suppress(StorageError):
         driver.delete("t")
     driver.append("t")
@@ -110,3 +111,24 @@ def an_index_that_cannot_be_written(driver: Driver) -> None:
     fault(driver, Fault("pwrite", ".index", 0, errno.ENOSPC))
     driver.append("t", count=9)
     driver.close()
+
+
+@scenario(durability="fsync")
+def a_short_write_goes_on(driver: Driver) -> None:
+    driver.append("t")
+    fault(driver, Fault("pwrite", LOG_0, 0, 0, room=50))
+    driver.append("t", count=2)
+    fault(driver, Fault("pwrite", "wal-0.log", 0, 0, room=50))
+    driver.append("t", count=2)
+
+
+@scenario(durability="disk")
+def the_sync_of_a_tick_fails_and_another_process(driver: Driver) -> None:
+    driver.append("t", count=3)
+    fault(driver, Fault("fdatasync", ".log", 0))
+    driver.tick()
+    driver.kill()
+    driver.open()
+    driver.append("t")
+    driver.tick()
+    driver.append("t")

@@ -91,6 +91,17 @@ def a_sync_of_the_wal_fails(driver: Driver) -> None:
 
 
 @scenario(durability="fsync")
+def a_sync_of_the_wal_fails_under_two_partitions(driver: Driver) -> None:
+    driver.grow("t", 2)
+    driver.append("t", 0)
+    driver.append("t", 1)
+    fault(driver, Fault("fdatasync", "wal-0.log", 0))
+    driver.append("t", 0)
+    driver.append("t", 1)
+    driver.close()
+
+
+@scenario(durability="fsync")
 def a_sync_of_the_wal_fails_and_the_process_starts_again(driver: Driver) -> None:
     driver.append("t", count=2)
     fault(driver, Fault("fdatasync", "wal-0.log", 0))
@@ -113,11 +124,11 @@ def the_wal_has_no_space(driver: Driver) -> None:
 
 @scenario(**LARGE)
 def a_segment_cannot_be_synced_for_a_checkpoint(driver: Driver) -> None:
-    driver.append("t", count=3, size=1_000)
+    driver.append("t", count=2, size=1_500)
     fault(driver, Fault("fdatasync", "_segment_0.log", 0))
+    driver.append("t", count=2, size=2_000)
     driver.running.wal.checkpoint()
-    driver.append("t", size=2_000)
-    driver.append("t", size=2_000)
+    driver.append("t", size=100)
     driver.close()
 
 

@@ -1,0 +1,59 @@
+"""Damage that recovery repairs, and crashes in the middle of it."""
+
+from .driver import Driver
+from .registry import scenario
+
+
+@scenario(durability="disk", segment_bytes="2048")
+def damage_in_the_active_segment(driver: Driver) -> None:
+    driver.append("t", count=6)
+    driver.close()
+    driver.damage("t", 0, 2)
+    driver.open()
+    driver.append("t", count=2)
+    driver.tick()
+
+
+@scenario(durability="fsync", segment_bytes="2048")
+def damage_at_both_ends_of_a_segment(driver: Driver) -> None:
+    driver.append("t", count=6)
+    driver.close()
+    driver.damage("t", 0, 0)
+    driver.damage("t", 0, 5)
+    driver.open()
+    driver.append("t", count=2)
+    driver.close()
+    driver.open()
+    driver.append("t")
+
+
+@scenario(durability="fsync", segment_bytes="2048")
+def damage_twice(driver: Driver) -> None:
+    driver.append("t", count=5)
+    driver.close()
+    driver.damage("t", 0, 1)
+    driver.open()
+    driver.append("t", count=3)
+    driver.close()
+    driver.damage("t", 0, 6)
+    driver.open()
+    driver.append("t")
+
+
+@scenario(durability="fsync", segment_bytes="2048")
+def damage_under_the_wal(driver: Driver) -> None:
+    driver.append("t", count=6)
+    driver.kill()
+    driver.damage("t", 0, 2)
+    driver.open()
+    driver.append("t", count=2)
+
+
+@scenario(durability="disk", segment_bytes="2048")
+def damage_after_a_kill(driver: Driver) -> None:
+    driver.append("t", count=5)
+    driver.tick()
+    driver.kill()
+    driver.damage("t", 0, 2)
+    driver.open()
+    driver.append("t")

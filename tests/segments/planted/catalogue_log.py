@@ -1,0 +1,279 @@
+"""Bugs of the log itself: files, rolls, seals, deletions, producers, topics."""
+
+from .planting import Bug
+
+LOG_BUGS: tuple[Bug, ...] = (
+    Bug(
+        "a_temporary_file_is_not_synced",
+        "storage",
+        "            write_all(file, content, 0)\n        file.fdatasync()\n",
+        "            write_all(file, content, 0)\n",
+        "the_first_records",
+    ),
+    Bug(
+        "a_rename_is_not_synced",
+        "storage",
+        '    storage.rename(temporary, path)\n    storage.fsync_dir(path.rpartition("/")[0])\n',
+        "    storage.rename(temporary, path)\n",
+        "the_first_records",
+    ),
+    Bug(
+        "a_rename_before_the_sync",
+        "storage",
+        '    storage.rename(temporary, path)\n    storage.fsync_dir(path.rpartition("/")[0])\n',
+        '    storage.fsync_dir(path.rpartition("/")[0])\n    storage.rename(temporary, path)\n',
+        "the_first_records",
+    ),
+    Bug(
+        "new_directories_are_not_synced",
+        "storage",
+        '    storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))\n',
+        "",
+        "the_first_records",
+    ),
+    Bug(
+        "the_rest_of_a_short_write_goes_to_the_wrong_place",
+        "storage",
+        "file.pwrite(view[done:], position + done)",
+        "file.pwrite(view[done:], position)",
+        "a_short_write_goes_on",
+    ),
+    Bug(
+        "the_rest_of_a_short_write_is_forgotten",
+        "storage",
+        "    if done == len(data):\n        return\n",
+        "    return\n",
+        "a_short_write_goes_on",
+    ),
+    Bug(
+        "the_directories_of_partitions_are_not_synced",
+        "manager",
+        "                self.storage.mkdir(path)\n        self.storage.fsync_dir(folder)\n",
+        "                self.storage.mkdir(path)\n",
+        "the_first_records",
+    ),
+    Bug(
+        "a_topic_is_known_before_it_has_directories",
+        "manager",
+        "                self._make_partitions(meta, range(partitions))\n"
+        '                self._record("topic_created", **encode_topic(meta))\n',
+        '                self._record("topic_created", **encode_topic(meta))\n'
+        "                self._make_partitions(meta, range(partitions))\n",
+        "topics_in_a_row",
+    ),
+    Bug(
+        "a_topic_grows_before_it_has_directories",
+        "manager",
+        "                self._make_partitions(meta, range(meta.partitions, count))\n",
+        "",
+        "a_topic_grows",
+    ),
+    Bug(
+        "the_files_of_a_topic_go_before_its_deletion_is_known",
+        "manager",
+        '                self._record("topic_deleted", name=name, id=meta.topic_id.bytes)\n',
+        "                remove_tree(self.storage, self._topic_folder(name))\n"
+        "                self.storage.mkdir(self._topic_folder(name))\n"
+        '                self._record("topic_deleted", name=name, id=meta.topic_id.bytes)\n',
+        "a_topic_is_deleted_with_unsynced_records",
+    ),
+    Bug(
+        "producer_ids_are_given_again",
+        "manager",
+        'self._record("producer_ids", next=first + count)',
+        'self._record("producer_ids", next=first)',
+        "ids_of_producers",
+    ),
+    Bug(
+        "what_class_disk_left_unsynced_is_promised_by_class_fsync",
+        "manager",
+        "            handler.sync()  # most of what the old class left unsynced\n"
+        "            handler.reconfigure(altered.config, None)\n            handler.sync()\n",
+        "            handler.reconfigure(altered.config, None)\n",
+        "a_topic_becomes_safer",
+    ),
+    Bug(
+        "an_offset_is_used_again",
+        "partition_log",
+        "            base_offset + header.last_offset_delta + 1,\n",
+        "            base_offset + max(header.last_offset_delta, 1),\n",
+        "batches_of_several_records",
+    ),
+    Bug(
+        "a_roll_leaves_a_hole",
+        "partition_log",
+        "            number,\n            old.next_offset,\n",
+        "            number,\n            old.next_offset + 1,\n",
+        "rolls",
+    ),
+    Bug(
+        "a_roll_steps_back",
+        "partition_log",
+        "            number,\n            old.next_offset,\n",
+        "            number,\n            old.next_offset - 1,\n",
+        "rolls",
+    ),
+    Bug(
+        "full_segments_are_not_synced",
+        "partition_log",
+        "self.rotating if rotating_only else [*self.rotating, self.active]",
+        "[] if rotating_only else [self.active]",
+        "rolls_of_class_disk",
+    ),
+    Bug(
+        "the_active_segment_is_not_synced",
+        "partition_log",
+        "self.rotating if rotating_only else [*self.rotating, self.active]",
+        "self.rotating",
+        "the_first_records_of_class_disk",
+    ),
+    Bug(
+        "the_name_of_a_segment_is_not_synced",
+        "partition_log",
+        "                    if not segment.name_is_durable:\n",
+        "                    if False:\n",
+        "a_log_grows",
+    ),
+    Bug(
+        "a_segment_counts_as_made_ahead",
+        "ready",
+        "        return Taken(self._storage.open(self._paths.log(number), create=True), is_made)\n",
+        "        return Taken(self._storage.open(self._paths.log(number), create=True), True)\n",
+        "a_log_grows",
+    ),
+    Bug(
+        "names_of_segments_made_ahead_are_not_synced",
+        "ready",
+        "                self._storage.fsync_dir(self._paths.folder)\n",
+        "                pass\n",
+        "rolls_of_class_disk",
+    ),
+    Bug(
+        "sealed_before_it_is_synced",
+        "sealing",
+        "        log.sync(rotating_only=True)\n",
+        "",
+        "rolls_of_class_disk",
+    ),
+    Bug(
+        "the_row_before_the_sync",
+        "sealing",
+        "        log.sync(rotating_only=True)\n"
+        "        rows = [_write_index(log, segment) for segment in segments]\n"
+        "        log.note(rows)\n",
+        "        rows = [_write_index(log, segment) for segment in segments]\n"
+        "        log.note(rows)\n"
+        "        log.sync(rotating_only=True)\n",
+        "rolls_of_class_disk",
+    ),
+    Bug(
+        "a_checkpoint_without_a_sync",
+        "sealing",
+        "    log.sync()\n    replace_file(log.storage, log.paths.producers",
+        "    replace_file(log.storage, log.paths.producers",
+        "closed_and_opened_again_of_class_disk",
+    ),
+    Bug(
+        "a_checkpoint_vouches_for_too_much",
+        "sealing",
+        "end_offset=taken.end_offset, size=taken.size",
+        "end_offset=taken.end_offset + 1, size=taken.size",
+        "closed_and_opened_again",
+    ),
+    Bug(
+        "a_log_start_that_is_not_synced",
+        "deleting",
+        "    try:\n        log.note([row], sync=True)\n",
+        "    try:\n        log.note([row])\n",
+        "old_segments_expire",
+    ),
+    Bug(
+        "a_log_start_that_is_not_written",
+        "deleting",
+        "    try:\n        log.note([row], sync=True)\n",
+        "    try:\n        pass\n",
+        "records_deleted_inside_a_segment",
+    ),
+    Bug(
+        "files_go_before_the_log_start_is_known",
+        "deleting",
+        "    _begin_at(log, max(end_offset, log.log_start_offset), count, floor)\n",
+        "    first = log.sealed.first_number\n"
+        "    _unlink(log, list(range(first, first + count)))\n"
+        "    _begin_at(log, max(end_offset, log.log_start_offset), count, floor)\n",
+        "old_segments_expire",
+    ),
+    Bug(
+        "one_segment_too_many_is_deleted",
+        "deleting",
+        "    log.doomed += numbers\n",
+        "    log.doomed += [*numbers, numbers.stop]\n",
+        "old_segments_expire",
+    ),
+    Bug(
+        "a_log_is_truncated_under_its_old_manifest",
+        "truncating",
+        "    replace_file(storage, paths.manifest, encode_manifest(now_ms, rows))\n",
+        "",
+        "truncated_after_a_checkpoint",
+    ),
+    Bug(
+        "a_batch_too_much_is_truncated",
+        "truncating",
+        "if found.header.next_offset <= offset)",
+        "if found.header.next_offset < offset)",
+        "truncated_inside_the_active_segment",
+    ),
+    Bug(
+        "a_batch_too_few_is_truncated",
+        "truncating",
+        "if found.header.next_offset <= offset)",
+        "if found.header.base_offset <= offset)",
+        "truncated_inside_the_active_segment",
+    ),
+    Bug(
+        "a_repeated_batch_is_appended",
+        "producers",
+        "                return batch\n",
+        "                return None\n",
+        "an_idempotent_producer",
+    ),
+    Bug(
+        "producers_are_not_replayed",
+        "producer_replay",
+        "                    table.apply(header, header.base_offset)\n",
+        "                    pass\n",
+        "producers_that_begin_again",
+    ),
+    Bug(
+        "acknowledged_from_the_page_cache",
+        "handler",
+        "            self._journaling.add(batch, opened, base_offset, now_ms)\n",
+        "            self._journaling.add(batch, opened, base_offset, now_ms)\n"
+        "            self.high_watermark = opened.log_end_offset\n",
+        "the_first_records",
+    ),
+    Bug(
+        "records_of_class_fsync_are_not_journaled",
+        "handler",
+        "            self._journaling.add(batch, opened, base_offset, now_ms)\n",
+        "            self.high_watermark = opened.log_end_offset\n",
+        "the_first_records",
+    ),
+    Bug(
+        "offsets_are_not_reserved",
+        "ceilings",
+        "                self._reserve(Ceiling(target, self._boot), reserved)\n",
+        "                reserved(None)\n",
+        "the_first_records_of_class_disk",
+    ),
+    Bug(
+        "offsets_are_reserved_when_they_are_used_up",
+        "handler",
+        "            if end_offset > ceiling.renew_at:\n"
+        "                ceiling.renew(end_offset, self._ceiling_renewed)\n"
+        "            visible = min(end_offset, ceiling.durable)\n",
+        "            visible = end_offset\n",
+        "the_first_records_of_class_disk",
+    ),
+)

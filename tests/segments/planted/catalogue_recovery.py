@@ -1,0 +1,118 @@
+"""Bugs of recovery: what is cut, kept, repaired, believed."""
+
+from .planting import Bug
+
+RECOVERY_BUGS: tuple[Bug, ...] = (
+    Bug(
+        "the_checksum_of_a_batch_is_not_checked",
+        "recovery",
+        "        header = check_batch(data[position : position + size], stored=True)\n",
+        "        header = read_header(data, position)\n",
+        "the_first_records_of_class_disk",
+    ),
+    Bug(
+        "a_hole_is_cut_instead_of_repaired",
+        "recovery",
+        "    if tail in (Tail.HOLE, Tail.FOREIGN) or is_short:\n",
+        "    if is_short:\n",
+        "damage_after_a_kill",
+    ),
+    Bug(
+        "a_repair_tells_nobody",
+        "recovery",
+        "        parts.extend(loss.batches(gaps[-1]))\n",
+        "",
+        "damage_in_the_active_segment",
+    ),
+    Bug(
+        "a_repair_ends_at_the_damage",
+        "recovery",
+        "        if found.tail is not Tail.HOLE:\n            break\n",
+        "        break\n",
+        "damage_in_the_active_segment",
+    ),
+    Bug(
+        "what_recovery_keeps_is_not_synced",
+        "opening",
+        "        if segment.size or steps:\n            segment.opened().fdatasync()\n",
+        "",
+        "a_log_synced_late",
+    ),
+    Bug(
+        "what_recovery_keeps_is_not_written_again",
+        "opening",
+        "            write_all(segment.opened(), steps[place].data[: segment.size], 0)\n",
+        "            pass\n",
+        "the_sync_of_a_tick_fails_and_another_process",
+    ),
+    Bug(
+        "names_that_recovery_keeps_are_not_synced",
+        "opening",
+        "            storage.fsync_dir(paths.folder)\n            _make_durable(unsealed, steps)\n",
+        "            _make_durable(unsealed, steps)\n",
+        "rolls_of_class_disk",
+    ),
+    Bug(
+        "a_lost_tail_is_silent",
+        "resuming",
+        "            if one.log.log_end_offset < ceiling.offset:\n",
+        "            if False:\n",
+        "the_first_records_of_class_disk",
+    ),
+    Bug(
+        "every_start_counts_as_another_boot",
+        "resuming",
+        "            if ceiling is None or ceiling.boot == state.boot:\n",
+        "            if ceiling is None:\n",
+        "the_first_records_of_class_disk",
+    ),
+    Bug(
+        "a_lost_tail_begins_no_epoch",
+        "resuming",
+        "            max(one.log.leader_epoch, state.leader_epoch(one.meta, one.partition)) + 1\n",
+        "            max(one.log.leader_epoch, state.leader_epoch(one.meta, one.partition))\n",
+        "the_first_records_of_class_disk",
+    ),
+    Bug(
+        "a_lost_tail_is_not_made_durable",
+        "lost_tail",
+        "    seal(opened)\n    checkpoint(opened)\n",
+        "",
+        "the_first_records_of_class_disk",
+    ),
+    Bug(
+        "a_lost_tail_keeps_its_producers",
+        "lost_tail",
+        "        opened.producers = ProducerTable()\n",
+        "",
+        "snapshots_of_producers",
+    ),
+    Bug(
+        "the_epoch_of_a_deleted_topic_is_forgotten",
+        "metadata",
+        "        floor, retired = self.epoch_floor, {**self.retired, name: highest}\n",
+        "        floor, retired = self.epoch_floor, dict(self.retired)\n",
+        "a_topic_is_made_again",
+    ),
+    Bug(
+        "a_damaged_row_of_the_manifest_is_believed",
+        "manifest",
+        "        if checksum != xxh3_64(whole[position : position + 56]):\n            break\n",
+        "",
+        "rolls_of_class_disk",
+    ),
+    Bug(
+        "a_damaged_file_is_kept",
+        "recovery",
+        "    return Decision.CUT if is_last else Decision.REPAIR\n",
+        "    return Decision.KEEP\n",
+        "killed_and_started_again_of_class_disk",
+    ),
+    Bug(
+        "a_segment_that_is_missing_is_passed_over",
+        "survey",
+        "HOLE_MAX: Final = 10_000",
+        "HOLE_MAX: Final = 0",
+        "rolls_of_class_disk",
+    ),
+)

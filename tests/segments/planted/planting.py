@@ -1,0 +1,126 @@
+"""A bug in a process of its own: the source of one module is changed before it is compiled.
+
+Nothing of segments/ may be imported in the process that forks, so that every child compiles what
+it imports.  The exit code of the child says what came of it (`Outcome`).
+"""
+
+import importlib
+import importlib.abc
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from enum import IntEnum
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import NamedTuple
+
+SEGMENTS = Path(__file__).parents[3] / "segments"
+
+
+class Bug(NamedTuple):
+    """A planted bug: `old` becomes `new` in `module` of segments/; the scenario that finds it."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    found_by: str
+
+
+class Outcome(IntEnum):
+    """What the child says."""
+
+    FOUND = 10
+    MISSED = 11
+    BROKEN = 12
+    LATE = 13
+
+
+def applies(bug: Bug) -> bool:
+    """Whether its text occurs exactly once."""
+    return source_of(bug).count(bug.old) == 1
+
+
+def source_of(bug: Bug) -> str:
+    return (SEGMENTS / (bug.module.replace(".", "/") + ".py")).read_text()
+
+
+class _Loader(SourceFileLoader):
+    """Compiles a changed source."""
+
+    bug: Bug
+
+    def get_code(self, fullname: str) -> CodeType:
+        text = source_of(self.bug)
+        assert text.count(self.bug.old) == 1, f"{self.bug.name} does not apply"
+        return compile(text.replace(self.bug.old, self.bug.new), self.path, "exec")
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, bug: Bug) -> None:
+        self._bug = bug
+        self._name = f"segbroker.segments.{bug.module}"
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        file = str(SEGMENTS / (self._bug.module.replace(".", "/") + ".py"))
+        loader = _Loader(fullname, file)
+        loader.bug = self._bug
+        return importlib.util.spec_from_file_location(fullname, file, loader=loader)
+
+
+def plant(bug: Bug) -> None:
+    """Have this process import the changed module."""
+    assert not any(name.startswith("segbroker.segments") for name in sys.modules), "too late"
+    sys.meta_path.insert(0, _Finder(bug))
+
+
+def _look(bug: Bug, told: int) -> Outcome:
+    """In the child: run the scenario that has to find it."""
+    plant(bug)
+    explorer = importlib.import_module("tests.segments.crash.explorer")
+    scenarios = importlib.import_module("tests.segments.crash.scenarios").SCENARIOS
+    with explorer.silence():
+        try:
+            scenarios[bug.found_by](explorer.Plan())
+        except AssertionError as exc:  # Found is one
+            os.write(told, str(exc).encode()[:300])
+            return Outcome.FOUND
+    return Outcome.MISSED
+
+
+def run(bug: Bug, seconds_max: float) -> tuple[Outcome, str, float]:
+    """What becomes of it, what the harness said, and how long it took."""
+    begun_s = time.monotonic()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        outcome = Outcome.BROKEN
+        try:
+            os.close(reading)
+            outcome = _look(bug, writing)
+        except BaseException as exc:
+            os.write(writing, f"{type(exc).__name__}: {exc}".encode()[:300])
+        finally:
+            os._exit(outcome)
+    os.close(writing)
+    outcome = Outcome.LATE
+    while time.monotonic() - begun_s < seconds_max:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            outcome = Outcome(os.waitstatus_to_exitcode(status))
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode(errors="replace")
+    return outcome, said, time.monotonic() - begun_s

@@ -1,0 +1,36 @@
+"""python -m tests.segments.planted.run [--seconds-max S] [NAME ...]: plant bugs, one by one.
+
+Exit code 1 when one is not found.  Nothing of segments/ is imported here.
+"""
+
+import argparse
+import sys
+
+# What every child needs and no bug changes, imported once.
+import structlog  # noqa: F401
+
+import segbroker.protocol.record_batch  # noqa: F401
+import segbroker.protocol.vendor  # noqa: F401
+
+from .catalogue import BUGS
+from .planting import Outcome, run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="all of them by default")
+    parser.add_argument("--seconds-max", type=float, default=60.0, help="for one bug")
+    options = parser.parse_args()
+    chosen = [bug for bug in BUGS if not options.names or bug.name in options.names]
+    found = 0
+    for bug in chosen:
+        outcome, said, seconds = run(bug, options.seconds_max)
+        found += outcome is Outcome.FOUND
+        first = said.splitlines()[0] if said else ""
+        print(f"{outcome.name:7} {seconds:5.1f} s  {bug.name:45} {first[:160]}", flush=True)
+    print(f"{found} of {len(chosen)} planted bugs were found")
+    return 0 if found == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
