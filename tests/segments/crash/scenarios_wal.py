@@ -27,6 +27,13 @@ def wal_files_are_recycled(driver: Driver) -> None:
 
 
 @scenario(**LARGE)
+def wal_files_fill_and_are_freed(driver: Driver) -> None:
+    driver.append("t", count=2, size=3_000)
+    driver.running.wal.checkpoint()
+    driver.append("t", size=100)
+
+
+@scenario(**LARGE)
 def wal_files_with_two_partitions(driver: Driver) -> None:
     driver.grow("t", 2)
     for _ in range(4):

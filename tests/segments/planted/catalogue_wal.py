@@ -1,279 +1,179 @@
-"""Bugs of the log itself: files, rolls, seals, deletions, producers, topics."""
+"""Bugs of the write-ahead log: writes, syncs, names, recycling, replay, control events."""
 
 from .planting import Bug
 
-LOG_BUGS: tuple[Bug, ...] = (
+WAL_BUGS: tuple[Bug, ...] = (
     Bug(
-        "a_temporary_file_is_not_synced",
-        "storage",
-        "            write_all(file, content, 0)\n        file.fdatasync()\n",
-        "            write_all(file, content, 0)\n",
+        "the_wal_is_not_synced",
+        "wal.shard",
+        "                active.file.fdatasync()\n",
+        "                pass\n",
         "the_first_records",
     ),
     Bug(
-        "a_rename_is_not_synced",
-        "storage",
-        '    storage.rename(temporary, path)\n    storage.fsync_dir(path.rpartition("/")[0])\n',
-        "    storage.rename(temporary, path)\n",
+        "acknowledged_before_the_sync_of_the_wal",
+        "wal.shard",
+        "            if group.frames:\n                self._append(group)\n",
+        "            group.settle(None, self._call_soon)\n"
+        "            if group.frames:\n                self._append(group)\n",
         "the_first_records",
     ),
     Bug(
-        "a_rename_before_the_sync",
-        "storage",
-        '    storage.rename(temporary, path)\n    storage.fsync_dir(path.rpartition("/")[0])\n',
-        '    storage.fsync_dir(path.rpartition("/")[0])\n    storage.rename(temporary, path)\n',
+        "acknowledged_after_a_failed_sync_of_the_wal",
+        "wal.shard",
+        "            error = exc\n        group.settle(error, self._call_soon)\n",
+        "            pass\n        group.settle(error, self._call_soon)\n",
+        "a_sync_of_the_wal_fails",
+    ),
+    Bug(
+        "frames_are_synced_before_they_are_written",
+        "wal.shard",
+        '                write_all(active.file, b"".join(parts), active.end)\n'
+        "                active.file.fdatasync()\n",
+        "                active.file.fdatasync()\n"
+        '                write_all(active.file, b"".join(parts), active.end)\n',
         "the_first_records",
     ),
     Bug(
-        "new_directories_are_not_synced",
-        "storage",
-        '    storage.fsync_dir(parent or ("/" if path.startswith("/") else "."))\n',
+        "a_failed_shard_goes_on",
+        "wal.shard",
+        "            if self.failure is not None:\n"
+        "                raise ShardFailed(self.failure)\n            if group",
+        "            if group",
+        "a_sync_of_the_wal_fails_under_two_partitions",
+    ),
+    Bug(
+        "the_end_of_a_wal_file_is_not_moved",
+        "wal.shard",
+        "            active.end = end\n",
         "",
         "the_first_records",
     ),
     Bug(
-        "the_rest_of_a_short_write_goes_to_the_wrong_place",
-        "storage",
-        "file.pwrite(view[done:], position + done)",
-        "file.pwrite(view[done:], position)",
-        "a_short_write_goes_on",
-    ),
-    Bug(
-        "the_rest_of_a_short_write_is_forgotten",
-        "storage",
-        "    if done == len(data):\n        return\n",
-        "    return\n",
-        "a_short_write_goes_on",
-    ),
-    Bug(
-        "the_directories_of_partitions_are_not_synced",
-        "manager",
-        "                self.storage.mkdir(path)\n        self.storage.fsync_dir(folder)\n",
-        "                self.storage.mkdir(path)\n",
+        "the_name_of_a_wal_file_is_not_synced",
+        "wal.files",
+        "        self._storage.rename(path, target)\n"
+        "        self._storage.fsync_dir(self.folder)\n",
+        "        self._storage.rename(path, target)\n",
         "the_first_records",
     ),
     Bug(
-        "a_topic_is_known_before_it_has_directories",
+        "a_wal_file_without_a_header",
+        "wal.files",
+        "            write_all(file, encode_header(header), 0)\n",
+        "",
+        "the_first_records",
+    ),
+    Bug(
+        "the_checksum_of_a_frame_is_not_checked",
+        "wal.frames",
+        "    if xxhash.xxh3_64_intdigest(data[position:end], salt) != checksum:\n"
+        "        return None\n",
+        "",
+        "the_first_records",
+    ),
+    Bug(
+        "wal_files_are_recycled_before_the_segments_are_synced",
+        "wal.journal",
+        "        failed = {source for source in sources if not source.wal_checkpoint()}\n",
+        "        failed: set[Source] = set()\n",
+        "wal_files_fill_and_are_freed",
+    ),
+    Bug(
+        "a_failed_checkpoint_recycles",
+        "wal.journal",
+        "            if failed.intersection(file.sources):\n                break\n",
+        "",
+        "a_segment_cannot_be_synced_for_a_checkpoint",
+    ),
+    Bug(
+        "control_events_are_recycled_without_a_snapshot",
+        "wal.journal",
+        "        if self.snapshot is not None and any(file.has_control for file in full):\n",
+        "        if False:\n",
+        "wal_files_fill_and_are_freed",
+    ),
+    Bug(
+        "a_checkpoint_syncs_nothing",
+        "handler",
+        "        try:\n            self._log.sync()\n        except OSError as exc:\n"
+        "            self._sync_failed = True\n            self._poison(exc)\n"
+        "            return False\n        return True\n",
+        "        return True\n",
+        "wal_files_fill_and_are_freed",
+    ),
+    Bug(
+        "the_wal_is_emptied_although_a_sync_failed",
         "manager",
-        "                self._make_partitions(meta, range(partitions))\n"
-        '                self._record("topic_created", **encode_topic(meta))\n',
-        '                self._record("topic_created", **encode_topic(meta))\n'
-        "                self._make_partitions(meta, range(partitions))\n",
+        "self.wal.close(empty=is_durable)",
+        "self.wal.close(empty=True)",
+        "a_segment_cannot_be_synced_for_a_checkpoint",
+    ),
+    Bug(
+        "only_the_first_wal_file_is_replayed",
+        "wal.replay",
+        "    for number in used:\n",
+        "    for number in used[:1]:\n",
+        "wal_files_fill",
+    ),
+    Bug(
+        "only_the_first_shard_is_replayed",
+        "wal.replay",
+        "    for folder in shard_folders(storage, root).values():\n",
+        "    for folder in list(shard_folders(storage, root).values())[:1]:\n",
+        "fewer_shards_after_a_restart",
+    ),
+    Bug(
+        "what_is_put_back_is_not_synced",
+        "replaying",
+        "                write_all(file, batch.content, batch.position)\n        file.fdatasync()\n",
+        "                write_all(file, batch.content, batch.position)\n",
+        "the_wal_of_a_killed_process",
+    ),
+    Bug(
+        "what_stands_in_memory_is_not_written_again_by_replay",
+        "replaying",
+        "        if len(content):\n            write_all(file, content, 0)\n",
+        "",
+        "a_failed_checkpoint_and_another_process",
+    ),
+    Bug(
+        "the_last_batch_is_not_put_back",
+        "replaying",
+        "    return missing\n",
+        "    return missing[:-1]\n",
+        "the_first_records",
+    ),
+    Bug(
+        "nothing_is_put_back_into_the_active_segment",
+        "replaying",
+        "        if number >= first and batches:\n",
+        "        if number > first and batches:\n",
+        "the_first_records",
+    ),
+    Bug(
+        "the_wal_of_a_deleted_topic_is_put_into_another",
+        "manager",
+        "            meta = by_id.get(topic_id)\n",
+        "            meta = next(iter(by_id.values()), None)\n",
+        "deleted_and_made_again_while_the_wal_remembers",
+    ),
+    Bug(
+        "control_events_are_not_written",
+        "metadata_log",
+        "                self._log.control(event.encode())\n",
+        "                pass\n",
         "topics_in_a_row",
     ),
     Bug(
-        "a_topic_grows_before_it_has_directories",
-        "manager",
-        "                self._make_partitions(meta, range(meta.partitions, count))\n",
-        "",
-        "a_topic_grows",
-    ),
-    Bug(
-        "the_files_of_a_topic_go_before_its_deletion_is_known",
-        "manager",
-        '                self._record("topic_deleted", name=name, id=meta.topic_id.bytes)\n',
-        "                remove_tree(self.storage, self._topic_folder(name))\n"
-        "                self.storage.mkdir(self._topic_folder(name))\n"
-        '                self._record("topic_deleted", name=name, id=meta.topic_id.bytes)\n',
-        "a_topic_is_deleted_with_unsynced_records",
-    ),
-    Bug(
-        "producer_ids_are_given_again",
-        "manager",
-        'self._record("producer_ids", next=first + count)',
-        'self._record("producer_ids", next=first)',
-        "ids_of_producers",
-    ),
-    Bug(
-        "what_class_disk_left_unsynced_is_promised_by_class_fsync",
-        "manager",
-        "            handler.sync()  # most of what the old class left unsynced\n"
-        "            handler.reconfigure(altered.config, None)\n            handler.sync()\n",
-        "            handler.reconfigure(altered.config, None)\n",
-        "a_topic_becomes_safer",
-    ),
-    Bug(
-        "an_offset_is_used_again",
-        "partition_log",
-        "            base_offset + header.last_offset_delta + 1,\n",
-        "            base_offset + max(header.last_offset_delta, 1),\n",
-        "batches_of_several_records",
-    ),
-    Bug(
-        "a_roll_leaves_a_hole",
-        "partition_log",
-        "            number,\n            old.next_offset,\n",
-        "            number,\n            old.next_offset + 1,\n",
-        "rolls",
-    ),
-    Bug(
-        "a_roll_steps_back",
-        "partition_log",
-        "            number,\n            old.next_offset,\n",
-        "            number,\n            old.next_offset - 1,\n",
-        "rolls",
-    ),
-    Bug(
-        "full_segments_are_not_synced",
-        "partition_log",
-        "self.rotating if rotating_only else [*self.rotating, self.active]",
-        "[] if rotating_only else [self.active]",
-        "rolls_of_class_disk",
-    ),
-    Bug(
-        "the_active_segment_is_not_synced",
-        "partition_log",
-        "self.rotating if rotating_only else [*self.rotating, self.active]",
-        "self.rotating",
-        "the_first_records_of_class_disk",
-    ),
-    Bug(
-        "the_name_of_a_segment_is_not_synced",
-        "partition_log",
-        "                    if not segment.name_is_durable:\n",
-        "                    if False:\n",
-        "a_log_grows",
-    ),
-    Bug(
-        "a_segment_counts_as_made_ahead",
-        "ready",
-        "        return Taken(self._storage.open(self._paths.log(number), create=True), is_made)\n",
-        "        return Taken(self._storage.open(self._paths.log(number), create=True), True)\n",
-        "a_log_grows",
-    ),
-    Bug(
-        "names_of_segments_made_ahead_are_not_synced",
-        "ready",
-        "                self._storage.fsync_dir(self._paths.folder)\n",
-        "                pass\n",
-        "rolls_of_class_disk",
-    ),
-    Bug(
-        "sealed_before_it_is_synced",
-        "sealing",
-        "        log.sync(rotating_only=True)\n",
-        "",
-        "rolls_of_class_disk",
-    ),
-    Bug(
-        "the_row_before_the_sync",
-        "sealing",
-        "        log.sync(rotating_only=True)\n"
-        "        rows = [_write_index(log, segment) for segment in segments]\n"
-        "        log.note(rows)\n",
-        "        rows = [_write_index(log, segment) for segment in segments]\n"
-        "        log.note(rows)\n"
-        "        log.sync(rotating_only=True)\n",
-        "rolls_of_class_disk",
-    ),
-    Bug(
-        "a_checkpoint_without_a_sync",
-        "sealing",
-        "    log.sync()\n    replace_file(log.storage, log.paths.producers",
-        "    replace_file(log.storage, log.paths.producers",
-        "closed_and_opened_again_of_class_disk",
-    ),
-    Bug(
-        "a_checkpoint_vouches_for_too_much",
-        "sealing",
-        "end_offset=taken.end_offset, size=taken.size",
-        "end_offset=taken.end_offset + 1, size=taken.size",
+        "the_old_snapshot_goes_before_the_new_one_is_there",
+        "metadata_log",
+        "            replace_file(self._storage, self._path(new), state.encode())\n",
+        "            if old:\n"
+        "                self._storage.unlink(self._path(old))\n"
+        "                self._storage.fsync_dir(self._folder)\n"
+        "                old = 0\n"
+        "            replace_file(self._storage, self._path(new), state.encode())\n",
         "closed_and_opened_again",
-    ),
-    Bug(
-        "a_log_start_that_is_not_synced",
-        "deleting",
-        "    try:\n        log.note([row], sync=True)\n",
-        "    try:\n        log.note([row])\n",
-        "old_segments_expire",
-    ),
-    Bug(
-        "a_log_start_that_is_not_written",
-        "deleting",
-        "    try:\n        log.note([row], sync=True)\n",
-        "    try:\n        pass\n",
-        "records_deleted_inside_a_segment",
-    ),
-    Bug(
-        "files_go_before_the_log_start_is_known",
-        "deleting",
-        "    _begin_at(log, max(end_offset, log.log_start_offset), count, floor)\n",
-        "    first = log.sealed.first_number\n"
-        "    _unlink(log, list(range(first, first + count)))\n"
-        "    _begin_at(log, max(end_offset, log.log_start_offset), count, floor)\n",
-        "old_segments_expire",
-    ),
-    Bug(
-        "one_segment_too_many_is_deleted",
-        "deleting",
-        "    log.doomed += numbers\n",
-        "    log.doomed += [*numbers, numbers.stop]\n",
-        "old_segments_expire",
-    ),
-    Bug(
-        "a_log_is_truncated_under_its_old_manifest",
-        "truncating",
-        "    replace_file(storage, paths.manifest, encode_manifest(now_ms, rows))\n",
-        "",
-        "truncated_after_a_checkpoint",
-    ),
-    Bug(
-        "a_batch_too_much_is_truncated",
-        "truncating",
-        "if found.header.next_offset <= offset)",
-        "if found.header.next_offset < offset)",
-        "truncated_inside_the_active_segment",
-    ),
-    Bug(
-        "a_batch_too_few_is_truncated",
-        "truncating",
-        "if found.header.next_offset <= offset)",
-        "if found.header.base_offset <= offset)",
-        "truncated_inside_the_active_segment",
-    ),
-    Bug(
-        "a_repeated_batch_is_appended",
-        "producers",
-        "                return batch\n",
-        "                return None\n",
-        "an_idempotent_producer",
-    ),
-    Bug(
-        "producers_are_not_replayed",
-        "producer_replay",
-        "                    table.apply(header, header.base_offset)\n",
-        "                    pass\n",
-        "producers_that_begin_again",
-    ),
-    Bug(
-        "acknowledged_from_the_page_cache",
-        "handler",
-        "            self._journaling.add(batch, opened, base_offset, now_ms)\n",
-        "            self._journaling.add(batch, opened, base_offset, now_ms)\n"
-        "            self.high_watermark = opened.log_end_offset\n",
-        "the_first_records",
-    ),
-    Bug(
-        "records_of_class_fsync_are_not_journaled",
-        "handler",
-        "            self._journaling.add(batch, opened, base_offset, now_ms)\n",
-        "            self.high_watermark = opened.log_end_offset\n",
-        "the_first_records",
-    ),
-    Bug(
-        "offsets_are_not_reserved",
-        "ceilings",
-        "                self._reserve(Ceiling(target, self._boot), reserved)\n",
-        "                reserved(None)\n",
-        "the_first_records_of_class_disk",
-    ),
-    Bug(
-        "offsets_are_reserved_when_they_are_used_up",
-        "handler",
-        "            if end_offset > ceiling.renew_at:\n"
-        "                ceiling.renew(end_offset, self._ceiling_renewed)\n"
-        "            visible = min(end_offset, ceiling.durable)\n",
-        "            visible = end_offset\n",
-        "the_first_records_of_class_disk",
     ),
 )

@@ -9,7 +9,7 @@ import sys
 # What every child needs and no bug changes, imported once.
 import structlog  # noqa: F401
 
-import segbroker.protocol.record_batch  # noqa: F401
+import segbroker.protocol.record_batch
 import segbroker.protocol.vendor  # noqa: F401
 
 from .catalogue import BUGS
