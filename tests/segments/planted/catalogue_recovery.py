@@ -76,8 +76,8 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_lost_tail_is_not_made_durable",
         "lost_tail",
-        "    seal(opened)\n    checkpoint(opened)\n",
-        "",
+        "        opened.sync()\n",
+        "        pass\n",
         "the_first_records_of_class_disk",
     ),
     Bug(
