@@ -103,7 +103,7 @@ def at_random(seed: int, plan: Plan) -> Counts:
     driver.open()
     classes = ["fsync", "disk"]
     topics = {"a": random.choice(classes), "b": random.choice(classes)}
-    sequences = {name: 0 for name in topics}
+    sequences = dict.fromkeys(topics, 0)
     segment = random.choice(["512", "2048", "4096"])
     for name, durability in topics.items():
         driver.create(name, 1, durability=durability, segment_bytes=segment)

@@ -60,7 +60,7 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_wal_file_without_a_header",
         "wal.files",
-        "            write_all(file, encode_header(header), 0)\n",
+        "            write_all(file, encode_header_block(header), 0)\n",
         "",
         "the_first_records",
     ),
@@ -82,8 +82,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_failed_checkpoint_recycles",
         "wal.journal",
-        "            if failed.intersection(file.sources):\n                break\n",
-        "",
+        "            shard.free_oldest(failed)\n",
+        "            shard.free_oldest(set())\n",
         "a_segment_cannot_be_synced_for_a_checkpoint",
     ),
     Bug(
@@ -96,10 +96,10 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_checkpoint_syncs_nothing",
         "handler",
-        "        try:\n            self._log.sync()\n        except OSError as exc:\n"
-        "            self._sync_failed = True\n            self._poison(exc)\n"
-        "            return False\n        return True\n",
-        "        return True\n",
+        "        try:\n            end_offset = opened.sync()\n        except OSError as exc:\n"
+        "            self._sync_failed = self._sync_failed or opened.sync_failed\n",
+        "        try:\n            return True\n        except OSError as exc:\n"
+        "            self._sync_failed = self._sync_failed or opened.sync_failed\n",
         "wal_files_fill_and_are_freed",
     ),
     Bug(
