@@ -9,8 +9,8 @@ confluent-kafka; then the daemon is ended in order, which the kill may hit as we
 
 Of a kill everything must come out as if nothing had happened: all is acknowledged in the end, read
 once and in order, and what was asked of the metadata is so.  Of a failed call: no acknowledgement
-rests on it, no second sync on that descriptor, reads go on, errors name the cause, other partitions
-work; a full disk passes by itself, EIO with a restart.
+rests on it, no second sync on that descriptor, reads go on, refusals name the cause, a full disk
+passes by itself.
 """
 
 import os

@@ -15,7 +15,7 @@ because a process death on the same boot costs neither class anything.
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from ..support import daemon as daemons
 from ..support.daemon import Daemon
 from .history import Anomaly, Partition, check
 from .load import (
+    PATIENCE_S,
     ConfluentReading,
     ConfluentWriting,
     OurReading,
@@ -48,7 +49,7 @@ PARTITIONS: Final[list[Partition]] = [
     (topic, number) for topic in TOPICS for number in range(PARTITIONS_COUNT)
 ]
 LOAD_TIMEOUT_S: Final = 5
-END_TIMEOUT_S: Final = 310
+GRACE_S: Final = 15
 
 
 @dataclass
@@ -89,16 +90,16 @@ def free_port() -> int:
 class Undying:
     """A daemon that is started again after each kill, on the same port and directory."""
 
-    def __init__(self, data: Path, *flags: str) -> None:
+    def __init__(self, data: Path, *, under: Sequence[str] = ()) -> None:
         self.data = data
-        self.flags = flags
+        self.under = under
         self.listen = f"127.0.0.1:{free_port()}"
         self.start_s_max = 0.0
         self._daemon: Daemon | None = None
 
     def start(self) -> None:
         begun_s = time.monotonic()
-        self._daemon = daemons.start(self.data, *self.flags, listen=self.listen)
+        self._daemon = daemons.start(self.data, listen=self.listen, under=self.under)
         self.start_s_max = max(self.start_s_max, time.monotonic() - begun_s)
 
     def stop(self, how: signal.Signals) -> int:
@@ -109,7 +110,7 @@ class Undying:
 
     def start_and_kill(self, after_s: float) -> None:
         """Begin a start, and kill it after `after_s`: in the middle of recovery, with luck."""
-        process = daemons.launch(self.data, *self.flags, listen=self.listen)
+        process = daemons.launch(self.data, listen=self.listen, under=self.under)
         time.sleep(after_s)
         process.kill()
         process.wait()
@@ -136,18 +137,23 @@ def run_round(
     consumers: int = 4,
     between_s: tuple[float, float] = (0.05, 0.8),
     pause_s: float = 0.01,
+    under: Sequence[str] = (),
+    patience_s: float = PATIENCE_S,
 ) -> Outcome:
-    """So many kills under load, then the check.  The clients' timing is not in the seed."""
+    """So many kills under load, then the check.  The clients' timing is not in the seed.
+
+    under: a command that runs the daemon.
+    """
     random = Random(seed)
     outcome = Outcome()
-    broker = Undying(data)
+    broker = Undying(data, under=under)
     with broker.alive():
         with Admin(broker.listen) as admin:
             for topic, config in TOPICS.items():
                 admin.create_topic(topic, partitions=PARTITIONS_COUNT, config=config)
         writers: list[Writing] = [
             (OurWriting if number % 2 else ConfluentWriting)(
-                number, broker.listen, PARTITIONS, pause_s=pause_s
+                number, broker.listen, PARTITIONS, pause_s=pause_s, patience_s=patience_s
             )
             for number in range(producers)
         ]
@@ -165,13 +171,13 @@ def run_round(
         for writer in writers:
             writer.finishing.set()
         for writer in writers:
-            writer.finish(END_TIMEOUT_S)
+            writer.finish(patience_s + GRACE_S)
         bounds = bounds_of(broker.listen, PARTITIONS)
         for reader in readers:
             reader.bounds = bounds
             reader.finishing.set()
         for reader in readers:
-            reader.finish(END_TIMEOUT_S)
+            reader.finish(patience_s + GRACE_S)
         final = read_all(broker.listen, PARTITIONS)
         broker.stop(signal.SIGTERM)
     outcome.start_s_max = broker.start_s_max

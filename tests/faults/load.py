@@ -22,7 +22,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka import Producer as ConfluentProducer
 
-from segbroker.client import Consumer, Producer, SegbrokerError
+from segbroker.client import Consumer, Gap, Producer, SegbrokerError
 from segbroker.client.producer import SyncDelivery
 
 from .history import FOREIGN, Bounds, Partition, Reads, Record, Sends
@@ -246,6 +246,11 @@ class Reading(Worker):
             self.on_record(partition, offset, record)
         self._next[partition] = offset + 1
 
+    def note_gap(self, gap: Gap) -> None:
+        partition = (gap.topic, gap.partition)
+        self.reads.gap(partition, gap.from_offset, gap.to_offset)
+        self._next[partition] = gap.to_offset
+
     def retry(self, error: object) -> None:
         """An error after which reading goes on."""
         self.retried[str(error)] = self.retried.get(str(error), 0) + 1
@@ -255,7 +260,7 @@ class OurReading(Reading):
     """... with our client."""
 
     def work(self) -> None:
-        with Consumer(self.bootstrap) as consumer:
+        with Consumer(self.bootstrap, on_gap="yield") as consumer:
             consumer.assign(self.partitions, start="start")
             while self.wants_more:
                 try:
@@ -266,7 +271,10 @@ class OurReading(Reading):
                     self.retry(exc)
                     continue
                 for record in records:
-                    self.note((record.topic, record.partition), record.offset, record.value)
+                    if isinstance(record, Gap):
+                        self.note_gap(record)
+                    else:
+                        self.note((record.topic, record.partition), record.offset, record.value)
 
 
 class ConfluentReading(Reading):
@@ -304,11 +312,14 @@ class ConfluentReading(Reading):
 def read_all(bootstrap: str, partitions: Sequence[Partition], *, size: int = 100) -> Reads:
     """The whole log as our client reads it now."""
     reads = Reads("final")
-    with Consumer(bootstrap, stop_at_end=True) as consumer:
+    with Consumer(bootstrap, stop_at_end=True, on_gap="yield") as consumer:
         consumer.assign(partitions, start="start")
         for record in consumer:
             partition = (record.topic, record.partition)
-            reads.poll(partition, record.offset, record_of(record.value, size))
+            if isinstance(record, Gap):
+                reads.gap(partition, record.from_offset, record.to_offset)
+            else:
+                reads.poll(partition, record.offset, record_of(record.value, size))
     return reads
 
 

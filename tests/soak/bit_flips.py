@@ -10,7 +10,7 @@ import time
 from random import Random
 
 from ..faults.bit_flips import Tally, flip
-from ..faults.damage import build
+from ..faults.damage import Ending, build
 from ..fuzz.soak import quiet
 
 ALL = 1 << 60
@@ -25,6 +25,12 @@ def main() -> int:
         "--per-file", type=int, default=ALL, help="bytes of each file; default: all"
     )
     parser.add_argument("--in-use", type=int, default=500, help="bytes of each file in use")
+    parser.add_argument(
+        "--ending",
+        choices=[ending.name.lower() for ending in Ending],
+        default="closed",
+        help="how the broker ended before the flip",
+    )
     options = parser.parse_args()
     quiet()
     random = Random(options.seed)
@@ -33,13 +39,14 @@ def main() -> int:
         segment_bytes=options.segment_bytes,
         segments=options.segments,
         topics=(("t", 1, "fsync"),),
+        ending=Ending[options.ending.upper()],
     )
     size = sum(map(len, world.files.values()))
     print(f"seed {options.seed}, {len(world.files)} files, {size} bytes", flush=True)
     found = 0
     for name, per_file, in_use in (
         ("at rest", options.per_file, False),
-        ("in use", options.in_use, True),
+        ("in use", options.in_use if options.ending == "closed" else 0, True),
     ):
         begun_s = time.monotonic()
         tallies = flip(world, random, per_file, in_use=in_use)

@@ -78,10 +78,12 @@ def launch(
         )
 
 
-def start(data: Path, *flags: str, listen: str = "127.0.0.1:0") -> Daemon:
+def start(
+    data: Path, *flags: str, listen: str = "127.0.0.1:0", under: Sequence[str] = ()
+) -> Daemon:
     """Start a daemon, as `launch`, and wait for its ready line."""
     log = log_of(data)
-    process = launch(data, *flags, listen=listen)
+    process = launch(data, *flags, listen=listen, under=under)
     assert process.stdout is not None
     line = process.stdout.readline()
     match = re.search(r"listening on (\S+:\d+)", line)
