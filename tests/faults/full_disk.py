@@ -129,11 +129,10 @@ class FullDisk:
         assert self.read(begin) == self.acked[begin:]
 
     def roll_if_near_the_end(self) -> None:
-        """Fill the segment up when the next frames could pass it."""
+        """Go on in the next segment when the next frames could pass this one."""
         room = self.config.segment_bytes - self.handler._log.active.size
         if room < 4 * PAGE:
-            self.append(batch_of(room, 2))
-            self.append(batch_of(500, 2))
+            self.append(batch_of(4 * PAGE, 2))
 
     def check_all(self) -> None:
         """Everything, here and after opening again."""
