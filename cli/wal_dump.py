@@ -21,6 +21,7 @@ from segbroker.segments.wal.frames import (
     MAGIC,
     Frame,
     FrameType,
+    decode_header,
     header_of,
     scan_file,
 )
@@ -47,6 +48,8 @@ def dump_wal(content: bytes, name: str) -> Report:
         else:
             report.torn.append("the header was not written: the file never came into use")
         return report
+    if decode_header(content) is None:
+        report.damage.append("the first header is damaged: its copy stands in")
     found = scan_file(memoryview(content), header.salt)
     report.facts |= {
         "shard": header.shard,

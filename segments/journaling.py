@@ -44,6 +44,7 @@ class Journaling:
         "_direct_end",
         "_flushable",
         "_flushers",
+        "_gave_up",
         "_limit",
         "_log",
         "_owner",
@@ -81,6 +82,7 @@ class Journaling:
         self._pending = Pending(topic_id, partition, self._limit)
         self._direct_end = -1
         self._used = False
+        self._gave_up = False
 
     def add(self, batch: Buffer, log: PartitionLog, base_offset: int, now_ms: int) -> None:
         """`batch`, the last of `log`, was written.  Copies it."""
@@ -114,7 +116,12 @@ class Journaling:
     # As a source of the shard
 
     def take_frames(self) -> tuple[list[Frame], int]:
-        return self._pending.take()
+        frames, mark = self._pending.take()
+        # Frames behind a hole that nobody was told of would be taken for damage.
+        return ([], -1) if self._gave_up else (frames, mark)
+
+    def wal_gave_up(self) -> None:
+        self._gave_up = True
 
     def wal_synced(self, mark: int) -> None:
         self._owner.wal_synced(mark)
@@ -136,5 +143,6 @@ class Journaling:
             return
         self._shard.revive()
         self._pending.take()  # never to be written
+        self._gave_up = False
         self._direct_end = -1
         self._wal.barrier(self._topic_id, self._partition)

@@ -26,13 +26,14 @@ Invariant: a handler is in the dictionary exactly as long as its topic exists an
 """
 
 import base64
+import errno
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType, TracebackType
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 import structlog
@@ -77,6 +78,8 @@ from .wal.replay import Replay
 __all__ = ["DiskManager", "Statistics", "TopicMeta"]
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 PARTITIONS_MAX: Final = 10_000
 SYNC_TICK_MS: Final = 1_000
@@ -206,10 +209,10 @@ class DiskManager:
             self._age_clock = AgeClock(self._clock_file.load())
             try:
                 found = self.wal.open()
-                self._load_metadata(found)
+                self._with_ballast(lambda: self._load_metadata(found))
                 self._publish(self._metadata.state)
                 self._remove_orphans(self._metadata.state)
-                replayed = self._put_back(found.partitions)
+                replayed = self._put_back_all(found)
                 self.wal.absorbed()
             except OSError as exc:
                 raise StorageError(
@@ -236,6 +239,31 @@ class DiskManager:
                 self.get_handler(topic, partition)
             except StorageError as exc:
                 log.error("partition_not_opened", topic=topic, partition=partition, error=str(exc))
+
+    def _put_back_all(self, found: Replay) -> list[tuple[str, int]]:
+        """Raises OSError."""
+        for missing in (one for one in found.missing if one.durable):
+            reason = f"{missing.frames} frames from lsn {missing.lsn} on are not valid"
+            self.report.add(ReportRow("wal_damaged", missing.path, reason=reason))
+        replayed = self._with_ballast(lambda: self._put_back(found.partitions))
+        names = {meta.topic_id.bytes: meta.name for meta in self.topics.values()}
+        for (topic_id, partition), end_offset in found.lost_below.items():
+            if topic_id in names:
+                key = names[topic_id], partition
+                self._durable_ends[key] = max(self._durable_ends.get(key, -1), end_offset)
+                if key not in replayed and partition < self.topics[key[0]].partitions:
+                    replayed.append(key)
+        return replayed
+
+    def _with_ballast(self, work: Callable[[], T]) -> T:
+        """`work`, once more without the spare files of the WAL where the disk is full."""
+        try:
+            return work()
+        except OSError as exc:
+            if exc.errno != errno.ENOSPC or not self.wal.give_space_back():
+                raise
+            log.warning("wal_spare_files_given_up", error=str(exc))
+            return work()
 
     def _put_back(
         self, found: Mapping[tuple[bytes, int], Sequence[Frame]]

@@ -4,6 +4,7 @@
 |---|---|---|
 | replayed | frames of the write-ahead log were put into a segment | none |
 | not_replayed | frames of a segment that was repaired and damaged again had no place | those |
+| wal_damaged | frames of the write-ahead log that had been synced are not valid | see the gaps |
 | cut | bytes behind the last whole batch, of a write that nobody was told about | none |
 | gap | offsets [from, to) are gone; an empty control batch stands for them | those |
 | repaired | a segment was written anew from what is whole in it | see its gaps |
@@ -31,6 +32,7 @@ WHAT_TO_DO: Final = {
     "lost_tail": "at most these were lost with the power; durability=fsync loses none",
     "gap": "consumers get a gap; the damaged bytes are in quarantine/; check the disk",
     "quarantined": "keep the copy until nobody needs it, then delete it",
+    "wal_damaged": "what was acknowledged shortly before the stop may be lost; check the disk",
     "readonly": "check the disk, then: segbroker verify --repair, or on.corruption=gap",
     "refused": "check the disk, then: segbroker verify --repair, or on.corruption=gap",
 }

@@ -207,3 +207,13 @@ def discard_used(storage: Storage, folder: str, *, keep: int) -> None:
         else:
             storage.unlink(path)
         storage.fsync_dir(folder)
+
+
+def unlink_free(storage: Storage, folder: str) -> bool:
+    """Remove the `free-` files; whether there were any."""
+    _, free = list_files(storage, folder)
+    for number in free:
+        storage.unlink(f"{folder}/free-{number}.log")
+    if free:
+        storage.fsync_dir(folder)
+    return bool(free)

@@ -40,10 +40,13 @@ file gets another salt, and none of its old frames is valid any more.  A zero le
 """
 
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 import xxhash
+
+from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
 
 from ..storage import Buffer
 
@@ -222,6 +225,14 @@ def frame_at(data: memoryview, position: int, salt: int) -> Frame | None:
     )
 
 
+class Suspect(NamedTuple):
+    """What a frame that is not valid says of itself."""
+
+    lsn: int
+    key: tuple[bytes, int]
+    end_offset: int
+
+
 class Scanned(NamedTuple):
     """What the bytes of one file say."""
 
@@ -230,6 +241,8 @@ class Scanned(NamedTuple):
     """Where each begins."""
     end: int
     """Behind the last valid frame."""
+    suspects: list[Suspect]
+    """BATCHES frames that are not valid, in front of valid ones."""
 
 
 def scan_file(data: memoryview, salt: int) -> Scanned:
@@ -240,18 +253,56 @@ def scan_file(data: memoryview, salt: int) -> Scanned:
     """
     frames: list[Frame] = []
     positions: list[int] = []
+    suspects: list[Suspect] = []
     position = FRAMES_BEGIN
     while True:
         after = frames[-1].lsn if frames else -1
         frame = frame_at(data, position, salt)
         if frame is None or frame.lsn <= after:
+            damaged = position
             position, frame = _resume(data, position, salt, after)
             if frame is None:
                 break
+            suspects += _suspects(data[damaged:position], after + 1)
         frames.append(frame)
         positions.append(position)
         position += frame.size
-    return Scanned(frames, positions, positions[-1] + frames[-1].size if frames else FRAMES_BEGIN)
+    end = positions[-1] + frames[-1].size if frames else FRAMES_BEGIN
+    return Scanned(frames, positions, end, suspects)
+
+
+def _suspects(data: memoryview, lsn: int) -> Iterator[Suspect]:
+    """What damaged frames say, as far as it hangs together: one flipped bit may stand anywhere."""
+    position = 0
+    while len(data) - position >= OVERHEAD:
+        _, length, kind, _, _, partition, _, topic_id, _, _, base_offset, _ = FRAME.unpack_from(
+            data, position
+        )
+        length = min(length, len(data) - position)
+        end_offset = -1
+        if kind == FrameType.BATCHES and length > OVERHEAD:
+            payload = data[position + FRAME_SIZE : position + length - SUM_SIZE]
+            end_offset = _end_of(payload, base_offset)
+        if end_offset >= 0:
+            yield Suspect(lsn, (topic_id, partition), end_offset)
+        lsn += 1
+        position += max(length, OVERHEAD)
+
+
+def _end_of(payload: memoryview, base_offset: int) -> int:
+    """Where the batches of a damaged payload end; -1 where they contradict its frame at once."""
+    end_offset = -1
+    try:
+        for batch in iter_batches(payload):
+            header = read_header(batch)
+            if header.base_offset != (base_offset if end_offset < 0 else end_offset):
+                break
+            if not 0 <= header.last_offset_delta <= len(batch):
+                break
+            end_offset = header.next_offset
+    except InvalidBatch:
+        pass
+    return end_offset
 
 
 def _resume(data: memoryview, position: int, salt: int, after: int) -> tuple[int, Frame | None]:

@@ -30,7 +30,7 @@ from segbroker.protocol.checksums import xxh3_64
 
 from ..background import Housekeeper
 from ..storage import Storage, make_dirs
-from .files import ShardFiles, discard_used
+from .files import ShardFiles, discard_used, unlink_free
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType
 from .replay import Replay, replay, shard_folder, shard_folders
 from .shard import CallSoon, Done, Shard, Source
@@ -54,6 +54,11 @@ class WalConfig:
         assert self.shards >= 1, "a WAL has a shard"
         assert self.file_bytes >= FILE_SIZE_MIN, f"a WAL file has {FILE_SIZE_MIN} bytes or more"
         assert self.shard_bytes >= 2 * self.file_bytes, "a shard has two files or more"
+
+    @property
+    def files_max(self) -> int:
+        """Files of one shard."""
+        return self.shard_bytes // self.file_bytes
 
     @property
     def batch_bytes_max(self) -> int:
@@ -114,7 +119,7 @@ class Wal:
     def absorbed(self) -> None:
         """Everything replayed is durable elsewhere: begin anew.  Raises OSError."""
         config = self.config
-        self._discard()
+        self._discard(keep=config.files_max)
         for number, folder in shard_folders(self._storage, self._root).items():
             if number >= config.shards:
                 self._remove(folder)
@@ -126,7 +131,7 @@ class Wal:
             files.open()
             shard = Shard(
                 files,
-                files_max=config.shard_bytes // config.file_bytes,
+                files_max=config.files_max,
                 threaded=self._threaded,
                 call_soon=self._call_soon,
                 maker=self._maker,
@@ -140,9 +145,17 @@ class Wal:
                 shard.prepare_soon()  # so that the first write finds it
         self._replayed = Replay()
 
-    def _discard(self) -> None:
+    def give_space_back(self) -> bool:
+        """Before `absorbed`, on a full disk: remove the files that are not in use; whether there
+        were any.  Raises OSError."""
+        given = False
         for folder in shard_folders(self._storage, self._root).values():
-            discard_used(self._storage, folder, keep=SPARE_FILES)
+            given = unlink_free(self._storage, folder) or given
+        return given
+
+    def _discard(self, *, keep: int) -> None:
+        for folder in shard_folders(self._storage, self._root).values():
+            discard_used(self._storage, folder, keep=keep)
 
     def _remove(self, folder: str) -> None:
         """A shard that there is no more; its files are all free."""
@@ -242,4 +255,4 @@ class Wal:
             shard.release()
         self._shards = []
         if empty:
-            self._discard()
+            self._discard(keep=SPARE_FILES)

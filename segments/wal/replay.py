@@ -25,7 +25,7 @@ import structlog
 
 from ..storage import Storage, read_file
 from .files import list_files, list_kept
-from .frames import AFTER_FAILURE, Frame, FrameType, Scanned, header_of, scan_file
+from .frames import AFTER_FAILURE, Frame, FrameType, Scanned, Suspect, header_of, scan_file
 
 log = structlog.get_logger()
 
@@ -50,6 +50,9 @@ class Replay:
     partitions: dict[tuple[bytes, int], list[Frame]] = field(default_factory=dict)
     control: list[bytes] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
+    lost_below: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    """End offsets that damaged frames speak of: what a log has not below them was acknowledged and
+    is lost."""
     next_lsn: int = 0
     next_sequence: int = 0
     files_count: int = 0
@@ -98,6 +101,7 @@ def _replay_shard(storage: Storage, folder: str, found: Replay) -> None:
         for frame in scanned[1].frames if scanned is not None else ():
             found.partitions.setdefault(frame.key, []).append(frame)
     frames: list[tuple[str, Frame]] = []
+    suspects: list[Suspect] = []
     for number in used:
         found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
@@ -107,7 +111,13 @@ def _replay_shard(storage: Storage, folder: str, found: Replay) -> None:
             log.warning("wal_file_without_header", path=path)
             continue
         frames += ((path, frame) for frame in scanned[1].frames)
-    found.missing += frames_missing(frames)
+        suspects += scanned[1].suspects
+    missing = list(frames_missing(frames))
+    found.missing += missing
+    for suspect in suspects:
+        if any(m.durable and m.lsn <= suspect.lsn < m.lsn + m.frames for m in missing):
+            end_offset = max(found.lost_below.get(suspect.key, -1), suspect.end_offset)
+            found.lost_below[suspect.key] = end_offset
     for _, frame in frames:
         found.next_lsn = max(found.next_lsn, frame.lsn + 1)
         match frame.type:

@@ -70,6 +70,10 @@ class Source(Protocol):
         """Everything up to the mark is durable.  Through call_soon."""
         ...
 
+    def wal_gave_up(self) -> None:
+        """What was taken will not be written: nothing behind it may be, either.  In the writer."""
+        ...
+
     def wal_failed(self, cause: OSError) -> None:
         """What was taken is not durable and never will be.  Through call_soon."""
         ...
@@ -464,6 +468,9 @@ class _Group:
     def settle(self, error: OSError | None, call_soon: CallSoon) -> None:
         """Tell everybody: who waits in a thread at once, the others by one call in the loop."""
         later: list[Done] = []
+        if error is not None:
+            for source, _ in self.acks:
+                source.wal_gave_up()
         for request in self.requests:
             if isinstance(request, _Blocking):
                 assert request.done is not None

@@ -10,7 +10,9 @@ from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryFile, MemoryStorage
 from segbroker.segments.storage import Buffer, read_file
 from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.wal.frames import Frame
 from segbroker.segments.wal.journal import WalConfig
+from segbroker.segments.wal.replay import scan_wal_file
 
 from .crashing import CrashingStorage, Killed
 from .tools import SMALL, append, batch_of, flip, offsets_in, read_from
@@ -238,6 +240,55 @@ def test_after_an_orderly_end_the_wal_is_empty() -> None:
     manager.close()
     assert [name for name in disk.listdir(WAL) if name.startswith("wal")] == []
     assert everything(disk.after_power_cut()) == [0]
+
+
+def test_damage_to_the_last_frame_of_a_partition_is_a_gap_and_its_offset_is_not_used_again() -> (
+    None
+):
+    disk = MemoryStorage()
+    manager, handler = begun(disk)
+    manager.create_topic("u", 1, PLAIN, now_ms=1_000)
+    for number in range(3):
+        append(handler, batch_of(b"%d" % number))
+    append(manager.get_handler("u", 0), batch_of(b"a later group"))
+    image = disk.after_power_cut()
+    # The third of t's frames: one bit of its payload, in the records.
+    (place,) = [p for p, f in frames_of(image) if f.base_offset == 2 and f.payload]
+    flip(image, f"{WAL}/wal-0.log", place + 64 + 61)
+    again = managed(image)
+    assert again.report.counts["wal_damaged"] == 1
+    assert again.report.offsets_lost == 1
+    back = again.get_handler("t", 0)
+    assert (back.log_end_offset, all_of(back)) == (3, [0, 1, 2])
+    assert append(back, batch_of(b"new")).base_offset == 3
+
+
+def frames_of(disk: MemoryStorage) -> list[tuple[int, Frame]]:
+    scanned = scan_wal_file(disk, f"{WAL}/wal-0.log")
+    assert scanned is not None
+    return list(zip(scanned[1].positions, scanned[1].frames, strict=True))
+
+
+def test_killed_on_a_full_disk_it_starts_by_giving_up_spare_files_of_the_wal() -> None:
+    disk = CrashingStorage()
+    _, handler = begun(disk)
+    for number in range(3):
+        append(handler, batch_of(b"%d" % number))
+    manager = managed(disk.after_kill())  # leaves a spare file
+    image = CrashingStorage()
+    image._root = disk.after_power_cut()._root
+    spare = image.open(f"{WAL}/free-9.log", create=True)
+    spare.pwrite(bytes(1 << 14), 0)
+    image.room = 0
+    unlink = image.unlink
+
+    def unlinked(path: str) -> None:
+        unlink(path)
+        image.room = None
+
+    image.unlink = unlinked  # type: ignore[method-assign]
+    assert all_of(managed(image).get_handler("t", 0)) == [0, 1, 2]
+    manager.close()
 
 
 # Failure

@@ -56,6 +56,9 @@ class Writer:
     def wal_synced(self, mark: int) -> None:
         self.durable = mark
 
+    def wal_gave_up(self) -> None:
+        pass
+
     def wal_failed(self, cause: OSError) -> None:
         self.failures.append(cause)
 
