@@ -232,7 +232,8 @@ class AsyncDriver:
     async def _run_sender(self, transport: Transport) -> None:
         """The kernel is full: wait until it is not, then go on."""
         try:
-            assert transport.socket is not None
+            if transport.socket is None:
+                return  # closed before this task had its first turn
             await anyio.wait_writable(transport.socket)
         except (anyio.ClosedResourceError, anyio.BusyResourceError, OSError):
             return  # closed meanwhile: the core knows

@@ -102,6 +102,7 @@ class DiskHandler:
         "_retry",
         "_sealing",
         "_sync_failed",
+        "_wal_failed",
         "ceiling",
         "flush_state",
         "flushes_on_append",
@@ -175,6 +176,7 @@ class DiskHandler:
         self._is_capped = is_capped(opened.config)
         self._retry = Retry()
         self._sync_failed = False
+        self._wal_failed = False
         self._report = report if report is not None else LogReport(None, topic, partition)
         self._now_ms = now_ms
         opened.on_damage = self.mend
@@ -358,11 +360,17 @@ class DiskHandler:
             log.warning("ceiling_not_renewed", topic=self.topic, error=str(error))
 
     def wal_synced(self, end_offset: int) -> None:
-        """The WAL has everything below `end_offset`, synced.  In the loop."""
-        self._advance(end_offset)
+        """The WAL has everything that it was given below `end_offset`, synced.  In the loop."""
+        if not self._wal_failed:
+            self._advance(end_offset)
 
     def wal_failed(self, cause: OSError) -> None:
-        """The WAL has not what it was given.  In the loop."""
+        """The WAL has not what it was given.  In the loop.
+
+        What it is given later may succeed: that says nothing about what lies before it, so nothing
+        is visible by the WAL any more until the log is opened again.
+        """
+        self._wal_failed = True
         self._poison(cause)
 
     def wal_checkpoint(self) -> bool:
@@ -730,6 +738,7 @@ class DiskHandler:
 
         def writable() -> None:
             self.read_only = None
+            self._wal_failed = False
             if opened.damage:
                 self.read_only = PartitionDamaged(self.topic, self.partition, opened.damage)
             self._advance(opened.log_end_offset)

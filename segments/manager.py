@@ -783,7 +783,8 @@ class DiskManager:
         """Look after those that asked for it; a disk that is full for some is full for the rest."""
         wal_works = self._revive_wal(now_ms)
         failed = 0
-        for handler in list(self._attention):
+        # In an order that a run can repeat: a set's own hangs on addresses.
+        for handler in sorted(self._attention, key=lambda one: (one.topic, one.partition)):
             if handler.read_only is not None:
                 needs_wal = handler.config.durability is Durability.FSYNC
                 if failed >= RECOVERIES_FAILED_MAX or (needs_wal and not wal_works):

@@ -11,12 +11,16 @@ damaged and CorruptSegment says where.  Nothing that failed its checksum is ever
 
 import threading
 
+import structlog
+
 from .caches import FileCache, IndexCache
 from .errors import CorruptSegment, StorageError
 from .index import BlockBuilder, BlockIndex, WrongIndex, decode_index, segment_tag
 from .names import LogPaths
 from .recovery import Epochs, Scan, scan, stamp_of
 from .storage import Advice, Storage, StorageFile, read_file, replace_file
+
+log = structlog.get_logger()
 
 
 def index_of(data: memoryview, base_offset: int, found: Scan, interval: int) -> BlockIndex:
@@ -91,7 +95,12 @@ class SealedFiles:
             index = index_of(data, base_offset, found, self.interval)
             if tag and index.tag != tag:
                 raise CorruptSegment(path, 0, f"tag {index.tag}, not {tag}: it is of another log")
-            replace_file(self.storage, self.paths.index(number), index.encode())
+            try:
+                replace_file(self.storage, self.paths.index(number), index.encode())
+            except OSError as exc:
+                # A full disk, or a repair that made the same file at the same time: the reader has
+                # its index, and the next one makes it again.
+                log.warning("index_not_written", path=path, error=str(exc))
         self.indexes.put((self.paths.folder, number), index)
         return index
 

@@ -210,6 +210,8 @@ class Wal:
                     except OSError as exc:
                         log.error("wal_checkpoint_failed", error=str(exc))
                         shard.nothing_freed()
+                else:
+                    shard.nothing_to_free()
 
     def _free_files(self, shard: Shard) -> None:
         full = list(shard.full)

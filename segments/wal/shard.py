@@ -148,6 +148,7 @@ class Shard:
         self._sources: dict[Source, None] = {}
         self._has_control = False
         self._room = threading.Condition()
+        self._starves = False
         # Under _room: what the maker has made, what it could not make, whether it is at work.
         self._ready: WalFile | None = None
         self._make_error: OSError | None = None
@@ -239,6 +240,18 @@ class Shard:
         with self._room:
             self._room.notify_all()
         self.prepare_soon()
+
+    def nothing_to_free(self) -> None:
+        """A checkpoint found no full file; the maker, which found no room, may have asked for it
+        before an earlier one made room: then nobody else would wake the writer."""
+        with self._room:
+            starves = self._starves and self._ready is None and not self._making
+        if not starves:
+            return
+        if self._files.free_count or self._files.count < self._files_max:
+            self.prepare_soon()
+        else:
+            self.nothing_freed()
 
     def nothing_freed(self) -> None:
         """A checkpoint could not free the oldest file: who waits for room waits in vain."""
@@ -405,10 +418,13 @@ class Shard:
             while self._ready is None:
                 if self._make_error is not None:
                     error, self._make_error = self._make_error, None
+                    self._starves = False
                     raise error
                 if self._thread is None:
                     raise _wal_full(self._files.folder)
+                self._starves = True
                 self._room.wait()
+            self._starves = False
             ready, self._ready = self._ready, None
         self.prepare_soon()
         return ready
