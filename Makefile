@@ -61,6 +61,7 @@ soak: install    ## Fuzz, faults and damage, each for SECONDS (KILLS of the daem
 	$(BIN)/python -m tests.soak.daemon_faults --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.file_damage --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.kill_loop --kills $(KILLS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.simulation --seconds $(SECONDS) --seed $(SEED)
 
 ASAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g
 asan: install    ## The kernel's tests under AddressSanitizer and UBSan

@@ -1,0 +1,20 @@
+"""A broker, its clients, its network and its disk in one deterministic world: a seed is a run.
+
+    world       chance and time of one seed, what happened, and the hash of that
+    threads     threads, locks and queues that a schedule moves: greenlets, one at a time
+    disk        a disk with a page cache, faults, and a power switch
+    network     sockets with latency, short sends, small windows, cuts
+    tap         what passes on the wire: every request answered, in order, in time
+    patches     puts all of it under the real broker and the real client
+    process     a broker that can be drained, killed, cut off from power, and started again
+    plan        what a seed does: topics, clients, faults
+    history     what clients did and saw, and the anomalies in it
+    clients     producers, consumers and administrators that write down what they did
+    nemesis     the faults, while clients work
+    verdict     the end: everything heals, is read once more, and is compared with the history
+    run         one seed from start to verdict
+    bugs        bugs planted to prove that the simulation finds them
+
+Nothing in it looks at the real clock, a real socket, a real disk or real chance, so a seed gives
+the same trace every time, with the same PYTHONHASHSEED (`python -m tests.simulation` sets 0).
+"""

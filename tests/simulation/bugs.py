@@ -1,0 +1,219 @@
+"""Bugs planted to prove that the simulation finds them: patches used by the tests alone.
+
+Each is a mistake that somebody could make in one line, and each has a *focus*: what the plan of a
+seed must contain for the mistake to matter at all (a sync that is left out shows itself only when
+the power goes).  The rest of the plan is the seed's own.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest.mock import patch
+
+from segbroker.broker.partition import Partition
+from segbroker.broker.replies import Outbox
+from segbroker.broker.turn import Turn
+from segbroker.segments import partition_log
+from segbroker.segments.handler import DiskHandler
+from segbroker.segments.manifest_file import ManifestFile
+from segbroker.segments.partition_log import PartitionLog
+from segbroker.segments.producers import ProducerTable
+from segbroker.segments.wal.shard import Shard, _Group
+
+from .disk import File, Mount
+from .plan import Admin, Plan, draw
+
+POWER = {"last_crash": "power_cut"}
+CUTS = {"faults": tuple((0.1 * n, "cut_all") for n in range(1, 10)), "latency_s": 0.005}
+CALM = {"faults": (), "last_crash": "none"}
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One mistake; `seeds_max`: within so many seeds it is found."""
+
+    name: str
+    plant: Callable[[], AbstractContextManager[object]]
+    focus: dict[str, Any] = field(default_factory=dict)
+    durability: str | None = "fsync"
+    fetch_wait_ms: int | None = None
+    seeds_max: int = 10
+
+    def plan(self, seed: int) -> Plan:
+        """The plan of a seed, with what the bug needs to matter."""
+        plan = replace(draw(seed), **self.focus).with_durability(self.durability)
+        if self.fetch_wait_ms is not None:
+            waiting = [
+                replace(c, fetch_wait_ms=self.fetch_wait_ms, lives=1) for c in plan.consumers
+            ]
+            plan = replace(plan, consumers=tuple(waiting))
+        return plan
+
+
+def _replaced(
+    owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Callable[[], AbstractContextManager[object]]:
+    return lambda: patch.object(owner, name, make(getattr(owner, name)))
+
+
+def _visible_at_once(append: Callable[..., Any]) -> Callable[..., Any]:
+    def appended(self: DiskHandler, *args: Any) -> Any:  # noqa: ANN401
+        result = append(self, *args)
+        self._advance(self._log.log_end_offset)
+        return result
+
+    return appended
+
+
+def _unsynced(call: str, part: str) -> Callable[[], AbstractContextManager[object]]:
+    """Syncs of paths with `part` in them do nothing."""
+
+    def plant() -> AbstractContextManager[object]:
+        owner: type = File if call == "fdatasync" else Mount
+        real = getattr(owner, call)
+
+        def lying(self: Any, *args: str) -> None:  # noqa: ANN401
+            if part not in (args[0] if args else self.path):
+                real(self, *args)
+
+        return patch.object(owner, call, lying)
+
+    return plant
+
+
+def _forgets_failure(append: Callable[..., Any]) -> Callable[..., Any]:
+    def appended(self: Shard, group: Any) -> None:  # noqa: ANN401
+        try:
+            append(self, group)
+        except OSError:
+            self.failure = None
+            raise
+
+    return appended
+
+
+def _tells_success(tell: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, error, call_soon: tell(self, None, call_soon)
+
+
+def _locked_over_sync(sync: Callable[..., Any]) -> Callable[..., Any]:
+    def synced(self: PartitionLog, **options: Any) -> int:  # noqa: ANN401
+        with self.append_lock:
+            return int(sync(self, **options))
+
+    return synced
+
+
+def _every(count: int, real: Callable[..., Any]) -> Callable[..., Any]:
+    """`real`, but for every count-th call."""
+    calls = 0
+
+    def some(*args: Any) -> Any:  # noqa: ANN401
+        nonlocal calls
+        calls += 1
+        return None if calls % count == 0 else real(*args)
+
+    return some
+
+
+@contextmanager
+def _short_writes_are_whole() -> Iterator[None]:
+    def write_once(file: Any, data: Any, position: int) -> None:  # noqa: ANN401
+        file.pwrite(data, position)
+
+    with patch.object(partition_log, "write_all", write_once):
+        yield
+
+
+async def _drains_once(self: Outbox) -> None:
+    """As Outbox.drain, without saying that it has ended."""
+    import trio
+
+    try:
+        while self._unsent:
+            await trio.lowlevel.wait_writable(self._sock)
+            self._resume()
+    except (OSError, trio.ClosedResourceError):
+        self.break_off()
+
+
+DELETES = Admin(tuple((0.2 * n, "delete_records") for n in range(1, 5)))
+
+BUGS = (
+    Bug("the WAL is not synced", _unsynced("fdatasync", "/wal/"), POWER),
+    Bug("visible before it is durable", _replaced(DiskHandler, "append", _visible_at_once), POWER),
+    Bug(
+        "a checkpoint frees WAL files whose segments are not synced",
+        _replaced(DiskHandler, "wal_checkpoint", lambda _: lambda self: True),
+        POWER | {"wal": (1 << 14, 1 << 15)},
+        seeds_max=25,
+    ),
+    Bug(
+        "a failed WAL group is reported as written",
+        _replaced(_Group, "settle", _tells_success),
+        POWER | {"faults": tuple((0.05 * n, "sync_error") for n in range(1, 9))},
+    ),
+    Bug(
+        "a failed WAL sync is forgotten and tried again",
+        _replaced(Shard, "_append", _forgets_failure),
+        POWER | {"faults": tuple((0.1 * n, "sync_error") for n in range(1, 9))},
+    ),
+    Bug(
+        "a deletion is not synced",
+        _replaced(
+            ManifestFile, "append", lambda real: lambda self, rows, sync=False: real(self, rows)
+        ),
+        POWER | {"admin": DELETES},
+        seeds_max=20,
+    ),
+    Bug(
+        "a repeated batch is appended again",
+        _replaced(ProducerTable, "check", lambda _: lambda self, header: None),
+        CUTS,
+    ),
+    Bug("a short write counts as whole", _short_writes_are_whole, {"short_writes": 0.3}),
+    Bug(
+        "waiting fetches are not woken",
+        _replaced(Partition, "wake", lambda _: lambda self: None),
+        CALM,
+        fetch_wait_ms=15_000,
+    ),
+    Bug(
+        "waiting produces are not woken",
+        _replaced(Partition, "_high_watermark_moved", lambda _: lambda self, handler: None),
+        CALM,
+    ),
+    Bug(
+        "every seventh flush is forgotten",
+        _replaced(Turn, "flush", lambda real: _every(7, real)),
+        CALM,
+    ),
+    Bug(
+        "replies leave newest first",
+        _replaced(Outbox, "push", lambda _: lambda self, slot: self._slots.appendleft(slot)),
+        {"latency_s": 0.005},
+    ),
+    Bug(
+        "a slow reader is drained once and never again",
+        lambda: patch.object(Outbox, "drain", _drains_once),
+        CALM | {"window": (100, 400)},
+    ),
+    Bug(
+        "a request dies of a bug of its handler",
+        _replaced(DiskHandler, "delete_records_before", lambda _: lambda self, offset: 1 // 0),
+        CALM | {"admin": DELETES},
+    ),
+    Bug(
+        "the loop syncs",
+        _replaced(DiskHandler, "flush_soon", lambda _: lambda self: self.sync()),
+        CALM,
+    ),
+    Bug(
+        "the append lock is held over a sync",
+        _replaced(PartitionLog, "sync", _locked_over_sync),
+        {"sync_s": (0.1, 0.5), "faults": ()},
+        durability="disk",
+        seeds_max=20,
+    ),
+)

@@ -1,0 +1,132 @@
+"""The faults, at the times of the plan, while clients work; and who starts the broker again.
+
+| fault | what happens |
+|---|---|
+| cut, cut_all | a connection is reset, or all are |
+| slow_network | latencies of up to half a second for a while |
+| kill, power_cut, drain | the process ends so; it is started again a little later |
+| slow_disk | syncs take up to two seconds for a while |
+| cold | nothing is in the page cache for a while |
+| full_disk | so many bytes are left, for a while |
+| sync_error, write_error | the next one fails with EIO |
+| wal_error | the next write of the WAL does |
+| clock_jump | the wall clock jumps, forwards or back |
+"""
+
+import trio
+
+from segbroker.segments.wal.journal import WalConfig
+
+from .disk import Disk
+from .network import Network
+from .plan import Plan
+from .process import Process
+from .world import World
+
+
+class Nemesis:
+    """See the module.  Owns the broker's process."""
+
+    def __init__(self, world: World, plan: Plan, disk: Disk, network: Network) -> None:
+        self.world = world
+        self.plan = plan
+        self.disk = disk
+        self.network = network
+        self.random = world.stream("nemesis")
+        self.process: Process | None = None
+        self.nursery: trio.Nursery | None = None
+        self.starts = 0
+        self.calm = {
+            "latency_s": plan.latency_s,
+            "sync_s": plan.sync_s,
+            "cold": disk.cold,
+            "room": None,
+        }
+
+    async def start(self) -> None:
+        """Have a broker that serves; on a disk that fails, try until it does not."""
+        while True:
+            self.starts += 1
+            process = self.process = Process(
+                self.world,
+                self.disk,
+                self.network,
+                settings=self.plan.settings,
+                preempts=self.plan.preempts,
+                short_writes=self.plan.short_writes,
+                wal=WalConfig(self.random.choice(self.plan.shards), *self.plan.wal),
+            )
+            assert self.nursery is not None
+            self.nursery.start_soon(process.run)
+            await process.decided.wait()
+            if process.started.is_set():
+                self.world.trace("serving", self.starts)
+                return
+            assert self.starts < 200, "the broker does not start"
+            await trio.sleep(0.2)
+
+    async def run(self) -> None:
+        """Everything that the plan says."""
+        for time, kind in self.plan.faults:
+            await trio.sleep_until(time)
+            self.world.trace("fault", kind)
+            await self.strike(kind)
+
+    async def strike(self, kind: str) -> None:
+        """One fault."""
+        match kind:
+            case "cut":
+                if self.network.sockets:
+                    self.network.cut(self.random.choice(list(self.network.sockets)))
+            case "cut_all":
+                for sock in list(self.network.sockets):
+                    self.network.cut(sock)
+            case "slow_network":
+                await self._for_a_while("latency_s", self.network, 0.5)
+            case "kill" | "power_cut" | "drain":
+                await self.end(kind)
+                await trio.sleep(self.random.choice((0.0, 0.05, 1.0, 3.0)))
+                await self.start()
+            case "slow_disk":
+                await self._for_a_while("sync_s", self.disk, (0.05, 2.0))
+            case "cold":
+                await self._for_a_while("cold", self.disk, 1.0)
+            case "full_disk":
+                await self._for_a_while("room", self.disk, self.random.choice((0, 10, 100, 1_000)))
+            case "sync_error":
+                self.disk.sync_errors += 1
+            case "write_error":
+                self.disk.write_errors += 1
+            case "wal_error":
+                self.disk.wal_errors += 1
+            case "clock_jump":
+                self.world.wall_offset_ms += self.random.choice((-3_600_000, 2_000, 7_200_000))
+
+    async def end(self, kind: str) -> None:
+        """End the process as `kind` says."""
+        process = self.process
+        assert process is not None
+        if kind == "drain":
+            process.drain()
+            await process.ended.wait()
+        elif kind != "none" and not process.ended.is_set():
+            await process.kill(power=kind == "power_cut")
+        elif kind == "power_cut":
+            self.disk.cut_power()
+
+    async def _for_a_while(self, what: str, where: object, value: object) -> None:
+        assert self.nursery is not None
+        setattr(where, what, value)
+        wait_s = self.random.uniform(0.05, 1.0)
+
+        async def heal() -> None:
+            await trio.sleep(wait_s)
+            setattr(where, what, self.calm[what])
+
+        self.nursery.start_soon(heal)
+
+    def heal(self) -> None:
+        """No more faults."""
+        for what, value in self.calm.items():
+            setattr(self.network if what == "latency_s" else self.disk, what, value)
+        self.disk.sync_errors = self.disk.write_errors = self.disk.wal_errors = 0

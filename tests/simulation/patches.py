@@ -1,0 +1,184 @@
+"""The world under the real code: every door to clock, chance, threads and sockets leads there.
+
+| door | in | leads to |
+|---|---|---|
+| `threading`, `SimpleQueue`, ThreadPoolExecutor | all of segments/ | threads.py |
+| trio.to_thread.run_sync | broker/lanes.py | a thread of threads.py |
+| trio.lowlevel.wait_readable, wait_writable, notify_closing | broker/, client/ | network.py |
+| `bind` | broker/server.py | a listener of network.py |
+| `socket` | client/transport.py | sockets of network.py |
+| time.perf_counter | connection.py, pace.py | the world's, with slow steps |
+| monotonic_ns, time_ns | client/clock.py | the world's |
+| Random() | client/* | streams of the seed |
+| trio's scheduler | trio | sorted, then shuffled by the seed |
+
+Why patches and no seams in the product: each door is one name in one module, the hot path keeps
+its direct calls, and a door that somebody adds shows itself as two traces of one seed.
+"""
+
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from random import Random
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import anyio._backends._trio as anyio_trio
+import structlog
+import trio
+import trio._core._run as trio_run
+
+import segbroker.broker.connection
+import segbroker.broker.lanes
+import segbroker.broker.pace
+import segbroker.broker.server
+import segbroker.client
+import segbroker.client.clock
+import segbroker.client.transport
+
+from . import threads
+from .network import Listener, Network, SimSocket
+from .world import World
+
+# What the broker logs when it has met a bug of its own.
+BUGS = frozenset(
+    {
+        "callback_failed",
+        "turn_failed",
+        "task_failed",
+        "request_failed",
+        "reply_failed",
+        "lane_read_failed",
+        "flush_crashed",
+        "housekeeping_crashed",
+    }
+)
+
+_REAL_LOCK = type(threading.Lock())
+
+
+async def _wait_readable(thing: Any) -> None:  # noqa: ANN401
+    await thing.wait_readable()
+
+
+async def _wait_writable(thing: Any) -> None:  # noqa: ANN401
+    await thing.wait_writable()
+
+
+def _notify_closing(thing: SimSocket | Listener) -> None:
+    thing.close()
+
+
+@contextmanager
+def _replaced(changes: list[tuple[object, str, object]]) -> Iterator[None]:
+    kept = [(where, name, getattr(where, name)) for where, name, _ in changes]
+    for where, name, new in changes:
+        setattr(where, name, new)
+    try:
+        yield
+    finally:
+        for where, name, old in kept:
+            setattr(where, name, old)
+
+
+def _modules(room: str) -> list[ModuleType]:
+    prefix = f"segbroker.{room}."
+    return [module for name, module in sorted(sys.modules.items()) if name.startswith(prefix)]
+
+
+def _threads_of_segments() -> list[tuple[object, str, object]]:
+    changes: list[tuple[object, str, object]] = []
+    for module in _modules("segments"):
+        for name, value in sorted(vars(module).items()):
+            if value is threading:
+                changes.append((module, name, threads.threading_module))
+            elif getattr(value, "__module__", "") in ("_queue", "queue") and name in (
+                "SimpleQueue",
+                "Queue",
+            ):
+                changes.append((module, name, threads.SimpleQueue))
+            elif value is ThreadPoolExecutor:
+                changes.append((module, name, threads.Pool))
+            elif isinstance(value, _REAL_LOCK):
+                changes.append((module, name, threads.Lock()))
+    return changes
+
+
+def _chance_of_client(world: World) -> list[tuple[object, str, object]]:
+    chance = world.stream("clients")
+
+    def seeded(*arguments: Any) -> Random:  # noqa: ANN401
+        return Random(*arguments) if arguments else Random(chance.getrandbits(64))
+
+    return [
+        (module, "Random", seeded)
+        for module in _modules("client")
+        if getattr(module, "Random", None) is Random
+    ]
+
+
+@contextmanager
+def simulated(world: World, network: Network, first: threads.Threads) -> Iterator[None]:
+    """Everything inside happens in `world`.  `first` are the threads until a process starts."""
+
+    async def bind(address: str) -> Listener:
+        host, _, port = address.rpartition(":")
+        return Listener(network, (host, int(port)))
+
+    def getaddrinfo(host: str, port: int, **_: object) -> list[tuple[Any, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
+
+    sockets = SimpleNamespace(
+        **{name: getattr(socket, name) for name in dir(socket) if name.isupper()}
+    )
+    sockets.socket = lambda *_: SimSocket(network)
+    sockets.getaddrinfo = getaddrinfo
+    timing = SimpleNamespace(perf_counter=world.perf_counter)
+
+    threads.use(first)
+    trio_run._r.seed(f"{world.seed}/scheduler")
+    changes: list[tuple[object, str, object]] = [
+        (trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
+        (trio.lowlevel, "wait_readable", _wait_readable),
+        (trio.lowlevel, "wait_writable", _wait_writable),
+        (trio.lowlevel, "notify_closing", _notify_closing),
+        (anyio_trio, "wait_readable", _wait_readable),
+        (anyio_trio, "wait_writable", _wait_writable),
+        (anyio_trio, "notify_closing", _notify_closing),
+        (segbroker.broker.server, "bind", bind),
+        (segbroker.broker.connection, "time", timing),
+        (segbroker.broker.pace, "time", timing),
+        (segbroker.client.transport, "socket", sockets),
+        (segbroker.client.clock, "monotonic_ns", world.monotonic_ns),
+        (segbroker.client.clock, "time_ns", world.wall_ns),
+        *_threads_of_segments(),
+        *_chance_of_client(world),
+    ]
+    with _replaced(changes), patch.object(trio.to_thread, "run_sync", threads.run_in_thread):
+        structlog.configure(processors=[_Listening(world)], cache_logger_on_first_use=False)
+        try:
+            yield
+        finally:
+            structlog.reset_defaults()
+
+
+class _Listening:
+    """A structlog processor: log lines go to the trace, those about bugs to the verdict."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __call__(self, logger: object, method: str, event: Any) -> Any:  # noqa: ANN401
+        name = event["event"]
+        if name in BUGS:
+            error = sys.exc_info()[1]
+            if not isinstance(error, threads.Killed):
+                said = "".join(traceback.format_exception(error)) if error else ""
+                self._world.violation(f"the broker logged {name}: {error!r}\n{said}")
+        self._world.trace("log", name, event.get("topic", ""), event.get("error", ""))
+        raise structlog.DropEvent

@@ -1,0 +1,211 @@
+"""What a seed does: drawn before it runs, so that it can be printed.
+
+A run leaves out most of what could happen: each kind of fault is in about a third of the seeds, and
+every size and rate is drawn anew (small seeds find what an average of everything would hide).
+"""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+# What the nemesis can do; see nemesis.py.
+NETWORK: Final = ("cut", "cut_all", "slow_network")
+CRASHES: Final = ("kill", "power_cut", "drain")
+DISK: Final = ("slow_disk", "cold", "full_disk", "sync_error", "write_error", "wal_error")
+FAULTS: Final = (*NETWORK, *CRASHES, *DISK, "clock_jump")
+
+CLASSES: tuple[str, ...] = ("fsync", "disk")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic; `churned` ones are deleted and created again while clients work."""
+
+    name: str
+    partitions: int
+    durability: str
+    segment_bytes: int
+    churned: bool = False
+
+    @property
+    def config(self) -> dict[str, str]:
+        return {"durability": self.durability, "segment.bytes": str(self.segment_bytes)}
+
+
+@dataclass(frozen=True)
+class Producer:
+    name: str
+    topic: Topic
+    idempotent: bool
+    records: int
+    value_bytes: int
+    pause_s: float
+    linger_ms: int
+    many: bool  # sends with send_many
+    lives: int  # is broken off and begins again, so many times
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+
+
+@dataclass(frozen=True)
+class Consumer:
+    name: str
+    topic: Topic
+    fetch_wait_ms: int
+    prefetch_bytes: int
+    pause_s: float
+    lives: int
+    request_timeout_ms: int
+
+
+@dataclass(frozen=True)
+class Admin:
+    """What administrators do, at what times (s)."""
+
+    steps: tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """See the module.  Times in seconds of virtual time."""
+
+    topics: tuple[Topic, ...]
+    producers: tuple[Producer, ...]
+    consumers: tuple[Consumer, ...]
+    admin: Admin
+    faults: tuple[tuple[float, str], ...]
+    duration_s: float
+    last_crash: str
+    settings: dict[str, str | int | bool] = field(default_factory=dict)
+    latency_s: float = 0.001
+    window: tuple[int, int] = (65_536, 65_536)
+    short: float = 0.0
+    short_writes: float = 0.0
+    preempts: float = 0.1
+    sync_s: tuple[float, float] = (0.0002, 0.003)
+
+    # How many shards the WAL may have, drawn anew at each start; bytes of a file and of a shard.
+    shards: tuple[int, ...] = (1,)
+    wal: tuple[int, int] = (1 << 16, 1 << 18)
+
+    @property
+    def has(self) -> set[str]:
+        """The kinds of faults in it."""
+        return {kind for _, kind in self.faults} | {self.last_crash}
+
+    def with_durability(self, durability: str | None) -> "Plan":
+        """The same with all topics of one class; None: as they are."""
+        if durability is None:
+            return self
+        changed = {topic: replace(topic, durability=durability) for topic in self.topics}
+        return replace(
+            self,
+            topics=tuple(changed.values()),
+            producers=tuple(replace(p, topic=changed[p.topic]) for p in self.producers),
+            consumers=tuple(replace(c, topic=changed[c.topic]) for c in self.consumers),
+        )
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed."""
+    random = Random(f"{seed}/plan")
+    duration_s = random.choice((1.0, 2.0, 4.0))
+    topics = [
+        Topic(
+            f"t{n}",
+            random.choice((1, 1, 2)),
+            random.choice(CLASSES) if random.random() < 0.4 else "fsync",
+            random.choice((1024, 2048, 8192)),
+            churned=n > 0 and random.random() < 0.15,
+        )
+        for n in range(random.choice((1, 1, 2, 3)))
+    ]
+    producers = [_producer(random, n, topics, duration_s) for n in range(random.choice((1, 2, 3)))]
+    written = [producer.topic for producer in producers]
+    consumers = [_consumer(random, n, written) for n in range(random.choice((1, 1, 2)))]
+    return Plan(
+        topics=tuple(topics),
+        producers=tuple(producers),
+        consumers=tuple(consumers),
+        admin=_admin(random, duration_s, topics),
+        faults=_faults(random, duration_s),
+        duration_s=duration_s,
+        last_crash=random.choice(("none", "kill", "power_cut", "power_cut", "drain")),
+        settings=_settings(random),
+        latency_s=random.choice((0.0002, 0.001, 0.005, 0.05)),
+        window=random.choice(((65_536, 65_536), (200, 4_000), (2_000, 70_000))),
+        short=random.choice((0.0, 0.1, 0.5)),
+        short_writes=random.choice((0.0, 0.0, 0.2)),
+        preempts=random.choice((0.0, 0.1, 0.5)),
+        shards=random.choice(((1,), (1,), (1, 2, 3))),
+        wal=random.choice(((1 << 14, 1 << 15), (1 << 14, 1 << 16), (1 << 16, 1 << 18))),
+        sync_s=random.choice(((0.0002, 0.003), (0.001, 0.02), (0.01, 0.2))),
+    )
+
+
+def _producer(random: Random, number: int, topics: list[Topic], duration_s: float) -> Producer:
+    records = random.choice((20, 50, 120))
+    # Most work as long as faults come; some are done at once.
+    pause_s = duration_s / records * random.uniform(0.5, 1.5)
+    return Producer(
+        name=f"p{number}",
+        topic=random.choice(topics),
+        idempotent=random.random() < 0.8,
+        records=records,
+        value_bytes=random.choice((20, 60, 300)),
+        pause_s=random.choice((0.0, pause_s, pause_s, pause_s)),
+        linger_ms=random.choice((0, 0, 5, 30)),
+        many=random.random() < 0.3,
+        lives=random.choice((1, 1, 1, 3)),
+        delivery_timeout_ms=random.choice((2_000, 20_000, 20_000)),
+        request_timeout_ms=random.choice((1_000, 5_000, 10_000)),
+    )
+
+
+def _consumer(random: Random, number: int, topics: list[Topic]) -> Consumer:
+    return Consumer(
+        name=f"c{number}",
+        topic=random.choice(topics),
+        fetch_wait_ms=random.choice((50, 500, 500, 15_000)),
+        prefetch_bytes=random.choice((1_000, 20_000, 1 << 20)),
+        pause_s=random.choice((0.0, 0.0, 0.02)),
+        lives=random.choice((1, 1, 3)),
+        request_timeout_ms=random.choice((2_000, 6_000)),
+    )
+
+
+def _admin(random: Random, duration_s: float, topics: list[Topic]) -> Admin:
+    kinds = ["offsets", "alter", "create", "describe"]
+    if random.random() < 0.5:
+        kinds += ["delete_records"] * 2
+    if random.random() < 0.3:
+        kinds += ["grow"]
+    if any(topic.churned for topic in topics):
+        kinds += ["churn"] * 3
+    count = random.choice((0, 2, 5))
+    times = sorted(random.uniform(0.1, duration_s) for _ in range(count))
+    return Admin(tuple((time, random.choice(kinds)) for time in times))
+
+
+def _faults(random: Random, duration_s: float) -> tuple[tuple[float, str], ...]:
+    kinds = [kind for kind in FAULTS if random.random() < 0.35]
+    count = random.choice((0, 1, 3, 6)) if kinds else 0
+    times = sorted(random.uniform(0.05, duration_s) for _ in range(count))
+    return tuple((time, random.choice(kinds)) for time in times)
+
+
+def _settings(random: Random) -> dict[str, str | int | bool]:
+    return {
+        "flushers": random.choice((1, 2, 3)),
+        "lanes": random.choice((1, 2, 4)),
+        "slots_max": random.choice((1, 4, 2_000)),
+        "ingest_bytes_max": random.choice((1 << 16, 64 << 20)),
+        "open_files_max": random.choice((16, 1_000)),
+        "housekeeping_interval_ms": random.choice((100, 250, 1_000)),
+        "handshake_timeout_ms": 5_000,
+        "idle_timeout_ms": 60_000,
+        "send_timeout_ms": 10_000,
+        "produce_timeout_max_ms": 15_000,
+        "long_poll_max_ms": 20_000,
+        "drain_timeout_ms": random.choice((100, 2_000)),
+    }

@@ -1,0 +1,155 @@
+"""A broker process: started, drained, killed, cut off from power, started again.
+
+start()            manager opened, address bound, clients served
+drain()            as SIGTERM: in flight is answered, everything synced and closed
+kill()             as SIGKILL: tasks and threads are gone, the kernel closes the sockets
+cut_power()        as kill, and of what was not synced chance leaves what it likes
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import structlog
+import trio
+
+from segbroker.broker.config import BrokerConfig
+from segbroker.broker.server import Broker
+from segbroker.segments.errors import StorageError
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.wal.journal import WalConfig
+
+from . import threads
+from .disk import Disk, Mount
+from .network import BROKER, Network
+from .threads import Killed, Threads
+from .world import World
+
+ROOT = "/data"
+
+log = structlog.get_logger()
+
+
+class Process:
+    """One life of the broker."""
+
+    def __init__(
+        self,
+        world: World,
+        disk: Disk,
+        network: Network,
+        *,
+        settings: dict[str, str | int | bool],
+        preempts: float,
+        short_writes: float,
+        wal: WalConfig,
+    ) -> None:
+        self.world = world
+        self.disk = disk
+        self.network = network
+        self.started = trio.Event()
+        self.ended = trio.Event()
+        self.decided = trio.Event()  # it has started, or will not
+        self.failed_to_start = False
+        self.threads = Threads(world, preempts)
+        self.mount = Mount(disk, self.threads, short_writes=short_writes)
+        self.mount.serves = True
+        threads.use(self.threads)
+        host, port = BROKER
+        self._config = BrokerConfig(listen=f"{host}:{port}", data=ROOT, **settings)  # type: ignore[arg-type]
+        self.manager = DiskManager(
+            ROOT,
+            storage=self.mount,
+            call_soon=self._call_soon,
+            flushers=self._config.flushers,
+            wal=wal,
+            open_files_max=self._config.open_files_max,
+            now_ms=world.wall_ms(),
+        )
+        self.broker = Broker(self._config, manager=self.manager, now_ms=world.wall_ms)
+        self._callbacks: deque[Callable[[], None]] = deque()
+        self._called = trio.Event()
+        self._scope = trio.CancelScope()
+
+    async def run(self) -> None:
+        """Live until the end, whatever it is."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self.threads.nursery = nursery
+                nursery.start_soon(self._run_callbacks)
+                try:
+                    with self._scope:
+                        await self._serve()
+                finally:
+                    self.threads.kill()
+                    nursery.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            # A dead process says nothing more; a living one must not die.
+            rest = group.split(Killed)[1]
+            if self.threads.alive and rest is not None:
+                raise
+            if rest is not None and rest.split(trio.Cancelled)[1] is not None:
+                raise
+        except Killed:
+            pass
+        finally:
+            self.threads.alive = False
+            self.mount.die()
+            self.ended.set()
+            self.decided.set()
+
+    async def _serve(self) -> None:
+        try:
+            await self.broker.run(task_status=_Started(self.started, self.decided))
+        except* (StorageError, OSError) as group:
+            # A disk that is full or fails may refuse to be opened, or to be closed in order.
+            self.world.trace("broker_gave_up", group.exceptions[0])
+            self.failed_to_start = not self.started.is_set()
+            if not self.disk.faults:
+                self.world.violation(f"the broker gave up on a good disk: {group.exceptions[0]!r}")
+
+    def drain(self) -> None:
+        """End in order."""
+        self.world.trace("drain")
+        self.broker.drain()
+
+    async def kill(self, *, power: bool) -> None:
+        """End at once."""
+        self.world.trace("power_cut" if power else "kill")
+        self.mount.die()
+        if power:
+            self.network.vanish()
+        else:
+            self.network.die()
+        self.threads.kill()
+        self._scope.cancel()
+        await self.ended.wait()
+        if power:
+            self.disk.cut_power()
+
+    # What comes back to the loop
+
+    def _call_soon(self, job: Callable[[], None]) -> None:
+        self._callbacks.append(job)
+        self._called.set()
+
+    async def _run_callbacks(self) -> None:
+        while True:
+            await self._called.wait()
+            self._called = trio.Event()
+            while self._callbacks:
+                job = self._callbacks.popleft()
+                try:
+                    job()
+                except Exception:
+                    log.exception("callback_failed")
+
+
+class _Started:
+    """What a nursery would give to `Broker.run`."""
+
+    def __init__(self, *events: trio.Event) -> None:
+        self._events = events
+
+    def started(self, value: object = None) -> None:
+        for event in self._events:
+            event.set()

@@ -1,0 +1,294 @@
+"""One seed, from start to verdict.
+
+    the workload and its faults  ->  everything heals  ->  the last crash  ->  calm:
+        each partition takes a record, each consumer reaches the end, every request is answered
+    ->  every log is read  ->  the history is asked for anomalies
+
+Deadlines are the clients' and the broker's own; what is longer than all of them is a violation.
+"""
+
+import gc
+import math
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import trio
+
+from segbroker.client import AsyncProducer
+from segbroker.client.errors import SegbrokerError
+
+from . import threads
+from .clients import BOOTSTRAP, Clients, value_of
+from .disk import Disk
+from .history import History
+from .nemesis import Nemesis
+from .network import Network
+from .patches import simulated
+from .plan import Plan, draw
+from .tap import Tap
+from .threads import Threads
+from .verdict import check_recovery, read_log
+from .world import World
+
+# A request on an open connection is answered after so long: send_timeout and the longest wait.
+ANSWER_LIMIT_S = 60.0
+# In calm: a record is acknowledged, and read by everybody, within so long.
+CALM_LIMIT_S = 10.0
+RUN_LIMIT_S = 600.0
+# What one pass of the event loop takes.
+STEP_S = 0.00002
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a seed."""
+
+    seed: int
+    violations: list[str]
+    digest: str
+    events: int
+    acked: int
+    reads: int
+    virtual_s: float
+    lines: list[str] | None
+    counts: dict[str, int]
+
+
+class Steps(trio.abc.Instrument):
+    """Work takes time: without it, two who answer each other at once would stop the clock."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def after_io_wait(self, timeout: float) -> None:
+        self._world.clock.jump(STEP_S)
+
+
+class Simulation:
+    """One seed."""
+
+    def __init__(self, seed: int, plan: Plan, *, keep_trace: bool) -> None:
+        self.world = world = World(seed, keep_trace=keep_trace)
+        self.plan = plan
+        self.history = History()
+        self.disk = Disk(world)
+        self.disk.sync_s = plan.sync_s
+        self.network = Network(
+            world, latency_s=plan.latency_s, window=plan.window, short=plan.short
+        )
+        self.tap = Tap(world, self.network, ANSWER_LIMIT_S)
+        self.nemesis = Nemesis(world, plan, self.disk, self.network)
+        self.clients = Clients(world, plan, self.history)
+        self.is_over = False
+        for topic in plan.topics:
+            promise = self.history.promises[topic.name]
+            promise.churned = topic.churned
+            if topic.durability != "fsync":
+                # What was not synced may go with the power, never without a word.
+                promise.permitted_gaps = {"lost_tail"} if "power_cut" in plan.has else set()
+
+    async def main(self) -> None:
+        """The whole run."""
+        async with trio.open_nursery() as nursery:
+            self.nemesis.nursery = nursery
+            nursery.start_soon(self._limit, nursery.cancel_scope)
+            nursery.start_soon(self.network.run)
+            await self.nemesis.start()
+            await self._make_topics()
+            nursery.start_soon(self._look)
+            async with trio.open_nursery() as consuming:
+                for consumer in self.plan.consumers:
+                    consuming.start_soon(self.clients.consume, consumer, lambda: self.is_over)
+                async with trio.open_nursery() as working:
+                    working.start_soon(self.nemesis.run)
+                    working.start_soon(self.clients.administrate)
+                    for producer in self.plan.producers:
+                        working.start_soon(self.clients.produce, producer)
+                await self._heal()
+                await self._calm()
+                self.is_over = True
+                consuming.cancel_scope.deadline = trio.current_time() + 30
+            await self._read_everything()
+            await self._end()
+            nursery.cancel_scope.cancel()
+        for anomaly in self.history.anomalies():
+            self.world.violation(str(anomaly))
+
+    async def _limit(self, everything: trio.CancelScope) -> None:
+        await trio.sleep(RUN_LIMIT_S)
+        self.world.violation(f"the run has not ended after {RUN_LIMIT_S} s")
+        if self.nemesis.process is not None:
+            self.world.violation(self.nemesis.process.threads.stacks())
+            await self.nemesis.process.kill(power=False)
+        everything.cancel()
+
+    async def _make_topics(self) -> None:
+        process = self.nemesis.process
+        assert process is not None
+        from segbroker.segments.topic_config import TopicConfig
+
+        for topic in self.plan.topics:
+            await process.broker.core.topics.create(
+                topic.name, topic.partitions, TopicConfig.parse(topic.config)
+            )
+
+    async def _look(self) -> None:
+        """What must hold at every moment."""
+        marks: dict[object, tuple[int, int]] = {}
+        while True:
+            await trio.sleep(0.3)
+            self.tap.look()
+            process = self.nemesis.process
+            if process is None or not process.started.is_set() or process.ended.is_set():
+                continue
+            for key, partition in process.broker.core.topics.served.items():
+                handler = partition.handler
+                now = (handler.high_watermark, handler.log_start_offset)
+                before = marks.get(handler, (0, 0))
+                if now[0] < before[0] or now[1] < before[1] or now[0] > handler.log_end_offset:
+                    self.world.violation(
+                        f"{key[0]}-{key[1]}: (high watermark, start) went from {before} to {now}, "
+                        f"the end is {handler.log_end_offset}"
+                    )
+                marks[handler] = now
+
+    async def _heal(self) -> None:
+        """The last crash, and a broker on a good disk behind it."""
+        plan, nemesis = self.plan, self.nemesis
+        self.world.trace("healing")
+        nemesis.heal()
+        kind = plan.last_crash
+        if kind == "none" and self.disk.faults:
+            kind = "kill"  # what failed stays read-only until it is opened again
+        await nemesis.end(kind)
+        nemesis.heal()
+        if kind == "none":
+            return
+        check_recovery(self.world, self.disk)
+        await nemesis.start()
+
+    async def _calm(self) -> None:
+        """Nothing fails any more: everything has to work, and soon."""
+        for topic in self.plan.topics:
+            began = trio.current_time()
+            try:
+                with trio.fail_after(CALM_LIMIT_S):
+                    await self._probe(topic.name, topic.partitions, 0)
+            except (SegbrokerError, BaseExceptionGroup, trio.TooSlowError) as exc:
+                self.world.violation(
+                    f"in calm {topic.name} takes no record: {exc!r} "
+                    f"after {trio.current_time() - began:.1f} s"
+                )
+        limit_s = CALM_LIMIT_S
+        if "power_cut" in self.plan.has:
+            # Who waited for a reply when the power went has nothing but its clock to tell it.
+            limit_s += (
+                max(c.request_timeout_ms + c.fetch_wait_ms for c in self.plan.consumers) / 1000
+            )
+        with trio.move_on_after(limit_s) as patience:
+            while any(self._behind()):  # noqa: ASYNC110 - nobody tells when a consumer is there
+                await trio.sleep(0.1)
+        if patience.cancelled_caught:
+            for text in self._behind():
+                self.world.violation(f"in calm {text}")
+
+    async def _probe(self, topic: str, partitions: int, number: int) -> None:
+        async with AsyncProducer(BOOTSTRAP, client_id="probe", linger_ms=0) as producer:
+            for partition in range(partitions):
+                key = (topic, partition)
+                value = value_of("probe", partition, number, 30)
+                self.history.sent("probe", key, value)
+                metadata = await (await producer.send(topic, value, partition=partition))
+                self.history.acked(key, value, metadata.offset)
+
+    def _behind(self) -> Iterator[str]:
+        process = self.nemesis.process
+        assert process is not None
+        for consumer in self.plan.consumers:
+            if consumer.topic.churned:
+                continue
+            for partition in range(consumer.topic.partitions):
+                key = (consumer.topic.name, partition)
+                handler = process.manager.handler_if_open(*key)
+                position = self.clients.positions.get((consumer.name, key), 0)
+                if handler is None or position < handler.high_watermark:
+                    end = None if handler is None else handler.high_watermark
+                    yield f"{consumer.name} is at {position} of {key[0]}-{partition}, not at {end}"
+
+    async def _read_everything(self) -> None:
+        process = self.nemesis.process
+        assert process is not None
+        for topic in self.plan.topics:
+            for partition in range(topic.partitions):
+                handler = await threads.run_in_thread(
+                    process.manager.get_handler, topic.name, partition
+                )
+                final = await threads.run_in_thread(read_log, handler)
+                self.history.final((topic.name, partition), final)
+                self.world.trace(
+                    "final", topic.name, partition, final.start, final.end, len(final.rows)
+                )
+
+    async def _end(self) -> None:
+        """The broker ends in order, in its time."""
+        process = self.nemesis.process
+        assert process is not None
+        limit_s = int(self.plan.settings["drain_timeout_ms"]) / 1000 + CALM_LIMIT_S
+        process.drain()
+        with trio.move_on_after(limit_s) as patience:
+            await process.ended.wait()
+        if patience.cancelled_caught:
+            self.world.violation(f"the broker has not drained after {limit_s} s")
+            await process.kill(power=False)
+
+
+def _leaves(exc: BaseException) -> list[BaseException]:
+    if isinstance(exc, BaseExceptionGroup):
+        return [leaf for one in exc.exceptions for leaf in _leaves(one)]
+    return [exc]
+
+
+def run_seed(
+    seed: int,
+    *,
+    plan: Plan | None = None,
+    keep_trace: bool = False,
+    planted: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Outcome:
+    """Run a seed.  `planted` puts a bug into the product for the time of the run."""
+    plan = plan or draw(seed)
+    simulation = Simulation(seed, plan, keep_trace=keep_trace)
+    world = simulation.world
+    gc_was_on = gc.isenabled()
+    gc.disable()
+    try:
+        with (
+            simulated(world, simulation.network, Threads(world, 0.0)),
+            planted(),
+        ):
+            try:
+                trio.run(simulation.main, clock=world.clock, instruments=[Steps(world)])
+            except BaseException as exc:
+                if isinstance(exc, KeyboardInterrupt):
+                    raise
+                for leaf in _leaves(exc):
+                    said = "".join(traceback.format_exception(leaf, limit=-8))
+                    world.violation(f"the run died: {said}")
+                    if isinstance(leaf, trio.TrioInternalError):
+                        world.violation(threads.current_threads().stacks())
+    finally:
+        if gc_was_on:
+            gc.enable()
+    return Outcome(
+        seed=seed,
+        violations=world.violations,
+        digest=world.digest(),
+        events=world.events,
+        acked=simulation.clients.acked,
+        reads=simulation.clients.reads,
+        virtual_s=math.floor(world.now() * 1000) / 1000,
+        lines=world.lines,
+        counts=world.counts,
+    )

@@ -1,0 +1,106 @@
+"""What passes on the broker's connections: every request answered, in order, in time (I25).
+
+Requests are counted when the broker has read their last byte, replies when their first byte is
+accepted by the socket.  Each reply must carry the correlation id of the oldest unanswered request:
+that is what clients rely on.  A connection that is closed owes nothing any more.
+
+The workload sends no acks=0, so every request has a reply.
+"""
+
+import struct
+from collections import deque
+from typing import Final
+
+from .network import Network, SimSocket
+from .world import World
+
+_HEAD: Final = struct.Struct(">hhi")
+_SIZE: Final = struct.Struct(">i")
+_ID: Final = struct.Struct(">i")
+
+
+class _Frames:
+    """Bytes as they pass, cut into frames."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def add(self, data: bytes) -> list[bytes]:
+        """The heads of the frames that are whole now."""
+        held = self._held
+        held += data
+        heads = []
+        while len(held) >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(held)
+            if len(held) < _SIZE.size + size:
+                break
+            heads.append(bytes(held[_SIZE.size : _SIZE.size + 8]))
+            del held[: _SIZE.size + size]
+        return heads
+
+
+class _Line:
+    """One connection."""
+
+    def __init__(self, world: World, sock: SimSocket) -> None:
+        self.world = world
+        self.sock = sock
+        self.port = sock.remote[1]
+        self.owed: deque[tuple[float, int, int]] = deque()  # since, api key, correlation id
+        self._requests = _Frames()
+        self._replies = _Frames()
+        sock.on_received = self._received
+        sock.on_sent = self._sent
+
+    def _received(self, data: bytes) -> None:
+        for head in self._requests.add(data):
+            key, _, correlation_id = _HEAD.unpack(head)
+            self.world.trace("request", self.port, key, correlation_id)
+            self.owed.append((self.world.now(), key, correlation_id))
+
+    def _sent(self, data: bytes) -> None:
+        for head in self._replies.add(data):
+            (correlation_id,) = _ID.unpack_from(head)
+            self.world.trace("reply", self.port, correlation_id)
+            if not self.owed:
+                self.world.violation(f"a reply {correlation_id} that nobody asked for")
+                return
+            since, key, expected = self.owed.popleft()
+            if correlation_id != expected:
+                self.world.violation(
+                    f"reply {correlation_id} out of order, {expected} (api {key}) is due"
+                )
+            took = self.world.now() - since
+            slowest = self.world.counts.get("slowest_reply_ms", 0)
+            self.world.counts["slowest_reply_ms"] = max(slowest, int(took * 1000))
+
+
+class Tap:
+    """All connections of the broker."""
+
+    def __init__(self, world: World, network: Network, limit_s: float) -> None:
+        """limit_s: the longest that a request may wait for its reply on an open connection."""
+        self._world = world
+        self._limit_s = limit_s
+        self._lines: dict[SimSocket, _Line] = {}
+        network.on_accepted = self._accepted
+
+    def _accepted(self, sock: SimSocket) -> None:
+        self._lines[sock] = _Line(self._world, sock)
+
+    def look(self) -> None:
+        """Complain about requests that wait too long."""
+        for sock, line in list(self._lines.items()):
+            if sock.closed:
+                del self._lines[sock]
+            elif line.owed and self._world.now() - line.owed[0][0] > self._limit_s:
+                since, key, correlation_id = line.owed.popleft()
+                self._world.violation(
+                    f"request {correlation_id} (api {key}) of connection {line.port} has waited "
+                    f"{self._world.now() - since:.1f} s for its reply"
+                )
+
+    @property
+    def owed(self) -> int:
+        """Requests that wait for a reply now."""
+        return sum(len(line.owed) for sock, line in self._lines.items() if not sock.closed)

@@ -1,0 +1,57 @@
+"""Seeds keep every promise, and a seed is a run: the same trace in another process.
+
+In processes of their own: the order of sets of strings is part of a trace, so the hashes must be
+those that a later `python -m tests.simulation SEED` has.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .bugs import BUGS, Bug
+from .run import run_seed
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def simulate(*arguments: str) -> str:
+    """What `python -m tests.simulation ...` prints; fails with it when a promise was broken."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_no_seed_breaks_a_promise() -> None:
+    assert "0 seeds with violations" in simulate("1-30")
+
+
+def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
+    first, second = (simulate("5", "--trace") for _ in range(2))
+    untimed = [re.sub(r"[\d.]+ s\b", "", text) for text in (first, second)]
+    assert untimed[0] == untimed[1]
+    assert len(first.splitlines()) > 500, "a trace says everything that happened"
+
+
+def test_another_seed_gives_another_trace() -> None:
+    digests = {match[1] for seed in "56" if (match := re.search(r"trace (\w+)", simulate(seed)))}
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
+def test_a_planted_bug_is_found(bug: Bug) -> None:
+    assert any(
+        run_seed(seed, plan=bug.plan(seed), planted=bug.plant).violations
+        for seed in range(1, bug.seeds_max + 1)
+    )
