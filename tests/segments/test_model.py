@@ -8,11 +8,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from segbroker.protocol.record_batch import decode_batch, iter_batches, read_header
+from segbroker.protocol.record_batch import GapReason, decode_batch, iter_batches, read_header
+from segbroker.segments.deleting import evict, unlink_doomed
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.log import SegmentedLog
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.sealing import seal
 
 from .tools import SMALL, append, batch_of, read_from
 
@@ -34,6 +36,7 @@ class Model:
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.start = 0
+        self.floor = 0
 
     @property
     def end(self) -> int:
@@ -116,6 +119,17 @@ class PartitionMachine(RuleBasedStateMachine):
             self.model.start = max(self.model.start, offset)
             assert self.handler.delete_records_before(offset) == self.model.start
 
+    @rule(count=st.integers(1, 3))
+    def evict(self, count: int) -> None:
+        log = self.handler._log
+        seal(log)
+        if len(log.sealed):
+            end = log.sealed.end_of(min(count, len(log.sealed)) - 1)
+            if end > self.model.start:
+                self.model.start = self.model.floor = end
+            assert evict(log, count, GapReason.CAP) == self.model.start
+            unlink_doomed(log, 1)
+
     @rule()
     def close_and_open(self) -> None:
         self.manager.close()
@@ -144,6 +158,14 @@ class PartitionMachine(RuleBasedStateMachine):
         self.manager.housekeeping(self.now_ms)
         self.manager.open_logs.open_max = 0
         self.manager.open_logs.park_surplus()
+
+    @invariant()
+    def the_floors_agree(self) -> None:
+        handler = self.handler
+        assert (handler.evict_floor, handler.log_start_offset) == (
+            self.model.floor,
+            self.model.start,
+        )
 
     @invariant()
     def the_ends_agree(self) -> None:

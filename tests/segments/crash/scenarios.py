@@ -5,6 +5,7 @@ from . import (
     scenarios_faults,
     scenarios_library,
     scenarios_records,
+    scenarios_retention,
     scenarios_topics,
     scenarios_wal,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "scenarios_faults",
     "scenarios_library",
     "scenarios_records",
+    "scenarios_retention",
     "scenarios_topics",
     "scenarios_wal",
 ]
