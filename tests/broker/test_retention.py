@@ -69,12 +69,15 @@ async def test_old_records_make_room_in_the_background() -> None:
             await client.produce("t", b"%d" % n + bytes(150))
         handler = broker.core.topics.served["t", 0].handler
         await until(lambda: handler.size_bytes <= 1_000 + 2 * 512)
+        keeper = broker.core.topics.manager._housekeeper
+        assert keeper is not None
+        await trio.to_thread.run_sync(keeper.wait_idle)
         row = await client.fetch("t", 0)
         assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert row.log_start_offset > 0
         assert len(values(await client.fetch("t", 19))) == 1
         assert handler.evict_reason is GapReason.CAP
-        assert handler.evict_floor == row.log_start_offset
+        assert handler.evict_floor >= row.log_start_offset
 
 
 async def test_a_segment_that_is_being_read_is_read_to_its_end_while_retention_takes_it() -> None:
