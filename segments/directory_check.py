@@ -107,7 +107,10 @@ class DirectoryChecker:
                 path = f"{folder}/{name}"
                 content = read_file(self._storage, path)
                 self._progress(len(content))
-                if name.startswith("wal-") and scan_wal_file(self._storage, path) is None:
+                if (
+                    name.startswith(("wal-", "kept-"))
+                    and scan_wal_file(self._storage, path) is None
+                ):
                     if FRAME_MAGIC in content:
                         text = "its header is damaged, so none of its frames can be read"
                         yield damage(path, text, "it is not used")

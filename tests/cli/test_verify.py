@@ -371,7 +371,7 @@ def test_a_repair_is_the_word_of_the_operator(policy: str, tmp_path: Path) -> No
     flip(file(root, "_segment_4.log"), 100)
     daemon = start(root)
     try:
-        read = segbroker("consume", "-b", daemon.address, "t", "-e")
+        read = segbroker("consume", "-b", daemon.address, "t", "-e", "--on-gap", "print")
         assert (read.returncode == 0) is (policy == "readonly"), read.stderr.decode()
         refused = segbroker("produce", "-b", daemon.address, "t", stdin=b"more\n")
         assert refused.returncode == 7
