@@ -395,10 +395,10 @@ class Producing:
         queue = batch.queue
         batch.fail(error)
         self.accumulator.finished(batch)
-        if self.settings.idempotent and batch.is_sent:
-            queue.restart = True
-            if not queue.in_flight:
-                self._restart(queue)
+        # What is unanswered may be there: under another epoch the broker could not tell. It is sent
+        # again as it was, and where there is a hole the oldest is told so.
+        if self.settings.idempotent and batch.is_sent and not unanswered(queue):
+            self._restart(queue)
 
     def _expire(self, now_ms: int) -> None:
         for queue in list(self.accumulator.active):

@@ -117,7 +117,6 @@ class Clients:
             metadata = await delivery
         except SegbrokerError as exc:
             self.world.trace("undelivered", value[:20], type(exc).__name__)
-            self.history.gave_up(key, value)
         else:
             self.acked += 1
             self.history.acked(key, value, metadata.offset)

@@ -85,7 +85,6 @@ class History:
         self.deleted_before: dict[Key, int] = defaultdict(int)
         self.finals: dict[Key, Final] = {}
         self.starts: dict[Key, int] = defaultdict(int)
-        self.given_up: set[tuple[str, Key]] = set()
         self._numbers: dict[tuple[str, Key], int] = defaultdict(int)
 
     # What happened
@@ -109,10 +108,6 @@ class History:
     def acked(self, key: Key, value: bytes, offset: int) -> None:
         """It was acknowledged at `offset` (-1: the broker no longer knew where)."""
         self.sent_by_key[key][value].offset = offset
-
-    def gave_up(self, key: Key, value: bytes) -> None:
-        """Its producer was told that it may or may not be there: what follows begins anew."""
-        self.given_up.add((self.sent_by_key[key][value].producer, key))
 
     def read(self, reader: str, key: Key, offset: int, value: bytes) -> None:
         """A reader was given a record."""
@@ -226,8 +221,6 @@ class History:
             if sent is None or not sent.idempotent:
                 continue
             if value in seen:
-                if (sent.producer, key) in self.given_up:
-                    continue
                 yield Anomaly("duplicate", key, f"{value[:60]!r} again at {offset}")
                 continue
             seen.add(value)
