@@ -358,7 +358,7 @@ class Condition:
         self._lock = lock or Lock()
         self.acquire = self._lock.acquire
         self.release = self._lock.release
-        self._waiting: list[Thread] = []
+        self._waiting: dict[Thread, None] = {}
 
     def __enter__(self) -> bool:
         return self._lock.acquire()
@@ -369,14 +369,15 @@ class Condition:
     def wait(self, timeout: float | None = None) -> bool:
         me = self._threads.current()
         assert me is not None, "the loop waits for no condition"
-        self._waiting.append(me)
-        self._lock.release()
+        self._waiting[me] = None
+        self._lock.release()  # where it may be interrupted, and told before it parks
         try:
-            me.park(timeout)
+            if me in self._waiting:
+                me.park(timeout)
         finally:
             self._lock.acquire()
         if me in self._waiting:
-            self._waiting.remove(me)
+            del self._waiting[me]
             return False
         return True
 
@@ -390,8 +391,8 @@ class Condition:
         return True
 
     def notify(self, n: int = 1) -> None:
-        woken, self._waiting = self._waiting[:n], self._waiting[n:]
-        for thread in woken:
+        for thread in list(self._waiting)[:n]:
+            del self._waiting[thread]
             thread.wake()
 
     def notify_all(self) -> None:
