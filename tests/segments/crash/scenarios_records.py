@@ -142,6 +142,16 @@ def killed_and_started_again_of_class_disk(driver: Driver) -> None:
     driver.append("t")
 
 
+@scenario(durability="disk")
+def killed_and_only_ticked(driver: Driver) -> None:
+    driver.append("t", count=3)
+    driver.kill()
+    driver.open()
+    driver.handler("t")
+    driver.tick()
+    driver.tick()
+
+
 @scenario()
 def partitions_side_by_side(driver: Driver) -> None:
     driver.create("t", 2)

@@ -28,7 +28,7 @@ def wal_files_are_recycled(driver: Driver) -> None:
 
 @scenario(**LARGE)
 def wal_files_fill_and_are_freed(driver: Driver) -> None:
-    driver.append("t", count=2, size=3_000)
+    driver.append("t", count=3, size=1_250)
     driver.running.wal.checkpoint()
     driver.append("t", size=100)
 

@@ -85,14 +85,6 @@ LOG_BUGS: tuple[Bug, ...] = (
         "ids_of_producers",
     ),
     Bug(
-        "what_class_disk_left_unsynced_is_promised_by_class_fsync",
-        "manager",
-        "            handler.sync()  # most of what the old class left unsynced\n"
-        "            handler.reconfigure(altered.config, None)\n            handler.sync()\n",
-        "            handler.reconfigure(altered.config, None)\n",
-        "a_topic_becomes_safer",
-    ),
-    Bug(
         "an_offset_is_used_again",
         "partition_log",
         "            base_offset + header.last_offset_delta + 1,\n",

@@ -36,7 +36,7 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "opening",
         "        if segment.size or steps:\n            segment.opened().fdatasync()\n",
         "",
-        "a_log_synced_late",
+        "killed_and_only_ticked",
     ),
     Bug(
         "what_recovery_keeps_is_not_written_again",
@@ -99,20 +99,6 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "manifest",
         "        if checksum != xxh3_64(whole[position : position + 56]):\n            break\n",
         "",
-        "rolls_of_class_disk",
-    ),
-    Bug(
-        "a_damaged_file_is_kept",
-        "recovery",
-        "    return Decision.CUT if is_last else Decision.REPAIR\n",
-        "    return Decision.KEEP\n",
-        "killed_and_started_again_of_class_disk",
-    ),
-    Bug(
-        "a_segment_that_is_missing_is_passed_over",
-        "survey",
-        "HOLE_MAX: Final = 10_000",
-        "HOLE_MAX: Final = 0",
         "rolls_of_class_disk",
     ),
 )
