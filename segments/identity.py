@@ -83,6 +83,9 @@ def is_behind_checkpoint(data: memoryview, size: int, end_offset: int) -> bool:
     alone = scan(data, None)
     if alone.tail is not Tail.WHOLE or not alone.batches or _holds_gap(alone):
         return True
+    if not size:
+        # It was empty then: all that it says is where the first batch begins.
+        return alone.batches[0].header.base_offset == end_offset
     return any(
         at + header.size == size and header.next_offset == end_offset
         for at, header in alone.batches

@@ -239,3 +239,12 @@ def _one_batch() -> memoryview:
     from segbroker.protocol.record_batch import encode_batch
 
     return memoryview(encode_batch([b"inner"], timestamps_ms=0))
+
+
+def test_what_was_written_after_a_log_was_closed_empty_survives_the_process() -> None:
+    # CHECKPOINT: 0 bytes, end 0 | batch 0 |   killed: no batch ends where the checkpoint says
+    disk = MemoryStorage()
+    open_log(disk).close()
+    open_log(disk).append([b"first"], now_ms=1_000)
+    with open_log(disk.after_kill()) as log:
+        assert values_of(log) == [b"first"]
