@@ -444,7 +444,11 @@ class Fetching:
                     partition_max_bytes=settings.fetch_partition_bytes,
                 )
             )
-        wait_ms = min(settings.fetch_wait_ms, SHORT_WAIT_MS) if hurry else settings.fetch_wait_ms
+        timeout_ms = self.engine.settings.request_timeout_ms
+        # An answer that has nothing to say has to come before its connection counts as dead.
+        wait_ms = min(settings.fetch_wait_ms, timeout_ms // 2)
+        if hurry:
+            wait_ms = min(wait_ms, SHORT_WAIT_MS)
         request = FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=settings.fetch_min_bytes,
@@ -467,7 +471,7 @@ class Fetching:
             request,
             on_reply,
             now_ms=now_ms,
-            deadline_ms=now_ms + self.engine.settings.request_timeout_ms + wait_ms,
+            deadline_ms=now_ms + timeout_ms,
         )
 
     def _fetched(

@@ -139,7 +139,8 @@ class ConsumerSettings:
     prefetch_bytes: how much may be held that the caller has not taken yet, all partitions together.
     fetch_partition_bytes: how much one fetch asks of one partition; a single larger batch comes
         whole all the same.
-    fetch_wait_ms: how long the broker may hold a fetch that finds fewer than fetch_min_bytes.
+    fetch_wait_ms: how long the broker may hold a fetch that finds fewer than fetch_min_bytes; no
+        longer than half of request_timeout_ms.
     """
 
     isolation: Isolation = "read_committed"

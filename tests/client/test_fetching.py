@@ -449,3 +449,14 @@ def test_records_of_aborted_transactions_are_not_seen_by_read_committed(isolatio
     kept = [(1, b"committed"), (2, b"plain"), (4, b"the next of the same producer")]
     assert records == (kept if isolation == "read_committed" else [(0, b"aborted"), *kept])
     assert reader.fetching.state(TopicPartition("a", 0)).position == 7
+
+
+def test_a_fetch_that_finds_nothing_is_answered_before_its_connection_counts_as_dead() -> None:
+    world = World(create_topics=False)
+    filled(world)
+    reader = Reader(world, fetch_wait_ms=60_000)
+    reader.fetching.assign([TopicPartition("a", 0)], "end")
+    requests = world.broker.requests
+    world.run(lambda: any(isinstance(request, FetchRequest) for request in requests))
+    asked = [request for request in requests if isinstance(request, FetchRequest)]
+    assert asked[0].max_wait_ms == world.settings.request_timeout_ms // 2
