@@ -43,12 +43,14 @@ def open_log(
     leader_epoch: int = 0,
     create: bool = True,
     durable_end: int = -1,
+    writes_again: bool = True,
     report: LogReport | None = None,
 ) -> PartitionLog:
     """Open the log in `paths`, recovering what a crash left; an empty one when there is none.
 
     leader_epoch: the least that the log begins with.  `create`: make the directory if missing.
     durable_end: END frames vouch for the offsets below it.  report: what is done is added to it.
+    writes_again: False where this process opened the log before and no sync of it failed.
     Raises CorruptSegment when the directory is missing and may not be made, PartitionRefused,
     OSError.
     """
@@ -89,7 +91,7 @@ def open_log(
             manifest_size = write_known(storage, paths, known.sealed, epochs, start, now_ms)
         if not is_clean:
             storage.fsync_dir(paths.folder)
-            _make_durable(unsealed, steps)
+            _make_durable(unsealed, steps, writes_again=writes_again)
         for segment in unsealed:
             segment.synced_size = segment.size
         opened = PartitionLog(
@@ -125,14 +127,14 @@ def open_log(
     return opened
 
 
-def _make_durable(unsealed: list[ActiveSegment], steps: list[Step]) -> None:
+def _make_durable(unsealed: list[ActiveSegment], steps: list[Step], *, writes_again: bool) -> None:
     """What is kept is durable before anybody is served from it.
 
     It is written again first: where a sync of the process before failed, the page cache may have
     what the disk has not, and a sync of pages that count as clean would prove nothing.
     """
     for place, segment in enumerate(unsealed):
-        if segment.size:
+        if segment.size and writes_again:
             write_all(segment.opened(), steps[place].data[: segment.size], 0)
         if segment.size or steps:
             segment.opened().fdatasync()

@@ -64,7 +64,14 @@ def truncate_log(log: PartitionLog, offset: int, *, now_ms: int) -> PartitionLog
         file.close()
     caches = log.files
     reopened = open_log(
-        storage, paths, log.config, caches.files, caches.indexes, log.open_logs, now_ms=now_ms
+        storage,
+        paths,
+        log.config,
+        caches.files,
+        caches.indexes,
+        log.open_logs,
+        now_ms=now_ms,
+        writes_again=log.sync_failed,
     )
     reopened.on_damage = log.on_damage
     return reopened
