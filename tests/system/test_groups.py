@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -36,6 +37,7 @@ class Member:
         self.values: list[bytes] = []
         self.owned: set[int] = set()
         self._end = threading.Event()
+        self._commits: SimpleQueue[tuple[list[TopicPartition], threading.Event]] = SimpleQueue()
         self.consumer = Consumer(
             {
                 "bootstrap.servers": address,
@@ -50,8 +52,18 @@ class Member:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
+    def commit(self, offsets: list[TopicPartition]) -> None:
+        """Commit these, in the thread that polls: librdkafka's own sync commit wants it so."""
+        done = threading.Event()
+        self._commits.put((offsets, done))
+        assert done.wait(DEADLINE_S)
+
     def _run(self) -> None:
         while not self._end.is_set():
+            while not self._commits.empty():
+                offsets, done = self._commits.get()
+                self.consumer.commit(offsets=offsets, asynchronous=False)
+                done.set()
             message = self.consumer.poll(0.05)
             self.owned = {one.partition for one in self.consumer.assignment()}
             if message is not None and message.error() is None:
@@ -153,7 +165,7 @@ def test_committed_offsets_survive_a_kill_and_members_join_again(tmp_path: Path)
         TopicPartition("kept", partition, 10 + partition, metadata=f"m{partition}")
         for partition in sorted(member.owned)
     ]
-    member.consumer.commit(offsets=stands, asynchronous=False)
+    member.commit(stands)
     daemon.process.kill()
     daemon.stop()
     with running(tmp_path / "data", listen=daemon.address) as again:
