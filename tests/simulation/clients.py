@@ -156,7 +156,7 @@ class Clients:
             prefetch_bytes=spec.prefetch_bytes,
             fetch_partition_bytes=spec.prefetch_bytes,
             # Beyond the longest poll: a client cuts off what takes longer.
-            request_timeout_ms=spec.request_timeout_ms + spec.fetch_wait_ms,
+            request_timeout_ms=spec.request_timeout_ms + 2 * spec.fetch_wait_ms,
             api_timeout_ms=20_000,
             metadata_max_age_ms=3_000,
         ) as consumer:

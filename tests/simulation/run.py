@@ -185,7 +185,7 @@ class Simulation:
         if "power_cut" in self.plan.has:
             # Who waited for a reply when the power went has nothing but its clock to tell it.
             limit_s += (
-                max(c.request_timeout_ms + c.fetch_wait_ms for c in self.plan.consumers) / 1000
+                max(c.request_timeout_ms + 2 * c.fetch_wait_ms for c in self.plan.consumers) / 1000
             )
         with trio.move_on_after(limit_s) as patience:
             while any(self._behind()):  # noqa: ASYNC110 - nobody tells when a consumer is there

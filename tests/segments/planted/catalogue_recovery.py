@@ -48,8 +48,9 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "names_that_recovery_keeps_are_not_synced",
         "opening",
-        "            storage.fsync_dir(paths.folder)\n            _make_durable(unsealed, steps)\n",
-        "            _make_durable(unsealed, steps)\n",
+        "            storage.fsync_dir(paths.folder)\n"
+        "            _make_durable(unsealed, steps, writes_again=writes_again)\n",
+        "            _make_durable(unsealed, steps, writes_again=writes_again)\n",
         "rolls_of_class_disk",
     ),
     Bug(
