@@ -27,9 +27,12 @@ Source: Kafka's classic group coordinator and KIP-345 (static members), KIP-394 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
+
+from .assignor_choice import candidates, vote
+from .group_members import Joined, Joining, Member, Members, OnJoined, OnSynced, Synced
 
 NEVER_MS: Final = 1 << 62
 
@@ -42,70 +45,6 @@ class State(Enum):
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-
-
-class Joined(NamedTuple):
-    """The answer to a join."""
-
-    code: ErrorCode
-    member_id: str
-    generation: int = -1
-    protocol_type: str | None = None
-    protocol: str | None = None
-    leader: str = ""
-    members: tuple[tuple[str, str | None, bytes], ...] = ()
-    """(member id, instance id, metadata) of everybody: for the leader alone."""
-    skip_assignment: bool = False
-
-
-class Synced(NamedTuple):
-    """The answer to a sync."""
-
-    code: ErrorCode
-    protocol_type: str | None = None
-    protocol: str | None = None
-    assignment: bytes = b""
-
-
-OnJoined: TypeAlias = Callable[[Joined], None]
-OnSynced: TypeAlias = Callable[[Synced], None]
-
-
-class Joining(NamedTuple):
-    """What a member says of itself when it joins.  Times are in ms."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocol_type: str
-    protocols: Mapping[str, bytes]
-    wants_id_first: bool
-    knows_skip: bool
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """One member."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocols: Mapping[str, bytes]
-    session_ends_ms: int = 0
-    assignment: bytes = b""
-    on_joined: OnJoined | None = None
-    on_synced: OnSynced | None = None
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a request of it waits here: then it is alive."""
-        return self.on_joined is not None or self.on_synced is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -121,18 +60,21 @@ class Group:
     protocol_type: str = ""
     protocol: str = ""
     leader: str = ""
-    members: dict[str, Member] = field(default_factory=dict)
+    roster: Members = field(default_factory=Members)
     empty_since_ms: int = 0
     due_ms: int = NEVER_MS
-    _given: dict[str, int] = field(default_factory=dict)
-    _static: dict[str, str] = field(default_factory=dict)
     _rebalance_ends_ms: int = NEVER_MS
     _is_first: bool = False
 
     @property
+    def members(self) -> dict[str, Member]:
+        """Everybody with a place, by member id."""
+        return self.roster.by_id
+
+    @property
     def is_expected(self) -> bool:
         """Whether somebody was given an id and has not joined yet."""
-        return bool(self._given)
+        return bool(self.roster.given)
 
     # Joining
 
@@ -143,7 +85,7 @@ class Group:
             done(Joined(code, joining.member_id))
         elif joining.member_id in self.members:
             self._join_again(now_ms, joining, done)
-        elif joining.member_id or joining.instance_id not in self._static:
+        elif joining.member_id or joining.instance_id not in self.roster.by_instance:
             self._join_new(now_ms, joining, done)
         else:
             self._take_over(now_ms, joining, done)
@@ -154,65 +96,48 @@ class Group:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if not joining.protocols or not joining.protocol_type:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        others = [m for m in self.members.values() if m.member_id != member_id]
-        if instance_id is not None:
-            others = [m for m in others if m.instance_id != instance_id]
-        if not _candidates([joining.protocols, *(m.protocols for m in others)]):
+        others = self.roster.others(member_id, instance_id)
+        if not candidates([joining.protocols, *(member.protocols for member in others)]):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if member_id and self._is_fenced(member_id, instance_id):
+        if member_id and self.roster.is_fenced(member_id, instance_id):
             return ErrorCode.FENCED_INSTANCE_ID
-        if member_id and member_id not in self.members and member_id not in self._given:
+        if member_id and not self.roster.is_known(member_id):
             return ErrorCode.UNKNOWN_MEMBER_ID
-        is_new = member_id not in self.members and instance_id not in self._static
+        is_new = member_id not in self.members and instance_id not in self.roster.by_instance
         if is_new and len(self.members) >= self.size_max:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
-
-    def _is_fenced(self, member_id: str, instance_id: str | None) -> bool:
-        """Whether the place of this static member belongs to another member id by now."""
-        return instance_id is not None and self._static.get(instance_id, member_id) != member_id
 
     def _join_new(self, now_ms: int, joining: Joining, done: OnJoined) -> None:
         prefix = joining.instance_id or joining.client_id
         member_id = joining.member_id or self.new_member_id(prefix)
         if not joining.member_id and joining.wants_id_first and joining.instance_id is None:
-            if len(self._given) >= self.size_max:
+            if len(self.roster.given) >= self.size_max:
                 done(Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
                 return
-            self._given[member_id] = now_ms + joining.session_timeout_ms
-            self._due(self._given[member_id])
+            self.roster.given[member_id] = now_ms + joining.session_timeout_ms
+            self._due(self.roster.given[member_id])
             done(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return
-        self._given.pop(member_id, None)
+        self.roster.given.pop(member_id, None)
         member = self._add(now_ms, member_id, joining)
         member.on_joined = done
         self._prepare(now_ms)
 
     def _add(self, now_ms: int, member_id: str, joining: Joining) -> Member:
-        member = Member(
-            member_id,
-            joining.instance_id,
-            joining.client_id,
-            joining.client_host,
-            joining.session_timeout_ms,
-            joining.rebalance_timeout_ms,
-            joining.protocols,
-        )
         if not self.members:
             self.protocol_type = joining.protocol_type
-        self.members[member_id] = member
-        if joining.instance_id is not None:
-            self._static[joining.instance_id] = member_id
+        member = self.roster.add(member_id, joining)
         self._alive(now_ms, member)
         return member
 
     def _take_over(self, now_ms: int, joining: Joining, done: OnJoined) -> None:
         """A static member came back and does not know its member id."""
         assert joining.instance_id is not None
-        old = self.members.pop(self._static[joining.instance_id])
+        old = self.members.pop(self.roster.by_instance[joining.instance_id])
         member = self._add(now_ms, self.new_member_id(joining.instance_id), joining)
         member.assignment = old.assignment
-        self._answer(old, ErrorCode.FENCED_INSTANCE_ID)
+        old.answer(ErrorCode.FENCED_INSTANCE_ID)
         was_leader = self.leader == old.member_id
         if was_leader:
             self.leader = member.member_id
@@ -255,16 +180,13 @@ class Group:
                     on_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
             self.state = State.PREPARING
             self._is_first = was_empty and self.initial_delay_ms > 0
-            wait_ms = self.initial_delay_ms if self._is_first else self._rebalance_ms()
+            wait_ms = self.initial_delay_ms if self._is_first else self.roster.rebalance_ms()
             self._rebalance_ends_ms = now_ms + wait_ms
             self._due(self._rebalance_ends_ms)
         self._complete_if_all(now_ms)
 
-    def _rebalance_ms(self) -> int:
-        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
-
     def _complete_if_all(self, now_ms: int) -> None:
-        if self._is_first or self._given:
+        if self._is_first or self.roster.given:
             return
         if all(member.on_joined is not None for member in self.members.values()):
             self._complete(now_ms)
@@ -274,22 +196,22 @@ class Group:
         self._is_first = False
         for member in [m for m in self.members.values() if m.on_joined is None]:
             if member.instance_id is None:
-                self._remove(member)
+                self.roster.remove(member)
         self.generation += 1
         joined = [member for member in self.members.values() if member.on_joined is not None]
         if not joined:
             if self.members:  # static ones, until their sessions end
-                self._rebalance_ends_ms = now_ms + max(1, self._rebalance_ms())
+                self._rebalance_ends_ms = now_ms + max(1, self.roster.rebalance_ms())
                 self._due(self._rebalance_ends_ms)
                 return
             self._become_empty(now_ms)
             return
         self.state = State.COMPLETING
-        self.protocol = _vote([member.protocols for member in self.members.values()])
+        self.protocol = vote([member.protocols for member in self.members.values()])
         leader = self.members.get(self.leader)
         if leader is None or leader.on_joined is None:
             self.leader = joined[0].member_id
-        self._rebalance_ends_ms = now_ms + self._rebalance_ms()
+        self._rebalance_ends_ms = now_ms + self.roster.rebalance_ms()
         self._due(self._rebalance_ends_ms)
         for member in joined:
             self._alive(now_ms, member)
@@ -374,13 +296,10 @@ class Group:
 
     def check_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """What is wrong with a member that says it is of this generation."""
-        if self._is_fenced(member_id, instance_id):
-            return ErrorCode.FENCED_INSTANCE_ID
-        if member_id not in self.members:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if generation != self.generation:
-            return ErrorCode.ILLEGAL_GENERATION
-        return ErrorCode.NONE
+        code = self.roster.check(member_id, instance_id)
+        if not code and generation != self.generation:
+            code = ErrorCode.ILLEGAL_GENERATION
+        return code
 
     def heartbeat(
         self, now_ms: int, member_id: str, instance_id: str | None, generation: int
@@ -411,13 +330,13 @@ class Group:
     def leave(self, now_ms: int, member_id: str, instance_id: str | None) -> ErrorCode:
         """A member goes; a static one may be named by its instance alone."""
         if instance_id is not None:
-            known = self._static.get(instance_id)
+            known = self.roster.by_instance.get(instance_id)
             if known is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if member_id and member_id != known:
                 return ErrorCode.FENCED_INSTANCE_ID
             member_id = known
-        if self._given.pop(member_id, None) is not None:
+        if self.roster.given.pop(member_id, None) is not None:
             if self.state is State.PREPARING:
                 self._complete_if_all(now_ms)
             return ErrorCode.NONE
@@ -427,7 +346,7 @@ class Group:
         return ErrorCode.NONE
 
     def _drop(self, now_ms: int, member: Member) -> None:
-        self._remove(member)
+        self.roster.remove(member)
         if self.state is State.PREPARING:
             self._complete_if_all(now_ms)
         elif not self.members:
@@ -435,20 +354,6 @@ class Group:
             self._become_empty(now_ms)
         else:
             self._prepare(now_ms)
-
-    def _remove(self, member: Member) -> None:
-        del self.members[member.member_id]
-        if member.instance_id is not None:
-            del self._static[member.instance_id]
-        self._answer(member, ErrorCode.UNKNOWN_MEMBER_ID)
-
-    def _answer(self, member: Member, code: ErrorCode) -> None:
-        on_joined, member.on_joined = member.on_joined, None
-        on_synced, member.on_synced = member.on_synced, None
-        if on_joined is not None:
-            on_joined(Joined(code, member.member_id))
-        if on_synced is not None:
-            on_synced(Synced(code))
 
     def abandon(self, now_ms: int, done: object) -> None:
         """The connection that waited with `done` is gone: from here on the session counts."""
@@ -460,7 +365,7 @@ class Group:
     def close(self, code: ErrorCode) -> None:
         """The group is deleted, or its broker ends: everybody who waits is told."""
         for member in tuple(self.members.values()):
-            self._answer(member, code)
+            member.answer(code)
         self.state = State.DEAD
 
     # Time
@@ -474,8 +379,8 @@ class Group:
 
     def tick(self, now_ms: int) -> None:
         """Do what is due."""
-        for member_id in [one for one, ends in self._given.items() if ends <= now_ms]:
-            del self._given[member_id]
+        for member_id in [one for one, ends in self.roster.given.items() if ends <= now_ms]:
+            del self.roster.given[member_id]
         for member in tuple(self.members.values()):
             if member.is_waiting:
                 self._alive(now_ms, member)
@@ -489,7 +394,7 @@ class Group:
         elif self.state is State.COMPLETING and self._rebalance_ends_ms <= now_ms:
             for member in [m for m in self.members.values() if m.on_synced is None]:
                 if member.member_id in self.members and self.state is State.COMPLETING:
-                    self._remove(member)
+                    self.roster.remove(member)
             if self.members:
                 self._prepare(now_ms)
             else:
@@ -501,20 +406,6 @@ class Group:
         """The exact time of the next thing to do."""
         self.due_ms = min(
             self._rebalance_ends_ms,
-            min(self._given.values(), default=NEVER_MS),
+            min(self.roster.given.values(), default=NEVER_MS),
             min((m.session_ends_ms for m in self.members.values()), default=NEVER_MS),
         )
-
-
-def _candidates(offers: list[Mapping[str, bytes]]) -> list[str]:
-    """The protocols that everybody has, in the order of the first."""
-    return [name for name in offers[0] if all(name in offer for offer in offers[1:])]
-
-
-def _vote(offers: list[Mapping[str, bytes]]) -> str:
-    """The candidate that most members like best; the earlier one of equals."""
-    candidates = _candidates(offers)
-    votes = dict.fromkeys(candidates, 0)
-    for offer in offers:
-        votes[next(name for name in offer if name in votes)] += 1
-    return max(votes, key=lambda name: votes[name])

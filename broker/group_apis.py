@@ -45,7 +45,8 @@ from segbroker.protocol.messages_groups import (
 
 from .call import Call
 from .core import Core
-from .group import Group, Joined, Joining, State, Synced
+from .group import Group, State
+from .group_members import Joined, Joining, Synced
 from .groups import monotonic_ms
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from segbroker.broker.group import Group, Joined, Joining, State, Synced
+from segbroker.broker.group import Group, State
+from segbroker.broker.group_members import Joined, Joining, Synced
 from segbroker.protocol.errors import ErrorCode
 
 SESSION_MS = 10_000

@@ -1,0 +1,147 @@
+"""The members of one classic group: who they are, by member id and by instance id.
+
+    given      ids that were handed out to be joined with (KIP-394), and until when each may be
+    by_id      who has a place
+    by_instance    the member id that a static member (KIP-345) has at present
+
+Invariants: each instance id points to a member that is there; an id is given or has a place,
+never both.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from segbroker.protocol.errors import ErrorCode
+
+
+class Joined(NamedTuple):
+    """The answer to a join."""
+
+    code: ErrorCode
+    member_id: str
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    members: tuple[tuple[str, str | None, bytes], ...] = ()
+    """(member id, instance id, metadata) of everybody: for the leader alone."""
+    skip_assignment: bool = False
+
+
+class Synced(NamedTuple):
+    """The answer to a sync."""
+
+    code: ErrorCode
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+OnJoined: TypeAlias = Callable[[Joined], None]
+OnSynced: TypeAlias = Callable[[Synced], None]
+
+
+class Joining(NamedTuple):
+    """What a member says of itself when it joins.  Times are in ms."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Mapping[str, bytes]
+    wants_id_first: bool
+    knows_skip: bool
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One member."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Mapping[str, bytes]
+    session_ends_ms: int = 0
+    assignment: bytes = b""
+    on_joined: OnJoined | None = None
+    on_synced: OnSynced | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request of it waits here: then it is alive."""
+        return self.on_joined is not None or self.on_synced is not None
+
+    def answer(self, code: ErrorCode) -> None:
+        """End whatever waits with `code`."""
+        on_joined, self.on_joined = self.on_joined, None
+        on_synced, self.on_synced = self.on_synced, None
+        if on_joined is not None:
+            on_joined(Joined(code, self.member_id))
+        if on_synced is not None:
+            on_synced(Synced(code))
+
+
+@dataclass(slots=True, eq=False)
+class Members:
+    """Everybody in one group, and who was told an id."""
+
+    by_id: dict[str, Member] = field(default_factory=dict)
+    given: dict[str, int] = field(default_factory=dict)
+    by_instance: dict[str, str] = field(default_factory=dict)
+
+    def is_known(self, member_id: str) -> bool:
+        """Whether this id has a place, or was given to get one."""
+        return member_id in self.by_id or member_id in self.given
+
+    def is_fenced(self, member_id: str, instance_id: str | None) -> bool:
+        """Whether the place of this static member belongs to another member id by now."""
+        return instance_id is not None and self.by_instance.get(instance_id, member_id) != member_id
+
+    def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """What is wrong with somebody who says to be this member."""
+        if self.is_fenced(member_id, instance_id):
+            return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def others(self, member_id: str, instance_id: str | None) -> list[Member]:
+        """Everybody but this one, whom its instance id may name."""
+        return [
+            member
+            for member in self.by_id.values()
+            if member.member_id != member_id
+            and (instance_id is None or member.instance_id != instance_id)
+        ]
+
+    def add(self, member_id: str, joining: Joining) -> Member:
+        """Give a place; one that its instance had before is gone."""
+        member = Member(
+            member_id,
+            joining.instance_id,
+            joining.client_id,
+            joining.client_host,
+            joining.session_timeout_ms,
+            joining.rebalance_timeout_ms,
+            joining.protocols,
+        )
+        self.by_id[member_id] = member
+        if joining.instance_id is not None:
+            self.by_instance[joining.instance_id] = member_id
+        return member
+
+    def remove(self, member: Member) -> None:
+        """Take a place away; what waits for it is told that it is unknown."""
+        del self.by_id[member.member_id]
+        if member.instance_id is not None:
+            del self.by_instance[member.instance_id]
+        member.answer(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def rebalance_ms(self) -> int:
+        """How long the slowest may take to join again."""
+        return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0)
