@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from .principal import ANONYMOUS, Principal
 from .replies import Outbox
 
 # Software names that start with this are ours: they are told of the vendor apis.
@@ -23,6 +24,10 @@ class Peer:
     software_version: str = ""
     # It has sent a Produce: backpressure on ingest concerns it.
     produces: bool = False
+    # Who it is; settled before its first request on a listener that authenticates.
+    principal: Principal = ANONYMOUS
+    # Whether it has proven to be `principal`: never so on a PLAINTEXT listener.
+    authenticated: bool = False
     # outbox.flush, made once: what a slot gives to the turn.
     flush: Callable[[], None] = field(init=False, repr=False)
 
