@@ -74,7 +74,7 @@ class Partition:
         self._turn = turn
         handler.on_high_watermark = self._high_watermark_moved
         handler.on_failure = self._failed
-        handler.flushes_on_append = False  # at the end of the turn, once
+        handler.flushes_on_append = False  # at the end of the pass, once
 
     @property
     def appends_waiting(self) -> int:

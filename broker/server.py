@@ -37,7 +37,7 @@ from .listener import accept_all, bind
 from .pool import BufferPool
 from .producer_ids import ProducerIds
 from .topics import Topics
-from .turn import Turn
+from .turn import Turn, end_passes
 from .watchdog import watch
 
 log = structlog.get_logger()
@@ -171,6 +171,7 @@ class Broker:
             self._address = core.bound
             services.start_soon(core.deadlines.run)
             services.start_soon(turn.run)
+            services.start_soon(end_passes, turn)
             services.start_soon(watch, config, self._connections)
             services.start_soon(_keep_house, core)
             services.start_soon(_scrub, core)

@@ -1,11 +1,14 @@
 """A turn of the loop: what one receive, one sync or one tick completed is sent at its end, once.
 
-    receive -> 40 appends to 3 partitions -> end of turn: ask for one sync of each of the 3,
-                                             wake their fetches,
+    receive -> 40 appends to 3 partitions -> end of turn: wake their fetches,
                                              then flush each connection that became ready
+    all that were ready have had their turn -> end of pass: ask for one sync of each partition
 
 So forty pipelined produces ride one sync and leave with one write, and a waiting consumer gets the
-forty batches in one reply instead of the first in the one and 39 in the next.
+forty batches in one reply instead of the first in the one and 39 in the next.  And what a hundred
+connections sent at the same time rides one sync as well: the pass of the loop ends when nobody is
+left to run, just before it looks at the sockets again, so whoever is alone waits for nothing
+(docs/decisions/0140).
 
 Whoever completes slots outside a receive (a sync, a timer, a lane) ends the turn itself.
 
@@ -48,7 +51,7 @@ class Turn:
         self._more = trio.Event()
 
     def sync(self, partition: Turned) -> None:
-        """Something was appended to `partition` that waits to be durable."""
+        """Something was appended to `partition` that waits to be durable: asked at `end_pass`."""
         self._syncs[partition] = None
 
     def wake(self, partition: Turned) -> None:
@@ -60,18 +63,15 @@ class Turn:
         self._flushes[flush] = None
 
     def end(self) -> None:
-        """Sync, wake and flush what this turn touched. Never raises.
+        """Wake and flush what this turn touched. Never raises.
 
         What one of these completes in turn is seen by the call that is under way.
         """
         if self._ending:
             return
         self._ending = True
-        while self._syncs or self._wakes:
-            # Syncs first: the disk works while readers are woken.
+        while self._wakes:
             try:
-                while self._syncs:
-                    self._syncs.popitem()[0].sync()
                 while self._wakes:
                     self._wakes.popitem()[0].wake()
             except Exception:  # the others are looked at all the same
@@ -81,6 +81,15 @@ class Turn:
             if self._flushes:
                 self._more.set()
         self._ending = False
+
+    def end_pass(self) -> None:
+        """Ask for the syncs of all turns since the last call. Never raises."""
+        while self._syncs:
+            try:
+                while self._syncs:
+                    self._syncs.popitem()[0].sync()
+            except Exception:  # the others are synced all the same
+                log.exception("sync_not_asked")
 
     async def run(self) -> None:
         """Go on with fan-outs that were too large for one turn, for ever."""
@@ -97,3 +106,21 @@ class Turn:
             del self._flushes[flush]
         for flush in some:
             flush()
+
+
+class _PassEnd(trio.abc.Instrument):
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._turn.end_pass()
+
+
+async def end_passes(turn: Turn) -> None:
+    """End each pass of this loop, for ever."""
+    pass_end = _PassEnd(turn)
+    trio.lowlevel.add_instrument(pass_end)
+    try:
+        await trio.sleep_forever()
+    finally:
+        trio.lowlevel.remove_instrument(pass_end)

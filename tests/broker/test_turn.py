@@ -3,7 +3,7 @@
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from segbroker.broker.turn import FAN_OUT_MAX, Turn
+from segbroker.broker.turn import FAN_OUT_MAX, Turn, end_passes
 
 
 class Woken:
@@ -72,26 +72,54 @@ async def test_what_fails_to_wake_does_not_stop_the_others() -> None:
     assert partition.count == 1
 
 
-async def test_all_that_one_turn_appended_to_a_partition_rides_one_sync() -> None:
+async def test_all_that_one_pass_appended_to_a_partition_rides_one_sync() -> None:
     turn = Turn()
     partition = Woken()
     for _ in range(40):
         turn.sync(partition)
+        turn.end()
     assert partition.synced == 0
-    turn.end()
-    turn.end()
+    turn.end_pass()
+    turn.end_pass()
     assert (partition.synced, partition.count) == (1, 0)
 
 
-async def test_what_a_sync_completes_at_once_is_woken_in_the_same_turn() -> None:
+async def test_the_loop_ends_a_pass_when_everybody_had_their_turn() -> None:
     turn = Turn()
-    reader = Woken()
+    partition = Woken()
+    seen: list[int] = []
 
-    class Synchronous(Woken):
+    async def connection() -> None:
+        turn.sync(partition)
+        turn.end()
+        seen.append(partition.synced)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end_passes, turn)
+        await wait_all_tasks_blocked()
+        async with trio.open_nursery() as connections:
+            for _ in range(10):
+                connections.start_soon(connection)
+        await trio.lowlevel.checkpoint()
+        assert seen == [0] * 10, "nobody's append went alone"
+        assert partition.synced == 1
+        nursery.cancel_scope.cancel()
+    turn.sync(partition)
+    await trio.lowlevel.checkpoint()
+    assert partition.synced == 1, "nothing of it stays behind"
+
+
+async def test_what_cannot_be_synced_does_not_stop_the_others() -> None:
+    class Broken:
+        def wake(self) -> None:
+            raise AssertionError
+
         def sync(self) -> None:
-            turn.wake(reader)
-            turn.end()  # as a manager without flusher threads calls it, from within
+            raise ValueError("a bug")
 
-    turn.sync(Synchronous())
-    turn.end()
-    assert reader.count == 1
+    turn = Turn()
+    partition = Woken()
+    turn.sync(partition)
+    turn.sync(Broken())
+    turn.end_pass()
+    assert partition.synced == 1

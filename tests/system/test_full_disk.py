@@ -30,6 +30,17 @@ def read(daemon: Daemon) -> list[bytes | None]:
         return [record.value for record in consumer]
 
 
+def fill_up(folder: Path, ballast: Path, left: int) -> None:
+    """Leave `left` bytes free; the daemon may take some of them at the same time."""
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        for _ in range(SIZE_MIB * 2):
+            disk = os.statvfs(folder)
+            excess = disk.f_bavail * disk.f_frsize - left
+            if excess <= 0:
+                return
+            file.write(bytes(min(excess, 1 << 20)))
+
+
 def fill_and_recover(folder: Path, durability: str) -> None:
     ballast = folder / "ballast"
     acked: list[bytes] = []
@@ -39,8 +50,7 @@ def fill_and_recover(folder: Path, durability: str) -> None:
         with Producer(daemon.address) as producer:
             producer.send("t", b"first", partition=0).result(30)
             acked.append(b"first")
-        free = os.statvfs(folder)
-        ballast.write_bytes(bytes(free.f_bavail * free.f_frsize - LEFT_MIB * 1024 * 1024))
+        fill_up(folder, ballast, LEFT_MIB << 20)
 
         def fill(producer: Producer) -> None:
             for n in range(100):
@@ -64,8 +74,7 @@ def fill_and_recover(folder: Path, durability: str) -> None:
         assert values[: len(acked)] == acked
         assert values[-1] == b"after"
         assert receipt.offset == len(values) - 1
-        free = os.statvfs(folder)
-        ballast.write_bytes(bytes(free.f_bavail * free.f_frsize))
+        fill_up(folder, ballast, 0)
         daemon.stop(signal.SIGKILL)
 
     # A start without a free page says what it lacks, or serves; nothing is lost by trying.
