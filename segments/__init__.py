@@ -58,6 +58,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
     age_clock        the clock that ages are measured by
     unopened         retention of partitions that nobody has opened
+    upkeep           who is looked after as time goes by, and how many at once
     manager          the data directory: DiskManager
     scrubbing        sealed segments read again and again, slowly
     findings         what an offline check has to say

@@ -31,7 +31,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
 from types import MappingProxyType, TracebackType
 from typing import Final, TypeVar
 from uuid import UUID
@@ -44,7 +43,6 @@ from .caches import FileCache, IndexCache, OpenLogs
 from .ceilings import PartitionCeiling
 from .committed import SECTION, Content
 from .errors import (
-    PASSING_ERRNOS,
     CorruptMetadata,
     DataDirectoryLocked,
     InvalidPartitions,
@@ -66,11 +64,11 @@ from .posix import PosixStorage
 from .replaying import put_back
 from .report import LogReport, RecoveryReport, ReportRow
 from .resuming import CeilingRow, Found, Resuming, one_by_one
-from .salvaging import Retry
 from .sealing import close_log
 from .storage import Storage, StorageLock, make_dirs, remove_tree
 from .topic_config import Durability, TopicConfig, check_class_change
 from .unopened import Unopened
+from .upkeep import Upkeep
 from .wal.frames import Frame
 from .wal.journal import Wal, WalConfig
 from .wal.replay import Replay
@@ -82,17 +80,11 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 PARTITIONS_MAX: Final = 10_000
-SYNC_TICK_MS: Final = 1_000
-SNAPSHOT_TICK_MS: Final = 60_000
 EAGER_MAX: Final = 250
 """Partitions recovered together at start."""
 RECOVERY_THREADS: Final = 8
 SMALL_WAL: Final = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16)
-RECOVERIES_FAILED_MAX: Final = 8
-"""Logs that could not be opened again, per tick; each costs the reading of a segment or two."""
 RETENTION_INTERVAL_MS: Final = 300_000
-VISITS_MAX: Final = 500
-"""Partitions looked at for age per call of `housekeeping`: about 1 ms of the interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,18 +168,8 @@ class DiskManager:
         self._flushers: Flushers | None = None
         self._housekeeper: Housekeeper | None = None
         self._maker: Housekeeper | None = None
-        self._attention: set[DiskHandler] = set()
-        self._visits: list[DiskHandler] = []
-        self._tick_ms = 0
-        self._absorbed_ms = now_ms
-        self._clock_file = ClockFile(self.storage, f"{self.root}/clock")
-        self._age_clock = AgeClock()
-        self.retention_interval_ms = retention_interval_ms
-        self._retention_ms: int | None = None
-        self._wal_retry = Retry()
-        self._ages = False
-        self._has_looked_at_ages = False
-        self._unopened = Unopened(self.storage, self.root)
+        self._upkeep: Upkeep | None = None
+        self._retention_interval_ms = retention_interval_ms
 
     # The data directory
 
@@ -206,7 +188,8 @@ class DiskManager:
         try:
             make_dirs(self.storage, f"{self.root}/meta")
             make_dirs(self.storage, f"{self.root}/topics")
-            self._age_clock = AgeClock(self._clock_file.load())
+            clock_file = ClockFile(self.storage, f"{self.root}/clock")
+            age_clock = AgeClock(clock_file.load())
             try:
                 found = self.wal.open()
                 self._with_ballast(lambda: self._load_metadata(found))
@@ -227,6 +210,17 @@ class DiskManager:
         threaded = self._flushers_count > 0
         self._housekeeper = Housekeeper(threaded=threaded)
         self._maker = Housekeeper(threaded=threaded, name="segment-maker")
+        self._upkeep = Upkeep(
+            self,
+            Unopened(self.storage, self.root),
+            self._metadata,
+            self._flushers,
+            self._housekeeper,
+            age_clock,
+            clock_file,
+            retention_interval_ms=self._retention_interval_ms,
+            now_ms=self._now_ms,
+        )
         try:
             self._recover_tails()
         except BaseException:
@@ -631,7 +625,7 @@ class DiskManager:
             wal=self.wal,
             topic_id=meta.topic_id.bytes,
             call_soon=self._call_soon,
-            on_attention=self._attention.add,
+            on_attention=self._keeper.ask,
             report=LogReport(self.report, topic, partition),
             now_ms=lambda: self._now_ms,
         )
@@ -739,118 +733,20 @@ class DiskManager:
     # Keeping house
 
     def housekeeping(self, now_ms: int, monotonic_ms: int | None = None) -> None:
-        """What is due by time: age rolls, the sync tick of class `disk`, a disk with space again,
-        descriptors of partitions that are not in use.
-
-        Call it in a lane, several times a second.  Its cost does not grow with the partitions that
-        are open, only with those that were written to: the others are visited VISITS_MAX at a time.
-
-        monotonic_ms: a clock that nobody sets, by which a jump of `now_ms` is noticed
-        (age_clock.py); None: `now_ms` is believed.
-        """
+        """What is due by time; see `Upkeep.step`.  Call it in a lane, several times a second."""
         self._now_ms = now_ms
-        age_ms = self._age_clock.now(now_ms, monotonic_ms)
-        if not self._visits:
-            self._visits = list(self.handlers.values())
-            self._ages = self._retention_is_due(now_ms if monotonic_ms is None else monotonic_ms)
-        for handler in self._visits[-VISITS_MAX:]:
-            if self._is_open(handler):
-                handler.keep_house(now_ms, age_ms if self._ages else None)
-        del self._visits[-VISITS_MAX:]
-        if now_ms - self._tick_ms >= SYNC_TICK_MS:
-            self._tick_ms = now_ms
-            self._metadata.settle()
-            self._absorb(now_ms)
-            self._attend(now_ms)
-        self._visit_unopened(age_ms if self._has_looked_at_ages else None)
-        if monotonic_ms is not None and age_ms is not None:
-            self._clock_file.save(age_ms)
-        if self.open_logs.has_surplus:
-            self.open_logs.park_surplus()
-            if self.open_logs.has_surplus:
-                self._sync_some()
-
-    def _absorb(self, now_ms: int) -> None:
-        """Once a minute a snapshot of what has changed: less rests on the WAL alone."""
-        if now_ms - self._absorbed_ms >= SNAPSHOT_TICK_MS:
-            self._absorbed_ms = now_ms
-            try:
-                self._metadata.absorb()
-            except OSError as exc:
-                log.warning("snapshot_not_saved", error=str(exc))
-
-    def _attend(self, now_ms: int) -> None:
-        """Look after those that asked for it; a disk that is full for some is full for the rest."""
-        wal_works = self._revive_wal(now_ms)
-        failed = 0
-        # In an order that a run can repeat: a set's own hangs on addresses.
-        for handler in sorted(self._attention, key=lambda one: (one.topic, one.partition)):
-            if handler.read_only is not None:
-                needs_wal = handler.config.durability is Durability.FSYNC
-                if failed >= RECOVERIES_FAILED_MAX or (needs_wal and not wal_works):
-                    continue  # next time
-            self._attention.discard(handler)
-            before = handler.recoveries_failed
-            if self._is_open(handler) and handler.attend(now_ms):
-                self._attention.add(handler)
-            failed += handler.recoveries_failed - before
-
-    def _revive_wal(self, now_ms: int) -> bool:
-        """Let the WAL go on after a failure, not only when a partition asks: control events are in
-        it too.  Whether it works."""
-        if not self.wal.statistics().shards_failed:
-            return True
-        if not self._wal_retry.is_due(now_ms):
-            return False
-        try:
-            self.wal.revive()
-        except OSError as exc:
-            self._wal_retry.failed(now_ms, passes=exc.errno in PASSING_ERRNOS)
-            log.warning("wal_still_failed", error=str(exc))
-            return False
-        self._wal_retry.succeeded()
-        return True
-
-    def _retention_is_due(self, at_ms: int) -> bool:
-        """Whether a round of visits begins that looks at ages, too."""
-        if self._retention_ms is None:
-            self._retention_ms = at_ms if self.retention_interval_ms else 0
-        if at_ms - self._retention_ms < self.retention_interval_ms:
-            return False
-        self._retention_ms = at_ms
-        self._has_looked_at_ages = True
-        return True
+        self._keeper.step(now_ms, monotonic_ms)
 
     def keep_house_now(self, now_ms: int) -> None:
         """A whole round of housekeeping, ages included, and what it has others do: for tests."""
-        assert self._housekeeper is not None
-        interval_ms, self.retention_interval_ms = self.retention_interval_ms, 0
-        self._visits.clear()
-        for _ in range(2):  # what the first round rolls goes in the second
-            self.housekeeping(now_ms)
-            while self._visits:
-                self.housekeeping(now_ms)
-            self._housekeeper.wait_idle()
-        self.retention_interval_ms = interval_ms
+        self._now_ms = now_ms
+        self._keeper.step_all(now_ms)
 
-    def _visit_unopened(self, age_ms: int | None) -> None:
-        """Open a few partitions in which something is due, so that it goes at the next visit."""
-        found = self._unopened.step(self.topics, lambda *key: key in self.handlers, age_ms)
-        for topic, partition in found:
-            try:
-                self.get_handler(topic, partition)
-            except StorageError as exc:
-                log.warning("retention_not_possible", topic=topic, error=str(exc))
-
-    def _sync_some(self) -> None:
-        """What only the WAL has keeps its segment open: sync some, to be parked next time."""
-        assert self._flushers is not None
-        unsynced = (handler for handler in self.handlers.values() if handler.has_unsynced)
-        for handler in islice(unsynced, VISITS_MAX):
-            self._flushers.request(handler)
-
-    def _is_open(self, handler: DiskHandler) -> bool:
-        return self.handlers.get((handler.topic, handler.partition)) is handler
+    @property
+    def _keeper(self) -> Upkeep:
+        if self._upkeep is None:
+            raise LogClosed(self.root)
+        return self._upkeep
 
     def statistics(self) -> Statistics:
         """Numbers at this moment."""

@@ -11,11 +11,12 @@ import pytest
 from segbroker.protocol.record_batch import iter_batches, read_header
 from segbroker.segments.errors import DiskFull, PartitionReadOnly
 from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import RECOVERIES_FAILED_MAX, DiskManager
+from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryFile, MemoryStorage, _Inode
 from segbroker.segments.partition_log import PartitionLog
 from segbroker.segments.storage import Buffer
 from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.upkeep import RECOVERIES_FAILED_MAX
 
 from .tools import SMALL, append, batch_of, offsets_in, read_from
 

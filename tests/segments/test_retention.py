@@ -18,18 +18,22 @@ DAY = 86_400_000
 NOW = 1_700_000_000_000
 
 
-def manager_on(disk: MemoryStorage) -> DiskManager:
-    manager = DiskManager("/data", storage=disk, flushers=0, retention_interval_ms=0, now_ms=NOW)
+def manager_on(disk: MemoryStorage, interval_ms: int = 0) -> DiskManager:
+    manager = DiskManager(
+        "/data", storage=disk, flushers=0, retention_interval_ms=interval_ms, now_ms=NOW
+    )
     manager.open()
     return manager
 
 
 def partition_on(
-    disk: MemoryStorage, count: int = 0, **settings: object
+    disk: MemoryStorage, count: int = 0, *, interval_ms: int = 0, **settings: object
 ) -> tuple[DiskManager, DiskHandler]:
-    """Two records per segment of 512 bytes, a minute between them, from NOW on."""
+    """Two records per segment of 512 bytes, a minute between them, from NOW on.
+
+    interval_ms: between two rounds that look at ages."""
     overrides = {key.replace("_", "."): str(value) for key, value in settings.items()}
-    manager = manager_on(disk)
+    manager = manager_on(disk, interval_ms)
     manager.create_topic("t", 1, TopicConfig({**SMALL.overrides, **overrides}), now_ms=NOW)
     handler = manager.get_handler("t", 0)
     for n in range(count):
@@ -227,8 +231,7 @@ def test_ten_thousand_partitions_are_visited_in_turn(monkeypatch: pytest.MonkeyP
 
 def test_ages_are_looked_at_now_and_then_so_that_what_was_just_sent_can_be_read() -> None:
     # old data, replayed into a topic that keeps an hour of it: as in Kafka it does not stay
-    manager, handler = partition_on(MemoryStorage(), 7, retention_ms=3_600_000)
-    manager.retention_interval_ms = 300_000
+    manager, handler = partition_on(MemoryStorage(), 7, interval_ms=300_000, retention_ms=3_600_000)
     for second in range(0, 300, 20):
         manager.housekeeping(NOW + DAY + second * 1_000)
         assert state(handler) == (0, 0, None)
