@@ -5,14 +5,19 @@ only what stands above it:
 
     java       a Java for Spark where the machine has none
     errors     what the source raises itself
-    options    the user's options, checked
+    given      options as the user gave them
+    connecting how to reach the brokers
+    positions  where a query starts and ends
+    options    the options of the source, checked
     offsets    offsets as JSON, fair shares, ranges
     link       one connection with a blocking socket
-    cluster    topics, leaders and the bounds of logs
     loss       what of a range is gone
+    cluster    topics, leaders and the bounds of logs
     fetching   the batches of one range, one fetch ahead
     columns    batches as Arrow record batches
+    weighing   how many bytes the next offsets take
     planning   the driver's decisions
+    lag        where a stream stands, as a group's offsets
     source     the data source and its readers
     session    a session with the source in it
 """

@@ -2,7 +2,7 @@
 
     layout(selection)   which topics and partitions there are, their ids and leaders
     offsets(...)        start, end, or first offset at a time, of many partitions
-    bounds(...)         [log start, log end) of one partition
+    bounds(...)         [log start, log end) of partitions, and why they start there
 
 Each call has a deadline (default.api.timeout.ms).  What may pass (a lost connection, a leader that
 moved, a broker that restarts) is tried again with growing pauses until then: Spark does not repeat
@@ -21,10 +21,12 @@ from typing import TypeVar
 from uuid import UUID
 
 from segbroker.client.backoff import Backoff
+from segbroker.client.connection import VendorRequest
 from segbroker.client.errors import (
     BrokerUnreachable,
     LeaderNotAvailable,
     SegbrokerError,
+    UnsupportedByBroker,
     broker_error,
 )
 from segbroker.client.settings import Address
@@ -39,11 +41,14 @@ from segbroker.protocol.messages_core import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from segbroker.protocol.vendor import VendorKey
 
+from .connecting import ClientOptions
 from .errors import SourceUnavailable
 from .link import Link, now_ms
+from .loss import LogBounds
 from .offsets import TopicPartition
-from .options import Assign, Selection, SourceOptions, Subscribe, SubscribePattern
+from .options import Assign, Selection, Subscribe, SubscribePattern
 
 # The two times that ListOffsets takes for the ends of a log.
 END_TIME = -1
@@ -71,8 +76,9 @@ Layout = Mapping[str, TopicLayout]
 class Cluster:
     """See the module."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: ClientOptions, *, read_committed: bool = False) -> None:
         self._options = options
+        self._read_committed = read_committed
         self._links: dict[Address, Link] = {}
         self._brokers: list[Address] = list(options.bootstrap)
         self._waited_for: set[str] = set()
@@ -101,7 +107,7 @@ class Cluster:
 
         grace_ms = now_ms() + NEW_TOPIC_GRACE_MS
         while True:
-            found = self._persist("topics", look)
+            found = self.persist("topics", look)
             missing = set(named or ()) - found.keys() - self._waited_for
             if not missing:
                 return found
@@ -142,36 +148,61 @@ class Cluster:
                     current = {**current, **self.layout(Subscribe(topics))}
                 raise
 
-        return self._persist("offsets", look)
+        return self.persist("offsets", look)
 
-    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """[log start, log end) of one partition, empty when there is no such partition."""
+    def bounds(
+        self, layout: Layout, keys: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LogBounds]:
+        """From where to where the logs reach, and what is gone below; of partitions that exist.
+
+        segbroker says it in one request per leader; of others only the two ends are known.
+        """
+        wanted = list(keys)
+        if not wanted:
+            return {}
+        try:
+            return self.persist("log bounds", lambda: self._floors(layout, wanted))
+        except SourceUnavailable as exc:
+            if not isinstance(exc.__cause__, UnsupportedByBroker):
+                raise
+        starts = self.offsets(layout, dict.fromkeys(wanted, START_TIME))
+        ends = self.offsets(layout, dict.fromkeys(wanted, END_TIME))
+        return {key: LogBounds.plain(starts[key], ends[key]) for key in wanted}
+
+    def bounds_now(self, topic: str, partition: int) -> LogBounds:
+        """Of one partition wherever it is led now; empty when there is no such partition."""
         layout = self.layout(Assign({topic: (partition,)}))
-        key = (topic, partition)
         if topic not in layout or partition not in layout[topic].leaders:
-            return 0, 0
-        start = self.offsets(layout, {key: START_TIME})[key]
-        end = self.offsets(layout, {key: END_TIME})[key]
-        return start, end
+            return LogBounds.plain(0, 0)
+        return self.bounds(layout, [(topic, partition)])[topic, partition]
+
+    def link(self, address: Address) -> Link:
+        """The connection to a broker, idle; made on first use."""
+        return self._link(address)
 
     def close(self) -> None:
         links, self._links = self._links, {}
         for link in links.values():
             link.close()
 
-    # Inside.
-
-    def _persist(self, what: str, attempt: Callable[[], T]) -> T:
+    def persist(self, what: str, attempt: Callable[[], T]) -> T:
         """Try until it works, the error is final, or the deadline is over."""
         options = self._options
         deadline_ms = now_ms() + options.api_timeout_ms
-        backoff = Backoff(Random(), BACKOFF_FIRST_MS, BACKOFF_MAX_MS)
+        first_ms = options.retry_backoff_ms or BACKOFF_FIRST_MS
+        backoff = Backoff(Random(), first_ms, max(first_ms, BACKOFF_MAX_MS))
+        tries = 0
         while True:
+            tries += 1
             try:
                 return attempt()
             except SegbrokerError as exc:
                 if not exc.retryable:
                     raise SourceUnavailable(f"asking for {what}: {exc}") from exc
+                if tries == options.tries_count_max:
+                    raise SourceUnavailable(
+                        f"asking for {what}: {tries} tries (fetchOffset.numRetries); last: {exc}"
+                    ) from exc
                 delay_ms = backoff.next_delay_ms()
                 if now_ms() + delay_ms >= deadline_ms:
                     raise SourceUnavailable(
@@ -179,6 +210,8 @@ class Cluster:
                         f" (kafka.default.api.timeout.ms); last: {exc}"
                     ) from exc
                 time.sleep(delay_ms / 1000)
+
+    # Inside.
 
     def _link(self, address: Address) -> Link:
         link = self._links.get(address)
@@ -218,7 +251,7 @@ class Cluster:
         for leader, topics in by_leader.items():
             request = ListOffsetsRequest(
                 replica_id=-1,
-                isolation_level=int(self._options.read_committed),
+                isolation_level=int(self._read_committed),
                 topics=[
                     ListOffsetsRequestTopic(name=topic, partitions=partitions)
                     for topic, partitions in topics.items()
@@ -233,6 +266,30 @@ class Cluster:
                         about = f"topic {row.name!r} partition {part.partition_index}"
                         raise broker_error(part.error_code, about)
                     found[row.name, part.partition_index] = part.offset
+        return found
+
+    def _floors(
+        self, layout: Layout, keys: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LogBounds]:
+        by_leader: dict[Address, list[TopicPartition]] = {}
+        for topic, partition in keys:
+            by_leader.setdefault(layout[topic].leaders[partition], []).append((topic, partition))
+        found: dict[TopicPartition, LogBounds] = {}
+        for leader, asked in by_leader.items():
+            rows = [{"topic": topic, "partition": partition} for topic, partition in asked]
+            request = VendorRequest(VendorKey.FLOORS, {"partitions": rows})
+            body = self._link(leader).ask_vendor(request, self._options.request_timeout_ms)
+            if "error" in body:
+                raise broker_error(body["error"]["code"], "floors")
+            for key, row in zip(asked, body["partitions"], strict=True):
+                if "error" in row:
+                    raise broker_error(row["error"]["code"], f"topic {key[0]!r} partition {key[1]}")
+                found[key] = LogBounds(
+                    row["log_start_offset"],
+                    row["high_watermark"],
+                    row["evict_floor"],
+                    row["evict_reason"] or "unknown",
+                )
         return found
 
 

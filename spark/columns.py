@@ -8,6 +8,8 @@
     timestamp      timestamp[us, UTC]   the kernel's milliseconds times 1000
     timestampType  int32         0 set by the producer, 1 by the broker
     headers        list<struct<key: string, value: binary>>   only with includeHeaders
+    _gap           struct<start, end: int64, reason: string>   only with includeGaps; null for a
+                   record, and of a lost range all but topic, partition, offset and this is null
 
 Types, names and nullability must equal Spark's own translation of the schema; Spark compares them
 and refuses the rest.  A test compares them too.
@@ -21,6 +23,7 @@ Invariant: no Python loop over records; the cost in Python is per batch.
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import groupby
 
 import pyarrow
@@ -29,6 +32,7 @@ import pyarrow.compute
 from segbroker.protocol.batch_pure import Gathered
 from segbroker.protocol.record_batch import RecordBatch, RecordColumns, columns_of
 
+from .loss import Lost
 from .offsets import OffsetRange
 
 BATCH_BYTES = 4 << 20
@@ -49,38 +53,78 @@ _FIELDS = [
     pyarrow.field("timestamp", TIMESTAMP),
     pyarrow.field("timestampType", pyarrow.int32()),
 ]
-ARROW_SCHEMA = pyarrow.schema(_FIELDS)
-ARROW_SCHEMA_WITH_HEADERS = pyarrow.schema([*_FIELDS, pyarrow.field("headers", HEADERS)])
+GAP = pyarrow.struct(
+    [("start", pyarrow.int64()), ("end", pyarrow.int64()), ("reason", pyarrow.string())]
+)
 
 # The same for Spark.
-SPARK_SCHEMA = (
+_SPARK_FIELDS = (
     "key binary, value binary, topic string, partition int, offset long,"
     " timestamp timestamp, timestampType int"
 )
-SPARK_SCHEMA_WITH_HEADERS = SPARK_SCHEMA + ", headers array<struct<key: string, value: binary>>"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which of the columns that can be left out there are."""
+
+    headers: bool = False
+    gaps: bool = False
+
+    @property
+    def spark(self) -> str:
+        headers = ", headers array<struct<key: string, value: binary>>" if self.headers else ""
+        gap = ", _gap struct<start: long, end: long, reason: string>" if self.gaps else ""
+        return _SPARK_FIELDS + headers + gap
+
+    @property
+    def arrow(self) -> pyarrow.Schema:
+        fields = list(_FIELDS)
+        if self.headers:
+            fields.append(pyarrow.field("headers", HEADERS))
+        if self.gaps:
+            fields.append(pyarrow.field("_gap", GAP))
+        return pyarrow.schema(fields)
+
 
 # A microsecond timestamp has room for these milliseconds; a record may claim others.
 _MS_MAX = (1 << 63) // 1000 - 1
 
 
 def record_batches(
-    batches: Iterable[RecordBatch], wanted: OffsetRange, *, headers: bool
+    batches: Iterable[RecordBatch | Lost], wanted: OffsetRange, shape: Shape
 ) -> Iterator[pyarrow.RecordBatch]:
     """The rows of `batches` that lie in the range, as record batches of about BATCH_BYTES."""
     held: list[RecordBatch] = []
     size = 0
+    schema = shape.arrow
     for batch in batches:
-        held.append(batch)
-        size += len(batch._data) + ROW_BYTES * len(batch)
-        if size >= BATCH_BYTES:
-            yield from _tables(held, size, wanted, headers=headers)
+        if not isinstance(batch, Lost):
+            held.append(batch)
+            size += len(batch._data) + ROW_BYTES * len(batch)
+        if held and (size >= BATCH_BYTES or isinstance(batch, Lost)):
+            yield from _tables(held, size, wanted, schema)
             held, size = [], 0
+        if isinstance(batch, Lost):
+            yield _gap(batch, schema)
     if held:
-        yield from _tables(held, size, wanted, headers=headers)
+        yield from _tables(held, size, wanted, schema)
+
+
+def _gap(lost: Lost, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    """One row that says what is not there."""
+    row: dict[str, object] = dict.fromkeys(schema.names)
+    row |= {
+        "topic": lost.topic,
+        "partition": lost.partition,
+        "offset": lost.start,
+        "_gap": {"start": lost.start, "end": lost.end, "reason": lost.word},
+    }
+    return pyarrow.RecordBatch.from_pylist([row], schema=schema)
 
 
 def _tables(
-    batches: list[RecordBatch], size: int, wanted: OffsetRange, *, headers: bool
+    batches: list[RecordBatch], size: int, wanted: OffsetRange, schema: pyarrow.Schema
 ) -> Iterator[pyarrow.RecordBatch]:
     columns = columns_of(batches)
     count = columns.records_count
@@ -93,9 +137,10 @@ def _tables(
         _microseconds(_fixed(count, columns.timestamps)),
         _timestamp_types(batches),
     ]
-    if headers:
+    if "headers" in schema.names:
         arrays.append(_headers(columns))
-    schema = ARROW_SCHEMA_WITH_HEADERS if headers else ARROW_SCHEMA
+    if "_gap" in schema.names:
+        arrays.append(pyarrow.nulls(count, GAP))
     table = pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
     # The first batch may begin before the range and the last one end behind it.
     first = bisect_left(columns.offsets, wanted.start)

@@ -15,8 +15,11 @@ its way (a query that stopped at a LIMIT) is closed instead.
 A lost connection, a moved leader or a slow broker is tried again until nothing has come for
 `kafkaConsumer.pollTimeoutMs`.  What the log does not hold any more is data loss (see loss).
 
-Invariant: yields each batch that holds records of the range once, in order; control batches, gaps
-and, with read_committed, the batches of aborted transactions only move the position.
+A gap in the log (a control batch that says what was lost) is data loss too, unless it says that
+records were deleted on purpose.
+
+Invariant: yields each batch that holds records of the range once, in order; control batches and,
+with read_committed, the batches of aborted transactions only move the position.
 """
 
 import time
@@ -37,9 +40,11 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.record_batch import (
     BatchHeader,
+    GapReason,
     InvalidBatch,
     RecordBatch,
     decode_batch,
+    gap_reason,
     iter_batches,
     read_header,
 )
@@ -48,7 +53,7 @@ from segbroker.protocol.schema import records_view
 from .cluster import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, Cluster
 from .errors import SourceError, SourceUnavailable
 from .link import Link, now_ms
-from .loss import clip, report
+from .loss import Lost, clip, in_log, report
 from .offsets import OffsetRange
 from .options import Assign, SourceOptions
 
@@ -68,10 +73,14 @@ LINKS: dict[tuple[Address, str], Link] = {}
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one Spark task reads: a range, and who led the partition when it was planned."""
+    """What one Spark task reads: a range, and who led the partition when it was planned.
+
+    `lost` is what the driver found gone and passed over, where the query wants to see it.
+    """
 
     range: OffsetRange
     leader: Address
+    lost: tuple[Lost, ...] = ()
 
 
 class RangeFetcher:
@@ -79,25 +88,30 @@ class RangeFetcher:
 
     def __init__(self, options: SourceOptions, task: Task) -> None:
         self._options = options
+        self._lost = list(task.lost)
         self._range = task.range
         self._leader = task.leader
         self._about = f"topic {task.range.topic!r} partition {task.range.partition}"
         self._position = task.range.start
-        self._cluster = Cluster(options)
+        self._cluster = Cluster(options.client)
         self._link: Link | None = None
         self._backoff = Backoff(Random(), BACKOFF_FIRST_MS, BACKOFF_MAX_MS)
         self._record_bytes = float(RECORD_BYTES_GUESS)
         self._progress_ms = now_ms()
         self._short_since_ms: int | None = None
 
-    def batches(self) -> Iterator[RecordBatch]:
+    def batches(self) -> Iterator[RecordBatch | Lost]:
         """Decoded batches that hold records of the range; the first and last may hold others too.
+
+        With includeGaps also what is lost, where it would stand.
 
         Raises DataLoss, SourceUnavailable, SourceError.
         """
         try:
+            yield from self._losses()
             while self._position < self._range.end:
                 row = self._next_reply()
+                yield from self._losses()
                 if row is None:
                     continue
                 before = self._position
@@ -108,7 +122,7 @@ class RangeFetcher:
                 if self._position < self._range.end:
                     self._fetch_ahead()
                 for view in views:
-                    yield self._decode(view)
+                    yield view if isinstance(view, Lost) else self._decode(view)
                 # Spark may have let us wait: only from here on is the broker slow.
                 self._progress_ms = now_ms()
         finally:
@@ -123,7 +137,7 @@ class RangeFetcher:
             if self._link is None:
                 self._link = _take_link(self._leader, self._options)
                 self._fetch()
-            timeout_ms = self._options.request_timeout_ms + FETCH_WAIT_MS
+            timeout_ms = self._options.client.request_timeout_ms + FETCH_WAIT_MS
             reply = self._link.receive(FetchResponse, timeout_ms)
             if reply.error_code != ErrorCode.NONE:
                 raise broker_error(reply.error_code, self._about)
@@ -138,13 +152,19 @@ class RangeFetcher:
             self._recover(exc)
             return None
 
-    def _walk(self, row: FetchResponsePartition) -> list[memoryview]:
+    def _losses(self) -> Iterator[Lost]:
+        """What was found lost since the last call, for who wants to see it."""
+        lost, self._lost = self._lost, []
+        if self._options.include_gaps:
+            yield from lost
+
+    def _walk(self, row: FetchResponsePartition) -> list[memoryview | Lost]:
         """The whole batches of the reply that hold records to hand out; moves the position."""
         aborted = sorted(
             (each.first_offset, each.producer_id) for each in row.aborted_transactions or ()
         )
         aborted_producers: set[int] = set()
-        views: list[memoryview] = []
+        views: list[memoryview | Lost] = []
         first, size = self._position, 0
         try:
             for view in iter_batches(records_view(row.records)):
@@ -158,6 +178,8 @@ class RangeFetcher:
                     aborted_producers.add(aborted.pop(0)[1])
                 if not _is_skipped(header, aborted_producers):
                     views.append(view)
+                elif (reason := gap_reason(header)) is not None:
+                    views += self._gap(header, reason)
                 self._position = header.next_offset
                 size += len(view)
         except InvalidBatch as exc:
@@ -168,6 +190,13 @@ class RangeFetcher:
             self._short_since_ms = None
             self._backoff.reset()
         return views
+
+    def _gap(self, header: BatchHeader, reason: GapReason) -> list[Lost]:
+        """A gap in the log: the end of a strict query, a row for who wants it, else skipped."""
+        lost = in_log(self._range, header.base_offset, header.next_offset, reason.name.lower())
+        if reason is not GapReason.DELETED:
+            report([lost], fail=self._options.fail_on_data_loss)
+        return [lost] if self._options.include_gaps else []
 
     def _decode(self, view: memoryview) -> RecordBatch:
         try:
@@ -196,7 +225,7 @@ class RangeFetcher:
                 isolation_level=int(self._options.read_committed),
                 topics=[FetchRequestTopic(topic=self._range.topic, partitions=[partition])],
             ),
-            self._options.request_timeout_ms,
+            self._options.client.request_timeout_ms,
         )
 
     def _fetch_ahead(self) -> None:
@@ -228,8 +257,9 @@ class RangeFetcher:
         asked = OffsetRange(
             self._range.topic, self._range.partition, self._position, self._range.end
         )
-        left, lost = clip(asked, *self._cluster.bounds(asked.topic, asked.partition))
+        left, lost = clip(asked, self._cluster.bounds_now(asked.topic, asked.partition))
         report(lost, fail=self._options.fail_on_data_loss)
+        self._lost += lost
         if not lost:
             self._pause(f"{self._about} at offset {self._position}: out of range, and then not")
         self._range = OffsetRange(asked.topic, asked.partition, left.start, left.end)
@@ -281,14 +311,14 @@ def _is_skipped(header: BatchHeader, aborted_producers: set[int]) -> bool:
 
 
 def _take_link(address: Address, options: SourceOptions) -> Link:
-    link = LINKS.pop((address, options.client_id), None)
+    link = LINKS.pop((address, options.client.client_id), None)
     if link is not None and link.is_idle:
         return link
-    return Link(address, options.client_id, options.request_timeout_ms)
+    return Link(address, options.client.client_id, options.client.request_timeout_ms)
 
 
 def _give_back(link: Link, options: SourceOptions) -> None:
-    key = (link.address, options.client_id)
+    key = (link.address, options.client.client_id)
     if not link.is_idle or key in LINKS:
         link.close()
         return

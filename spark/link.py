@@ -14,9 +14,17 @@ Invariant: after any exception the link is closed and of no further use.
 import socket
 import time
 from collections import deque
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
-from segbroker.client.connection import Connection, Reply, State
+from segbroker.client.connection import (
+    Connection,
+    Reply,
+    Request,
+    State,
+    VendorReply,
+    VendorRequest,
+)
 from segbroker.client.errors import ConnectionLost, SegbrokerError, TimedOut
 from segbroker.client.settings import Address
 from segbroker.protocol.schema import Message
@@ -27,7 +35,7 @@ _NEVER_MS = 1 << 62
 # Connecting and negotiating: a broker that cannot do it in this time is taken to be away.
 SETUP_TIMEOUT_MS = 10_000
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=Message | VendorReply)
 
 
 def now_ms() -> int:
@@ -81,7 +89,7 @@ class Link:
         """Whether nothing is on the way, so that another may use the link."""
         return self.is_open and not self._core.in_flight and not self._replies
 
-    def send(self, message: Message, timeout_ms: int) -> None:
+    def send(self, message: Request, timeout_ms: int) -> None:
         """Send a request; its reply is had by `receive`, after those of earlier requests.
 
         Raises UnsupportedByBroker, ConnectionLost, TimedOut.
@@ -104,10 +112,15 @@ class Link:
         assert isinstance(reply, expected), f"a {type(reply).__name__} for a {expected.__name__}"
         return reply
 
-    def ask(self, message: Message, expected: type[M], timeout_ms: int) -> M:
+    def ask(self, message: Request, expected: type[M], timeout_ms: int) -> M:
         """Send a request and wait for its reply."""
         self.send(message, timeout_ms)
         return self.receive(expected, timeout_ms)
+
+    def ask_vendor(self, request: VendorRequest, timeout_ms: int) -> Mapping[str, Any]:
+        """One of segbroker's own requests.  Raises UnsupportedByBroker at another broker."""
+        self.send(request, timeout_ms)
+        return self.receive(VendorReply, timeout_ms).body
 
     def close(self) -> None:
         self._core.lost(ConnectionLost("closed here"), now_ms())

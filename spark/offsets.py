@@ -100,15 +100,19 @@ class OffsetRange:
         return self.end - self.start
 
 
-def split_ranges(ranges: list[OffsetRange], count_min: int | None) -> list[OffsetRange]:
-    """At least `count_min` ranges where the offsets allow it, larger ones cut into more pieces."""
+def split_ranges(
+    ranges: list[OffsetRange], count_min: int | None, size_max: int | None = None
+) -> list[OffsetRange]:
+    """At least `count_min` ranges of at most `size_max` offsets, larger ones cut in more pieces."""
     ranges = [each for each in ranges if each.size > 0]
-    if count_min is None or len(ranges) >= count_min:
-        return ranges
     total = sum(each.size for each in ranges)
+    if count_min is None or len(ranges) >= count_min:
+        count_min = 0
     pieces: list[OffsetRange] = []
     for each in ranges:
         count = max(1, min(each.size, -(-each.size * count_min // total)))
+        if size_max is not None:
+            count = max(count, -(-each.size // size_max))
         cuts = [each.start + each.size * n // count for n in range(count + 1)]
         pieces += [
             OffsetRange(each.topic, each.partition, low, high) for low, high in pairwise(cuts)

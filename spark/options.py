@@ -1,51 +1,35 @@
 """The options of the source: Kafka's names, checked once, as one frozen value.
 
     which      exactly one of subscribe, subscribePattern, assign
-    from       startingTimestamp, else startingOffsets       (a new query only; a checkpoint wins)
-    to         endingTimestamp, else endingOffsets           (batch only)
-    how much   maxOffsetsPerTrigger (stream only), minPartitions
-    what       includeHeaders
-    how        failOnDataLoss, and the client options of CLIENT below with the prefix `kafka.` or
-               `segbroker.`
+    from, to   see positions              (a new query only; a checkpoint wins)
+    how much   maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger with maxTriggerDelay
+               (stream only); minPartitions, maxRecordsPerPartition
+    what       includeHeaders, includeGaps
+    how        failOnDataLoss, readSegmentsFrom, commitOffsetsToGroup, and the client options
+               (connecting) with the prefix `kafka.` or `segbroker.`
 
-Spark hands options over as strings, their names in any case.  A wrong one is refused with its name,
-its value and what it may be; an unknown name is refused too, because a misspelt option that is
-silently ignored reads the wrong data.  What Kafka's source has and this one has not (yet) is in
-NOT_YET and refused; what makes no difference here is in NO_EFFECT and logged.
+Options that are unknown or malformed are refused (given); what makes no difference here is logged.
 
 Invariant: SourceOptions can be pickled: it travels to the executors inside the reader.
 """
 
-import json
-import logging
 import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from enum import Enum
-from typing import Literal
 
-from segbroker.client.settings import Address, parse_bootstrap
-
+from .connecting import ClientOptions, check_client_option, parse_client
 from .errors import OptionError
-
-log = logging.getLogger("segbroker.spark")
+from .given import PREFIXES, Given, boolean, duration_ms, json_object, number, unknown
+from .positions import Extreme, Position, parse_end, parse_start
 
 PARTITION_MAX = (1 << 31) - 1
-OFFSET_MAX = (1 << 63) - 1
 
-CLIENT_ID = "segbroker-spark"
-REQUEST_TIMEOUT_MS = 30_000
-API_TIMEOUT_MS = 60_000
 POLL_TIMEOUT_MS = 120_000
+TRIGGER_DELAY_MS = 15 * 60_000
 # The reply to one fetch, and at most one more that is ahead of it, is in a worker's memory.
 FETCH_BYTES = 3 << 20
 FETCH_BYTES_MAX = 32 << 20
-
-# Offsets in JSON that stand for an end of the log, as in Kafka.
-LATEST_MARK = -1
-EARLIEST_MARK = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,185 +59,119 @@ class Assign:
 Selection = Subscribe | SubscribePattern | Assign
 
 
-class Extreme(Enum):
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
 @dataclass(frozen=True, slots=True)
-class Exact:
-    """An offset per partition; LATEST_MARK and EARLIEST_MARK stand for the log's ends."""
+class TriggerLimits:
+    """How much one micro-batch takes; None: no limit."""
 
-    offsets: Mapping[str, Mapping[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class AtTime:
-    """The first record at or after this time, in ms since 1970."""
-
-    timestamp_ms: int
-    no_match_is_latest: bool
-
-
-Position = Extreme | Exact | AtTime
+    offsets_max: int | None = None
+    bytes_max: int | None = None
+    offsets_min: int | None = None
+    delay_ms: int = TRIGGER_DELAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """See the module.  Times in milliseconds, sizes in bytes; None: no limit."""
 
-    bootstrap: tuple[Address, ...]
+    client: ClientOptions
     selection: Selection
     start: Position
     end: Position = Extreme.LATEST
-    max_offsets_per_trigger: int | None = None
+    trigger: TriggerLimits = TriggerLimits()
     min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     include_headers: bool = False
+    include_gaps: bool = False
     fail_on_data_loss: bool = True
-    client_id: str = CLIENT_ID
     read_committed: bool = False
-    request_timeout_ms: int = REQUEST_TIMEOUT_MS
-    api_timeout_ms: int = API_TIMEOUT_MS
     poll_timeout_ms: int = POLL_TIMEOUT_MS
     fetch_bytes: int = FETCH_BYTES
+    commit_group: str | None = None
+    segments_folder: str | None = None
 
 
-# Every option by its lower-case name, as users write it.
-SOURCE = {
-    name.lower(): name
-    for name in (
-        "subscribe",
-        "subscribePattern",
-        "assign",
-        "startingOffsets",
-        "endingOffsets",
-        "startingTimestamp",
-        "endingTimestamp",
-        "startingOffsetsByTimestampStrategy",
-        "maxOffsetsPerTrigger",
-        "minPartitions",
-        "includeHeaders",
-        "failOnDataLoss",
-        "kafkaConsumer.pollTimeoutMs",
-    )
-}
-STREAM_ONLY = ("maxOffsetsPerTrigger",)
-BATCH_ONLY = ("endingOffsets", "endingTimestamp")
-NOT_YET = {
-    name.lower(): name
-    for name in (
-        "minOffsetsPerTrigger",
-        "maxTriggerDelay",
-        "maxBytesPerTrigger",
-        "maxRecordsPerPartition",
-        "startingOffsetsByTimestamp",
-        "endingOffsetsByTimestamp",
-        "commitOffsetsToGroup",
-    )
-}
-NO_EFFECT = {
-    name.lower(): name
-    for name in (
-        "groupIdPrefix",
-        "fetchOffset.numRetries",
-        "fetchOffset.retryIntervalMs",
-    )
-}
-
-PREFIXES = ("kafka.", "segbroker.")
-CLIENT = (
-    "bootstrap.servers",
-    "client.id",
-    "isolation.level",
-    "request.timeout.ms",
-    "default.api.timeout.ms",
-    "max.partition.fetch.bytes",
-    "security.protocol",
+SOURCE = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "includeGaps",
+    "failOnDataLoss",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+    "commitOffsetsToGroup",
+    "readSegmentsFrom",
 )
-# As Kafka's source refuses them, and what to say instead.
-CLIENT_REFUSED = {
-    "auto.offset.reset": "use startingOffsets",
-    "enable.auto.commit": "the source commits nothing; offsets live in the checkpoint",
-    "key.deserializer": "keys are binary; cast them in the query",
-    "value.deserializer": "values are binary; cast them in the query",
-    "key.serializer": "keys are binary; cast them in the query",
-    "value.serializer": "values are binary; cast them in the query",
-    "interceptor.classes": "interceptors would break what a checkpoint promises",
-}
+STREAM_ONLY = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "commitOffsetsToGroup",
+)
+BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+# Client options beside those that every connection has.
+CLIENT = ("isolation.level", "fetch.max.bytes", "max.partition.fetch.bytes", "group.id")
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:
     """Whether the schema has the column `headers`."""
-    return _boolean(_Given(options), "includeHeaders", default=False)
+    return boolean(Given(options).own("includeHeaders"), default=False)
+
+
+def wants_gaps(options: Mapping[str, str]) -> bool:
+    """Whether the schema has the column `_gap`."""
+    return boolean(Given(options).own("includeGaps"), default=False)
 
 
 def parse_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of a query, checked.  Raises OptionError with one sentence."""
-    given = _Given(options)
+    given = Given(options)
     _refuse_foreign(given, streaming=streaming)
-    fetch_bytes = _number(given.client("max.partition.fetch.bytes"), least=1)
+    label = given.client("group.id")[1] or given.own("groupIdPrefix")[1]
     return SourceOptions(
-        bootstrap=_bootstrap(given),
+        client=parse_client(given, label),
         selection=_selection(given),
-        start=_start(given, streaming=streaming),
-        end=_end(given),
-        max_offsets_per_trigger=_number(given.own("maxOffsetsPerTrigger"), least=1),
-        min_partitions=_number(given.own("minPartitions"), least=1),
-        include_headers=_boolean(given, "includeHeaders", default=False),
-        fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
-        client_id=given.client("client.id")[1] or CLIENT_ID,
+        start=parse_start(given, streaming=streaming),
+        end=parse_end(given),
+        trigger=_trigger(given),
+        min_partitions=number(given.own("minPartitions"), least=1),
+        max_records_per_partition=number(given.own("maxRecordsPerPartition"), least=1),
+        include_headers=wants_headers(options),
+        include_gaps=wants_gaps(options),
+        fail_on_data_loss=boolean(given.own("failOnDataLoss"), default=True),
         read_committed=_isolation(given),
-        request_timeout_ms=_number(given.client("request.timeout.ms"), least=1)
-        or REQUEST_TIMEOUT_MS,
-        api_timeout_ms=_number(given.client("default.api.timeout.ms"), least=1) or API_TIMEOUT_MS,
-        poll_timeout_ms=_number(given.own("kafkaConsumer.pollTimeoutMs"), least=1)
+        poll_timeout_ms=number(given.own("kafkaConsumer.pollTimeoutMs"), least=1)
         or POLL_TIMEOUT_MS,
-        fetch_bytes=min(fetch_bytes or FETCH_BYTES, FETCH_BYTES_MAX),
+        fetch_bytes=_fetch_bytes(given),
+        commit_group=_named(given, "commitOffsetsToGroup"),
+        segments_folder=_named(given, "readSegmentsFrom"),
     )
 
 
-# A name as the user wrote it, and its value; None where it was not given.
-NamedValue = tuple[str, str | None]
-
-
-class _Given:
-    """The options as given, found whatever the case of their names."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self.values = {name.lower(): value for name, value in options.items()}
-
-    def own(self, name: str) -> NamedValue:
-        return name, self.values.get(name.lower())
-
-    def client(self, name: str) -> NamedValue:
-        """A client option under either prefix; both only if they agree."""
-        found = {
-            prefix + name: self.values[prefix + name]
-            for prefix in PREFIXES
-            if prefix + name in self.values
-        }
-        if len(set(found.values())) > 1:
-            both = " and ".join(f"{key}={value!r}" for key, value in found.items())
-            raise OptionError(f"{both} are two names of one option with two values; give one")
-        for key, value in found.items():
-            return key, value
-        return PREFIXES[0] + name, None
-
-
-def _refuse_foreign(given: _Given, *, streaming: bool) -> None:
+def _refuse_foreign(given: Given, *, streaming: bool) -> None:
+    known = {name.lower() for name in SOURCE}
     for name in given.values:
-        if name in SOURCE or name.startswith("__"):
+        if name in known or name.startswith("__"):
             continue
-        if name in NO_EFFECT or name == "kafka.group.id":
-            log.warning("the option %s has no effect on this source", NO_EFFECT.get(name, name))
-        elif name in NOT_YET:
-            raise OptionError(f"{NOT_YET[name]} is not supported by this source yet")
-        elif name.startswith(PREFIXES):
-            _refuse_client(name)
-        else:
-            near = get_close_matches(name, SOURCE, n=1)
-            hint = f"; did you mean {SOURCE[near[0]]}?" if near else ""
-            raise OptionError(f"there is no option {name!r}{hint}")
+        if not name.startswith(PREFIXES):
+            raise unknown(name, SOURCE)
+        check_client_option(name, CLIENT)
     for only, is_wrong, kind in (
         (STREAM_ONLY, not streaming, "a stream"),
         (BATCH_ONLY, streaming, "a batch"),
@@ -264,30 +182,7 @@ def _refuse_foreign(given: _Given, *, streaming: bool) -> None:
                 raise OptionError(f"{name} is an option of {kind} query, and this is {other} query")
 
 
-def _refuse_client(name: str) -> None:
-    bare = name.partition(".")[2]
-    if bare in CLIENT_REFUSED:
-        raise OptionError(f"{name} cannot be set: {CLIENT_REFUSED[bare]}")
-    if bare.startswith(("ssl.", "sasl.")):
-        raise OptionError(f"{name}: TLS and SASL are not supported by this source yet")
-    if bare not in CLIENT:
-        log.warning("the option %s has no effect on this source", name)
-
-
-def _bootstrap(given: _Given) -> tuple[Address, ...]:
-    name, value = given.client("bootstrap.servers")
-    if value is None:
-        raise OptionError(f"{name} is missing: HOST:PORT of a broker, or several with commas")
-    protocol_name, protocol = given.client("security.protocol")
-    if protocol not in (None, "PLAINTEXT"):
-        raise OptionError(f"{protocol_name}={protocol!r} is not supported yet, only PLAINTEXT")
-    try:
-        return parse_bootstrap(value)
-    except ValueError as exc:
-        raise OptionError(f"{name}={value!r}: {exc}") from exc
-
-
-def _selection(given: _Given) -> Selection:
+def _selection(given: Given) -> Selection:
     names = ("subscribe", "subscribePattern", "assign")
     chosen = [(name, value) for name in names if (value := given.own(name)[1]) is not None]
     if len(chosen) != 1:
@@ -320,120 +215,53 @@ def _pattern(value: str) -> str:
     return value
 
 
-def _json(name: str, value: str, example: str) -> dict[str, object]:
-    try:
-        parsed = json.loads(value)
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise OptionError(f"{name}={value!r} is not {example}")
-    return parsed
-
-
 def _assignment(value: str) -> dict[str, tuple[int, ...]]:
     example = 'JSON like {"topic": [0, 1]}'
     found: dict[str, tuple[int, ...]] = {}
-    for topic, numbers in _json("assign", value, example).items():
+    for topic, numbers in json_object("assign", value, example).items():
         if not isinstance(numbers, list) or not numbers:
             raise OptionError(f"assign={value!r} is not {example}")
-        for number in numbers:
-            if type(number) is not int or not 0 <= number <= PARTITION_MAX:
-                raise OptionError(
-                    f"assign: {number!r} of topic {topic!r} is not a partition number"
-                )
+        for one in numbers:
+            if type(one) is not int or not 0 <= one <= PARTITION_MAX:
+                raise OptionError(f"assign: {one!r} of topic {topic!r} is not a partition number")
         found[topic] = tuple(sorted(set(numbers)))
     if not found:
         raise OptionError(f"assign={value!r} names no partition")
     return found
 
 
-def _start(given: _Given, *, streaming: bool) -> Position:
-    strategy_name, strategy = given.own("startingOffsetsByTimestampStrategy")
-    if strategy not in (None, "error", "latest"):
-        raise OptionError(f"{strategy_name}={strategy!r} is not 'error' or 'latest'")
-    timestamp_ms = _number(given.own("startingTimestamp"), least=0)
-    if timestamp_ms is not None:
-        return AtTime(timestamp_ms, no_match_is_latest=strategy == "latest")
-    name, value = given.own("startingOffsets")
-    if value is None:
-        return Extreme.LATEST if streaming else Extreme.EARLIEST
-    position = _position(name, value)
-    if not streaming:
-        if position is Extreme.LATEST:
-            raise OptionError(f"{name}={value!r}: a batch query from the end would be empty")
-        _refuse_mark(name, position, LATEST_MARK, "a batch query from the end would be empty")
-    return position
+def _trigger(given: Given) -> TriggerLimits:
+    found = TriggerLimits(
+        offsets_max=number(given.own("maxOffsetsPerTrigger"), least=1),
+        bytes_max=number(given.own("maxBytesPerTrigger"), least=1),
+        offsets_min=number(given.own("minOffsetsPerTrigger"), least=1),
+        delay_ms=duration_ms(given.own("maxTriggerDelay"), default_ms=TRIGGER_DELAY_MS),
+    )
+    least, most = found.offsets_min, found.offsets_max
+    if least is not None and most is not None and least > most:
+        raise OptionError(
+            f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}:"
+            " every batch would wait for maxTriggerDelay"
+        )
+    return found
 
 
-def _end(given: _Given) -> Position:
-    timestamp_ms = _number(given.own("endingTimestamp"), least=0)
-    if timestamp_ms is not None:
-        return AtTime(timestamp_ms, no_match_is_latest=True)
-    name, value = given.own("endingOffsets")
-    if value is None:
-        return Extreme.LATEST
-    position = _position(name, value)
-    if position is Extreme.EARLIEST:
-        raise OptionError(f"{name}={value!r}: a query that ends at the start would be empty")
-    _refuse_mark(name, position, EARLIEST_MARK, "a query that ends at the start would be empty")
-    return position
-
-
-def _refuse_mark(name: str, position: Position, mark: int, why: str) -> None:
-    if isinstance(position, Exact):
-        for topic, offsets in position.offsets.items():
-            for partition, offset in offsets.items():
-                if offset == mark:
-                    raise OptionError(f"{name}: {mark} for {topic}/{partition}: {why}")
-
-
-def _position(name: str, value: str) -> Position:
-    for extreme in Extreme:
-        if value.strip().lower() == extreme.value:
-            return extreme
-    example = "'earliest', 'latest' or JSON like {\"topic\": {\"0\": 23}}"
-    found: dict[str, dict[int, int]] = {}
-    for topic, offsets in _json(name, value, example).items():
-        if topic.startswith("$"):  # an offset copied from a checkpoint carries the topic ids
-            continue
-        if not isinstance(offsets, dict):
-            raise OptionError(f"{name}={value!r} is not {example}")
-        found[topic] = {}
-        for partition, offset in offsets.items():
-            if not partition.isascii() or not partition.isdigit():
-                raise OptionError(
-                    f"{name}: {partition!r} of topic {topic!r} is no partition number"
-                )
-            if type(offset) is not int or not EARLIEST_MARK <= offset <= OFFSET_MAX:
-                raise OptionError(
-                    f"{name}: {offset!r} for {topic}/{partition} is not an offset"
-                    " (>= 0), -1 (latest) or -2 (earliest)"
-                )
-            found[topic][int(partition)] = offset
-    return Exact(found)
-
-
-def _isolation(given: _Given) -> bool:
+def _isolation(given: Given) -> bool:
     name, value = given.client("isolation.level")
     if value not in (None, "read_committed", "read_uncommitted"):
         raise OptionError(f"{name}={value!r} is not 'read_committed' or 'read_uncommitted'")
     return value == "read_committed"
 
 
-def _boolean(given: _Given, name: str, *, default: bool) -> bool:
+def _fetch_bytes(given: Given) -> int:
+    names = ("max.partition.fetch.bytes", "fetch.max.bytes")
+    limits = [number(given.client(name), least=1) for name in names]
+    wanted = [limit for limit in limits if limit is not None] or [FETCH_BYTES]
+    return min(*wanted, FETCH_BYTES_MAX)
+
+
+def _named(given: Given, name: str) -> str | None:
     value = given.own(name)[1]
-    if value is None:
-        return default
-    if value.strip().lower() not in ("true", "false"):
-        raise OptionError(f"{name}={value!r} is not 'true' or 'false'")
-    return value.strip().lower() == "true"
-
-
-def _number(given: NamedValue, *, least: Literal[0, 1]) -> int | None:
-    name, value = given
-    if value is None:
-        return None
-    text = value.strip()
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= OFFSET_MAX:
-        raise OptionError(f"{name}={value!r} is not a whole number >= {least}")
-    return int(text)
+    if value is not None and not value.strip():
+        raise OptionError(f"{name}={value!r} is empty")
+    return value

@@ -3,7 +3,7 @@
     start()                    startingTimestamp / startingOffsets -> offsets
     end()                      endingTimestamp / endingOffsets -> offsets     (batch)
     latest()                   the ends of all logs now                       (stream)
-    advance(start, target, n)  target, or a fair share of n offsets on the way there
+    advance(start, target, limits)  target, or a fair share of the way there
     tasks(start, end)          the ranges between, checked against the logs as they are now
 
 A partition that is not in `start` is new to the query and read from its beginning, offset 0; what
@@ -21,21 +21,25 @@ from dataclasses import replace
 from .cluster import END_TIME, START_TIME, Cluster, Layout
 from .errors import OptionError, SourceError
 from .fetching import Task
-from .loss import Lost, clip, report
+from .loss import GONE, RECREATED, Lost, clip, report
 from .offsets import OffsetRange, Offsets, TopicPartition, fair_share, split_ranges
-from .options import (
+from .options import Assign, SourceOptions, TriggerLimits
+from .positions import (
     EARLIEST_MARK,
     LATEST_MARK,
-    Assign,
     AtTime,
+    AtTimes,
     Exact,
     Extreme,
     Position,
-    SourceOptions,
 )
+from .weighing import offsets_within
 
-RECREATED = "the topic was deleted and made again"
-GONE = "the topic or partition does not exist or is not selected any more"
+# Reasons in words, by the word for them.
+WHY = {
+    RECREATED: "the topic was deleted and made again",
+    GONE: "the topic or partition does not exist or is not selected any more",
+}
 
 _TIME_OF_MARK = {LATEST_MARK: END_TIME, EARLIEST_MARK: START_TIME}
 _TIME_OF_EXTREME = {Extreme.LATEST: END_TIME, Extreme.EARLIEST: START_TIME}
@@ -46,7 +50,7 @@ class Planner:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._cluster = Cluster(options)
+        self._cluster = Cluster(options.client, read_committed=options.read_committed)
         self.ends_seen: Offsets | None = None
 
     def close(self) -> None:
@@ -69,33 +73,34 @@ class Planner:
         self.ends_seen = _with_ids(layout, at)
         return self.ends_seen
 
-    def advance(self, start: Offsets, target: Offsets, limit: int | None) -> Offsets:
+    def advance(self, start: Offsets, target: Offsets, limits: TriggerLimits | None) -> Offsets:
         """The end of the next batch.  Raises DataLoss when something of `start` is gone."""
         lost = [
-            Lost(topic, partition, offset, None, _why_gone(topic, start, target))
+            _all_from(topic, partition, offset, _why_gone(topic, start, target))
             for (topic, partition), offset in sorted(start.at.items())
             if (topic, partition) not in target.at or _is_recreated(topic, start, target)
         ]
-        kept = {
-            key: offset
-            for key, offset in start.at.items()
-            if key in target.at and not _is_recreated(key[0], start, target)
-        }
+        kept = _kept(start, target)
         lost += [
             Lost(*key, target.at[key], offset, f"the log now ends at {target.at[key]}")
             for key, offset in sorted(kept.items())
             if target.at[key] < offset
         ]
         report(lost, fail=self._options.fail_on_data_loss)
-        if limit is None:
+        if limits is None or (limits.offsets_max is None and limits.bytes_max is None):
             return target
-        fresh = target.at.keys() - kept.keys()
-        if fresh:
-            layout = self._cluster.layout(self._options.selection)
-            known = fresh & _partitions(layout).keys()
-            kept |= self._cluster.offsets(layout, dict.fromkeys(known, START_TIME))
+        layout = self._cluster.layout(self._options.selection)
+        fresh = (target.at.keys() - kept.keys()) & _partitions(layout).keys()
+        kept |= self._cluster.offsets(layout, dict.fromkeys(fresh, START_TIME))
         begin = {key: kept.get(key, 0) for key in target.at}
-        return replace(target, at=fair_share(begin, target.at, limit))
+        counts = [limits.offsets_max, self._count_within(limits, layout, begin, target)]
+        limit = min((count for count in counts if count is not None), default=None)
+        return target if limit is None else replace(target, at=fair_share(begin, target.at, limit))
+
+    def backlog(self, start: Offsets, target: Offsets) -> int:
+        """Offsets between the two, of partitions that were known and of those that are new."""
+        kept = _kept(start, target)
+        return sum(max(0, end - kept.get(key, 0)) for key, end in target.at.items())
 
     # Tasks.
 
@@ -103,29 +108,41 @@ class Planner:
         """What executors read for [start, end).  Raises DataLoss for what the logs lack."""
         layout = self._cluster.layout(self._options.selection)
         now = _with_ids(layout, {})
-        asked = [
-            OffsetRange(*key, 0 if _is_recreated(key[0], start, end) else start.at.get(key, 0), to)
-            for key, to in sorted(end.at.items())
-        ]
+        kept = _kept(start, end)
+        asked = [OffsetRange(*key, kept.get(key, 0), to) for key, to in sorted(end.at.items())]
         asked = [each for each in asked if each.size > 0]
-        readable = [each for each in asked if (each.topic, each.partition) in _partitions(layout)]
-        bounds = self._bounds(layout, readable)
+        here = _partitions(layout)
+        readable = [key for each in asked if (key := (each.topic, each.partition)) in here]
+        bounds = self._cluster.bounds(layout, readable)
         ranges: list[OffsetRange] = []
         lost: list[Lost] = []
         for each in asked:
             key = (each.topic, each.partition)
             if key not in bounds or _is_recreated(each.topic, end, now):
-                why = RECREATED if key in bounds else GONE
-                lost.append(Lost(*key, each.start, each.end, why))
+                word = RECREATED if key in bounds else GONE
+                lost.append(Lost(*key, each.start, each.end, WHY[word], word))
                 continue
-            left, gone = clip(each, *bounds[key])
+            left, gone = clip(each, bounds[key])
             ranges.append(left)
             lost += gone
         report(lost, fail=self._options.fail_on_data_loss)
-        return [
-            Task(each, layout[each.topic].leaders[each.partition])
-            for each in split_ranges(ranges, self._options.min_partitions)
+        # Loss that was passed over when the batch was made.
+        lost += [
+            _all_from(*key, offset, _why_gone(key[0], start, end))
+            for key, offset in sorted(start.at.items())
+            if key not in kept
         ]
+        options = self._options
+        tasks = [
+            Task(each, layout[each.topic].leaders[each.partition])
+            for each in split_ranges(
+                ranges, options.min_partitions, options.max_records_per_partition
+            )
+        ]
+        if lost and options.include_gaps:
+            nothing = OffsetRange(lost[0].topic, lost[0].partition, 0, 0)
+            tasks.append(Task(nothing, options.client.bootstrap[0], tuple(lost)))
+        return tasks
 
     def batch_tasks(self) -> list[Task]:
         """The tasks of a batch query.  Raises OptionError when it would end before it starts."""
@@ -140,13 +157,22 @@ class Planner:
 
     # Inside.
 
-    def _bounds(
-        self, layout: Layout, ranges: list[OffsetRange]
-    ) -> dict[TopicPartition, tuple[int, int]]:
-        keys = [(each.topic, each.partition) for each in ranges]
-        starts = self._cluster.offsets(layout, dict.fromkeys(keys, START_TIME))
-        ends = self._cluster.offsets(layout, dict.fromkeys(keys, END_TIME))
-        return {key: (starts[key], ends[key]) for key in keys}
+    def _count_within(
+        self,
+        limits: TriggerLimits,
+        layout: Layout,
+        begin: Mapping[TopicPartition, int],
+        target: Offsets,
+    ) -> int | None:
+        if limits.bytes_max is None:
+            return None
+        timeout_ms = self._options.client.request_timeout_ms
+        return self._cluster.persist(
+            "the size of records",
+            lambda: offsets_within(
+                self._cluster, layout, begin, target.at, limits.bytes_max or 0, timeout_ms
+            ),
+        )
 
     def _existing(self) -> Layout:
         """The layout, after a check that it has all that the options name."""
@@ -169,21 +195,35 @@ class Planner:
                 times = dict.fromkeys(keys, _TIME_OF_EXTREME[position])
                 at = self._cluster.offsets(layout, times)
             case AtTime(timestamp_ms, no_match_is_latest):
-                at = self._cluster.offsets(layout, dict.fromkeys(keys, timestamp_ms))
-                late = [key for key in sorted(at) if at[key] < 0]
-                if late and not no_match_is_latest:
-                    topic, partition = late[0]
-                    raise SourceError(
-                        f"{name}Timestamp={timestamp_ms}: topic {topic!r} partition {partition}"
-                        " has no record at or after it; startingOffsetsByTimestampStrategy=latest"
-                        " would start at its end"
-                    )
-                at |= self._cluster.offsets(layout, dict.fromkeys(late, END_TIME))
+                times = dict.fromkeys(keys, timestamp_ms)
+                at = self._at_times(layout, times, f"{name}Timestamp", no_match_is_latest)
+            case AtTimes(timestamps_ms, no_match_is_latest):
+                option = f"{name}OffsetsByTimestamp"
+                times = _exact(option, timestamps_ms, keys)
+                at = self._at_times(layout, times, option, no_match_is_latest)
             case Exact(offsets):
                 at = _exact(f"{name}Offsets", offsets, keys)
                 marked = {k: _TIME_OF_MARK[v] for k, v in at.items() if v in _TIME_OF_MARK}
                 at |= self._cluster.offsets(layout, marked)
         return _with_ids(layout, at)
+
+    def _at_times(
+        self,
+        layout: Layout,
+        times: Mapping[TopicPartition, int],
+        option: str,
+        no_match_is_latest: bool,
+    ) -> dict[TopicPartition, int]:
+        at = self._cluster.offsets(layout, times)
+        late = [key for key in sorted(at) if at[key] < 0]
+        if late and not no_match_is_latest:
+            topic, partition = late[0]
+            raise SourceError(
+                f"{option}={times[late[0]]}: topic {topic!r} partition {partition}"
+                " has no record at or after it; startingOffsetsByTimestampStrategy=latest"
+                " would start at its end"
+            )
+        return at | self._cluster.offsets(layout, dict.fromkeys(late, END_TIME))
 
 
 def _exact(
@@ -221,3 +261,16 @@ def _is_recreated(topic: str, before: Offsets, after: Offsets) -> bool:
 
 def _why_gone(topic: str, start: Offsets, target: Offsets) -> str:
     return RECREATED if _is_recreated(topic, start, target) else GONE
+
+
+def _all_from(topic: str, partition: int, offset: int, word: str) -> Lost:
+    return Lost(topic, partition, offset, None, WHY[word], word)
+
+
+def _kept(start: Offsets, target: Offsets) -> dict[TopicPartition, int]:
+    """What of `start` means the same in `target`: its partitions, of topics not made again."""
+    return {
+        key: offset
+        for key, offset in start.at.items()
+        if key in target.at and not _is_recreated(key[0], start, target)
+    }

@@ -18,6 +18,7 @@ are made by the call that needs them, and `read` depends on nothing but the opti
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -29,15 +30,19 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
-from .columns import SPARK_SCHEMA, SPARK_SCHEMA_WITH_HEADERS, record_batches
+from . import lag
+from .columns import Shape, record_batches
 from .fetching import RangeFetcher, Task
+from .link import now_ms
 from .offsets import Offsets, offsets_from_json
-from .options import SourceOptions, parse_options, wants_headers
+from .options import SourceOptions, TriggerLimits, parse_options, wants_gaps, wants_headers
 from .planning import Planner
 
 if TYPE_CHECKING:
@@ -62,7 +67,7 @@ class SegbrokerDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return SPARK_SCHEMA_WITH_HEADERS if wants_headers(self.options) else SPARK_SCHEMA
+        return Shape(wants_headers(self.options), wants_gaps(self.options)).spark
 
     def reader(self, schema: StructType) -> "BatchReader":
         return BatchReader(parse_options(self.options, streaming=False))
@@ -97,7 +102,8 @@ class _Reader:
             return iter(())
         task = partition.task
         batches = RangeFetcher(self._options, task).batches()
-        return record_batches(batches, task.range, headers=self._options.include_headers)
+        shape = Shape(self._options.include_headers, self._options.include_gaps)
+        return record_batches(batches, task.range, shape)
 
 
 class BatchReader(_Reader, DataSourceReader):
@@ -119,16 +125,24 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
         self._available: Offsets | None = None
+        self._last_trigger_ms: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_available": None}
+        return {**super().__getstate__(), "_available": None, "_last_trigger_ms": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return self._plan().start().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """What Spark hands back to latestOffset: that there are limits, which are the options'."""
+        limits = self._options.trigger
+        if limits.offsets_max is not None:
+            return ReadMaxRows(limits.offsets_max)
+        if limits.bytes_max is not None:
+            return ReadMaxBytes(limits.bytes_max)
+        if limits.offsets_min is not None:
+            return ReadMinRows(limits.offsets_min)
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._available = self._plan().latest()
@@ -139,10 +153,36 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return (planner.ends_seen or planner.latest()).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """The end of the next batch; `start` itself while minOffsetsPerTrigger has to wait."""
         planner = self._plan()
         target = self._available or planner.latest()
-        count = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return planner.advance(offsets_from_json(start), target, count).to_json()
+        limits = self._limits(limit)
+        begin = offsets_from_json(start)
+        end = planner.advance(begin, target, limits)
+        if limits is not None and self._waits(limits, planner.backlog(begin, target)):
+            return start
+        return end.to_json()
+
+    def _limits(self, limit: ReadLimit) -> TriggerLimits | None:
+        """The options' limits, which Spark's own one limit stands for; None: all there is."""
+        match limit:
+            case ReadAllAvailable():
+                return None
+            case ReadMaxRows():
+                return replace(self._options.trigger, offsets_max=limit.max_rows)
+            case _:
+                return self._options.trigger
+
+    def _waits(self, limits: TriggerLimits, backlog: int) -> bool:
+        """Whether there are too few records yet, and they have not waited for too long."""
+        if limits.offsets_min is None or self._available is not None:
+            return False
+        last_ms, now = self._last_trigger_ms, now_ms()
+        is_late = last_ms is None or now - last_ms >= limits.delay_ms
+        if not is_late and backlog < limits.offsets_min:
+            return True
+        self._last_trigger_ms = now
+        return False
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         tasks = self._plan().tasks(offsets_from_json(start), offsets_from_json(end))
@@ -152,7 +192,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint is Spark's, and no group is kept at the broker."""
+        """Show how far the query is, where it is asked to; the checkpoint is Spark's."""
+        group = self._options.commit_group
+        if group is not None:
+            lag.publish(self._options.client, group, offsets_from_json(end))
 
     def stop(self) -> None:
         self._close()

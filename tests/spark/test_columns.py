@@ -1,5 +1,6 @@
 """Batches as Arrow: types that Spark accepts, every value right, sizes that Spark likes."""
 
+import re
 import struct
 from datetime import UTC, datetime
 
@@ -12,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.record_batch import decode_batch, set_log_append_time
-from segbroker.spark import columns
-from segbroker.spark.columns import record_batches
+from segbroker.spark.columns import BATCH_BYTES_MAX, Shape, record_batches
+from segbroker.spark.loss import Lost
 from segbroker.spark.offsets import OffsetRange
 
 from .batches import batch, with_checksum
@@ -26,7 +27,7 @@ TIME_MS = 1_700_000_000_000
 def rows(
     *batches: bytes, wanted: OffsetRange = EVERYTHING, headers: bool = False
 ) -> list[dict[str, object]]:
-    tables = list(record_batches(map(decode_batch, batches), wanted, headers=headers))
+    tables = list(record_batches(map(decode_batch, batches), wanted, Shape(headers)))
     for table in tables:
         table.validate(full=True)
     found: list[dict[str, object]] = [row for table in tables for row in table.to_pylist()]
@@ -49,13 +50,29 @@ def test_a_row_has_what_kafkas_source_gives() -> None:
     assert second["timestamp"] == datetime(2023, 11, 14, 22, 13, 20, 1000, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("headers", [False, True])
-def test_the_arrow_schema_is_the_one_that_spark_makes_of_ours(headers: bool) -> None:
-    text = columns.SPARK_SCHEMA_WITH_HEADERS if headers else columns.SPARK_SCHEMA
-    ours = columns.ARROW_SCHEMA_WITH_HEADERS if headers else columns.ARROW_SCHEMA
-    assert to_arrow_schema(spark_types(text), timezone="UTC").equals(ours)
-    (table,) = record_batches([decode_batch(batch(0, [b"x"]))], EVERYTHING, headers=headers)
-    assert table.schema.equals(ours)
+@pytest.mark.parametrize(
+    "shape", [Shape(), Shape(headers=True), Shape(gaps=True), Shape(headers=True, gaps=True)]
+)
+def test_the_arrow_schema_is_the_one_that_spark_makes_of_ours(shape: Shape) -> None:
+    assert to_arrow_schema(spark_types(shape.spark), timezone="UTC").equals(shape.arrow)
+    (table,) = record_batches([decode_batch(batch(0, [b"x"]))], EVERYTHING, shape)
+    assert table.schema.equals(shape.arrow)
+
+
+def test_a_loss_is_a_row_between_the_records_where_it_is_asked_for() -> None:
+    lost = Lost("clicks", 3, 1, 5, "the log has a gap there", "corruption")
+    items = [decode_batch(batch(0, [b"x"])), lost, decode_batch(batch(5, [b"y"]))]
+    found = [
+        row
+        for table in record_batches(items, EVERYTHING, Shape(gaps=True))
+        for row in table.to_pylist()
+    ]
+    assert [(row["offset"], row["value"], row["_gap"]) for row in found] == [
+        (0, b"x", None),
+        (1, None, {"start": 1, "end": 5, "reason": "corruption"}),
+        (5, b"y", None),
+    ]
+    assert (found[1]["topic"], found[1]["partition"], found[1]["timestamp"]) == ("clicks", 3, None)
 
 
 def spark_types(text: str) -> StructType:
@@ -70,6 +87,7 @@ def spark_types(text: str) -> StructType:
         TimestampType,
     )
 
+    gap = StructType().add("start", LongType()).add("end", LongType()).add("reason", StringType())
     header = StructType().add("key", StringType()).add("value", BinaryType())
     kinds: dict[str, DataType] = {
         "binary": BinaryType(),
@@ -78,11 +96,13 @@ def spark_types(text: str) -> StructType:
         "long": LongType(),
         "timestamp": TimestampType(),
         "array<struct<key: string, value: binary>>": ArrayType(header),
+        "struct<start: long, end: long, reason: string>": gap,
     }
     found = StructType()
-    for column in text.replace(", value: binary>", "; value: binary>").split(", "):
-        name, _, kind = column.strip().partition(" ")
-        found = found.add(name, kinds[kind.replace(";", ",")])
+    # A comma inside <> does not end a column.
+    for column in re.split(r", (?![^<]*>)", text):
+        name, _, kind = column.partition(" ")
+        found = found.add(name, kinds[kind])
     return found
 
 
@@ -129,7 +149,7 @@ def test_the_broker_s_time_is_marked_as_such() -> None:
 def test_any_timestamp_is_shown_or_the_nearest_that_can_be(sent_ms: int, shown_us: int) -> None:
     data = bytearray(batch(0, [b"a"], timestamps_ms=0))
     struct.pack_into(">qq", data, 27, sent_ms, sent_ms)
-    (table,) = record_batches([decode_batch(with_checksum(data))], EVERYTHING, headers=False)
+    (table,) = record_batches([decode_batch(with_checksum(data))], EVERYTHING, Shape())
     assert table["timestamp"].cast(pyarrow.int64()).to_pylist() == [shown_us]
 
 
@@ -141,15 +161,15 @@ def test_every_codec_is_opened(codec: Codec) -> None:
 
 def test_small_batches_are_put_together() -> None:
     batches = [decode_batch(batch(n * 10, [b"x" * 90] * 10)) for n in range(1000)]
-    tables = list(record_batches(batches, EVERYTHING, headers=False))
+    tables = list(record_batches(batches, EVERYTHING, Shape()))
     assert [table.num_rows for table in tables] == [10_000]
 
 
 def test_a_large_batch_is_cut() -> None:
     data = batch(0, [bytes(1000)] * 20_000)
-    tables = list(record_batches([decode_batch(data)], EVERYTHING, headers=False))
+    tables = list(record_batches([decode_batch(data)], EVERYTHING, Shape()))
     assert len(tables) >= 4
-    assert all(table.nbytes < columns.BATCH_BYTES_MAX for table in tables)
+    assert all(table.nbytes < BATCH_BYTES_MAX for table in tables)
     assert [offset for table in tables for offset in table["offset"].to_pylist()] == list(
         range(20_000)
     )
@@ -157,9 +177,7 @@ def test_a_large_batch_is_cut() -> None:
 
 def test_a_record_larger_than_a_batch_should_be_comes_alone_and_whole() -> None:
     value = bytes(9 << 20)
-    tables = list(
-        record_batches([decode_batch(batch(0, [value, b"x"]))], EVERYTHING, headers=False)
-    )
+    tables = list(record_batches([decode_batch(batch(0, [value, b"x"]))], EVERYTHING, Shape()))
     assert [row["value"] for table in tables for row in table.to_pylist()] == [value, b"x"]
 
 

@@ -12,6 +12,7 @@ from segbroker.protocol.record_batch import GapReason, gap_batches
 from segbroker.spark import fetching
 from segbroker.spark.errors import DataLoss, SourceError, SourceUnavailable
 from segbroker.spark.fetching import RangeFetcher, Task
+from segbroker.spark.loss import Lost
 from segbroker.spark.offsets import OffsetRange
 from segbroker.spark.options import SourceOptions, parse_options
 
@@ -105,13 +106,26 @@ def test_a_moved_leader_is_looked_up_again() -> None:
 
 def test_a_gap_and_a_control_batch_move_on_without_records() -> None:
     log = [
-        *gap_batches(0, 7, GapReason.LOST_TAIL, 0, 0),
+        *gap_batches(0, 7, GapReason.DELETED, 0, 0),
         batch(7, [b"seven"]),
         end_marker(8, 5, committed=True),
         batch(9, [b"nine"]),
     ]
     with ScriptedBroker(lambda _: fetched(*log)).running() as broker:
         assert read(broker, 0, 10) == [7, 9]
+
+
+def test_a_gap_in_the_log_ends_a_strict_query_and_is_a_row_for_who_asks() -> None:
+    (gap,) = gap_batches(10, 20, GapReason.CORRUPTION, 0, 0)
+    reply = fetched(LOG[0], gap, LOG[2], high_watermark=30)
+    with ScriptedBroker(lambda _: reply).running() as broker:
+        with pytest.raises(DataLoss, match=r"\[10, 20\) are lost, the log has a gap there \(recor"):
+            read(broker, 0, 30)
+        task = Task(OffsetRange(TOPIC, 0, 0, 30), broker.address)
+        options = options_of(broker, failOnDataLoss="false", includeGaps="true")
+        _, lost, _ = RangeFetcher(options, task).batches()
+        assert isinstance(lost, Lost)
+        assert (lost.start, lost.end, lost.word) == (10, 20, "corruption")
 
 
 def test_a_range_of_nothing_but_a_gap_ends() -> None:

@@ -7,14 +7,13 @@ import pytest
 from segbroker.spark.errors import OptionError
 from segbroker.spark.options import (
     Assign,
-    AtTime,
-    Exact,
-    Extreme,
     Subscribe,
     SubscribePattern,
+    TriggerLimits,
     parse_options,
     wants_headers,
 )
+from segbroker.spark.positions import AtTime, AtTimes, Exact, Extreme
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "clicks"}
 
@@ -36,16 +35,17 @@ def test_names_are_found_in_any_case_and_under_both_prefixes() -> None:
         },
         streaming=True,
     )
-    assert options.bootstrap == (("a", 1), ("b", 2))
+    assert options.client.bootstrap == (("a", 1), ("b", 2))
     assert options.selection == Subscribe(("one", "two"))
     assert options.start is Extreme.EARLIEST
     assert options.fail_on_data_loss is False
-    assert options.client_id == "report"
+    assert options.client.client_id == "report"
 
 
 def test_numbers_default_to_no_limit() -> None:
     options = parse_options(BASE, streaming=True)
-    assert options.max_offsets_per_trigger is None
+    assert options.trigger == TriggerLimits(None, None, None, delay_ms=15 * 60_000)
+    assert options.max_records_per_partition is None
     assert options.min_partitions is None
     assert options.fail_on_data_loss is True
     assert options.include_headers is False
@@ -77,6 +77,49 @@ def test_a_time_comes_before_offsets() -> None:
         streaming=True,
     )
     assert options.start == AtTime(5, no_match_is_latest=True)
+
+
+def test_a_time_for_each_partition_stands_between_one_time_and_offsets() -> None:
+    times = {"startingOffsetsByTimestamp": '{"clicks": {"0": 7}}', "startingOffsets": "latest"}
+    options = parse_options({**BASE, **times}, streaming=True)
+    assert options.start == AtTimes({"clicks": {0: 7}}, no_match_is_latest=False)
+    options = parse_options({**BASE, **times, "startingTimestamp": "5"}, streaming=True)
+    assert options.start == AtTime(5, no_match_is_latest=False)
+    options = parse_options(
+        {**BASE, "endingOffsetsByTimestamp": '{"clicks": {"0": 9}}'}, streaming=False
+    )
+    assert options.end == AtTimes({"clicks": {0: 9}}, no_match_is_latest=True)
+
+
+def test_a_trigger_has_a_least_and_a_most_and_a_delay_as_spark_writes_it() -> None:
+    given = {
+        "maxOffsetsPerTrigger": "100",
+        "minOffsetsPerTrigger": "10",
+        "maxBytesPerTrigger": "4096",
+    }
+    for text, delay_ms in (
+        ("15m", 900_000),
+        ("30 s", 30_000),
+        ("250", 250),
+        ("2 Hours", 7_200_000),
+    ):
+        options = parse_options({**BASE, **given, "maxTriggerDelay": text}, streaming=True)
+        assert options.trigger == TriggerLimits(100, 4096, 10, delay_ms)
+
+
+def test_a_group_is_a_label_and_retries_are_the_drivers() -> None:
+    assert parse_options({**BASE, "groupIdPrefix": "etl"}, streaming=True).client.client_id == "etl"
+    options = parse_options(
+        {
+            **BASE,
+            "kafka.group.id": "report",
+            "fetchOffset.numRetries": "0",
+            "fetchOffset.retryIntervalMs": "7",
+        },
+        streaming=True,
+    )
+    client = options.client
+    assert (client.client_id, client.tries_count_max, client.retry_backoff_ms) == ("report", 1, 7)
 
 
 def test_a_pattern_matches_whole_names() -> None:
@@ -207,10 +250,32 @@ def test_headers_are_wanted_only_when_asked_for() -> None:
             "there is no option 'startingoffsest'; did you mean startingOffsets?",
         ),
         (
-            {"minOffsetsPerTrigger": "10"},
+            {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "5"},
             True,
-            "minOffsetsPerTrigger is not supported by this source yet",
+            "minOffsetsPerTrigger=10 is more than maxOffsetsPerTrigger=5: every batch would wait"
+            " for maxTriggerDelay",
         ),
+        (
+            {"minOffsetsPerTrigger": "10"},
+            False,
+            "minOffsetsPerTrigger is an option of a stream query, and this is a batch query",
+        ),
+        (
+            {"maxTriggerDelay": "soon"},
+            True,
+            "maxTriggerDelay='soon' is not a duration like 15m, 30s or 500ms",
+        ),
+        (
+            {"maxBytesPerTrigger": "1 MB"},
+            True,
+            "maxBytesPerTrigger='1 MB' is not a whole number >= 1",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"clicks": {"0": -2}}'},
+            True,
+            "startingOffsetsByTimestamp: -2 for clicks/0 is not a time in ms since 1970",
+        ),
+        ({"commitOffsetsToGroup": " "}, True, "commitOffsetsToGroup=' ' is empty"),
         (
             {"kafka.auto.offset.reset": "earliest"},
             True,
@@ -240,8 +305,4 @@ def test_a_malformed_option_is_refused_with_one_sentence(
 
 def test_what_has_no_effect_is_said_and_passes(caplog: pytest.LogCaptureFixture) -> None:
     parse_options({**BASE, "kafka.receive.buffer.bytes": "1"}, streaming=True)
-    parse_options({**BASE, "fetchOffset.numRetries": "5"}, streaming=True)
-    assert caplog.messages == [
-        "the option kafka.receive.buffer.bytes has no effect on this source",
-        "the option fetchOffset.numRetries has no effect on this source",
-    ]
+    assert caplog.messages == ["the option kafka.receive.buffer.bytes has no effect here"]

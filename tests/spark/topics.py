@@ -2,7 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -35,6 +41,11 @@ class Topics:
     def delete_records_before(self, name: str, partition: int, offset: int) -> None:
         position = TopicPartition(name, partition, offset)
         self._admin.delete_records([position])[position].result(TIMEOUT_S)
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        asked = ConsumerGroupTopicPartitions(group)
+        reply = self._admin.list_consumer_group_offsets([asked])[group].result(TIMEOUT_S)
+        return {(each.topic, each.partition): each.offset for each in reply.topic_partitions}
 
     def produce(
         self,
