@@ -23,7 +23,7 @@ with read_committed, the batches of aborted transactions only move the position.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -100,13 +100,21 @@ class RangeFetcher:
         self._progress_ms = now_ms()
         self._short_since_ms: int | None = None
 
-    def batches(self) -> Iterator[RecordBatch | Lost]:
+    def batches(self) -> Iterator[RecordBatch]:
         """Decoded batches that hold records of the range; the first and last may hold others too.
-
-        With includeGaps also what is lost, where it would stand.
 
         Raises DataLoss, SourceUnavailable, SourceError.
         """
+        found = self.batches_and_losses()
+        try:
+            for item in found:
+                if isinstance(item, RecordBatch):
+                    yield item
+        finally:
+            found.close()
+
+    def batches_and_losses(self) -> Generator[RecordBatch | Lost]:
+        """The same, with includeGaps also what is lost, where it would stand."""
         try:
             yield from self._losses()
             while self._position < self._range.end:

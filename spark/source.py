@@ -101,7 +101,7 @@ class _Reader:
             # Spark makes one empty partition of an empty plan.
             return iter(())
         task = partition.task
-        batches = RangeFetcher(self._options, task).batches()
+        batches = RangeFetcher(self._options, task).batches_and_losses()
         shape = Shape(self._options.include_headers, self._options.include_gaps)
         return record_batches(batches, task.range, shape)
 

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from segbroker.protocol.compression import Codec
-from segbroker.protocol.record_batch import decode_batch, set_log_append_time
+from segbroker.protocol.record_batch import RecordBatch, decode_batch, set_log_append_time
 from segbroker.spark.columns import BATCH_BYTES_MAX, Shape, record_batches
 from segbroker.spark.loss import Lost
 from segbroker.spark.offsets import OffsetRange
@@ -61,7 +61,11 @@ def test_the_arrow_schema_is_the_one_that_spark_makes_of_ours(shape: Shape) -> N
 
 def test_a_loss_is_a_row_between_the_records_where_it_is_asked_for() -> None:
     lost = Lost("clicks", 3, 1, 5, "the log has a gap there", "corruption")
-    items = [decode_batch(batch(0, [b"x"])), lost, decode_batch(batch(5, [b"y"]))]
+    items: list[RecordBatch | Lost] = [
+        decode_batch(batch(0, [b"x"])),
+        lost,
+        decode_batch(batch(5, [b"y"])),
+    ]
     found = [
         row
         for table in record_batches(items, EVERYTHING, Shape(gaps=True))

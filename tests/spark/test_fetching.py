@@ -123,7 +123,7 @@ def test_a_gap_in_the_log_ends_a_strict_query_and_is_a_row_for_who_asks() -> Non
             read(broker, 0, 30)
         task = Task(OffsetRange(TOPIC, 0, 0, 30), broker.address)
         options = options_of(broker, failOnDataLoss="false", includeGaps="true")
-        _, lost, _ = RangeFetcher(options, task).batches()
+        _, lost, _ = RangeFetcher(options, task).batches_and_losses()
         assert isinstance(lost, Lost)
         assert (lost.start, lost.end, lost.word) == (10, 20, "corruption")
 
