@@ -26,11 +26,25 @@ from .error_map import STORAGE_FAILURES, wire_error
 from .metadata import CLUSTER_OPERATIONS, NOT_ASKED
 
 _GROUP = 0
+_SHARE = 2
+_BROKERS = 1
+_CONTROLLERS = 2
 _NO_TRANSACTIONS = "transactions are not served yet"
 
 
 def describe_cluster(core: Core, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
-    """Who and where we are."""
+    """Who and where we are.  The controllers (endpoint type 2) are no endpoint of ours."""
+    if (kind := call.request.endpoint_type) != _BROKERS:
+        code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        if kind == _CONTROLLERS:
+            code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        return DescribeClusterResponse(
+            error_code=code,
+            error_message=f"endpoint type {kind} is not that of a broker, {_BROKERS}",
+            endpoint_type=kind,
+            cluster_id="",
+            brokers=[],
+        )
     host, port = core.advertised(call.peer)
     node = core.config.broker_id
     return DescribeClusterResponse(
@@ -49,7 +63,10 @@ def find_coordinator(core: Core, call: Call[FindCoordinatorRequest]) -> FindCoor
     host, port = core.advertised(call.peer)
     node = core.config.broker_id
     code, message = ErrorCode.NONE, None
-    if call.request.key_type != _GROUP:
+    if call.request.key_type >= _SHARE:
+        code, message = ErrorCode.INVALID_REQUEST, f"no key type {call.request.key_type} is served"
+        node, host, port = -1, "", -1
+    elif call.request.key_type != _GROUP:
         code, message = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
         node, host, port = -1, "", -1
     return FindCoordinatorResponse(

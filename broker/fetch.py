@@ -31,6 +31,7 @@ from segbroker.protocol.hot import encode_single_fetch_response
 from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
+    FetchRequestTopic,
     FetchResponse,
     FetchResponsePartition,
     FetchResponseTopic,
@@ -38,6 +39,7 @@ from segbroker.protocol.messages_core import (
 from segbroker.segments.errors import OffsetOutOfRange, SegmentReplaced
 from segbroker.segments.handler import ReadPlan
 
+from . import topic_ids
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .pace import Pace
@@ -64,12 +66,16 @@ class TooManyPartitions(Exception):
 class _Target:
     """One partition of a request."""
 
-    __slots__ = ("asked", "code", "name", "partition")
+    __slots__ = ("asked", "code", "partition", "topic")
 
     def __init__(
-        self, name: str, asked: FetchRequestPartition, partition: Partition | None, code: ErrorCode
+        self,
+        topic: FetchRequestTopic,
+        asked: FetchRequestPartition,
+        partition: Partition | None,
+        code: ErrorCode,
     ) -> None:
-        self.name = name
+        self.topic = topic
         self.asked = asked
         self.partition = partition
         self.code = code
@@ -346,8 +352,9 @@ class FetchSlot:
         return encode_single_fetch_response(
             header.api_version,
             header.correlation_id,
-            target.name,
+            target.topic.topic,
             target.asked.partition,
+            topic_id=target.topic.topic_id,
             high_watermark=high_watermark,
             last_stable_offset=high_watermark,
             log_start_offset=handler.log_start_offset,
@@ -394,10 +401,13 @@ class FetchSlot:
         """
         room = min(self._bytes_max(), self._core.pool.allowance)
         position = 0
-        topic: FetchResponseTopic | None = None
+        asked: FetchRequestTopic | None = None
         for target in self._targets:
-            if topic is None or topic.topic != target.name:
-                topic = FetchResponseTopic(topic=target.name, partitions=[])
+            if target.topic is not asked:
+                asked = target.topic
+                topic = FetchResponseTopic(
+                    topic=asked.topic, topic_id=asked.topic_id, partitions=[]
+                )
                 response.responses.append(topic)
             row = self._row(target)
             topic.partitions.append(row)
@@ -428,7 +438,7 @@ class FetchSlot:
             return row
         if self._core.topics.served_partition(partition.topic, partition.index) is not partition:
             # Deleted while this request waited.
-            row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            row.error_code = topic_ids.unknown_code(self._header.api_version, topic_ids.FETCH_SINCE)
             return row
         handler = partition.handler
         row.high_watermark = row.last_stable_offset = handler.high_watermark
@@ -608,6 +618,9 @@ def fetch(
     core: Core, peer: Peer, header: RequestHeader, request: FetchRequest
 ) -> Awaitable[None] | None:
     """Begin a fetch. Returns something to await when a partition must be opened first."""
+    if header.api_version >= topic_ids.FETCH_SINCE:
+        for topic in request.topics:
+            topic.topic = topic_ids.name_of(core.topics, topic.topic_id)
     served = core.topics.served
     closed = [
         (topic.topic, partition.partition)
@@ -634,6 +647,9 @@ async def fetch_large(core: Core, peer: Peer, header: RequestHeader, request: Fe
     pace = Pace()
     closed = []
     for topic in request.topics:
+        if header.api_version >= topic_ids.FETCH_SINCE:
+            topic.topic = topic_ids.name_of(core.topics, topic.topic_id)
+            await pace.step()
         for one in topic.partitions:
             if core.topics.served_partition(topic.topic, one.partition) is None:
                 closed.append((topic.topic, one.partition))
@@ -669,7 +685,7 @@ def _begin(
 ) -> None:
     core.counters.fetch_requests += 1
     targets = [
-        _target(core, topic.topic, asked, failed)
+        _target(core, header, topic, asked, failed)
         for topic in request.topics
         for asked in topic.partitions
     ]
@@ -680,17 +696,21 @@ def _begin(
 
 def _target(
     core: Core,
-    name: str,
+    header: RequestHeader,
+    topic: FetchRequestTopic,
     asked: FetchRequestPartition,
     failed: dict[tuple[str, int], ErrorCode],
 ) -> _Target:
+    name = topic.topic
     partition = core.topics.served_partition(name, asked.partition)
     code = ErrorCode.NONE
     if partition is None:
         code = failed.get((name, asked.partition), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if name == topic_ids.UNKNOWN:
+            code = topic_ids.unknown_code(header.api_version, topic_ids.FETCH_SINCE)
     elif asked.current_leader_epoch >= 0:
         code = check_epoch(asked.current_leader_epoch, partition.handler.leader_epoch)
-    return _Target(name, asked, partition, code)
+    return _Target(topic, asked, partition, code)
 
 
 def check_epoch(asked: int, actual: int) -> ErrorCode:

@@ -58,6 +58,7 @@ _GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 _ID_FIRST_SINCE: Final = 4  # JoinGroup: an id is given before a place (KIP-394)
 _SKIP_SINCE: Final = 9  # JoinGroup: a returning leader is told that nothing has to be assigned
 _MEMBERS_SINCE: Final = 3  # LeaveGroup: a list
+_SAYS_UNKNOWN_SINCE: Final = 6  # DescribeGroups: an error beside the state Dead
 
 
 def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> None:
@@ -238,6 +239,9 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
         rows.append(row)
         group = core.groups.get(name)
         if group is None:
+            if row.group_state == State.DEAD.value and call.version >= _SAYS_UNKNOWN_SINCE:
+                row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                row.error_message = f"there is no group {name!r}"
             continue
         row.group_state = group.state.value
         row.protocol_type = group.protocol_type

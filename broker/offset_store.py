@@ -4,10 +4,12 @@ A commit is answered when it is durable.  A member commits as what it is: its id
 its instance.  Whoever is no member (generation -1, no id) may commit while nobody is: tools, and
 consumers that assign partitions themselves.
 
-An offset belongs to the topic that was meant: a deleted and recreated topic has none.
+An offset belongs to the topic that was meant: a deleted and recreated topic has none.  From
+version 10 on both name topics by id.
 """
 
-from typing import Final
+from typing import Final, TypeAlias
+from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
@@ -23,8 +25,10 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.committed import CommitRow, CommittedOffset
 
+from . import topic_ids
 from .call import Call
 from .core import Core
 from .groups import monotonic_ms
@@ -37,6 +41,9 @@ _NOTHING: Final = CommittedOffset(-1, -1, "", -1)
 def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply) -> None:
     """Store offsets; answered when they are durable."""
     request = call.request
+    if call.version >= topic_ids.OFFSETS_SINCE:
+        topic_ids.name_topics(core.topics, request.topics)
+    unknown = topic_ids.unknown_code(call.version, topic_ids.OFFSETS_SINCE)
     group = core.groups.get(request.group_id)
     if group is not None:
         code = group.check_commit(
@@ -53,11 +60,15 @@ def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply)
     response = OffsetCommitResponse(topics=[])
     for topic in request.topics:
         meta = core.topics.get(topic.name)
-        answered = OffsetCommitResponseTopic(name=topic.name, partitions=[])
+        answered = OffsetCommitResponseTopic(
+            name=topic.name, topic_id=topic.topic_id, partitions=[]
+        )
         response.topics.append(answered)
         for one in topic.partitions:
             row_code = code
-            if not row_code and (meta is None or not 0 <= one.partition_index < meta.partitions):
+            if not row_code and meta is None:
+                row_code = unknown
+            if not row_code and not core.topics.exists(topic.name, one.partition_index):
                 row_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             metadata = one.committed_metadata or ""
             if not row_code and len(metadata.encode()) > METADATA_SIZE_MAX:
@@ -97,11 +108,15 @@ def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply)
 async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
     """Where groups stand; -1 where they never committed."""
     request = call.request
-    asked = [(topic.name, topic.partition_indexes) for topic in request.topics or ()]
+    asked = [(topic.name, ZERO_UUID, topic.partition_indexes) for topic in request.topics or ()]
     single = _stand(core, request.group_id, None if request.topics is None else asked)
     groups = []
     for group in request.groups:
-        wanted = [(topic.name, topic.partition_indexes) for topic in group.topics or ()]
+        if call.version >= topic_ids.OFFSETS_SINCE:
+            topic_ids.name_topics(core.topics, group.topics or ())
+        wanted = [
+            (topic.name, topic.topic_id, topic.partition_indexes) for topic in group.topics or ()
+        ]
         found = _stand(core, group.group_id, None if group.topics is None else wanted)
         groups.append(
             OffsetFetchResponseGroup(
@@ -109,8 +124,10 @@ async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetc
                 topics=[
                     OffsetFetchResponseGroupTopic(
                         name=name,
+                        topic_id=topic_id,
                         partitions=[
                             OffsetFetchResponseGroupTopicPartition(
+                                error_code=_code(call.version, name),
                                 partition_index=index,
                                 committed_offset=stands.offset,
                                 committed_leader_epoch=stands.leader_epoch,
@@ -119,7 +136,7 @@ async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetc
                             for index, stands in rows
                         ],
                     )
-                    for name, rows in found
+                    for name, topic_id, rows in found
                 ],
             )
         )
@@ -137,24 +154,41 @@ async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetc
                     for index, stands in rows
                 ],
             )
-            for name, rows in single
+            for name, _, rows in single
         ],
         groups=groups,
     )
 
 
+def _code(version: int, name: str) -> ErrorCode:
+    """What is wrong with a topic of OffsetFetch: an id that there is not, nothing else."""
+    if version >= topic_ids.OFFSETS_SINCE and name == topic_ids.UNKNOWN:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return ErrorCode.NONE
+
+
+_Stand: TypeAlias = tuple[str, UUID, list[tuple[int, CommittedOffset]]]
+
+
 def _stand(
-    core: Core, group_id: str, asked: list[tuple[str, list[int]]] | None
-) -> list[tuple[str, list[tuple[int, CommittedOffset]]]]:
+    core: Core, group_id: str, asked: list[tuple[str, UUID, list[int]]] | None
+) -> list[_Stand]:
     """By topic: partition and where the group stands; everything it has with `asked` None."""
-    answer = []
-    topics = asked if asked is not None else [(name, None) for name in core.groups.topics(group_id)]
-    for name, indexes in topics:
+    if asked is None:
+        return _everything(core, group_id)
+    answer: list[_Stand] = []
+    for name, topic_id, indexes in asked:
         meta = core.topics.get(name)
         known = {} if meta is None else core.groups.offsets(group_id, name, meta.topic_id)
-        if indexes is None:
-            if known:
-                answer.append((name, sorted(known.items())))
-            continue
-        answer.append((name, [(index, known.get(index, _NOTHING)) for index in indexes]))
+        answer.append((name, topic_id, [(index, known.get(index, _NOTHING)) for index in indexes]))
+    return answer
+
+
+def _everything(core: Core, group_id: str) -> list[_Stand]:
+    answer: list[_Stand] = []
+    for name in core.groups.topics(group_id):
+        meta = core.topics.get(name)
+        known = {} if meta is None else core.groups.offsets(group_id, name, meta.topic_id)
+        if meta is not None and known:
+            answer.append((name, meta.topic_id, sorted(known.items())))
     return answer

@@ -5,9 +5,13 @@
 | -1              | log end as readers see it: the high watermark                                |
 | -2              | log start                                                                    |
 | -3 (v7+)        | the record with the greatest timestamp, and that timestamp                   |
+| -4 (v8+)        | the first that is on a local disk: the log start, there is no other tier     |
+| -5 (v9+)        | the last in the cold tier: none                                              |
+| -6 (v11+)       | the first that waits to go there: none                                       |
 | >= 0            | the first record at or after it, and its timestamp; none: offset and time -1 |
 
-The last two look into batches, so they run in a lane; record-exact, not batch-exact.
+-3 and times look into batches, so they run in a lane; record-exact, not batch-exact.  Any other
+negative number, and one that the version has not, is UNSUPPORTED_VERSION, as in Kafka.
 """
 
 from collections.abc import Callable
@@ -37,6 +41,19 @@ from .pace import Pace
 END: Final = -1
 START: Final = -2
 GREATEST_TIMESTAMP: Final = -3
+START_LOCAL: Final = -4
+END_TIERED: Final = -5
+START_PENDING: Final = -6
+
+_SINCE: Final = {
+    END: 1,
+    START: 1,
+    GREATEST_TIMESTAMP: 7,
+    START_LOCAL: 8,
+    END_TIERED: 9,
+    START_PENDING: 11,
+}
+_NEVER: Final = 1 << 15
 
 _Found = tuple[int, int] | None
 
@@ -49,15 +66,18 @@ async def list_offsets(core: Core, call: Call[ListOffsetsRequest]) -> ListOffset
         rows = ListOffsetsResponseTopic(name=topic.name, partitions=[])
         response.topics.append(rows)
         for one in topic.partitions:
-            rows.partitions.append(await _list_one(core, topic.name, one))
+            rows.partitions.append(await _list_one(core, topic.name, one, call.version))
             await pace.step()
     return response
 
 
 async def _list_one(
-    core: Core, name: str, asked: ListOffsetsRequestPartition
+    core: Core, name: str, asked: ListOffsetsRequestPartition, version: int
 ) -> ListOffsetsResponsePartition:
     row = ListOffsetsResponsePartition(partition_index=asked.partition_index)
+    if asked.timestamp < 0 and version < _SINCE.get(asked.timestamp, _NEVER):
+        row.error_code = ErrorCode.UNSUPPORTED_VERSION
+        return row
     try:
         partition = await core.topics.open(name, asked.partition_index)
         if partition is None:
@@ -71,15 +91,15 @@ async def _list_one(
         match asked.timestamp:
             case timestamp if timestamp == END:
                 row.offset = handler.high_watermark
-            case timestamp if timestamp == START:
+            case timestamp if timestamp in (START, START_LOCAL):
                 row.offset = handler.log_start_offset
-            case timestamp if timestamp >= 0 or timestamp == GREATEST_TIMESTAMP:
+            case timestamp if timestamp in (END_TIERED, START_PENDING):
+                row.leader_epoch = -1
+            case timestamp:
                 found = await core.lanes.run(_search(handler, timestamp))
                 # A record that readers may not see yet was not found.
                 if found is not None and found[0] < handler.high_watermark:
                     row.offset, row.timestamp = found
-            case _:
-                row.error_code = ErrorCode.INVALID_REQUEST
     except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)
     return row

@@ -22,6 +22,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader, encode_response
 from segbroker.protocol.messages_core import (
     ProduceRequest,
+    ProduceRequestTopic,
     ProduceResponse,
     ProduceResponsePartition,
     ProduceResponseTopic,
@@ -29,6 +30,7 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.record_batch import InvalidBatch
 from segbroker.protocol.schema import records_view
 
+from . import topic_ids
 from .appending import append_batch
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
@@ -39,6 +41,8 @@ from .refused import Refused
 from .replies import Buffer
 
 log = structlog.get_logger()
+
+_BY_ID: Final = topic_ids.PRODUCE_SINCE
 
 
 class AcksZeroRefused(Exception):
@@ -75,9 +79,11 @@ class ProduceSlot:
         self._waiting: set[int] = set()
         self._timed = False
 
-    def add_topic(self, name: str) -> ProduceResponseTopic:
+    def add_topic(self, asked: ProduceRequestTopic) -> ProduceResponseTopic:
         """Begin the rows of a topic."""
-        topic = ProduceResponseTopic(name=name, partition_responses=[])
+        topic = ProduceResponseTopic(
+            name=asked.name, topic_id=asked.topic_id, partition_responses=[]
+        )
         self._response.responses.append(topic)
         return topic
 
@@ -156,6 +162,8 @@ def produce(
     Raises:
         AcksZeroRefused: a partition refused a batch that was sent with acks=0.
     """
+    if header.api_version >= _BY_ID:
+        topic_ids.name_topics(core.topics, request.topic_data)
     served = core.topics.served
     closed = [
         (topic.name, partition.index)
@@ -175,6 +183,8 @@ async def produce_paced(
     core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
 ) -> None:
     """As `produce`, for a request of thousands of partitions: others get their turn between."""
+    if header.api_version >= _BY_ID:
+        await topic_ids.name_topics_paced(core.topics, request.topic_data)
     pace = Pace()
     for topic in request.topic_data:
         for asked in topic.partition_data:
@@ -217,10 +227,12 @@ def _append_all(
         peer.outbox.push(slot)
     now = core.now_ms()
     for topic in request.topic_data:
-        rows = slot.add_topic(topic.name)
+        rows = slot.add_topic(topic)
         for asked in topic.partition_data:
             row = ProduceResponsePartition(index=asked.index, base_offset=-1)
             try:
+                if topic.name == topic_ids.UNKNOWN and header.api_version >= _BY_ID:
+                    raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic.topic_id}")
                 partition, result = append_batch(
                     core,
                     header.api_version,

@@ -51,11 +51,17 @@ from .group_apis import (
     offset_delete,
     sync_group,
 )
+from .inventory import describe_log_dirs, describe_topic_partitions, list_config_resources
 from .later_reply import LaterReply
 from .metadata import metadata
 from .offset_store import offset_commit, offset_fetch
 from .offsets import list_offsets, offset_for_leader_epoch
 from .peer import Peer
+from .placement import (
+    alter_partition_reassignments,
+    elect_leaders,
+    list_partition_reassignments,
+)
 from .produce import produce, produce_paced
 from .replies import Buffer
 from .single_produce import produce_single
@@ -115,6 +121,8 @@ ANSWERS: Final[dict[int, Answer]] = {
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
     ApiKey.DESCRIBE_CONFIGS: describe_configs,
     ApiKey.FIND_COORDINATOR: find_coordinator,
+    ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
 }
 
 SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
@@ -135,6 +143,10 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.DESCRIBE_GROUPS: describe_groups,
     ApiKey.DELETE_GROUPS: delete_groups,
     ApiKey.OFFSET_DELETE: offset_delete,
+    ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
+    ApiKey.ELECT_LEADERS: elect_leaders,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
 }
 
 WAITING_ANSWERS: Final[dict[int, WaitingAnswer]] = {

@@ -27,6 +27,7 @@ from . import (
     messages_admin,
     messages_core,
     messages_groups,
+    messages_placement,
     messages_security,
     messages_transactions,
 )
@@ -91,7 +92,10 @@ class ApiKey(IntEnum):
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
@@ -116,18 +120,18 @@ class ApiVersionRange(NamedTuple):
 
 
 SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
-    ApiKey.PRODUCE: ApiVersionRange(0, 12),
-    ApiKey.FETCH: ApiVersionRange(4, 12),
-    ApiKey.LIST_OFFSETS: ApiVersionRange(1, 8),
-    ApiKey.METADATA: ApiVersionRange(0, 12),
-    ApiKey.OFFSET_COMMIT: ApiVersionRange(2, 9),
-    ApiKey.OFFSET_FETCH: ApiVersionRange(1, 9),
-    ApiKey.FIND_COORDINATOR: ApiVersionRange(0, 4),
+    ApiKey.PRODUCE: ApiVersionRange(0, 13),
+    ApiKey.FETCH: ApiVersionRange(4, 18),
+    ApiKey.LIST_OFFSETS: ApiVersionRange(1, 11),
+    ApiKey.METADATA: ApiVersionRange(0, 13),
+    ApiKey.OFFSET_COMMIT: ApiVersionRange(2, 10),
+    ApiKey.OFFSET_FETCH: ApiVersionRange(1, 10),
+    ApiKey.FIND_COORDINATOR: ApiVersionRange(0, 6),
     ApiKey.JOIN_GROUP: ApiVersionRange(0, 9),
     ApiKey.HEARTBEAT: ApiVersionRange(0, 4),
     ApiKey.LEAVE_GROUP: ApiVersionRange(0, 5),
     ApiKey.SYNC_GROUP: ApiVersionRange(0, 5),
-    ApiKey.DESCRIBE_GROUPS: ApiVersionRange(0, 5),
+    ApiKey.DESCRIBE_GROUPS: ApiVersionRange(0, 6),
     ApiKey.LIST_GROUPS: ApiVersionRange(0, 5),
     ApiKey.API_VERSIONS: ApiVersionRange(0, 4),
     ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7),
@@ -141,7 +145,13 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1),
     ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2),
     ApiKey.OFFSET_DELETE: ApiVersionRange(0, 0),
-    ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1),
+    ApiKey.DESCRIBE_LOG_DIRS: ApiVersionRange(1, 5),
+    ApiKey.ELECT_LEADERS: ApiVersionRange(0, 2),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 1),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0),
+    ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 2),
+    ApiKey.LIST_CONFIG_RESOURCES: ApiVersionRange(0, 1),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ApiVersionRange(0, 0),
 }
 """What the broker answers."""
 
@@ -162,6 +172,7 @@ def _classes(suffix: str) -> dict[int, type[Message]]:
         messages_core,
         messages_admin,
         messages_groups,
+        messages_placement,
         messages_transactions,
         messages_security,
     )

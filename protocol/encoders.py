@@ -183,9 +183,12 @@ class EncoderSource(Source):
         for field in sorted(tagged, key=lambda field: field.tag or 0):
             value = self.name("s")
             self.add(f"{value} = {source}.{field.name}")
-            absent = (
-                f"not {value}" if field.default is NEW_LIST else f"{value} == {field.default!r}"
-            )
+            if field.default is NEW_LIST:
+                absent = f"not {value}"
+            elif field.kind is UUID_KIND:
+                absent = f"{value} == {self.constant('id', field.default)}"
+            else:
+                absent = f"{value} == {field.default!r}"
             self.add(f"if not ({absent}):")
             self.depth += 1
             self.add(f"if not {count}: {section} = bytearray()")

@@ -4,6 +4,8 @@
     produce response   ... | 1 topic | name | 1 partition | index, error, offsets | ...
     fetch response     ... | 1 topic | name | 1 partition | index, error, offsets | records
 
+From Fetch 13 on the name is the topic's id; Produce 13 takes the general way.
+
 The decoder answers None for every other shape, and for everything malformed: the caller then takes
 the compiled codec, which accepts or refuses.  So there is one place that says what is legal.
 
@@ -22,10 +24,11 @@ from collections.abc import Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from .headers import RequestHeader
 from .primitives import uvarint
-from .schema import Part
+from .schema import ZERO_UUID, Part
 
 __all__ = [
     "SingleProduce",
@@ -36,7 +39,9 @@ __all__ = [
 
 PRODUCE_TRANSACTIONAL: Final = 3
 PRODUCE_FLEXIBLE: Final = 9
+PRODUCE_BY_ID: Final = 13
 FETCH_FLEXIBLE: Final = 12
+FETCH_BY_ID: Final = 13
 
 
 class SingleProduce(NamedTuple):
@@ -61,7 +66,7 @@ def decode_single_produce(frame: memoryview, header: RequestHeader) -> SinglePro
     """The request if it is of the usual shape, else None.  `records` is a view into `frame`."""
     position = header.body_position
     try:
-        if header.api_version < PRODUCE_TRANSACTIONAL:
+        if not PRODUCE_TRANSACTIONAL <= header.api_version < PRODUCE_BY_ID:
             return None
         if header.api_version < PRODUCE_FLEXIBLE:
             transactional, acks, timeout_ms, topics, size = _PRODUCE.unpack_from(frame, position)
@@ -181,18 +186,24 @@ def encode_single_fetch_response(
     log_start_offset: int,
     records: Sequence[Part] = (),
     throttle_time_ms: int = 0,
+    topic_id: UUID = ZERO_UUID,
 ) -> list[Part]:
     """The parts of a whole FetchResponse frame for one partition, without a session.
+
+    Versions from 13 on name the topic by `topic_id`, earlier ones by `topic`.
 
     `aborted_transactions` is null: right for isolation level 0, and where no transaction was ever
     aborted.
     """
-    name = topic.encode()
     records_size = sum(map(len, records))
     end: bytes = b""
     offsets = (high_watermark, last_stable_offset)
     if api_version >= FETCH_FLEXIBLE:
-        name = uvarint(len(name) + 1) + name
+        if api_version >= FETCH_BY_ID:
+            name = topic_id.bytes
+        else:
+            name = topic.encode()
+            name = uvarint(len(name) + 1) + name
         tail = _FETCHED_COMPACT.pack(
             2, partition, error_code, *offsets, log_start_offset, 0, -1
         ) + uvarint(records_size + 1)
@@ -200,6 +211,7 @@ def encode_single_fetch_response(
         size = _FETCHED_HEAD_COMPACT.size - 4 + len(name) + len(tail) + records_size + len(end)
         head = _FETCHED_HEAD_COMPACT.pack(size, correlation_id, throttle_time_ms, 0, 0, 2)
     else:
+        name = topic.encode()
         start = (1, partition, error_code, *offsets)
         if api_version >= 11:
             tail = _FETCHED_11.pack(*start, log_start_offset, -1, -1, records_size)

@@ -354,11 +354,12 @@ class ListConfigResourcesResponse(Message, key=74, versions=(0, 1), flexible=0):
     config_resources: list[ListConfigResourcesResponseResource]
 
 
-class DescribeClusterRequest(Message, key=60, versions=(0, 1), flexible=0):
+class DescribeClusterRequest(Message, key=60, versions=(0, 2), flexible=0):
     """The brokers and the controller."""
 
     include_cluster_authorized_operations: Bool
     endpoint_type: Annotated[Int8, since(1)] = 1
+    include_fenced_brokers: Annotated[Bool, since(2)] = False
 
 
 class DescribeClusterResponseBroker(Message):
@@ -366,9 +367,10 @@ class DescribeClusterResponseBroker(Message):
     host: Str
     port: Int32
     rack: Str | None = None
+    is_fenced: Annotated[Bool, since(2)] = False
 
 
-class DescribeClusterResponse(Message, key=60, versions=(0, 1), flexible=0):
+class DescribeClusterResponse(Message, key=60, versions=(0, 2), flexible=0):
     """The brokers and the controller."""
 
     throttle_time_ms: Int32 = 0
@@ -386,7 +388,7 @@ class DescribeLogDirsRequestTopic(Message):
     partitions: list[Int32]
 
 
-class DescribeLogDirsRequest(Message, key=35, versions=(1, 4), flexible=2):
+class DescribeLogDirsRequest(Message, key=35, versions=(1, 5), flexible=2):
     """Sizes of partitions on disk; null: of all."""
 
     topics: list[DescribeLogDirsRequestTopic] | None
@@ -410,9 +412,10 @@ class DescribeLogDirsResponseDirectory(Message):
     topics: list[DescribeLogDirsResponseTopic]
     total_bytes: Annotated[Int64, since(4)] = -1
     usable_bytes: Annotated[Int64, since(4)] = -1
+    is_cordoned: Annotated[Bool, since(5)] = False
 
 
-class DescribeLogDirsResponse(Message, key=35, versions=(1, 4), flexible=2):
+class DescribeLogDirsResponse(Message, key=35, versions=(1, 5), flexible=2):
     """Sizes per directory."""
 
     throttle_time_ms: Int32 = 0

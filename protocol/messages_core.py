@@ -27,6 +27,7 @@ from .schema import (
     nullable_since,
     since,
     tag,
+    until,
 )
 
 
@@ -72,7 +73,7 @@ class MetadataRequestTopic(Message):
     name: Annotated[Str | None, nullable_since(10)]
 
 
-class MetadataRequest(Message, key=3, versions=(0, 12), flexible=9):
+class MetadataRequest(Message, key=3, versions=(0, 13), flexible=9):
     """Brokers and topics; `topics` null: all (version 0: empty means all)."""
 
     topics: Annotated[list[MetadataRequestTopic] | None, nullable_since(1)]
@@ -107,7 +108,7 @@ class MetadataResponseTopic(Message):
     topic_authorized_operations: Annotated[Int32, since(8)] = -2147483648
 
 
-class MetadataResponse(Message, key=3, versions=(0, 12), flexible=9):
+class MetadataResponse(Message, key=3, versions=(0, 13), flexible=9):
     """The brokers, and of each topic its partitions and their leaders."""
 
     throttle_time_ms: Annotated[Int32, since(3)] = 0
@@ -116,6 +117,7 @@ class MetadataResponse(Message, key=3, versions=(0, 12), flexible=9):
     controller_id: Annotated[Int32, since(1)] = -1
     topics: list[MetadataResponseTopic]
     cluster_authorized_operations: Annotated[Int32, between(8, 10)] = -2147483648
+    error_code: Annotated[Int16, since(13)] = 0
 
 
 class ProduceRequestPartition(Message):
@@ -124,11 +126,12 @@ class ProduceRequestPartition(Message):
 
 
 class ProduceRequestTopic(Message):
-    name: Str
+    name: Annotated[Str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
     partition_data: list[ProduceRequestPartition]
 
 
-class ProduceRequest(Message, key=0, versions=(0, 12), flexible=9):
+class ProduceRequest(Message, key=0, versions=(0, 13), flexible=9):
     """Append one batch to each of some partitions."""
 
     transactional_id: Annotated[Str | None, since(3)] = None
@@ -159,7 +162,8 @@ class ProduceResponsePartition(Message):
 
 
 class ProduceResponseTopic(Message):
-    name: Str
+    name: Annotated[Str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
     partition_responses: list[ProduceResponsePartition]
 
 
@@ -170,12 +174,17 @@ class ProduceResponseNodeEndpoint(Message):
     rack: Str | None = None
 
 
-class ProduceResponse(Message, key=0, versions=(0, 12), flexible=9):
+class ProduceResponse(Message, key=0, versions=(0, 13), flexible=9):
     """Where each batch went; not sent for acks 0."""
 
     responses: list[ProduceResponseTopic]
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     node_endpoints: Annotated[list[ProduceResponseNodeEndpoint], tag(0, since=10)] = []
+
+
+class FetchRequestReplicaState(Message):
+    replica_id: Int32 = -1
+    replica_epoch: Int64 = -1
 
 
 class FetchRequestPartition(Message):
@@ -185,23 +194,28 @@ class FetchRequestPartition(Message):
     last_fetched_epoch: Annotated[Int32, since(12)] = -1
     log_start_offset: Annotated[Int64, since(5)] = -1
     partition_max_bytes: Int32
+    replica_directory_id: Annotated[Uuid, tag(0, since=17)] = ZERO_UUID
+    high_watermark: Annotated[Int64, tag(1, since=18)] = 0x7FFFFFFFFFFFFFFF
 
 
 class FetchRequestTopic(Message):
-    topic: Str
+    topic: Annotated[Str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
     partitions: list[FetchRequestPartition]
 
 
 class FetchRequestForgottenTopic(Message):
-    topic: Str
+    topic: Annotated[Str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
     partitions: list[Int32]
 
 
-class FetchRequest(Message, key=1, versions=(4, 12), flexible=12):
+class FetchRequest(Message, key=1, versions=(4, 18), flexible=12):
     """Whole batches from an offset on; waits up to `max_wait_ms` for `min_bytes`."""
 
     cluster_id: Annotated[Str | None, tag(0, since=12)] = None
-    replica_id: Int32 = -1
+    replica_id: Annotated[Int32, until(14)] = -1
+    replica_state: Annotated[FetchRequestReplicaState | None, tag(1, since=15)] = None
     max_wait_ms: Int32
     min_bytes: Int32
     max_bytes: Int32 = 0x7FFFFFFF
@@ -248,17 +262,26 @@ class FetchResponsePartition(Message):
 
 
 class FetchResponseTopic(Message):
-    topic: Str
+    topic: Annotated[Str, until(12)] = ""
+    topic_id: Annotated[Uuid, since(13)] = ZERO_UUID
     partitions: list[FetchResponsePartition]
 
 
-class FetchResponse(Message, key=1, versions=(4, 12), flexible=12):
+class FetchResponseNodeEndpoint(Message):
+    node_id: Int32
+    host: Str
+    port: Int32
+    rack: Str | None = None
+
+
+class FetchResponse(Message, key=1, versions=(4, 18), flexible=12):
     """Batches, and the bounds of each partition."""
 
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(7)] = 0
     session_id: Annotated[Int32, since(7)] = 0
     responses: list[FetchResponseTopic]
+    node_endpoints: Annotated[list[FetchResponseNodeEndpoint], tag(0, since=16)] = []
 
 
 class ListOffsetsRequestPartition(Message):
@@ -272,12 +295,13 @@ class ListOffsetsRequestTopic(Message):
     partitions: list[ListOffsetsRequestPartition]
 
 
-class ListOffsetsRequest(Message, key=2, versions=(1, 8), flexible=6):
-    """Offsets by timestamp; -1 end, -2 start, -3 greatest timestamp."""
+class ListOffsetsRequest(Message, key=2, versions=(1, 11), flexible=6):
+    """Offsets by timestamp; see broker/offsets.py for the negative ones."""
 
     replica_id: Int32
     isolation_level: Annotated[Int8, since(2)] = 0
     topics: list[ListOffsetsRequestTopic]
+    timeout_ms: Annotated[Int32, since(10)] = 0
 
 
 class ListOffsetsResponsePartition(Message):
@@ -293,7 +317,7 @@ class ListOffsetsResponseTopic(Message):
     partitions: list[ListOffsetsResponsePartition]
 
 
-class ListOffsetsResponse(Message, key=2, versions=(1, 8), flexible=6):
+class ListOffsetsResponse(Message, key=2, versions=(1, 11), flexible=6):
     """The first offset at or after the timestamp asked; -1 for none."""
 
     throttle_time_ms: Annotated[Int32, since(2)] = 0

@@ -13,6 +13,7 @@ them.
 from typing import Annotated
 
 from .schema import (
+    ZERO_UUID,
     Bool,
     Bytes,
     Int8,
@@ -29,7 +30,7 @@ from .schema import (
 )
 
 
-class FindCoordinatorRequest(Message, key=10, versions=(0, 4), flexible=3):
+class FindCoordinatorRequest(Message, key=10, versions=(0, 6), flexible=3):
     """Which broker coordinates a group (type 0) or transactional id (type 1)?"""
 
     key: Annotated[Str, until(3)] = ""
@@ -46,7 +47,7 @@ class FindCoordinatorResponseCoordinator(Message):
     error_message: Str | None
 
 
-class FindCoordinatorResponse(Message, key=10, versions=(0, 4), flexible=3):
+class FindCoordinatorResponse(Message, key=10, versions=(0, 6), flexible=3):
     """The coordinator; from version 4 on one row per key."""
 
     throttle_time_ms: Annotated[Int32, since(1)] = 0
@@ -175,11 +176,12 @@ class OffsetCommitRequestPartition(Message):
 
 
 class OffsetCommitRequestTopic(Message):
-    name: Str
+    name: Annotated[Str, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
     partitions: list[OffsetCommitRequestPartition]
 
 
-class OffsetCommitRequest(Message, key=8, versions=(2, 9), flexible=8):
+class OffsetCommitRequest(Message, key=8, versions=(2, 10), flexible=8):
     """Store a group's positions."""
 
     group_id: Str
@@ -196,11 +198,12 @@ class OffsetCommitResponsePartition(Message):
 
 
 class OffsetCommitResponseTopic(Message):
-    name: Str
+    name: Annotated[Str, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
     partitions: list[OffsetCommitResponsePartition]
 
 
-class OffsetCommitResponse(Message, key=8, versions=(2, 9), flexible=8):
+class OffsetCommitResponse(Message, key=8, versions=(2, 10), flexible=8):
     """One row per partition."""
 
     throttle_time_ms: Annotated[Int32, since(3)] = 0
@@ -213,7 +216,8 @@ class OffsetFetchRequestTopic(Message):
 
 
 class OffsetFetchRequestGroupTopic(Message):
-    name: Str
+    name: Annotated[Str, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
     partition_indexes: list[Int32]
 
 
@@ -224,7 +228,7 @@ class OffsetFetchRequestGroup(Message):
     topics: list[OffsetFetchRequestGroupTopic] | None
 
 
-class OffsetFetchRequest(Message, key=9, versions=(1, 9), flexible=6):
+class OffsetFetchRequest(Message, key=9, versions=(1, 10), flexible=6):
     """A group's stored positions; `topics` null: all."""
 
     group_id: Annotated[Str, until(7)] = ""
@@ -255,7 +259,8 @@ class OffsetFetchResponseGroupTopicPartition(Message):
 
 
 class OffsetFetchResponseGroupTopic(Message):
-    name: Str
+    name: Annotated[Str, until(9)] = ""
+    topic_id: Annotated[Uuid, since(10)] = ZERO_UUID
     partitions: list[OffsetFetchResponseGroupTopicPartition]
 
 
@@ -265,7 +270,7 @@ class OffsetFetchResponseGroup(Message):
     error_code: Int16 = 0
 
 
-class OffsetFetchResponse(Message, key=9, versions=(1, 9), flexible=6):
+class OffsetFetchResponse(Message, key=9, versions=(1, 10), flexible=6):
     """The stored positions; offset -1 where there is none."""
 
     throttle_time_ms: Annotated[Int32, since(3)] = 0
@@ -330,7 +335,7 @@ class ListGroupsResponse(Message, key=16, versions=(0, 5), flexible=3):
     groups: list[ListGroupsResponseGroup]
 
 
-class DescribeGroupsRequest(Message, key=15, versions=(0, 5), flexible=5):
+class DescribeGroupsRequest(Message, key=15, versions=(0, 6), flexible=5):
     """State and members of groups."""
 
     groups: list[Str]
@@ -348,6 +353,7 @@ class DescribeGroupsResponseMember(Message):
 
 class DescribeGroupsResponseGroup(Message):
     error_code: Int16 = 0
+    error_message: Annotated[Str | None, since(6)] = None
     group_id: Str
     group_state: Str
     protocol_type: Str
@@ -356,7 +362,7 @@ class DescribeGroupsResponseGroup(Message):
     authorized_operations: Annotated[Int32, since(3)] = -2147483648
 
 
-class DescribeGroupsResponse(Message, key=15, versions=(0, 5), flexible=5):
+class DescribeGroupsResponse(Message, key=15, versions=(0, 6), flexible=5):
     """State and members; state "Dead" for an unknown group."""
 
     throttle_time_ms: Annotated[Int32, since(1)] = 0

@@ -9,6 +9,7 @@ from segbroker.protocol import (
     messages_admin,
     messages_core,
     messages_groups,
+    messages_placement,
     messages_security,
     messages_transactions,
 )
@@ -19,6 +20,7 @@ MODULES = (
     messages_core,
     messages_admin,
     messages_groups,
+    messages_placement,
     messages_transactions,
     messages_security,
 )

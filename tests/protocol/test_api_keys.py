@@ -41,11 +41,11 @@ def test_the_versions_that_old_clients_look_for_are_served(key: ApiKey) -> None:
 
 
 def test_produce_is_advertised_from_0_for_old_librdkafka() -> None:
-    assert ADVERTISED[ApiKey.PRODUCE] == ApiVersionRange(0, 12)
+    assert ADVERTISED[ApiKey.PRODUCE] == ApiVersionRange(0, 13)
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), [(0, -1), (0, 13), (1, 13), (3, -1), (7, 0), (9999, 0), (-1, 0), (10000, 1)]
+    ("key", "version"), [(0, -1), (0, 14), (1, 19), (3, -1), (7, 0), (9999, 0), (-1, 0), (10000, 1)]
 )
 def test_what_is_not_served_is_not_served(key: int, version: int) -> None:
     assert not is_served(key, version)

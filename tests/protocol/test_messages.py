@@ -7,6 +7,7 @@ from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
     FetchRequestTopic,
+    ListOffsetsRequestTopic,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -62,7 +63,8 @@ def test_messages_are_equal_by_value_and_print_as_they_are_written() -> None:
     assert topic == FetchRequestTopic(topic="t", partitions=[])
     assert topic != FetchRequestTopic(topic="u", partitions=[])
     assert topic != MetadataRequestTopic(name="t")
-    assert repr(topic) == "FetchRequestTopic(topic='t', partitions=[])"
+    asked = ListOffsetsRequestTopic(name="t", partitions=[])
+    assert repr(asked) == "ListOffsetsRequestTopic(name='t', partitions=[])"
 
 
 def test_a_message_has_only_the_fields_of_its_table() -> None:
@@ -95,13 +97,13 @@ def test_a_value_that_the_wire_cannot_carry_is_our_fault(message: Message, versi
 
 
 def test_an_unknown_version_cannot_be_encoded() -> None:
-    with pytest.raises(UnsupportedVersion, match="known are 0 to 12"):
-        MetadataRequest(topics=None).encode(13)
+    with pytest.raises(UnsupportedVersion, match="known are 0 to 13"):
+        MetadataRequest(topics=None).encode(14)
 
 
 def test_every_message_has_a_docstring_and_every_field_a_type() -> None:
     classes = list(message_classes())
-    assert len(classes) == 92
+    assert len(classes) == 98
     for cls in classes:
         assert cls.__doc__, cls.__name__
         assert len(cls.fields()) == len(cls.__slots__)

@@ -1,0 +1,262 @@
+"""What there is and where it lies: pages of topics, sizes, configurable things, elections."""
+
+import pytest
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsRequestTopic,
+    DescribeLogDirsResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
+    DescribeTopicPartitionsRequestTopic,
+    DescribeTopicPartitionsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from segbroker.protocol.messages_core import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
+from segbroker.protocol.messages_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from segbroker.protocol.messages_placement import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestPartition,
+    AlterPartitionReassignmentsRequestTopic,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersRequestTopic,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+from ..support.wire_client import WireClient, batch, connect
+from .conftest import ROOT, serving
+
+Page = list[tuple[str | None, list[int]]]
+
+
+async def page(
+    client: WireClient, *names: str, limit: int = 2000, after: tuple[str, int] | None = None
+) -> tuple[Page, tuple[str, int] | None]:
+    """Topics with their partitions, and where the next page begins."""
+    cursor = after and DescribeTopicPartitionsRequestCursor(
+        topic_name=after[0], partition_index=after[1]
+    )
+    request = DescribeTopicPartitionsRequest(
+        topics=[DescribeTopicPartitionsRequestTopic(name=name) for name in names],
+        response_partition_limit=limit,
+        cursor=cursor,
+    )
+    reply = await client.ask(request, DescribeTopicPartitionsResponse, 0)
+    rows = [(t.name, [p.partition_index for p in t.partitions]) for t in reply.topics]
+    following = reply.next_cursor
+    return rows, None if following is None else (following.topic_name, following.partition_index)
+
+
+async def test_topics_come_in_pages_of_partitions() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("b", partitions=3)
+        await client.create("a", partitions=2)
+        await client.create("c")
+        assert await page(client) == ([("a", [0, 1]), ("b", [0, 1, 2]), ("c", [0])], None)
+        assert await page(client, limit=3) == ([("a", [0, 1]), ("b", [0])], ("b", 1))
+        assert await page(client, limit=2, after=("b", 1)) == ([("b", [1, 2])], ("c", 0))
+        assert await page(client, limit=2, after=("c", 0)) == ([("c", [0])], None)
+        assert await page(client, "c", "a") == ([("a", [0, 1]), ("c", [0])], None)
+
+
+async def test_every_partition_of_a_described_topic_is_led_here_and_an_unknown_topic_is_a_row() -> (
+    None
+):
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        request = DescribeTopicPartitionsRequest(
+            topics=[DescribeTopicPartitionsRequestTopic(name=name) for name in ("t", "unknown")]
+        )
+        reply = await client.ask(request, DescribeTopicPartitionsResponse, 0)
+        known, unknown = reply.topics
+        (row,) = known.partitions
+        assert (row.leader_id, row.replica_nodes, row.isr_nodes) == (1, [1], [1])
+        # Java streams these two: null would end it.
+        assert (row.eligible_leader_replicas, row.last_known_elr) == ([], [])
+        assert known.topic_id == broker.core.topics.all["t"].topic_id
+        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+async def test_sizes_are_those_of_the_batches_written(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        await client.create("u")
+        await client.produce("t", b"v", partition=1)
+        every = await client.ask(
+            DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, version
+        )
+        (directory,) = every.results
+        assert directory.log_dir == ROOT
+        sizes = {
+            (topic.name, row.partition_index): row.partition_size
+            for topic in directory.topics
+            for row in topic.partitions
+        }
+        assert sizes == {("t", 0): 0, ("t", 1): len(batch(b"v")), ("u", 0): 0}
+        some = DescribeLogDirsRequest(
+            topics=[
+                DescribeLogDirsRequestTopic(topic="t", partitions=[1, 9]),
+                DescribeLogDirsRequestTopic(topic="unknown", partitions=[0]),
+            ]
+        )
+        reply = await client.ask(some, DescribeLogDirsResponse, version)
+        (topic,) = reply.results[0].topics
+        assert [row.partition_index for row in topic.partitions] == [1]
+
+
+@pytest.mark.parametrize(
+    ("types", "code", "found"),
+    [
+        ([], 0, [(2, "t"), (4, "1")]),
+        ([2], 0, [(2, "t")]),
+        ([4], 0, [(4, "1")]),
+        ([16, 32], 0, []),
+        ([99], ErrorCode.UNSUPPORTED_VERSION, []),
+    ],
+)
+async def test_what_has_a_configuration_is_listed_by_type(
+    types: list[int], code: int, found: list[tuple[int, str]]
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        request = ListConfigResourcesRequest(resource_types=types)
+        reply = await client.ask(request, ListConfigResourcesResponse, 1)
+        rows = [(row.resource_type, row.resource_name) for row in reply.config_resources]
+        assert (reply.error_code, rows) == (code, found)
+
+
+async def test_before_it_had_types_the_list_is_of_client_metrics_and_empty() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        reply = await client.ask(ListConfigResourcesRequest(), ListConfigResourcesResponse, 0)
+        assert (reply.error_code, reply.config_resources) == (0, [])
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_nobody_is_elected_where_the_only_broker_leads(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        request = ElectLeadersRequest(
+            topic_partitions=[ElectLeadersRequestTopic(topic="t", partitions=[0, 5])]
+        )
+        reply = await client.ask(request, ElectLeadersResponse, version)
+        (topic,) = reply.replica_election_results
+        assert [row.error_code for row in topic.partition_result] == [
+            ErrorCode.ELECTION_NOT_NEEDED,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+
+
+async def test_a_partition_moves_to_where_it_is_and_nowhere_else() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        moves: list[tuple[int, list[int] | None]] = [(0, [1]), (0, [2]), (0, None), (8, [1])]
+        request = AlterPartitionReassignmentsRequest(
+            topics=[
+                AlterPartitionReassignmentsRequestTopic(
+                    name="t",
+                    partitions=[
+                        AlterPartitionReassignmentsRequestPartition(
+                            partition_index=index, replicas=replicas
+                        )
+                        for index, replicas in moves
+                    ],
+                )
+            ]
+        )
+        reply = await client.ask(request, AlterPartitionReassignmentsResponse, 1)
+        assert [row.error_code for row in reply.responses[0].partitions] == [
+            0,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        listed = ListPartitionReassignmentsRequest(topics=None)
+        moving = await client.ask(listed, ListPartitionReassignmentsResponse, 0)
+        assert (moving.error_code, moving.topics) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "version", "answer"),
+    [
+        (-3, 6, (ErrorCode.UNSUPPORTED_VERSION, -1, -1)),
+        (-4, 7, (ErrorCode.UNSUPPORTED_VERSION, -1, -1)),
+        (-4, 8, (0, 2, 0)),
+        (-5, 8, (ErrorCode.UNSUPPORTED_VERSION, -1, -1)),
+        (-5, 9, (0, -1, -1)),
+        (-6, 10, (ErrorCode.UNSUPPORTED_VERSION, -1, -1)),
+        (-6, 11, (0, -1, -1)),
+    ],
+)
+async def test_there_is_one_tier(
+    timestamp: int, version: int, answer: tuple[int, int, int]
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"a", b"b")
+        await client.produce("t", b"c")
+        handler = broker.core.topics.served["t", 0].handler
+        handler.delete_records_before(2)
+        asked = ListOffsetsRequestPartition(partition_index=0, timestamp=timestamp)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsRequestTopic(name="t", partitions=[asked])]
+        )
+        reply = await client.ask(request, ListOffsetsResponse, version)
+        row = reply.topics[0].partitions[0]
+        assert (row.error_code, row.offset, row.leader_epoch) == answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (1, 0),
+        (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+        (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+    ],
+)
+async def test_the_cluster_has_brokers_and_no_controllers_to_talk_to(kind: int, code: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        request = DescribeClusterRequest(
+            include_cluster_authorized_operations=False, endpoint_type=kind
+        )
+        reply = await client.ask(request, DescribeClusterResponse, 2)
+        assert reply.error_code == code
+        nodes = [(node.broker_id, node.is_fenced) for node in reply.brokers]
+        assert nodes == ([] if code else [(1, False)])
+
+
+async def test_there_is_no_coordinator_of_share_groups() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        request = FindCoordinatorRequest(key_type=2, coordinator_keys=["g:t:0"])
+        reply = await client.ask(request, FindCoordinatorResponse, 6)
+        assert reply.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(("version", "code"), [(5, 0), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
+async def test_an_unknown_group_is_dead_and_from_version_6_on_an_error(
+    version: int, code: int
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        reply = await client.ask(
+            DescribeGroupsRequest(groups=["nobody"]), DescribeGroupsResponse, version
+        )
+        (row,) = reply.groups
+        assert (row.group_state, row.error_code) == ("Dead", code)

@@ -1,0 +1,200 @@
+"""Topics by id on the wire: a topic made anew under its old name is another one."""
+
+from uuid import UUID
+
+import pytest
+import trio
+
+from segbroker.broker.server import Broker
+from segbroker.protocol.api_keys import SERVED, ApiKey
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse
+from segbroker.protocol.messages_core import (
+    FetchRequest,
+    FetchResponse,
+    FetchResponseTopic,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResponseTopic,
+)
+from segbroker.protocol.messages_groups import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
+
+from ..support.wire_client import (
+    WireClient,
+    batch,
+    connect,
+    fetch_request,
+    produce_request,
+    values,
+)
+from .conftest import serving
+
+FETCHES = range(13, SERVED[ApiKey.FETCH].max + 1)
+NOBODY = UUID(int=7)
+
+
+def id_of(broker: Broker, name: str = "t") -> UUID:
+    return broker.core.topics.all[name].topic_id
+
+
+async def recreated(client: WireClient, broker: Broker) -> UUID:
+    """A topic `t` that is deleted and made anew; the id that it had before."""
+    await client.create("t")
+    old = id_of(broker)
+    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+    await client.ask(request, DeleteTopicsResponse, 3)
+    await client.create("t")
+    return old
+
+
+def fetch_of(topic_id: UUID, **options: int) -> FetchRequest:
+    request = fetch_request("", options.pop("offset", 0), **options)
+    request.topics[0].topic_id = topic_id
+    return request
+
+
+def produce_of(topic_id: UUID, *, partition: int = 0) -> ProduceRequest:
+    request = produce_request("", batch(b"v"), partition=partition)
+    request.topic_data[0].topic_id = topic_id
+    return request
+
+
+async def fetched(client: WireClient, request: FetchRequest, version: int) -> FetchResponseTopic:
+    reply = await client.ask(request, FetchResponse, version)
+    (topic,) = reply.responses
+    return topic
+
+
+async def produced(client: WireClient, request: ProduceRequest) -> ProduceResponseTopic:
+    reply = await client.ask(request, ProduceResponse, 13)
+    (topic,) = reply.responses
+    return topic
+
+
+async def test_a_topic_is_written_by_its_id() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"first")
+        topic = await produced(client, produce_of(id_of(broker)))
+        (row,) = topic.partition_responses
+        assert (topic.topic_id, row.error_code, row.base_offset) == (id_of(broker), 0, 1)
+
+
+@pytest.mark.parametrize("version", FETCHES)
+async def test_a_topic_is_read_by_its_id(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"a", b"b")
+        topic = await fetched(client, fetch_of(id_of(broker)), version)
+        assert topic.topic_id == id_of(broker)
+        assert values(topic.partitions[0]) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("version", FETCHES)
+async def test_a_partition_that_a_known_topic_has_not_is_an_unknown_partition(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        topic = await fetched(client, fetch_of(id_of(broker), partition=7), version)
+        assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        rows = await produced(client, produce_of(id_of(broker), partition=7))
+        code = rows.partition_responses[0].error_code
+        assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_the_id_of_a_deleted_topic_is_unknown_though_its_name_lives_on() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        old = await recreated(client, broker)
+        for topic_id in (old, NOBODY):
+            topic = await fetched(client, fetch_of(topic_id), 13)
+            assert topic.topic_id == topic_id
+            assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+            rows = await produced(client, produce_of(topic_id))
+            assert rows.topic_id == topic_id
+            assert rows.partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        row = await client.fetch("t", 0)
+        assert (row.error_code, row.high_watermark) == (0, 0)
+
+
+async def test_a_fetch_that_waits_by_id_learns_that_its_topic_went() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.fetch("t", 0)  # opens the partition
+        await client.send(fetch_of(id_of(broker), wait_ms=30_000), 13)
+        async with connect(broker.address) as other:
+            with trio.fail_after(5):
+                while not broker.core.topics.served["t", 0].fetches:
+                    await trio.lowlevel.checkpoint()
+                request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+                await other.ask(request, DeleteTopicsResponse, 3)
+                _, reply = await client.receive(FetchResponse, 13)
+        code = reply.responses[0].partitions[0].error_code
+        assert code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_many_topics_by_id_are_read_by_the_way_of_large_requests() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"a")
+        request = fetch_of(id_of(broker))
+        request.topics += fetch_of(NOBODY).topics * 500
+        reply = await client.ask(request, FetchResponse, 16)
+        first, *others = reply.responses
+        assert values(first.partitions[0]) == [b"a"]
+        codes = {topic.partitions[0].error_code for topic in others}
+        assert (len(others), codes) == (500, {ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+async def commit(client: WireClient, topic_id: UUID) -> tuple[UUID, int]:
+    row = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=5, committed_metadata=None
+    )
+    request = OffsetCommitRequest(
+        group_id="g",
+        member_id="",
+        topics=[OffsetCommitRequestTopic(topic_id=topic_id, partitions=[row])],
+    )
+    reply = await client.ask(request, OffsetCommitResponse, 10)
+    (topic,) = reply.topics
+    return topic.topic_id, topic.partitions[0].error_code
+
+
+async def stands(client: WireClient, *topic_ids: UUID) -> OffsetFetchResponseGroup:
+    """Of all topics without ids."""
+    topics = [
+        OffsetFetchRequestGroupTopic(topic_id=topic_id, partition_indexes=[0])
+        for topic_id in topic_ids
+    ]
+    group = OffsetFetchRequestGroup(group_id="g", topics=topics or None)
+    reply = await client.ask(OffsetFetchRequest(groups=[group]), OffsetFetchResponse, 10)
+    return reply.groups[0]
+
+
+async def test_offsets_are_committed_and_fetched_by_id() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        topic_id = id_of(broker)
+        assert await commit(client, topic_id) == (topic_id, 0)
+        for answer in (await stands(client, topic_id), await stands(client)):
+            (topic,) = answer.topics
+            (row,) = topic.partitions
+            assert (topic.topic_id, row.committed_offset, row.error_code) == (topic_id, 5, 0)
+
+
+async def test_offsets_of_an_id_that_no_topic_has_are_refused() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        old = await recreated(client, broker)
+        assert await commit(client, old) == (old, ErrorCode.UNKNOWN_TOPIC_ID)
+        (topic,) = (await stands(client, old)).topics
+        (row,) = topic.partitions
+        assert (topic.topic_id, row.error_code) == (old, ErrorCode.UNKNOWN_TOPIC_ID)
+        assert row.committed_offset == -1
