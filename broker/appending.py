@@ -9,7 +9,7 @@
 | the disk is too far behind (ingest.py)           | 19 NOT_ENOUGH_REPLICAS            |
 | no bytes                                         | 87 INVALID_RECORD                 |
 | what check_batch finds                           | InvalidBatch, see error_map       |
-| transactional                                    | 48 INVALID_TXN_STATE              |
+| transactional, and not of the transaction that its producer has open | 47, 48, 49, 19, 120 |
 | zstd before Produce 7                            | 76 UNSUPPORTED_COMPRESSION_TYPE   |
 | log append time for a topic of create time       | 32 INVALID_TIMESTAMP              |
 | it overtook a batch that was refused (refusals.py) | 45 OUT_OF_ORDER_SEQUENCE_NUMBER |
@@ -35,6 +35,8 @@ from .refused import Refused
 _ACKS: Final = (-1, 1, 0)
 # zstd came with this version; older clients could not read what they are asked to store.
 _ZSTD_SINCE: Final = 7
+# Clients of this version know a code for "this transaction can only be aborted".
+_ABORTABLE_SINCE: Final = 11
 # Refusals that pass by themselves: the same batch will come again (refusals.py).
 _PASSING: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS)
 # Earlier versions are served to be refused by name (librdkafka wants them advertised).
@@ -50,7 +52,7 @@ def append_batch(
     records: object,
     now_ms: int,
     *,
-    transactional: bool = False,
+    transactional_id: str | None = None,
 ) -> tuple[Partition, AppendResult]:
     """Append one batch of a produce request.
 
@@ -58,7 +60,7 @@ def append_batch(
         Refused, InvalidBatch, StorageError, OSError: it was not appended.
     """
     try:
-        return _append(core, api_version, acks, name, index, records, now_ms, transactional)
+        return _append(core, api_version, acks, name, index, records, now_ms, transactional_id)
     except Refused as exc:
         if exc.code in _PASSING:
             _note_refusal(core, name, index, records)
@@ -81,7 +83,7 @@ def _append(
     index: int,
     records: object,
     now_ms: int,
-    transactional: bool,
+    transactional_id: str | None,
 ) -> tuple[Partition, AppendResult]:
     if acks not in _ACKS:
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks} is not 0, 1 or -1")
@@ -105,8 +107,10 @@ def _append(
     if not isinstance(records, memoryview) or not records:
         raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
     batch = check_batch(records)
-    if batch.attributes or transactional:
-        _check_attributes(batch, partition, api_version, transactional)
+    if batch.attributes or transactional_id is not None:
+        _check_attributes(batch, partition, api_version)
+        if batch.is_transactional or transactional_id is not None:
+            _check_transaction(core, batch, partition, api_version, transactional_id)
     if core.refusals.lowest:
         core.refusals.check(name, index, batch)
     result = partition.append(records, batch, now_ms)
@@ -114,11 +118,35 @@ def _append(
     return partition, result
 
 
-def _check_attributes(
-    batch: BatchHeader, partition: Partition, api_version: int, transactional: bool
+def _check_transaction(
+    core: Core,
+    batch: BatchHeader,
+    partition: Partition,
+    api_version: int,
+    transactional_id: str | None,
 ) -> None:
-    if batch.is_transactional or transactional:
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "no transaction is open")
+    """A batch of a transaction belongs to one that is open and has this partition."""
+    if transactional_id is None or not batch.is_transactional:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            "a transactional batch and a transactional id go together",
+        )
+    code = core.transactions.check_produce(
+        transactional_id, batch, partition.topic, partition.index
+    )
+    if code is ErrorCode.INVALID_TXN_STATE and api_version >= _ABORTABLE_SINCE:
+        code = ErrorCode.TRANSACTION_ABORTABLE
+    elif code is ErrorCode.CONCURRENT_TRANSACTIONS:
+        code = ErrorCode.NOT_ENOUGH_REPLICAS  # clients send it again
+    if code:
+        raise Refused(
+            code,
+            f"{transactional_id}: producer {batch.producer_id} in epoch {batch.producer_epoch} "
+            f"has no transaction open with {partition.topic}-{partition.index}",
+        )
+
+
+def _check_attributes(batch: BatchHeader, partition: Partition, api_version: int) -> None:
     if batch.codec is Codec.ZSTD and api_version < _ZSTD_SINCE:
         raise Refused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

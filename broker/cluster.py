@@ -1,7 +1,6 @@
-"""The cluster of one: DescribeCluster, FindCoordinator, InitProducerId.
+"""The cluster of one: DescribeCluster, FindCoordinator.
 
-FindCoordinator names us for groups.  There are no transactions yet: their coordinator and
-producer id are refused with an error that ends the client's attempts instead of prolonging them.
+FindCoordinator names us, for groups and for transactions.
 """
 
 from segbroker.protocol.errors import ErrorCode
@@ -15,21 +14,15 @@ from segbroker.protocol.messages_groups import (
     FindCoordinatorResponse,
     FindCoordinatorResponseCoordinator,
 )
-from segbroker.protocol.messages_transactions import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
 
 from .call import Call
 from .core import Core
-from .error_map import STORAGE_FAILURES, wire_error
 from .metadata import CLUSTER_OPERATIONS, NOT_ASKED
 
 _GROUP = 0
-_SHARE = 2
+_TRANSACTION = 1
 _BROKERS = 1
 _CONTROLLERS = 2
-_NO_TRANSACTIONS = "transactions are not served yet"
 
 
 def describe_cluster(core: Core, call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
@@ -59,15 +52,12 @@ def describe_cluster(core: Core, call: Call[DescribeClusterRequest]) -> Describe
 
 
 def find_coordinator(core: Core, call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
-    """We, for groups; nobody, and a reason, for transactions."""
+    """We, for groups and transactions."""
     host, port = core.advertised(call.peer)
     node = core.config.broker_id
     code, message = ErrorCode.NONE, None
-    if call.request.key_type >= _SHARE:
+    if call.request.key_type not in (_GROUP, _TRANSACTION):
         code, message = ErrorCode.INVALID_REQUEST, f"no key type {call.request.key_type} is served"
-        node, host, port = -1, "", -1
-    elif call.request.key_type != _GROUP:
-        code, message = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
         node, host, port = -1, "", -1
     return FindCoordinatorResponse(
         error_code=code,
@@ -87,16 +77,3 @@ def find_coordinator(core: Core, call: Call[FindCoordinatorRequest]) -> FindCoor
             for key in call.request.coordinator_keys
         ],
     )
-
-
-async def init_producer_id(core: Core, call: Call[InitProducerIdRequest]) -> InitProducerIdResponse:
-    """A producer id that was never given before, with epoch 0."""
-    if call.request.transactional_id is not None:
-        return InitProducerIdResponse(
-            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1
-        )
-    try:
-        producer_id = await core.producer_ids.take()
-    except STORAGE_FAILURES as exc:
-        return InitProducerIdResponse(error_code=wire_error(exc)[0], producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

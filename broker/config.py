@@ -193,6 +193,30 @@ class BrokerConfig:
         least=1,
         kafka="offsets.retention.minutes",
     )
+    transaction_max_timeout_ms: int = _key(
+        900_000,
+        "Longest time that a transaction may ask to be open; a longer one is refused.",
+        least=1,
+        most=_DAY_MS,
+        kafka="transaction.max.timeout.ms",
+    )
+    transactional_id_expiration_ms: int = _key(
+        7 * _DAY_MS,
+        "A transactional id that nothing happened to for this long is forgotten.",
+        least=1,
+        most=365 * _DAY_MS,
+        kafka="transactional.id.expiration.ms",
+    )
+    transactional_ids_max: int = _key(
+        100_000, "Most transactional ids at once; a further one is refused.", least=1
+    )
+    producer_id_expiration_ms: int = _key(
+        _DAY_MS,
+        "A partition forgets an idempotent producer this long after its last batch.",
+        least=1,
+        most=365 * _DAY_MS,
+        kafka="producer.id.expiration.ms",
+    )
     lanes: int = _key(
         8, "Threads for cold reads, opening of partitions and administration.", least=1, most=256
     )

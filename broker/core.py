@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from segbroker.segments.scrubbing import Scrubber
 
 from .config import BrokerConfig, split_address
+from .coordinator import Coordinator
 from .deadlines import Deadlines
 from .groups import Groups
 from .ingest import Ingest
@@ -42,6 +43,7 @@ class Core:
     topics: Topics
     producer_ids: ProducerIds
     groups: Groups
+    transactions: Coordinator
     lanes: Lanes
     pool: BufferPool
     ingest: Ingest

@@ -24,6 +24,7 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     storage.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     storage.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     storage.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    storage.TransactionOpen: ErrorCode.INVALID_TXN_STATE,
     storage.PartitionReadOnly: ErrorCode.KAFKA_STORAGE_ERROR,
     # Refused for good until somebody makes room: a retriable code would hide it from the sender
     # until its delivery timeout (decision 0062).

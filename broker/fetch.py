@@ -38,10 +38,12 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.segments.errors import OffsetOutOfRange, SegmentReplaced
 from segbroker.segments.handler import ReadPlan
+from segbroker.segments.transaction_index import AbortedRanges
 
 from . import topic_ids
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
+from .isolation import READ_COMMITTED, aborted_in, visible_end
 from .pace import Pace
 from .partition import Partition
 from .peer import Peer
@@ -50,7 +52,6 @@ from .replies import Buffer
 
 log = structlog.get_logger()
 
-_READ_COMMITTED: Final = 1
 # More partitions than this are planned with others in between, and encoded in a lane.
 TARGETS_ON_LOOP_MAX: Final = 1_000
 # Most partitions of one fetch; beyond it the connection is closed.
@@ -66,7 +67,7 @@ class TooManyPartitions(Exception):
 class _Target:
     """One partition of a request."""
 
-    __slots__ = ("asked", "code", "partition", "topic")
+    __slots__ = ("asked", "code", "isolation", "partition", "topic")
 
     def __init__(
         self,
@@ -74,11 +75,13 @@ class _Target:
         asked: FetchRequestPartition,
         partition: Partition | None,
         code: ErrorCode,
+        isolation: int,
     ) -> None:
         self.topic = topic
         self.asked = asked
         self.partition = partition
         self.code = code
+        self.isolation = isolation
 
     def look(self) -> bool:
         """Whether this partition has something to say: an error, or records."""
@@ -86,7 +89,7 @@ class _Target:
             return True
         handler = self.partition.handler
         offset = self.asked.fetch_offset
-        return offset < handler.high_watermark or not (
+        return offset < visible_end(handler, self.isolation) or not (
             handler.log_start_offset <= offset <= handler.log_end_offset
         )
 
@@ -94,9 +97,19 @@ class _Target:
 class _Read:
     """Planned bytes of one partition of a reply."""
 
-    __slots__ = ("plan", "row", "start", "stop")
+    __slots__ = ("aborted", "fetch_offset", "plan", "row", "start", "stop")
 
-    def __init__(self, plan: ReadPlan, row: FetchResponsePartition, start: int) -> None:
+    def __init__(
+        self,
+        plan: ReadPlan,
+        row: FetchResponsePartition,
+        start: int,
+        fetch_offset: int,
+        aborted: AbortedRanges | None,
+    ) -> None:
+        """aborted: ranges for a reader of committed records; None for another."""
+        self.fetch_offset = fetch_offset
+        self.aborted = aborted
         self.plan = plan
         self.row = row
         self.start = start
@@ -277,8 +290,11 @@ class FetchSlot:
         """Bytes to read from a partition; None for an error."""
         assert target.partition is not None, "a missing partition has an error code"
         try:
-            plan = target.partition.handler.plan_read(
-                target.asked.fetch_offset, self._partition_bytes_max(target)
+            handler = target.partition.handler
+            plan = handler.plan_read(
+                target.asked.fetch_offset,
+                self._partition_bytes_max(target),
+                up_to=visible_end(handler, target.isolation),
             )
         except STORAGE_FAILURES:
             return None
@@ -311,7 +327,7 @@ class FetchSlot:
 
         None when it is another one; nothing has happened then.
         """
-        if len(self._targets) != 1 or self._request.isolation_level == _READ_COMMITTED:
+        if len(self._targets) != 1 or self._request.isolation_level == READ_COMMITTED:
             return None
         (target,) = self._targets
         partition = target.partition
@@ -356,7 +372,7 @@ class FetchSlot:
             target.asked.partition,
             topic_id=target.topic.topic_id,
             high_watermark=high_watermark,
-            last_stable_offset=high_watermark,
+            last_stable_offset=min(high_watermark, handler.last_stable_offset),
             log_start_offset=handler.log_start_offset,
             records=() if view is None else (view,),
         )
@@ -415,17 +431,20 @@ class FetchSlot:
             if row.error_code or position >= room or target.partition is None:
                 continue
             size = min(self._partition_bytes_max(target), room - position)
-            plan = self._plan_partition(target.partition, target.asked, row, size)
+            aborted: AbortedRanges | None = None
+            if target.isolation == READ_COMMITTED:
+                aborted = target.partition.handler.transactions.ranges()
+            plan = self._plan_partition(target.partition, target, row, size)
             if plan is None:
                 continue
             if position and plan.size_max > room - position:
                 plan.release()  # it begins the next reply; only the first may pass the limit
                 continue
-            reads.append(_Read(plan, row, position))
+            reads.append(_Read(plan, row, position, target.asked.fetch_offset, aborted))
             position += plan.size_max
 
     def _row(self, target: _Target) -> FetchResponsePartition:
-        committed = self._request.isolation_level == _READ_COMMITTED
+        committed = self._request.isolation_level == READ_COMMITTED
         row = FetchResponsePartition(
             partition_index=target.asked.partition,
             error_code=target.code,
@@ -441,19 +460,22 @@ class FetchSlot:
             row.error_code = topic_ids.unknown_code(self._header.api_version, topic_ids.FETCH_SINCE)
             return row
         handler = partition.handler
-        row.high_watermark = row.last_stable_offset = handler.high_watermark
+        row.high_watermark = handler.high_watermark
+        row.last_stable_offset = handler.last_stable_offset
         row.log_start_offset = handler.log_start_offset
         return row
 
     def _plan_partition(
         self,
         partition: Partition,
-        asked: FetchRequestPartition,
+        target: _Target,
         row: FetchResponsePartition,
         size: int,
     ) -> ReadPlan | None:
+        handler = partition.handler
+        up_to = visible_end(handler, target.isolation)
         try:
-            return partition.handler.plan_read(asked.fetch_offset, size)
+            return handler.plan_read(target.asked.fetch_offset, size, up_to=up_to)
         except OffsetOutOfRange:
             row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         except STORAGE_FAILURES as exc:
@@ -506,6 +528,8 @@ class FetchSlot:
         if not len(view):
             read.plan.release()
             return
+        if read.aborted is not None:
+            read.row.aborted_transactions = aborted_in(read.aborted, read.fetch_offset, view)
         self._kept.append(_Kept(read.plan, read.start, read.stop, view))
         self._core.counters.fetched_bytes += len(view)
 
@@ -685,7 +709,7 @@ def _begin(
 ) -> None:
     core.counters.fetch_requests += 1
     targets = [
-        _target(core, header, topic, asked, failed)
+        _target(core, header, topic, asked, failed, request.isolation_level)
         for topic in request.topics
         for asked in topic.partitions
     ]
@@ -700,6 +724,7 @@ def _target(
     topic: FetchRequestTopic,
     asked: FetchRequestPartition,
     failed: dict[tuple[str, int], ErrorCode],
+    isolation: int,
 ) -> _Target:
     name = topic.topic
     partition = core.topics.served_partition(name, asked.partition)
@@ -710,7 +735,7 @@ def _target(
             code = topic_ids.unknown_code(header.api_version, topic_ids.FETCH_SINCE)
     elif asked.current_leader_epoch >= 0:
         code = check_epoch(asked.current_leader_epoch, partition.handler.leader_epoch)
-    return _Target(topic, asked, partition, code)
+    return _Target(topic, asked, partition, code, isolation)
 
 
 def check_epoch(asked: int, actual: int) -> ErrorCode:

@@ -11,8 +11,6 @@
 
 from typing import Final
 
-import trio
-
 from segbroker.protocol.consumer_protocol import subscribed_topics
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
@@ -50,6 +48,7 @@ from .group_members import Joined, Joining, Synced
 from .groups import monotonic_ms
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
+from .recording import recorded
 
 _CONSUMER: Final = "consumer"
 _CLASSIC: Final = "classic"
@@ -320,14 +319,5 @@ def _subscribed(group: Group | None) -> set[str]:
 
 
 async def _forget(core: Core, name: str, rows: list[tuple[str, int]] | None) -> ErrorCode:
-    finished = trio.Event()
-    failure: list[OSError] = []
-
-    def done(error: OSError | None) -> None:
-        if error is not None:
-            failure.append(error)
-        finished.set()
-
-    core.groups.forget(name, rows, done)
-    await finished.wait()
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE if failure else ErrorCode.NONE
+    failure = await recorded(lambda done: core.groups.forget(name, rows, done))
+    return ErrorCode.NONE if failure is None else ErrorCode.COORDINATOR_NOT_AVAILABLE

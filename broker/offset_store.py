@@ -4,6 +4,9 @@ A commit is answered when it is durable.  A member commits as what it is: its id
 its instance.  Whoever is no member (generation -1, no id) may commit while nobody is: tools, and
 consumers that assign partitions themselves.
 
+Offsets of a transaction are staged (transaction_apis.py) and stand when it commits; who asks for
+stable ones is told 88 UNSTABLE_OFFSET_COMMIT until it has ended.
+
 An offset belongs to the topic that was meant: a deleted and recreated topic has none.  From
 version 10 on both name topics by id.
 """
@@ -14,6 +17,7 @@ from uuid import UUID
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -25,8 +29,10 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from segbroker.protocol.messages_transactions import TxnOffsetCommitRequestPartition
 from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.committed import CommitRow, CommittedOffset
+from segbroker.segments.metadata import TopicMeta
 
 from . import topic_ids
 from .call import Call
@@ -65,26 +71,12 @@ def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply)
         )
         response.topics.append(answered)
         for one in topic.partitions:
-            row_code = code
-            if not row_code and meta is None:
-                row_code = unknown
-            if not row_code and not core.topics.exists(topic.name, one.partition_index):
-                row_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            metadata = one.committed_metadata or ""
-            if not row_code and len(metadata.encode()) > METADATA_SIZE_MAX:
-                row_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            if not row_code:
-                assert meta is not None, "checked above"
-                rows.append(
-                    CommitRow(
-                        topic.name,
-                        meta.topic_id,
-                        one.partition_index,
-                        one.committed_offset,
-                        one.committed_leader_epoch,
-                        metadata,
-                    )
-                )
+            if code or meta is None:
+                row_code, row = code or unknown, None
+            else:
+                row_code, row = commit_row(meta, one)
+            if row is not None:
+                rows.append(row)
             answered.partitions.append(
                 OffsetCommitResponsePartition(
                     partition_index=one.partition_index, error_code=row_code
@@ -105,9 +97,34 @@ def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply)
     core.groups.commit(request.group_id, rows, core.now_ms(), stored)
 
 
+def commit_row(
+    meta: TopicMeta | None, asked: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
+) -> tuple[ErrorCode, CommitRow | None]:
+    """One partition of a commit as it is stored, or why it is not."""
+    if meta is None or not 0 <= asked.partition_index < meta.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+    metadata = asked.committed_metadata or ""
+    if len(metadata.encode()) > METADATA_SIZE_MAX:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE, None
+    return ErrorCode.NONE, CommitRow(
+        meta.name,
+        meta.topic_id,
+        asked.partition_index,
+        asked.committed_offset,
+        asked.committed_leader_epoch,
+        metadata,
+    )
+
+
 async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
     """Where groups stand; -1 where they never committed."""
     request = call.request
+
+    def unstable(group_id: str, topic: str, partition: int) -> ErrorCode:
+        if request.require_stable and core.transactions.is_pending(group_id, topic, partition):
+            return ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return ErrorCode.NONE
+
     asked = [(topic.name, ZERO_UUID, topic.partition_indexes) for topic in request.topics or ()]
     single = _stand(core, request.group_id, None if request.topics is None else asked)
     groups = []
@@ -127,11 +144,12 @@ async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetc
                         topic_id=topic_id,
                         partitions=[
                             OffsetFetchResponseGroupTopicPartition(
-                                error_code=_code(call.version, name),
                                 partition_index=index,
                                 committed_offset=stands.offset,
                                 committed_leader_epoch=stands.leader_epoch,
                                 metadata=stands.metadata,
+                                error_code=_code(call.version, name)
+                                or unstable(group.group_id, name, index),
                             )
                             for index, stands in rows
                         ],
@@ -150,6 +168,7 @@ async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetc
                         committed_offset=stands.offset,
                         committed_leader_epoch=stands.leader_epoch,
                         metadata=stands.metadata,
+                        error_code=unstable(request.group_id, name, index),
                     )
                     for index, stands in rows
                 ],

@@ -2,7 +2,7 @@
 
 | timestamp asked | answer                                                                       |
 |-----------------|------------------------------------------------------------------------------|
-| -1              | log end as readers see it: the high watermark                                |
+| -1              | log end as readers see it: the high watermark, or the last stable offset     |
 | -2              | log start                                                                    |
 | -3 (v7+)        | the record with the greatest timestamp, and that timestamp                   |
 | -4 (v8+)        | the first that is on a local disk: the log start, there is no other tier     |
@@ -36,6 +36,7 @@ from .call import Call
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .fetch import check_epoch
+from .isolation import visible_end
 from .pace import Pace
 
 END: Final = -1
@@ -66,15 +67,16 @@ async def list_offsets(core: Core, call: Call[ListOffsetsRequest]) -> ListOffset
         rows = ListOffsetsResponseTopic(name=topic.name, partitions=[])
         response.topics.append(rows)
         for one in topic.partitions:
-            rows.partitions.append(await _list_one(core, topic.name, one, call.version))
+            rows.partitions.append(await _list_one(core, topic.name, one, call))
             await pace.step()
     return response
 
 
 async def _list_one(
-    core: Core, name: str, asked: ListOffsetsRequestPartition, version: int
+    core: Core, name: str, asked: ListOffsetsRequestPartition, call: Call[ListOffsetsRequest]
 ) -> ListOffsetsResponsePartition:
     row = ListOffsetsResponsePartition(partition_index=asked.partition_index)
+    version, isolation_level = call.version, call.request.isolation_level
     if asked.timestamp < 0 and version < _SINCE.get(asked.timestamp, _NEVER):
         row.error_code = ErrorCode.UNSUPPORTED_VERSION
         return row
@@ -90,7 +92,7 @@ async def _list_one(
         row.leader_epoch = handler.leader_epoch
         match asked.timestamp:
             case timestamp if timestamp == END:
-                row.offset = handler.high_watermark
+                row.offset = visible_end(handler, isolation_level)
             case timestamp if timestamp in (START, START_LOCAL):
                 row.offset = handler.log_start_offset
             case timestamp if timestamp in (END_TIERED, START_PENDING):
@@ -98,7 +100,7 @@ async def _list_one(
             case timestamp:
                 found = await core.lanes.run(_search(handler, timestamp))
                 # A record that readers may not see yet was not found.
-                if found is not None and found[0] < handler.high_watermark:
+                if found is not None and found[0] < visible_end(handler, isolation_level):
                     row.offset, row.timestamp = found
     except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)

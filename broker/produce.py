@@ -34,6 +34,7 @@ from . import topic_ids
 from .appending import append_batch
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
+from .implicit_adds import add_partitions, lacks_partitions
 from .pace import Pace
 from .partition import Partition
 from .peer import Peer
@@ -172,7 +173,7 @@ def produce(
         if (topic.name, partition.index) not in served
         and core.topics.exists(topic.name, partition.index)
     ]
-    if closed:
+    if closed or lacks_partitions(core, header, request):
         return _open_and_append(core, peer, header, request, closed)
     for _ in _append_all(core, peer, header, request):
         pass
@@ -190,6 +191,8 @@ async def produce_paced(
         for asked in topic.partition_data:
             await _open(core, topic.name, asked.index)
             await pace.step()
+    if lacks_partitions(core, header, request):
+        await add_partitions(core, request)
     for _ in _append_all(core, peer, header, request):
         core.turn.end()
         await pace.step()
@@ -204,6 +207,8 @@ async def _open_and_append(
 ) -> None:
     for name, index in closed:
         await _open(core, name, index)
+    if lacks_partitions(core, header, request):
+        await add_partitions(core, request)
     for _ in _append_all(core, peer, header, request):
         pass
 
@@ -241,7 +246,7 @@ def _append_all(
                     asked.index,
                     asked.records,
                     now,
-                    transactional=request.transactional_id is not None,
+                    transactional_id=request.transactional_id,
                 )
             except (InvalidBatch, *STORAGE_FAILURES) as exc:
                 _refuse(row, *wire_error(exc))

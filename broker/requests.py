@@ -37,7 +37,7 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.schema import Message
 
 from .call import Call
-from .cluster import describe_cluster, find_coordinator, init_producer_id
+from .cluster import describe_cluster, find_coordinator
 from .config_admin import alter_configs, describe_configs, incremental_alter_configs
 from .core import Core
 from .fetch import fetch, fetch_large
@@ -66,6 +66,13 @@ from .produce import produce, produce_paced
 from .replies import Buffer
 from .single_produce import produce_single
 from .topic_admin import create_partitions, create_topics, delete_records, delete_topics
+from .transaction_apis import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    end_txn,
+    init_producer_id,
+    txn_offset_commit,
+)
 from .vendor_apis import vendor_reply
 
 # As plain numbers: an enum member costs a look-up per request.
@@ -136,6 +143,10 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
     ApiKey.INIT_PRODUCER_ID: init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
+    ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit,
+    ApiKey.END_TXN: end_txn,
     ApiKey.OFFSET_FETCH: offset_fetch,
     ApiKey.HEARTBEAT: heartbeat,
     ApiKey.LEAVE_GROUP: leave_group,

@@ -27,6 +27,7 @@ from segbroker.segments.wal.journal import WalConfig
 
 from .config import BrokerConfig, join_address
 from .connection import Connection, HalfRequests, Shelf
+from .coordinator import Coordinator
 from .core import Core, wall_ms
 from .deadlines import Deadlines
 from .error_map import STORAGE_FAILURES
@@ -34,6 +35,7 @@ from .groups import Groups
 from .ingest import Ingest
 from .lanes import Lanes
 from .listener import accept_all, bind
+from .markers import Markers
 from .pool import BufferPool
 from .producer_ids import ProducerIds
 from .topics import Topics
@@ -150,18 +152,29 @@ class Broker:
         turn = Turn()
         ingest = Ingest(config.ingest_bytes_max)
         deadlines = Deadlines(turn.end)
+        topics = Topics(manager, config, lanes, ingest, turn, self._now_ms)
+        producer_ids = ProducerIds(manager, lanes)
         async with trio.open_nursery() as services:
+            spawn = partial(_spawn, services)
             self._core = core = Core(
                 config=config,
-                topics=Topics(manager, config, lanes, ingest, turn, self._now_ms),
-                producer_ids=ProducerIds(manager, lanes),
+                topics=topics,
+                producer_ids=producer_ids,
                 groups=Groups(manager, config, deadlines),
+                transactions=Coordinator(
+                    manager,
+                    config,
+                    Markers(topics, lanes, turn),
+                    producer_ids,
+                    spawn,
+                    self._now_ms,
+                ),
                 lanes=lanes,
                 pool=BufferPool(config.fetch_buffer_bytes_max),
                 ingest=ingest,
                 turn=turn,
                 deadlines=deadlines,
-                spawn=partial(_spawn, services),
+                spawn=spawn,
                 bound=listener.getsockname()[:2],
                 started_ms=self._now_ms(),
                 now_ms=self._now_ms,
@@ -169,6 +182,7 @@ class Broker:
                 scrubber=Scrubber(manager, config.scrub_bytes_per_second, config.scrub_interval_ms),
             )
             self._address = core.bound
+            core.transactions.start()
             services.start_soon(core.deadlines.run)
             services.start_soon(turn.run)
             services.start_soon(end_passes, turn)
@@ -318,5 +332,6 @@ async def _keep_house(core: Core) -> None:
             monotonic_ms = int(trio.current_time() * 1000) if is_real else None
             await core.lanes.run(core.topics.manager.housekeeping, core.now_ms(), monotonic_ms)
             core.groups.keep_house(core.now_ms())
+            core.transactions.keep_house(core.now_ms())
         except STORAGE_FAILURES as exc:
             log.error("housekeeping_failed", error=str(exc))

@@ -5,6 +5,7 @@
 | SERVER_INFO          | nothing                   | ids, limits, counters, recovery, scrub |
 | PARTITION_STATISTICS | "topics": names, or none  | per partition: offsets, bytes, state   |
 | FLOORS, GAPS         | floors.py                 |                                        |
+| COMMIT_BATCH, QUERY_STATE | batch_commits.py     |                                        |
 
 Statistics of topics that are named open their partitions; those of all topics do not, a broker of
 ten thousand idle partitions stays as it is: a partition that is not open is {"is_open": false}
@@ -24,6 +25,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.vendor import VendorKey, error_reply, unpack
 
+from .batch_commits import commit_batch, query_state
 from .config import join_address
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
@@ -149,4 +151,6 @@ ANSWERS: Final[dict[int, VendorAnswer]] = {
     VendorKey.PARTITION_STATISTICS: partition_statistics,
     VendorKey.FLOORS: floors,
     VendorKey.GAPS: gaps,
+    VendorKey.COMMIT_BATCH: commit_batch,
+    VendorKey.QUERY_STATE: query_state,
 }

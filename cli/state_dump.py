@@ -6,11 +6,9 @@ snapshot-<n>.msgpack  topics and numbers of the whole broker
 
 from segbroker.segments.errors import CorruptSegment
 from segbroker.segments.metadata import decode_metadata
-from segbroker.segments.producers import HEADER_SIZE, ROW, KnownBatch, decode_producers
+from segbroker.segments.producers import decode_producers
 
 from .dump_report import Report
-
-CHECKSUM_SIZE = 8
 
 
 def dump_metadata(content: bytes, path: str) -> Report:
@@ -59,18 +57,25 @@ def dump_producers(content: bytes) -> Report:
         return report
     table, end_offset = found
     report.facts |= {"end_offset": end_offset, "producers": len(table)}
-    for producer_id, _, epoch, count, _, *fields in ROW.iter_unpack(
-        content[HEADER_SIZE:-CHECKSUM_SIZE]
-    ):
-        batches = [KnownBatch(*fields[4 * i : 4 * i + 4]) for i in range(count)]
+    opened, aborted = table.transactions.open, table.transactions.aborted
+    if opened:
+        report.facts["open_transactions"] = {
+            str(producer_id): f"from offset {first}" for producer_id, first in opened.items()
+        }
+    if aborted:
+        report.facts["aborted"] = [
+            f"producer {row.producer_id} at offset {row.first_offset}-{row.last_offset}"
+            for row in aborted
+        ]
+    for producer_id, known in table.rows():
         report.rows.append(
             {
                 "producer_id": producer_id,
-                "epoch": epoch,
+                "epoch": known.epoch,
                 "batches": [
                     f"sequence {batch.first_sequence}-{batch.last_sequence}"
                     f" at offset {batch.base_offset}-{batch.last_offset}"
-                    for batch in batches
+                    for batch in known.batches
                 ],
             }
         )

@@ -21,7 +21,7 @@ request has its response with the same versions.
 """
 
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from . import (
     messages_admin,
@@ -32,7 +32,12 @@ from . import (
     messages_transactions,
 )
 from .errors import ErrorCode, UnsupportedVersion
-from .messages_core import ApiVersionsResponse, ApiVersionsResponseKey
+from .messages_core import (
+    ApiVersionsResponse,
+    ApiVersionsResponseFinalizedFeature,
+    ApiVersionsResponseKey,
+    ApiVersionsResponseSupportedFeature,
+)
 from .schema import Message
 from .vendor import VendorKey
 
@@ -137,8 +142,12 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7),
     ApiKey.DELETE_TOPICS: ApiVersionRange(1, 6),
     ApiKey.DELETE_RECORDS: ApiVersionRange(0, 2),
-    ApiKey.INIT_PRODUCER_ID: ApiVersionRange(0, 4),
+    ApiKey.INIT_PRODUCER_ID: ApiVersionRange(0, 5),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiVersionRange(2, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ApiVersionRange(0, 3),
+    ApiKey.ADD_OFFSETS_TO_TXN: ApiVersionRange(0, 4),
+    ApiKey.END_TXN: ApiVersionRange(0, 5),
+    ApiKey.TXN_OFFSET_COMMIT: ApiVersionRange(0, 5),
     ApiKey.DESCRIBE_CONFIGS: ApiVersionRange(1, 4),
     ApiKey.ALTER_CONFIGS: ApiVersionRange(0, 2),
     ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3),
@@ -163,6 +172,8 @@ SERVED_VENDOR: Final[dict[VendorKey, ApiVersionRange]] = {
     VendorKey.PARTITION_STATISTICS: ApiVersionRange(0, 0),
     VendorKey.FLOORS: ApiVersionRange(0, 0),
     VendorKey.GAPS: ApiVersionRange(0, 0),
+    VendorKey.COMMIT_BATCH: ApiVersionRange(0, 0),
+    VendorKey.QUERY_STATE: ApiVersionRange(0, 0),
 }
 """What ApiVersions says besides to segbroker's own clients."""
 
@@ -266,6 +277,25 @@ def response_header_version(key: int, version: int) -> int:
     return 1 if key != ApiKey.API_VERSIONS and is_flexible(key, version) else 0
 
 
+_FEATURES: Final[dict[str, Any]] = {
+    "supported_features": [
+        ApiVersionsResponseSupportedFeature(
+            name="transaction.version", min_version=0, max_version=2
+        )
+    ],
+    "finalized_features_epoch": 0,
+    "finalized_features": [
+        ApiVersionsResponseFinalizedFeature(
+            name="transaction.version", max_version_level=2, min_version_level=2
+        )
+    ],
+}
+"""KIP-890: clients that know it send no AddPartitionsToTxn and go on with another epoch after each
+transaction."""
+FEATURES_SINCE: Final = 4
+"""ApiVersions 3 cannot carry a feature whose least version is 0 (KAFKA-17011)."""
+
+
 def api_versions_response(version: int, *, vendor: bool) -> tuple[ApiVersionsResponse, int]:
     """The answer to ApiVersions `version`, and the version to encode it in.
 
@@ -278,6 +308,7 @@ def api_versions_response(version: int, *, vendor: bool) -> tuple[ApiVersionsRes
     if vendor:
         ranges += SERVED_VENDOR.items()
     response = ApiVersionsResponse(
+        **(_FEATURES if served and version >= FEATURES_SINCE else {}),
         error_code=ErrorCode.NONE if served else ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[
             ApiVersionsResponseKey(api_key=int(key), min_version=low, max_version=high)

@@ -19,7 +19,7 @@ from .schema import (
 )
 
 
-class InitProducerIdRequest(Message, key=22, versions=(0, 4), flexible=2):
+class InitProducerIdRequest(Message, key=22, versions=(0, 5), flexible=2):
     """A producer id; with a transactional id also fences and aborts its predecessor."""
 
     transactional_id: Str | None
@@ -28,7 +28,7 @@ class InitProducerIdRequest(Message, key=22, versions=(0, 4), flexible=2):
     producer_epoch: Annotated[Int16, since(3)] = -1
 
 
-class InitProducerIdResponse(Message, key=22, versions=(0, 4), flexible=2):
+class InitProducerIdResponse(Message, key=22, versions=(0, 5), flexible=2):
     """The producer id and epoch."""
 
     throttle_time_ms: Int32 = 0

@@ -50,6 +50,9 @@ class VendorKey(IntEnum):
     ROUTER_CREATE = 10020
     ROUTER_DELETE = 10021
     ROUTER_LIST = 10022
+    # 10030 to 10039: transactions
+    COMMIT_BATCH = 10030
+    QUERY_STATE = 10031
 
 
 class ErrorReply(TypedDict):

@@ -9,6 +9,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     memory           ... in memory, with a power switch
     names            which names a topic may have, what its files are called
     topic_config     the settings of a topic
+    transaction_index   which transactions are open, which ranges were aborted
     producers        what is remembered of idempotent producers; .producers
     index            where the blocks of a segment lie, and their checksums; .index
     manifest         the rows a log keeps about itself; .manifest
@@ -16,6 +17,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     partition_map    topic and partition -> something, immutable
     metadata         the state: which topics exist, what is reserved; the snapshot of it
     committed        where consumer groups stand
+    transactions     what is known of transactional ids
     control          its changes: control events
     metadata_log     ... and who keeps it; meta/
     ceilings         which offsets may be acknowledged before they are synced

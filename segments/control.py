@@ -13,6 +13,7 @@
 | ceilings | rows [[topic id, partition, offset, boot]] | none from `offset` on was acknowledged |
 | epochs | rows [[topic id, partition, leader epoch]] | the partition's epoch is this or higher |
 | offsets_committed, offsets_forgotten | committed.py | a group stands there, or nowhere |
+| transaction, transactions_decided, transactions_forgotten | transactions.py | it is open, ends |
 
 An event is written durably, then `apply` makes the next state of the last; the snapshot absorbs
 what came before it.  Replay takes the events above the snapshot's `seq`, in the order in which
@@ -36,7 +37,7 @@ from uuid import UUID
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.vendor import pack, unpack
 
-from . import committed
+from . import committed, transactions
 from .errors import CorruptSegment, UnsupportedFormat
 from .metadata import Ceiling, Metadata, decode_topic
 from .topic_config import TopicConfig
@@ -176,5 +177,19 @@ def register(kind: str, section: str, change: Callable[[Any, Fields], object]) -
     KINDS[kind] = function
 
 
+def _transactions_decided(state: Metadata, fields: Fields) -> Metadata:
+    """Transactions end, and the offsets of committed ones stand: two sections, one event."""
+    sections = dict(state.sections)
+    content, offsets = transactions.decided(sections.get(transactions.SECTION), fields)
+    sections[transactions.SECTION] = content
+    for group, rows in offsets:
+        commit = {"group": group, "at": fields["at"], "rows": rows}
+        sections[committed.SECTION] = committed.committed(sections.get(committed.SECTION), commit)
+    return replace(state, sections=sections)
+
+
 register(committed.COMMITTED, committed.SECTION, committed.committed)
 register(committed.FORGOTTEN, committed.SECTION, committed.forgotten)
+register(transactions.TRANSACTION, transactions.SECTION, transactions.changed)
+KINDS[transactions.DECIDED] = _transactions_decided
+register(transactions.FORGOTTEN, transactions.SECTION, transactions.forgotten)

@@ -91,6 +91,17 @@ class OutOfOrderSequence(StorageError):
         self.producer_id, self.sequence, self.expected = producer_id, sequence, expected
 
 
+class TransactionOpen(StorageError):
+    """A batch outside of the transaction that its producer has open here."""
+
+    def __init__(self, producer_id: int, first_offset: int) -> None:
+        super().__init__(
+            f"producer {producer_id} has a transaction open since offset {first_offset}, "
+            "the batch is not part of one"
+        )
+        self.producer_id, self.first_offset = producer_id, first_offset
+
+
 class InvalidProducerEpoch(StorageError):
     """A newer instance of this producer has written already."""
 

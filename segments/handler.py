@@ -56,6 +56,7 @@ from .retention import due, is_capped, lacks_room, wants_roll
 from .salvaging import Retry, salvage
 from .sealing import checkpoint, close_log, seal
 from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
+from .transaction_index import TransactionIndex
 from .wal.journal import Wal
 
 __all__ = ["AppendResult", "DiskHandler", "ReadPlan"]
@@ -111,6 +112,7 @@ class DiskHandler:
         "on_failure",
         "on_high_watermark",
         "partition",
+        "producer_expiration_ms",
         "read_only",
         "repairs_count",
         "scrubbed_ms",
@@ -157,6 +159,7 @@ class DiskHandler:
         self.flush_state = FlushState.IDLE
         # Who sets this calls `flush_soon` itself, once for all that it appended in one go.
         self.flushes_on_append = True
+        self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
         self.last_append_ms = 0
         self._log = opened
         self._reopen = reopen
@@ -205,6 +208,21 @@ class DiskHandler:
         """Why the last of them went; None as long as none did."""
         reason = self._log.floor.reason
         return GapReason(reason) if reason else None
+
+    @property
+    def transactions(self) -> TransactionIndex:
+        """The open transactions and the aborted ranges; for reading."""
+        return self._log.producers.transactions
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset that readers of committed records may not see yet: of an open transaction,
+        or the high watermark."""
+        opened = self._log
+        first_offset = opened.producers.transactions.first_open_offset
+        if first_offset >= self.high_watermark:
+            return self.high_watermark
+        return max(first_offset, opened.log_start_offset)
 
     @property
     def records_count(self) -> int:
@@ -285,14 +303,15 @@ class DiskHandler:
                         opened.log_start_offset,
                         True,
                     )
-            if self._is_capped and (why := lacks_room(opened, header)):
+            # A marker is appended to a full topic, too: its transaction would be open for ever.
+            if self._is_capped and not header.is_control and (why := lacks_room(opened, header)):
                 raise PartitionFull(self.topic, self.partition, why)
             try:
                 base_offset = opened.write(batch, header, now_ms)
             except OSError as exc:
                 raise self._poison(exc) from exc
             if tracked:
-                opened.producers.apply(header, base_offset)
+                opened.producers.apply(header, base_offset, batch)
         self.last_append_ms = now_ms
         config, ceiling = opened.config, self.ceiling
         if ceiling is not None:
@@ -680,9 +699,10 @@ class DiskHandler:
             return
         self._retain(age_ms)
         self._settle_ceiling(now_ms)
-        if len(self._log.producers):
+        if len(self._log.producers) or self._log.producers.transactions.aborted:
             with self._log.append_lock:
-                self._log.producers.expire(now_ms - PRODUCER_EXPIRATION_MS)
+                self._log.producers.expire(now_ms - self.producer_expiration_ms)
+                self._log.producers.transactions.forget_before(self._log.log_start_offset)
 
     def _roll_all(self, opened: PartitionLog, now_ms: int, age_ms: int | None) -> bool:
         """Roll a segment in which nothing is to be kept, so that it can go; whether it was."""

@@ -9,9 +9,9 @@
     gap            synced    before anybody is served
 
 A crash in between leaves an epoch without a batch; the next opening takes the one after it.  The
-producers' state is dropped, so that whoever goes on with the sequence after its lost batches is
-taken at its word; replaying a log that holds such a gap forgets them at the same place, so the
-snapshot of the producers may stay as it is: two syncs per partition are enough.
+producers' sequences are dropped, so that whoever goes on behind its lost batches is taken at its
+word; replaying a log that holds such a gap forgets them at the same place, so the snapshot of the
+producers may stay as it is: two syncs per partition are enough.  Transactions stay open.
 """
 
 from segbroker.protocol.record_batch import GapReason, gap_batches, read_header
@@ -19,7 +19,6 @@ from segbroker.protocol.record_batch import GapReason, gap_batches, read_header
 from .manifest import NO_FLOOR, Floor, Row, RowKind, encode_manifest, start_row
 from .names import LogPaths
 from .partition_log import PartitionLog
-from .producers import ProducerTable
 from .sealing import checkpoint, seal
 from .storage import Storage, make_dirs, replace_file
 
@@ -42,7 +41,7 @@ def write_lost_tail(
         for gap in gap_batches(lost_from, ceiling, reason, now_ms, epoch):
             header = read_header(gap)._replace(max_timestamp=-1)  # no record, no time to find
             opened.write(memoryview(bytearray(gap)), header, now_ms)
-        opened.producers = ProducerTable()
+        opened.producers = opened.producers.forget_sequences()
     if opened.rotating:
         seal(opened)
     if reason is GapReason.LOST_TAIL:

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType, TracebackType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import structlog
@@ -539,6 +539,16 @@ class DiskManager:
         """The committed offsets of groups."""
         found: Content = self._known.sections.get(SECTION, {})
         return found
+
+    def section(self, name: str) -> Mapping[str, Any] | None:
+        """What events of other kinds have made of a section; None: nothing yet."""
+        found: Mapping[str, Any] | None = self._known.sections.get(name)
+        return found
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no control event is in doubt: written perhaps, and reported as failed."""
+        return self._metadata.is_settled
 
     def record_soon(self, done: Done, kind: str, **fields: object) -> None:
         """Have a control event of a registered kind written; `done` when it is durable, or failed.

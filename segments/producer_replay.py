@@ -32,6 +32,7 @@ def replay_producers(opened: PartitionLog) -> None:
     if decoded is not None and decoded[1] <= opened.log_end_offset:
         table, end = decoded
     opened.producers = table
+    table.transactions.forget_before(opened.log_start_offset)
     if end == opened.log_end_offset:
         return
     sealed = opened.sealed
@@ -41,25 +42,25 @@ def replay_producers(opened: PartitionLog) -> None:
     for number in numbers:
         path = opened.paths.log(number)
         try:
-            for header in headers_of(opened.storage, path):
+            for header, batch in batches_of(opened.storage, path):
                 if header.base_offset < end:
                     continue
                 if header.producer_id >= 0:
-                    table.apply(header, header.base_offset)
+                    table.apply(header, header.base_offset, batch)
                 elif gap_reason(header) is GapReason.LOST_TAIL:
                     # Their last batches may have gone with it (lost_tail.py).
-                    table = opened.producers = ProducerTable()
+                    table = opened.producers = table.forget_sequences()
         except (FileNotFoundError, CorruptSegment) as exc:
             log.warning("producers_not_replayed", path=path, error=str(exc))
 
 
-def headers_of(storage: Storage, path: str) -> Iterator[BatchHeader]:
-    """The batch headers of a log file, unchecked; for replaying producers."""
-    data = read_file(storage, path)
+def batches_of(storage: Storage, path: str) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches of a log file and their headers, unchecked; for replaying producers."""
+    data = memoryview(read_file(storage, path))
     position = 0
     while len(data) - position >= HEADER_SIZE:
         header = read_header(data, position)
         if header.batch_length < HEADER_SIZE - LENGTH_END:
             raise CorruptSegment(path, position, f"batch length {header.batch_length}")
-        yield header
+        yield header, data[position : position + header.size]
         position += header.size

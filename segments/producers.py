@@ -1,7 +1,8 @@
 """What a partition remembers of its idempotent producers, so that a retry is not a second record.
 
 Per producer id: its epoch and the last five batches (first sequence, last offset delta, base
-offset, timestamp).  A batch is judged before an offset is assigned:
+offset, timestamp).  A batch is judged before an offset is assigned; a marker (protocol.markers) is
+always appended, and its epoch is the producer's from then on:
 
 | epoch | sequence | verdict |
 |---|---|---|
@@ -10,15 +11,16 @@ offset, timestamp).  A batch is judged before an offset is assigned:
 | higher | 0 | append |
 | higher | other | OutOfOrderSequence |
 | same | first and last equal one of the five | duplicate: the stored offset is the answer |
-| same | last + 1 (0 after 2^31-1) | append |
+| same | last + 1 (0 after 2^31-1; 0 after a marker with a new epoch) | append |
 | same | other | OutOfOrderSequence |
+| any | without a transaction, while one of this producer is open | TransactionOpen |
 
 .producers, the snapshot, big-endian; behind it the batch headers of the log are replayed:
 
     header    byte 0       4         6       8            16      20      24
                    +-------+---------+-------+------------+-------+-------+
                    | magic | version | 0     | end_offset | count | 0     |
-                   | SBPS  | u16 =1  | u16   | i64        | u32   | u32   |
+                   | SBPS  | u16     | u16   | i64        | u32   | u32   |
                    +-------+---------+-------+------------+-------+-------+
     rows      byte 0             8                16       18         20     24
                    +-------------+----------------+--------+----------+------+-------------------
@@ -26,7 +28,13 @@ offset, timestamp).  A batch is judged before an offset is assigned:
                    | i64         | i64 = -1       | i16    | u16      | u32  | i32, last_delta i32,
                    +-------------+----------------+--------+----------+------+ base_offset i64,
                                                                                timestamp i64}
-    then xxh3-64 of all before, u64.  A row has 144 bytes.
+    aborted   version 2 only, as many as the second count (the last u32) of the header says:
+                   {producer_id i64, first_offset i64, last_offset i64}
+    then xxh3-64 of all before, u64.  A row has 144 bytes, an aborted range 24.
+
+Version 1 is written as long as there is nothing that it cannot say: open_txn_first is -1 in it,
+every row has a batch.  In version 2 a row without batches has the time of its marker in the place
+of the first batch's timestamp.
 
 Invariants: a snapshot holds exactly what the batches below `end_offset` say, all of which were
 synced before it was written.  Entries are tuples that are replaced, never changed: a shallow copy
@@ -36,17 +44,21 @@ of the table is a consistent copy.  Not thread-safe: the log's append lock prote
 import struct
 from typing import Final, NamedTuple
 
+from segbroker.protocol.batch_pure import TRANSACTIONAL_BIT
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.record_batch import BatchHeader
 
-from .errors import InvalidProducerEpoch, OutOfOrderSequence
+from .errors import InvalidProducerEpoch, OutOfOrderSequence, TransactionOpen
 from .storage import Buffer
+from .transaction_index import Aborted, TransactionIndex
 
 WINDOW: Final = 5
 MAGIC: Final = b"SBPS"
-VERSION: Final = 1
+VERSION: Final = 2
+VERSION_PLAIN: Final = 1
 HEADER: Final = struct.Struct(">4sHHqII")
 ROW: Final = struct.Struct(">qqhHI" + WINDOW * "iiqq")
+ABORTED: Final = struct.Struct(">qqq")
 HEADER_SIZE: Final = HEADER.size
 ROW_SIZE: Final = ROW.size
 assert (HEADER_SIZE, ROW_SIZE) == (24, 144), "the boxes above"
@@ -71,19 +83,32 @@ class KnownBatch(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """One producer: its epoch and its last batches, newest last."""
+    """One producer: its epoch and its last batches, newest last; none after a marker with a new
+    epoch."""
 
     epoch: int
     batches: tuple[KnownBatch, ...]
+    marked_ms: int = -1
+    """Time of its last marker; -1: none."""
+
+    @property
+    def last_ms(self) -> int:
+        """When it last did something."""
+        return max(self.marked_ms, self.batches[-1].timestamp if self.batches else -1)
 
 
 class ProducerTable:
     """All producers of one partition."""
 
-    __slots__ = ("_producers",)
+    __slots__ = ("_producers", "transactions")
 
-    def __init__(self, producers: dict[int, Producer] | None = None) -> None:
+    def __init__(
+        self,
+        producers: dict[int, Producer] | None = None,
+        transactions: TransactionIndex | None = None,
+    ) -> None:
         self._producers = producers if producers is not None else {}
+        self.transactions = transactions if transactions is not None else TransactionIndex()
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -91,12 +116,15 @@ class ProducerTable:
     def check(self, header: BatchHeader) -> KnownBatch | None:
         """The stored batch that this one repeats; None when it is to be appended.
 
-        Raises OutOfOrderSequence, InvalidProducerEpoch.
+        Raises OutOfOrderSequence, InvalidProducerEpoch, TransactionOpen.
         """
         known = self._producers.get(header.producer_id)
-        if known is None:
-            return None
         epoch, sequence = header.producer_epoch, header.base_sequence
+        if known is None or sequence < 0:
+            return None
+        opened = self.transactions.open
+        if opened and header.producer_id in opened and not header.attributes & TRANSACTIONAL_BIT:
+            raise TransactionOpen(header.producer_id, opened[header.producer_id])
         if epoch < known.epoch:
             raise InvalidProducerEpoch(header.producer_id, epoch, known.epoch)
         if epoch > known.epoch:
@@ -106,13 +134,18 @@ class ProducerTable:
         for batch in reversed(known.batches):
             if batch.first_sequence == sequence and batch.last_delta == header.last_offset_delta:
                 return batch
-        expected = (known.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
+        expected = (known.batches[-1].last_sequence + 1) & _SEQUENCE_MASK if known.batches else 0
         if sequence != expected:
             raise OutOfOrderSequence(header.producer_id, sequence, expected)
         return None
 
-    def apply(self, header: BatchHeader, base_offset: int) -> None:
-        """Remember a batch that was appended at `base_offset`."""
+    def apply(self, header: BatchHeader, base_offset: int, content: Buffer) -> None:
+        """Remember a batch with these bytes that was appended at `base_offset`."""
+        if header.attributes & TRANSACTIONAL_BIT and self.transactions.apply(
+            header, base_offset, content
+        ):
+            self._mark(header)
+            return
         batch = KnownBatch(
             header.base_sequence, header.last_offset_delta, base_offset, header.max_timestamp
         )
@@ -123,26 +156,66 @@ class ProducerTable:
             window = (*known.batches[1 - WINDOW :], batch)
             self._producers[header.producer_id] = Producer(known.epoch, window)
 
+    def _mark(self, header: BatchHeader) -> None:
+        known = self._producers.get(header.producer_id)
+        batches = () if known is None or known.epoch != header.producer_epoch else known.batches
+        self._producers[header.producer_id] = Producer(
+            header.producer_epoch, batches, header.max_timestamp
+        )
+
     def expire(self, before_ms: int) -> int:
-        """Forget producers whose last batch is older; how many."""
-        old = [p for p, known in self._producers.items() if known.batches[-1].timestamp < before_ms]
+        """Forget producers whose last batch is older, unless a transaction is open; how many."""
+        opened = self.transactions.open
+        old = [
+            producer_id
+            for producer_id, known in self._producers.items()
+            if known.last_ms < before_ms and producer_id not in opened
+        ]
         for producer_id in old:
             del self._producers[producer_id]
         return len(old)
 
+    def forget_sequences(self) -> "ProducerTable":
+        """A table without producers: what they did last may be lost.  Transactions stay."""
+        return ProducerTable(transactions=self.transactions)
+
+    def rows(self) -> list[tuple[int, Producer]]:
+        """What is known, by producer id."""
+        return sorted(self._producers.items())
+
     def copy(self) -> "ProducerTable":
         """The table as it is now."""
-        return ProducerTable(self._producers.copy())
+        return ProducerTable(self._producers.copy(), self.transactions.copy())
 
     def encode(self, end_offset: int) -> bytes:
         """The snapshot of everything below `end_offset`."""
-        parts = [HEADER.pack(MAGIC, VERSION, 0, end_offset, len(self._producers), 0)]
+        opened, aborted = self.transactions.open, self.transactions.aborted
+        rows: list[bytes] = []
+        is_plain = not aborted and not opened
         for producer_id, known in self._producers.items():
             fields: list[int] = []
             for batch in known.batches:
                 fields += batch
+            if not fields:
+                is_plain = False
+                fields = [0, 0, 0, known.marked_ms]
             fields += [0] * (4 * WINDOW - len(fields))
-            parts.append(ROW.pack(producer_id, -1, known.epoch, len(known.batches), 0, *fields))
+            first_offset = opened.get(producer_id, -1)
+            rows.append(
+                ROW.pack(producer_id, first_offset, known.epoch, len(known.batches), 0, *fields)
+            )
+        # An open transaction whose producer is not known any more (forget_sequences).
+        rows += [
+            ROW.pack(producer_id, first_offset, -1, 0, 0, *([0] * 4 * WINDOW))
+            for producer_id, first_offset in opened.items()
+            if producer_id not in self._producers
+        ]
+        version = VERSION_PLAIN if is_plain else VERSION
+        parts = [
+            HEADER.pack(MAGIC, version, 0, end_offset, len(rows), len(aborted)),
+            *rows,
+            *(ABORTED.pack(*row) for row in aborted),
+        ]
         content = b"".join(parts)
         return content + xxh3_64(content).to_bytes(8, "big")
 
@@ -152,12 +225,20 @@ def decode_producers(data: Buffer) -> tuple[ProducerTable, int] | None:
     content = bytes(data)
     if len(content) < HEADER_SIZE + 8 or content[-8:] != xxh3_64(content[:-8]).to_bytes(8, "big"):
         return None
-    magic, version, _, end_offset, count, _ = HEADER.unpack_from(content)
-    if magic != MAGIC or version != VERSION or len(content) != HEADER_SIZE + count * ROW_SIZE + 8:
+    magic, version, _, end_offset, count, aborted_count = HEADER.unpack_from(content)
+    rows_end = HEADER_SIZE + count * ROW_SIZE
+    if magic != MAGIC or version not in (VERSION_PLAIN, VERSION):
+        return None
+    if len(content) != rows_end + aborted_count * ABORTED.size + 8:
         return None
     producers: dict[int, Producer] = {}
-    for row in ROW.iter_unpack(content[HEADER_SIZE:-8]):
-        producer_id, _, epoch, batches = row[:4]
-        window = tuple(KnownBatch(*row[5 + 4 * i : 9 + 4 * i]) for i in range(batches))
-        producers[producer_id] = Producer(epoch, window)
-    return ProducerTable(producers), end_offset
+    opened: dict[int, int] = {}
+    for row in ROW.iter_unpack(content[HEADER_SIZE:rows_end]):
+        producer_id, first_offset, epoch, batches = row[:4]
+        if version == VERSION and first_offset >= 0:
+            opened[producer_id] = first_offset
+        if epoch >= 0:
+            window = tuple(KnownBatch(*row[5 + 4 * i : 9 + 4 * i]) for i in range(batches))
+            producers[producer_id] = Producer(epoch, window, -1 if batches else row[8])
+    aborted = map(Aborted._make, ABORTED.iter_unpack(content[rows_end:-8]))
+    return ProducerTable(producers, TransactionIndex(opened, aborted)), end_offset

@@ -590,13 +590,16 @@ async def test_producer_ids_never_repeat() -> None:
         assert {reply.producer_epoch for reply in replies} == {0}
 
 
-async def test_a_transactional_id_is_refused_for_good() -> None:
+async def test_a_transactional_id_has_one_producer_id_and_the_next_epoch_each_time() -> None:
     async with serving() as broker, connect(broker.address) as client:
         request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
-        reply = await client.ask(request, InitProducerIdResponse, 1)
-        code = ErrorCode.of(reply.error_code)
-        assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        assert not code.retryable
+        replies = [await client.ask(request, InitProducerIdResponse, 5) for _ in range(3)]
+        assert [(reply.error_code, reply.producer_epoch) for reply in replies] == [
+            (0, 0),
+            (0, 1),
+            (0, 2),
+        ]
+        assert len({reply.producer_id for reply in replies}) == 1
 
 
 async def test_an_idempotent_batch_sent_again_is_answered_but_not_appended_again() -> None:
@@ -666,13 +669,12 @@ async def test_we_coordinate_groups(version: int) -> None:
         )
 
 
-async def test_nobody_coordinates_transactions() -> None:
+async def test_we_coordinate_transactions_and_nothing_else() -> None:
     async with serving() as broker, connect(broker.address) as client:
-        request = FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b"])
-        reply = await client.ask(request, FindCoordinatorResponse, 4)
-        assert {one.error_code for one in reply.coordinators} == {
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        }
+        for key_type, code in ((1, ErrorCode.NONE), (2, ErrorCode.INVALID_REQUEST)):
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a", "b"])
+            reply = await client.ask(request, FindCoordinatorResponse, 4)
+            assert {one.error_code for one in reply.coordinators} == {code}
 
 
 async def test_the_server_tells_of_itself() -> None:

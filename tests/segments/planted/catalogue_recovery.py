@@ -84,7 +84,7 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_lost_tail_keeps_its_producers",
         "lost_tail",
-        "        opened.producers = ProducerTable()\n",
+        "        opened.producers = opened.producers.forget_sequences()\n",
         "",
         "snapshots_of_producers",
     ),

@@ -1,0 +1,487 @@
+"""Transactions: who holds the transactional ids of this broker, and what happens to them.
+
+    verdict of transactions.py -> control event, durable -> in memory -> answer
+                                                         -> decided: markers (markers.py), by a task
+
+Everything about one id happens under its lock, from the look at what stands to the durable change,
+so two requests never decide on the same ground.  The markers are written without it: who asks
+meanwhile is told 51 CONCURRENT_TRANSACTIONS, and EndTxn itself answers when they are there, or
+after MARKERS_WAIT_SECONDS without them: it is decided, and cannot be undone.
+
+At the start everything is read from the control events; what was decided and not completed gets
+its markers, what was open gets its whole time again.  A completion is recorded without a wait: lost
+in a crash, the markers are looked for again, and found.
+
+After an event that failed, and may be on the disk all the same, nothing is changed until a snapshot
+without it is written (15, retried by clients): a decision that comes to light later must not meet
+its opposite.
+
+Limits: `transactional_ids_max` ids, then a new one is refused; an id that nothing happened to for
+`transactional_id_expiration_ms`, and a query as old, are forgotten.  A transaction is open at most
+for its timeout, which is at most `transaction_max_timeout_ms`: then it is aborted, and its producer
+fenced.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.record_batch import BatchHeader
+from segbroker.segments.committed import CommitRow
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.transactions import (
+    DECIDED,
+    FORGOTTEN,
+    SECTION,
+    TRANSACTION,
+    Decision,
+    State,
+    Transaction,
+    after_decision,
+    after_markers,
+    last_batch,
+    queries_before,
+    queries_count,
+    transactions_of,
+)
+
+from . import transactions
+from .config import BrokerConfig
+from .error_map import STORAGE_FAILURES
+from .groups import monotonic_ms
+from .markers import Markers
+from .producer_ids import ProducerIds
+from .recording import recorded
+from .transactions import Verdict
+
+log = structlog.get_logger()
+
+MARKERS_WAIT_SECONDS: Final = 5.0
+VISITS_MAX: Final = 500
+_UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class Given(NamedTuple):
+    """A code, and the producer id and epoch to go on with."""
+
+    code: ErrorCode
+    producer_id: int = -1
+    epoch: int = -1
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    """One transactional id."""
+
+    known: Transaction | None = None
+    lock: trio.Lock = field(default_factory=trio.Lock)
+    completed: trio.Event = field(default_factory=trio.Event)
+    """Set unless it is being ended."""
+    deadline_ms: int = 0
+    """Monotonic: when an open transaction is aborted."""
+
+
+class Coordinator:
+    """The transactional ids of one broker."""
+
+    def __init__(
+        self,
+        manager: DiskManager,
+        config: BrokerConfig,
+        markers: Markers,
+        producer_ids: ProducerIds,
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._manager = manager
+        self._config = config
+        self._markers = markers
+        self._producer_ids = producer_ids
+        self._spawn = spawn
+        self._now_ms = now_ms
+        self._entries: dict[str, _Entry] = {}
+        self._open: dict[str, _Entry] = {}
+        self._pending: dict[str, dict[str, Transaction]] = {}
+        """By group: transactions with staged offsets."""
+        self._visits: list[str] = []
+        self._batches = trio.Lock()
+
+    def start(self) -> None:
+        """Take up what stands: end what is decided."""
+        for known in transactions_of(self._manager.section(SECTION)):
+            entry = self._entries[known.transactional_id] = _Entry()
+            self._stands(entry, known)
+            if known.state.is_ending:
+                log.info("transaction_resumed", **_name(known))
+                self._complete_soon(entry)
+
+    # What stands
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """What is known of an id."""
+        entry = self._entries.get(transactional_id)
+        return None if entry is None else entry.known
+
+    def all(self) -> list[Transaction]:
+        """Every id that is known."""
+        return [entry.known for entry in self._entries.values() if entry.known is not None]
+
+    def is_pending(self, group: str, topic: str, partition: int) -> bool:
+        """Whether an offset of this partition waits for the end of a transaction."""
+        return any(
+            row[0] == topic and row[2] == partition
+            for known in self._pending.get(group, {}).values()
+            for row in known.offsets.get(group, ())
+        )
+
+    def check_produce(
+        self, transactional_id: str, header: BatchHeader, topic: str, partition: int
+    ) -> ErrorCode:
+        """Whether the batch is part of the transaction that its producer has open."""
+        return transactions.check_produce(
+            self.get(transactional_id),
+            header.producer_id,
+            header.producer_epoch,
+            topic,
+            partition,
+        )
+
+    # What producers ask for
+
+    async def init(
+        self, transactional_id: str, timeout_ms: int, producer_id: int, epoch: int
+    ) -> Given:
+        """A producer id and epoch; whoever had the one before is fenced, what it left open is
+        aborted."""
+        if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+            return Given(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        entry = self._obtain(transactional_id)
+        if entry is None:
+            return Given(ErrorCode.POLICY_VIOLATION)
+        while True:
+            async with entry.lock:
+                known = entry.known
+                spare_id = -1
+                if transactions.needs_id(known):
+                    try:
+                        spare_id = await self._producer_ids.take()
+                    except STORAGE_FAILURES:
+                        return Given(_UNAVAILABLE)
+                verdict = transactions.init(
+                    known,
+                    transactional_id,
+                    timeout_ms,
+                    producer_id,
+                    epoch,
+                    spare_id,
+                    self._now_ms(),
+                )
+                if verdict.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                    return await self._apply(entry, verdict)
+                if verdict.decision is not None:
+                    failed = await self._decide([(entry, verdict.decision)], commit=False)
+                    if failed:
+                        return Given(failed)
+            if not await _is_completed(entry):
+                return Given(ErrorCode.CONCURRENT_TRANSACTIONS)
+            if producer_id >= 0 and verdict.decision is not None:
+                # It went on anew itself: the epoch that fenced is its own.
+                producer_id, epoch = verdict.decision.producer_id, verdict.decision.next_epoch
+
+    async def add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Mapping[str, Iterable[int]],
+        group: str | None = None,
+    ) -> ErrorCode:
+        """Have these take part in the transaction; it begins with the first."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        async with entry.lock:
+            verdict = transactions.add(
+                entry.known, producer_id, epoch, partitions, group, self._now_ms()
+            )
+            return (await self._apply(entry, verdict)).code
+
+    async def stage(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        group: str,
+        rows: list[CommitRow],
+        *,
+        implicit: bool,
+    ) -> ErrorCode:
+        """Keep offsets that stand when the transaction commits."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        async with entry.lock:
+            verdict = transactions.stage(
+                entry.known, producer_id, epoch, group, rows, self._now_ms(), implicit=implicit
+            )
+            return (await self._apply(entry, verdict)).code
+
+    async def end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        next_epoch: bool,
+    ) -> Given:
+        """Commit or abort; decided when this returns, and in all partitions unless one of them
+        cannot be written."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            return Given(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        async with entry.lock:
+            spare_id = -1
+            if next_epoch and transactions.needs_id(entry.known):
+                try:
+                    spare_id = await self._producer_ids.take()
+                except STORAGE_FAILURES:
+                    return Given(_UNAVAILABLE)
+            verdict = transactions.end(
+                entry.known, producer_id, epoch, spare_id, commit=commit, next_epoch=next_epoch
+            )
+            given = await self._apply(entry, verdict)
+        if verdict.decision is not None and not given.code:
+            await _is_completed(entry)
+        return given
+
+    # Several at once
+
+    async def commit_batch(
+        self, query: str, batch: int, members: Iterable[tuple[str, int, int]]
+    ) -> tuple[ErrorCode, str, bool]:
+        """Commit these transactions, all or none, together with `query`'s last batch.
+
+        Returns a code, whose transaction it is about, and whether the batch had been committed
+        before: then those that are still open are aborted.
+        """
+        wanted = {member[0]: member for member in members}
+        async with self._batches, AsyncExitStack() as held:
+            entries: dict[str, _Entry] = {}
+            for name in sorted(wanted):
+                if (entry := self._entries.get(name)) is None:
+                    return ErrorCode.INVALID_PRODUCER_ID_MAPPING, name, False
+                await held.enter_async_context(entry.lock)
+                entries[name] = entry
+            last = self.last_batch(query)
+            is_repeated = last is not None and batch <= last
+            ending: list[tuple[_Entry, Decision]] = []
+            for name, (_, producer_id, epoch) in wanted.items():
+                known = entries[name].known
+                code = transactions.check(known, producer_id, epoch)
+                assert known is not None or code, "checked"
+                if known is not None and not code and known.state is State.ONGOING:
+                    spare_id = -1
+                    if transactions.needs_id(known):
+                        try:
+                            spare_id = await self._producer_ids.take()
+                        except STORAGE_FAILURES:
+                            return _UNAVAILABLE, name, False
+                    decision = transactions.end_by_another(known, spare_id)
+                    ending.append((entries[name], decision))
+                elif not is_repeated and (code or known is None or known.state is not State.EMPTY):
+                    # It is over: aborted by its time, or by a successor.  EMPTY: nothing was sent.
+                    return code or ErrorCode.INVALID_TXN_STATE, name, False
+            commit = not is_repeated
+            if ending or commit:
+                decided = (query, batch) if commit else None
+                failed = await self._decide(ending, commit=commit, query=decided)
+                if failed:
+                    return failed, query, False
+        with trio.move_on_after(MARKERS_WAIT_SECONDS):
+            for entry, _ in ending:
+                await entry.completed.wait()
+        return ErrorCode.NONE, "", is_repeated
+
+    def last_batch(self, query: str) -> int | None:
+        """The last batch that was committed for a query."""
+        return last_batch(self._manager.section(SECTION), query)
+
+    def queries_count(self) -> int:
+        """How many queries have a last batch."""
+        return queries_count(self._manager.section(SECTION))
+
+    # Time
+
+    def keep_house(self, now_ms: int) -> None:
+        """Abort what is open for too long; forget what nobody has used for long."""
+        monotonic = monotonic_ms()
+        for entry in list(self._open.values()):
+            if entry.deadline_ms <= monotonic:
+                self._spawn(lambda entry=entry: self._abort_late(entry))  # type: ignore[misc]
+        before_ms = now_ms - self._config.transactional_id_expiration_ms
+        if not self._visits:
+            self._visits = list(self._entries)
+        idle: list[str] = []
+        for name in self._visits[-VISITS_MAX:]:
+            visited = self._entries.get(name)
+            if visited is None or visited.lock.locked():
+                continue
+            known = visited.known
+            if known is None:
+                del self._entries[name]
+            elif known.at_ms < before_ms and known.state.is_idle:
+                idle.append(name)
+        del self._visits[-VISITS_MAX:]
+        queries = queries_before(self._manager.section(SECTION), before_ms)[:VISITS_MAX]
+        if idle or queries:
+            self._spawn(lambda: self._forget(idle, queries, before_ms))
+
+    async def _abort_late(self, entry: _Entry) -> None:
+        async with entry.lock:
+            known = entry.known
+            if known is None or known.state is not State.ONGOING:
+                return
+            if entry.deadline_ms > monotonic_ms():
+                return
+            log.warning("transaction_timed_out", timeout_ms=known.timeout_ms, **_name(known))
+            await self._decide([(entry, transactions.fence(known))], commit=False)
+
+    async def _forget(self, ids: list[str], queries: list[str], before_ms: int) -> None:
+        async with AsyncExitStack() as held:
+            gone: list[str] = []
+            for name in sorted(ids):
+                found = self._entries.get(name)
+                if found is None or found.lock.locked():
+                    continue
+                await held.enter_async_context(found.lock)
+                known = found.known
+                if known is not None and known.at_ms < before_ms and known.state.is_idle:
+                    gone.append(name)
+            if await self._record(FORGOTTEN, ids=gone, queries=queries):
+                return
+            for name in gone:
+                log.info("transactional_id_expired", transactional_id=name)
+                self._entries[name].known = None
+                del self._entries[name]
+
+    # Changes
+
+    def _obtain(self, transactional_id: str) -> _Entry | None:
+        entry = self._entries.get(transactional_id)
+        if entry is None and len(self._entries) < self._config.transactional_ids_max:
+            entry = self._entries[transactional_id] = _Entry()
+            entry.completed.set()
+        return entry
+
+    async def _apply(self, entry: _Entry, verdict: Verdict) -> Given:
+        """Make durable what a verdict says; what to answer.  The entry is locked."""
+        code = verdict.code
+        if not code and verdict.changed is not None:
+            row = verdict.changed
+            code = await self._record(TRANSACTION, id=row.transactional_id, row=row.pack())
+            if not code:
+                self._stands(entry, row)
+        elif not code and verdict.decision is not None:
+            code = await self._decide([(entry, verdict.decision)], commit=verdict.commit)
+        if code or entry.known is None:
+            return Given(code)
+        return Given(code, *entry.known.key)
+
+    async def _decide(
+        self,
+        ending: list[tuple[_Entry, Decision]],
+        *,
+        commit: bool,
+        query: tuple[str, int] | None = None,
+    ) -> ErrorCode:
+        """One durable event; the markers follow.  Every entry is locked."""
+        at_ms = self._now_ms()
+        code = await self._record(
+            DECIDED,
+            at=at_ms,
+            commit=commit,
+            rows=[list(decision) for _, decision in ending],
+            query=None if query is None else list(query),
+        )
+        if code:
+            return code
+        for entry, decision in ending:
+            assert entry.known is not None, "it is open"
+            after = after_decision(entry.known, decision, commit=commit, at_ms=at_ms)
+            self._stands(entry, after)
+            if after.state.is_ending:
+                self._complete_soon(entry)
+        return ErrorCode.NONE
+
+    async def _record(self, kind: str, **fields: object) -> ErrorCode:
+        """Have a control event written; NONE when it is durable."""
+        if not self._manager.is_settled:
+            return _UNAVAILABLE
+        failure = await recorded(lambda done: self._manager.record_soon(done, kind, **fields))
+        if failure is not None:
+            log.error("transaction_not_recorded", kind=kind, error=str(failure))
+            return _UNAVAILABLE
+        return ErrorCode.NONE
+
+    def _stands(self, entry: _Entry, row: Transaction) -> None:
+        """`row` is durable."""
+        before, entry.known = entry.known, row
+        name = row.transactional_id
+        if row.state is not State.ONGOING:
+            self._open.pop(name, None)
+        elif name not in self._open:
+            self._open[name] = entry
+            entry.deadline_ms = monotonic_ms() + row.timeout_ms
+        for group in () if before is None else before.offsets:
+            waiting = self._pending.get(group, {})
+            waiting.pop(name, None)
+            if not waiting:
+                self._pending.pop(group, None)
+        for group, rows in row.offsets.items():
+            if rows:
+                self._pending.setdefault(group, {})[name] = row
+        if not row.state.is_ending:
+            entry.completed.set()
+
+    def _complete_soon(self, entry: _Entry) -> None:
+        entry.completed = trio.Event()
+        self._spawn(lambda: self._complete(entry))
+
+    async def _complete(self, entry: _Entry) -> None:
+        """Write the markers; nobody else changes the transaction meanwhile."""
+        ended = entry.known
+        assert ended is not None, "it is decided"
+        await self._markers.write_all(ended, self._now_ms())
+        row = after_markers(ended, at_ms=self._now_ms())
+        self._manager.record_soon(
+            _log_failure, TRANSACTION, id=row.transactional_id, row=row.pack()
+        )
+        self._stands(entry, row)
+
+
+async def _is_completed(entry: _Entry) -> bool:
+    """Wait for the markers, but not for ever."""
+    with trio.move_on_after(MARKERS_WAIT_SECONDS):
+        await entry.completed.wait()
+        return True
+    return False
+
+
+def _name(known: Transaction) -> dict[str, object]:
+    return {
+        "transactional_id": known.transactional_id,
+        "producer_id": known.producer_id,
+        "epoch": known.epoch,
+        "partitions": known.partitions_count,
+    }
+
+
+def _log_failure(error: OSError | None) -> None:
+    if error is not None:
+        log.warning("completion_not_recorded", error=str(error))

@@ -1,0 +1,42 @@
+"""What readers of committed records see: up to the last stable offset, without aborted ranges.
+
+    isolation 0   below the high watermark, everything; no list of aborted transactions
+    isolation 1   below the last stable offset; with the aborted ranges that touch what is sent
+
+The reader drops the batches of an aborted producer from the range's first offset to its marker, so
+a range that ended before what it reads must not be in the list: it would drop what came after.
+
+The ranges are taken when a read is planned and cut to what was read: retention may forget them
+meanwhile, though the read still has their batches.
+"""
+
+from typing import Final
+
+from segbroker.protocol.messages_core import FetchResponseAbortedTransaction
+from segbroker.protocol.record_batch import iter_batches, read_header
+from segbroker.segments.handler import DiskHandler
+from segbroker.segments.transaction_index import AbortedRanges
+
+READ_COMMITTED: Final = 1
+
+
+def visible_end(handler: DiskHandler, isolation_level: int) -> int:
+    """The first offset that a reader may not see yet."""
+    if isolation_level == READ_COMMITTED:
+        return handler.last_stable_offset
+    return handler.high_watermark
+
+
+def aborted_in(
+    ranges: AbortedRanges, fetch_offset: int, records: memoryview
+) -> list[FetchResponseAbortedTransaction]:
+    """The rows of a reply with these batches."""
+    if not ranges.rows or not len(records):
+        return []
+    end = fetch_offset
+    for batch in iter_batches(records):
+        end = read_header(batch).next_offset
+    return [
+        FetchResponseAbortedTransaction(producer_id=row.producer_id, first_offset=row.first_offset)
+        for row in ranges.between(fetch_offset, end)
+    ]

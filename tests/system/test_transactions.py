@@ -1,0 +1,149 @@
+"""Transactions of clients that we did not write: all of a transaction is seen, or nothing."""
+
+import secrets
+import signal
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
+
+from segbroker.client import Admin
+
+from ..support.daemon import start
+
+DEADLINE_S = 30.0
+PARTITIONS = 2
+
+
+def topic(address: str) -> str:
+    name = f"tx-{secrets.token_hex(4)}"
+    with Admin(address) as admin:
+        admin.create_topic(name, partitions=PARTITIONS)
+    return name
+
+
+def producer(address: str, transactional_id: str, **conf: object) -> Producer:
+    made = Producer(
+        {"bootstrap.servers": address, "transactional.id": transactional_id, "linger.ms": 0, **conf}
+    )
+    made.init_transactions(DEADLINE_S)
+    return made
+
+
+def send(one: Producer, name: str, prefix: str, count: int = 6) -> list[bytes]:
+    values = [f"{prefix}{n}".encode() for n in range(count)]
+    for n, value in enumerate(values):
+        one.produce(name, value, partition=n % PARTITIONS)
+    return values
+
+
+def read(address: str, name: str, isolation: str = "read_committed") -> list[bytes]:
+    """What a new reader sees up to the end, sorted."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": secrets.token_hex(4),
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(name, n, 0) for n in range(PARTITIONS)])
+    values: list[bytes] = []
+    ended: set[int] = set()
+    while len(ended) < PARTITIONS:
+        message = consumer.poll(DEADLINE_S)
+        assert message is not None, "no end of the partition"
+        if message.error() is not None:
+            ended.add(message.partition() or 0)
+        else:
+            values.append(message.value() or b"")
+    consumer.close()
+    return sorted(values)
+
+
+def test_readers_of_committed_records_see_what_was_committed_alone(bootstrap: str) -> None:
+    name = topic(bootstrap)
+    one = producer(bootstrap, name)
+    one.begin_transaction()
+    committed = send(one, name, "committed-")
+    one.commit_transaction(DEADLINE_S)
+    one.begin_transaction()
+    aborted = send(one, name, "aborted-")
+    assert one.flush(DEADLINE_S) == 0
+    one.abort_transaction(DEADLINE_S)
+    one.begin_transaction()
+    committed += send(one, name, "again-")
+    one.commit_transaction(DEADLINE_S)
+    assert read(bootstrap, name) == sorted(committed)
+    one.begin_transaction()
+    still_open = send(one, name, "open-")
+    assert one.flush(DEADLINE_S) == 0
+    assert read(bootstrap, name) == sorted(committed)
+    everything = sorted(committed + aborted + still_open)
+    assert read(bootstrap, name, "read_uncommitted") == everything
+    one.abort_transaction(DEADLINE_S)
+
+
+def test_a_second_instance_fences_the_first(bootstrap: str) -> None:
+    name = topic(bootstrap)
+    first = producer(bootstrap, name)
+    first.begin_transaction()
+    send(first, name, "first-")
+    assert first.flush(DEADLINE_S) == 0
+    second = producer(bootstrap, name)
+    with pytest.raises(KafkaException) as caught:
+        first.commit_transaction(DEADLINE_S)
+    assert caught.value.args[0].fatal()
+    second.begin_transaction()
+    values = send(second, name, "second-")
+    second.commit_transaction(DEADLINE_S)
+    assert read(bootstrap, name) == sorted(values)
+
+
+def test_a_commit_survives_a_kill_and_what_was_open_is_not_seen(tmp_path: Path) -> None:
+    daemon = start(tmp_path / "data")
+    name = topic(daemon.address)
+    one, other = (producer(daemon.address, f"{name}-{n}") for n in range(2))
+    one.begin_transaction()
+    committed = send(one, name, "committed-")
+    one.commit_transaction(DEADLINE_S)
+    other.begin_transaction()
+    send(other, name, "open-")
+    assert other.flush(DEADLINE_S) == 0
+    address = daemon.address
+    daemon.stop(signal.SIGKILL)
+    daemon = start(tmp_path / "data", listen=address)
+    try:
+        assert read(address, name) == sorted(committed)
+        other.abort_transaction(DEADLINE_S)
+        one.begin_transaction()
+        committed += send(one, name, "behind-")
+        one.commit_transaction(DEADLINE_S)
+        assert read(address, name) == sorted(committed)
+    finally:
+        daemon.stop()
+
+
+def test_offsets_stand_when_their_transaction_commits(bootstrap: str) -> None:
+    name = topic(bootstrap)
+    group = f"{name}-group"
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
+    )
+    one = producer(bootstrap, name)
+    place = [TopicPartition(name, 0, 3)]
+
+    def stands() -> int:
+        return consumer.committed([TopicPartition(name, 0)], DEADLINE_S)[0].offset
+
+    for commits in (False, True):
+        one.begin_transaction()
+        send(one, name, "record-")
+        one.send_offsets_to_transaction(place, consumer.consumer_group_metadata(), DEADLINE_S)
+        if commits:
+            one.commit_transaction(DEADLINE_S)
+        else:
+            one.abort_transaction(DEADLINE_S)
+        assert stands() == (3 if commits else OFFSET_INVALID)
+    consumer.close()
