@@ -1,7 +1,8 @@
 """One request on its way through: who asked, which api and version, and the decoded message."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.schema import Message
@@ -18,6 +19,8 @@ class Call(Generic[Request_co]):
     peer: Peer
     header: RequestHeader
     request: Request_co
+    # Puts what was refused into the answer (authorized.py); None: nothing was.
+    amend: Callable[[Any], None] | None = None
 
     @property
     def version(self) -> int:

@@ -18,6 +18,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
+from .principal import parse_principals
+
 ENV_PREFIX: Final = "SEGBROKER_"
 # Variables with our prefix that belong to the command line, not to the broker.
 FOREIGN_VARIABLES: Final = frozenset({"SEGBROKER_BOOTSTRAP", "SEGBROKER_CONFIG"})
@@ -217,6 +219,30 @@ class BrokerConfig:
         most=365 * _DAY_MS,
         kafka="producer.id.expiration.ms",
     )
+    authorizer: str = _key(
+        "none",
+        "Who may do what. none: everybody may do everything. acl: only what an access rule or "
+        "super_users allows.",
+        choices=("none", "acl"),
+    )
+    super_users: str = _key(
+        "",
+        "Principals that may do everything, separated by semicolons: User:admin;User:alice.",
+        kafka="super.users",
+    )
+    allow_everyone_if_no_acl_found: bool = _key(
+        False,
+        "With authorizer = acl: whether a resource that no rule is about is open to everybody.",
+        kafka="allow.everyone.if.no.acl.found",
+    )
+    audit_allowed: bool = _key(
+        False, "With authorizer = acl: log what is allowed, too, not only what is denied."
+    )
+    audit_lines_max: int = _key(
+        100,
+        "Different decisions that the audit log tells per minute; the others are counted.",
+        most=100_000,
+    )
     lanes: int = _key(
         8, "Threads for cold reads, opening of partitions and administration.", least=1, most=256
     )
@@ -296,6 +322,10 @@ class BrokerConfig:
         split_address(self.listen, key="listen")
         if self.advertised:
             split_address(self.advertised, key="advertised")
+        try:
+            parse_principals(self.super_users)
+        except ValueError as exc:
+            raise InvalidConfig(f"super_users: {exc}") from exc
         object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
 
     def source(self, name: str) -> Source:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from segbroker.segments.scrubbing import Scrubber
 
+from .authorizer import Authorizer
 from .config import BrokerConfig, split_address
 from .coordinator import Coordinator
 from .deadlines import Deadlines
@@ -56,6 +57,8 @@ class Core:
     now_ms: Callable[[], int]
     open_connections: Callable[[], int]
     scrubber: Scrubber
+    # None: everybody may do everything.
+    authorizer: Authorizer | None = None
     counters: Counters = field(default_factory=Counters)
     refusals: Refusals = field(default_factory=Refusals)
 

@@ -41,6 +41,7 @@ from segbroker.segments.handler import ReadPlan
 from segbroker.segments.transaction_index import AbortedRanges
 
 from . import topic_ids
+from .authorizer import READ, TOPIC
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .isolation import READ_COMMITTED, aborted_in, visible_end
@@ -709,8 +710,13 @@ def _begin(
 ) -> None:
     core.counters.fetch_requests += 1
     targets = [
-        _target(core, header, topic, asked, failed, request.isolation_level)
+        _target(core, header, topic, asked, failed, request.isolation_level, may_read=may_read)
         for topic in request.topics
+        for may_read in (
+            core.authorizer is None
+            or topic.topic == topic_ids.UNKNOWN
+            or core.authorizer.allows(peer, READ, TOPIC, topic.topic),
+        )
         for asked in topic.partitions
     ]
     slot = FetchSlot(core, peer, header, request, targets)
@@ -725,8 +731,12 @@ def _target(
     asked: FetchRequestPartition,
     failed: dict[tuple[str, int], ErrorCode],
     isolation: int,
+    *,
+    may_read: bool,
 ) -> _Target:
     name = topic.topic
+    if not may_read:
+        return _Target(topic, asked, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, isolation)
     partition = core.topics.served_partition(name, asked.partition)
     code = ErrorCode.NONE
     if partition is None:

@@ -30,6 +30,8 @@ class LaterReply:
         if self.done:
             return
         header = self._call.header
+        if self._call.amend is not None:
+            self._call.amend(message)
         self._parts = encode_response(
             message, header.api_key, header.api_version, header.correlation_id
         )

@@ -7,6 +7,9 @@
 | by name            | those; an unknown one is created when both sides allow  |
 | by topic id (v10+) | those; never created                                    |
 
+With an authorizer (authorized.py) a topic that may not be described is left out of "all" and is
+TOPIC_AUTHORIZATION_FAILED by name, whether it exists or not; asking creates with CREATE alone.
+
 May be the first request of a connection (aiokafka to 0.12, kafka-python 2.0), in version 0.
 """
 
@@ -24,12 +27,14 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.manager import TopicMeta
 
+from .authorizer import CREATE, DESCRIBE, TOPIC
 from .call import Call
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .pace import Pace
+from .peer import Peer
 
-# Bit n stands for ACL operation n. Until there are ACLs everything is allowed.
+# Bit n stands for ACL operation n: without an authorizer everything is allowed.
 # Cluster: create 5, alter 7, describe 8, cluster action 9, describe configs 10, alter configs 11,
 # idempotent write 12. Topic: read 3, write 4, create 5, delete 6, alter 7, describe 8,
 # describe configs 10, alter configs 11.
@@ -44,38 +49,72 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
     host, port = core.advertised(call.peer)
     node = core.config.broker_id
     asked = request.topics
+    authorizer, peer = core.authorizer, call.peer
     topics: list[MetadataResponseTopic] = []
     pace = Pace()
     if asked is None or (call.version == 0 and not asked):
         for meta in core.topics.all.values():
-            topics.append(_topic(core, meta))
+            if authorizer is None or authorizer.would_allow(peer, DESCRIBE, TOPIC, meta.name):
+                topics.append(_topic(core, meta))
             await pace.step()
     else:
         for one in asked:
-            topics.append(await _asked(core, one, request.allow_auto_topic_creation))
+            topics.append(await _asked(core, peer, one, request.allow_auto_topic_creation))
             await pace.step()
     if request.include_topic_authorized_operations:
         for topic in topics:
-            topic.topic_authorized_operations = TOPIC_OPERATIONS
+            topic.topic_authorized_operations = await _operations(core, peer, topic, pace)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=node, host=host, port=port)],
         cluster_id=core.topics.manager.cluster_id,
         controller_id=node,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            NOT_ASKED
+            if not request.include_cluster_authorized_operations
+            else CLUSTER_OPERATIONS
+            if authorizer is None
+            else authorizer.cluster_operations(peer)
         ),
     )
 
 
-async def _asked(core: Core, asked: MetadataRequestTopic, create: bool) -> MetadataResponseTopic:
+async def _operations(core: Core, peer: Peer, topic: MetadataResponseTopic, pace: Pace) -> int:
+    """The bits of what may be done with a topic; none that may not even be known."""
+    if core.authorizer is None:
+        return TOPIC_OPERATIONS
+    await pace.step()
+    if topic.name is None or topic.error_code:
+        return NOT_ASKED
+    return core.authorizer.operations(peer, TOPIC, topic.name)
+
+
+def _may_create(core: Core, peer: Peer, name: str) -> bool:
+    authorizer = core.authorizer
+    return (
+        authorizer is None
+        or authorizer.would_allow_cluster(peer, CREATE)
+        or authorizer.allows(peer, CREATE, TOPIC, name)
+    )
+
+
+async def _asked(
+    core: Core, peer: Peer, asked: MetadataRequestTopic, create: bool
+) -> MetadataResponseTopic:
+    authorizer = core.authorizer
     if asked.name is None:
         by_id = core.topics.by_id(asked.topic_id)
         if by_id is None:
             return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, asked)
+        if authorizer is not None and not authorizer.allows(peer, DESCRIBE, TOPIC, by_id.name):
+            return _unknown(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
         return _topic(core, by_id)
+    if authorizer is not None and not authorizer.allows(peer, DESCRIBE, TOPIC, asked.name):
+        return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
     meta = core.topics.get(asked.name)
     if meta is None and create and core.topics.may_auto_create:
+        if not _may_create(core, peer, asked.name):
+            return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
         try:
             meta = await core.topics.auto_create(asked.name)
         except STORAGE_FAILURES as exc:

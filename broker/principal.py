@@ -34,3 +34,8 @@ def parse_principal(text: str) -> Principal:
     if not colon or not type_ or not name:
         raise ValueError(f"{text!r} is not a principal: expected {USER}:NAME")
     return Principal(type_, name)
+
+
+def parse_principals(text: str) -> frozenset[Principal]:
+    """`User:alice;User:bob`, as Kafka writes several. Raises ValueError."""
+    return frozenset(parse_principal(one.strip()) for one in text.split(";") if one.strip())

@@ -32,6 +32,7 @@ from segbroker.protocol.schema import records_view
 
 from . import topic_ids
 from .appending import append_batch
+from .authorized import check_write
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .implicit_adds import add_partitions, lacks_partitions
@@ -238,6 +239,8 @@ def _append_all(
             try:
                 if topic.name == topic_ids.UNKNOWN and header.api_version >= _BY_ID:
                     raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic.topic_id}")
+                if core.authorizer is not None:
+                    check_write(core.authorizer, peer, topic.name, request.transactional_id)
                 partition, result = append_batch(
                     core,
                     header.api_version,

@@ -17,6 +17,7 @@ exception, its unknown versions are answered in version 0 with the list.
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final, TypeAlias, cast
 
 from segbroker.protocol.api_keys import ApiKey, api_versions_response, is_served, is_vendor
@@ -36,6 +37,8 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.schema import Message
 
+from .acl_apis import create_acls, delete_acls, describe_acls
+from .authorized import Unguarded, guard
 from .call import Call
 from .cluster import describe_cluster, find_coordinator
 from .config_admin import alter_configs, describe_configs, incremental_alter_configs
@@ -134,6 +137,9 @@ ANSWERS: Final[dict[int, Answer]] = {
 
 SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.METADATA: metadata,
+    ApiKey.DESCRIBE_ACLS: describe_acls,
+    ApiKey.CREATE_ACLS: create_acls,
+    ApiKey.DELETE_ACLS: delete_acls,
     ApiKey.LIST_OFFSETS: list_offsets,
     ApiKey.CREATE_TOPICS: create_topics,
     ApiKey.DELETE_TOPICS: delete_topics,
@@ -199,13 +205,36 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
     if key == _FETCH:
         return fetch(core, peer, header, cast(FetchRequest, request))
     call = Call(peer, header, request)
+    if core.authorizer is not None:
+        checked = _checked(core, call)
+        if isinstance(checked, Message):
+            _reply(core, peer, header, checked)
+            return None
+        call = checked
     if (answer := ANSWERS.get(key)) is not None:
-        _reply(core, peer, header, answer(core, call))
+        _reply(core, peer, header, _amended(call, answer(core, call)))
         return None
     if (waiting := WAITING_ANSWERS.get(key)) is not None:
         _answer_later(core, call, waiting)
         return None
     return _answer_slowly(core, call, SLOW_ANSWERS[key])
+
+
+def _checked(core: Core, call: Call[Any]) -> Call[Any] | Message:
+    """The request without what its sender may not do, or the whole answer. Raises Unserved."""
+    try:
+        found = guard(core, call)
+    except Unguarded as exc:
+        raise Unserved(str(exc)) from exc
+    if isinstance(found, Message):
+        return found
+    return call if found is None else replace(call, amend=found)
+
+
+def _amended(call: Call[Any], message: Message) -> Message:
+    if call.amend is not None:
+        call.amend(message)
+    return message
 
 
 def _answer_later(core: Core, call: Call[Any], answer: WaitingAnswer) -> None:
@@ -219,7 +248,7 @@ async def _answer_slowly(core: Core, call: Call[Any], answer: SlowAnswer) -> Non
     if isinstance(message, MetadataResponse) and _is_long(message):
         await _reply_from_lane(core, call.peer, call.header, message)
     else:
-        _reply(core, call.peer, call.header, message)
+        _reply(core, call.peer, call.header, _amended(call, message))
 
 
 def _is_long(message: MetadataResponse) -> bool:
@@ -238,6 +267,12 @@ async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: me
         await fetch_large(core, peer, header, cast(FetchRequest, request))
         return
     call = Call(peer, header, request)
+    if core.authorizer is not None:
+        checked = await core.lanes.run(_checked, core, call)
+        if isinstance(checked, Message):
+            await _reply_from_lane(core, peer, header, checked)
+            return
+        call = checked
     if (waiting := WAITING_ANSWERS.get(key)) is not None:
         _answer_later(core, call, waiting)
         return
@@ -246,6 +281,8 @@ async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: me
         message = await core.lanes.run(answer, core, call)
     else:
         message = await SLOW_ANSWERS[key](core, call)
+    if call.amend is not None:
+        await core.lanes.run(call.amend, message)
     await _reply_from_lane(core, peer, header, message)
 
 

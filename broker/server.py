@@ -25,6 +25,8 @@ from segbroker.segments.manager import DiskManager
 from segbroker.segments.scrubbing import Scrubber
 from segbroker.segments.wal.journal import WalConfig
 
+from .audit import Audit
+from .authorizer import Authorizer
 from .config import BrokerConfig, join_address
 from .connection import Connection, HalfRequests, Shelf
 from .coordinator import Coordinator
@@ -37,6 +39,7 @@ from .lanes import Lanes
 from .listener import accept_all, bind
 from .markers import Markers
 from .pool import BufferPool
+from .principal import parse_principals
 from .producer_ids import ProducerIds
 from .topics import Topics
 from .turn import Turn, end_passes
@@ -180,6 +183,7 @@ class Broker:
                 now_ms=self._now_ms,
                 open_connections=self._connections.__len__,
                 scrubber=Scrubber(manager, config.scrub_bytes_per_second, config.scrub_interval_ms),
+                authorizer=_authorizer_of(config, manager),
             )
             self._address = core.bound
             core.transactions.start()
@@ -291,6 +295,17 @@ def call_soon_here() -> Callable[[Callable[[], None]], None]:
     return lambda job: run_sync_soon(guarded, job)
 
 
+def _authorizer_of(config: BrokerConfig, manager: DiskManager) -> Authorizer | None:
+    if config.authorizer == "none":
+        return None
+    return Authorizer(
+        manager,
+        super_users=parse_principals(config.super_users),
+        allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
+        audit=Audit(lines_max=config.audit_lines_max, allowed_too=config.audit_allowed),
+    )
+
+
 def _wal_of(config: BrokerConfig) -> WalConfig:
     return WalConfig(
         shards=config.wal_shards,
@@ -333,5 +348,7 @@ async def _keep_house(core: Core) -> None:
             await core.lanes.run(core.topics.manager.housekeeping, core.now_ms(), monotonic_ms)
             core.groups.keep_house(core.now_ms())
             core.transactions.keep_house(core.now_ms())
+            if core.authorizer is not None:
+                core.authorizer.audit.keep_house(trio.current_time())
         except STORAGE_FAILURES as exc:
             log.error("housekeeping_failed", error=str(exc))

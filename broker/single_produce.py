@@ -27,6 +27,7 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.record_batch import InvalidBatch
 
 from .appending import append_batch
+from .authorized import check_write
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .peer import Peer
@@ -188,6 +189,8 @@ def _append(core: Core, peer: Peer, header: RequestHeader, request: SingleProduc
     if acks:
         peer.outbox.push(slot)
     try:
+        if core.authorizer is not None:
+            check_write(core.authorizer, peer, name)
         partition, result = append_batch(
             core, header.api_version, acks, name, index, records, core.now_ms()
         )

@@ -30,6 +30,7 @@ from .config import join_address
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .floors import floors, gaps, reason_word
+from .guards_vendor import guard_vendor
 from .pace import Pace
 from .partition import Partition
 from .peer import Peer
@@ -47,7 +48,10 @@ async def vendor_reply(core: Core, peer: Peer, header: RequestHeader, frame: mem
     began = time.perf_counter_ns()
     body = unpack(frame[header.body_position :])
     try:
+        amend = guard_vendor(core, peer, header.api_key, body)
         reply = await ANSWERS[header.api_key](core, peer, body)
+        if amend is not None:
+            reply = amend(reply)
     except Refused as exc:
         reply = error_reply(exc.code, exc.message)
     except STORAGE_FAILURES as exc:

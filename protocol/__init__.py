@@ -5,6 +5,7 @@ come in, values go out, and the other way round.  A module imports only what sta
 
     limits         every limit of the wire, in one place
     errors         the error table: code, name, retryable, meaning
+    acls           operations, resources, patterns and permissions of access control
     primitives     unsigned varints and tag sections
     fields         what a field of a message can be, and in which versions
     source         a function under construction

@@ -28,6 +28,7 @@ from . import (
     messages_core,
     messages_groups,
     messages_placement,
+    messages_quotas,
     messages_security,
     messages_transactions,
 )
@@ -102,6 +103,8 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
@@ -148,6 +151,9 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: ApiVersionRange(0, 4),
     ApiKey.END_TXN: ApiVersionRange(0, 5),
     ApiKey.TXN_OFFSET_COMMIT: ApiVersionRange(0, 5),
+    ApiKey.DESCRIBE_ACLS: ApiVersionRange(1, 3),
+    ApiKey.CREATE_ACLS: ApiVersionRange(1, 3),
+    ApiKey.DELETE_ACLS: ApiVersionRange(1, 3),
     ApiKey.DESCRIBE_CONFIGS: ApiVersionRange(1, 4),
     ApiKey.ALTER_CONFIGS: ApiVersionRange(0, 2),
     ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3),
@@ -186,6 +192,7 @@ def _classes(suffix: str) -> dict[int, type[Message]]:
         messages_placement,
         messages_transactions,
         messages_security,
+        messages_quotas,
     )
     return {
         value.message_key: value

@@ -2,7 +2,7 @@
 
 | annotation        | classic                       | flexible                                |
 |-------------------|-------------------------------|-----------------------------------------|
-| Bool IntN Uuid    | fixed width, big-endian       | the same                                |
+| Bool IntN Float64 Uuid | fixed width, big-endian       | the same                                |
 | Str               | int16 size, UTF-8; -1 null    | uvarint(size + 1), UTF-8; 0 null        |
 | Bytes Records     | int32 size, bytes; -1 null    | uvarint(size + 1), bytes; 0 null        |
 | list[X]           | int32 count, items; -1 null   | uvarint(count + 1), items; 0 null       |
@@ -30,6 +30,7 @@ __all__ = [
     "Bool",
     "Bytes",
     "Field",
+    "Float64",
     "Int8",
     "Int16",
     "Int32",
@@ -76,6 +77,7 @@ Int16 = Annotated[int, Kind("int16", "h")]
 UInt16 = Annotated[int, Kind("uint16", "H")]
 Int32 = Annotated[int, Kind("int32", "i")]
 Int64 = Annotated[int, Kind("int64", "q")]
+Float64 = Annotated[float, Kind("float64", "d")]
 Str = Annotated[str, STRING]
 Bytes = Annotated[bytes, BYTES]
 Uuid = Annotated[UUID, UUID_KIND]

@@ -112,7 +112,7 @@ class AlterUserScramCredentialsResponse(Message, key=51, versions=(0, 0), flexib
     results: list[AlterUserScramCredentialsResponseUser]
 
 
-class DescribeAclsRequest(Message, key=29, versions=(1, 2), flexible=2):
+class DescribeAclsRequest(Message, key=29, versions=(1, 3), flexible=2):
     """The ACLs that match a filter."""
 
     resource_type_filter: Int8
@@ -138,7 +138,7 @@ class DescribeAclsResponseResource(Message):
     acls: list[DescribeAclsResponseAcl]
 
 
-class DescribeAclsResponse(Message, key=29, versions=(1, 2), flexible=2):
+class DescribeAclsResponse(Message, key=29, versions=(1, 3), flexible=2):
     """The ACLs by resource."""
 
     throttle_time_ms: Int32 = 0
@@ -157,7 +157,7 @@ class CreateAclsRequestCreation(Message):
     permission_type: Int8
 
 
-class CreateAclsRequest(Message, key=30, versions=(1, 2), flexible=2):
+class CreateAclsRequest(Message, key=30, versions=(1, 3), flexible=2):
     """Add ACLs."""
 
     creations: list[CreateAclsRequestCreation]
@@ -168,7 +168,7 @@ class CreateAclsResponseResult(Message):
     error_message: Str | None
 
 
-class CreateAclsResponse(Message, key=30, versions=(1, 2), flexible=2):
+class CreateAclsResponse(Message, key=30, versions=(1, 3), flexible=2):
     """One row per ACL."""
 
     throttle_time_ms: Int32 = 0
@@ -185,7 +185,7 @@ class DeleteAclsRequestFilter(Message):
     permission_type: Int8
 
 
-class DeleteAclsRequest(Message, key=31, versions=(1, 2), flexible=2):
+class DeleteAclsRequest(Message, key=31, versions=(1, 3), flexible=2):
     """Delete the ACLs that match filters."""
 
     filters: list[DeleteAclsRequestFilter]
@@ -209,7 +209,7 @@ class DeleteAclsResponseResult(Message):
     matching_acls: list[DeleteAclsResponseAcl]
 
 
-class DeleteAclsResponse(Message, key=31, versions=(1, 2), flexible=2):
+class DeleteAclsResponse(Message, key=31, versions=(1, 3), flexible=2):
     """What each filter deleted."""
 
     throttle_time_ms: Int32 = 0

@@ -14,6 +14,7 @@
 | epochs | rows [[topic id, partition, leader epoch]] | the partition's epoch is this or higher |
 | offsets_committed, offsets_forgotten | committed.py | a group stands there, or nowhere |
 | transaction, transactions_decided, transactions_forgotten | transactions.py | it is open, ends |
+| acls_created, acls_deleted | acls.py | these rules stand, or are gone |
 
 An event is written durably, then `apply` makes the next state of the last; the snapshot absorbs
 what came before it.  Replay takes the events above the snapshot's `seq`, in the order in which
@@ -37,7 +38,7 @@ from uuid import UUID
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.vendor import pack, unpack
 
-from . import committed, transactions
+from . import acls, committed, transactions
 from .errors import CorruptSegment, UnsupportedFormat
 from .metadata import Ceiling, Metadata, decode_topic
 from .topic_config import TopicConfig
@@ -193,3 +194,5 @@ register(committed.FORGOTTEN, committed.SECTION, committed.forgotten)
 register(transactions.TRANSACTION, transactions.SECTION, transactions.changed)
 KINDS[transactions.DECIDED] = _transactions_decided
 register(transactions.FORGOTTEN, transactions.SECTION, transactions.forgotten)
+register(acls.CREATED, acls.SECTION, acls.created)
+register(acls.DELETED, acls.SECTION, acls.deleted)

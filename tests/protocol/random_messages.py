@@ -10,6 +10,7 @@ from segbroker.protocol import (
     messages_core,
     messages_groups,
     messages_placement,
+    messages_quotas,
     messages_security,
     messages_transactions,
 )
@@ -23,6 +24,7 @@ MODULES = (
     messages_placement,
     messages_transactions,
     messages_security,
+    messages_quotas,
 )
 BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 TEXTS = ("", "t", "topic-1", "größe", "a" * 126, "b" * 127, "c" * 128, "日本", "d" * 20_000)
@@ -81,6 +83,8 @@ def _item(field: Field, version: int, random: Random) -> object:
             return UUID(bytes=random.randbytes(16))
         case "bool":
             return random.random() < 0.5
+        case "float64":
+            return random.choice((0.0, -1.5, 1e300, random.random()))
         case "uint16":
             return random.randrange(1 << 16)
         case _:

@@ -1,0 +1,87 @@
+"""Quotas of clients: what each user, client id or address may use.
+
+The tables are the layouts; schema.py says how to read them.  Sources: the message definitions of
+kafka-clients 4.3.0; what is served is in api_keys.py.
+
+Invariant: every class here gives the same bytes as kafka-python's codec in every version (tested).
+"""
+
+from .schema import Bool, Float64, Int8, Int16, Int32, Message, Str
+
+
+class DescribeClientQuotasRequestComponent(Message):
+    entity_type: Str
+    match_type: Int8
+    match: Str | None
+
+
+class DescribeClientQuotasRequest(Message, key=48, versions=(0, 1), flexible=1):
+    """The quotas of entities that match; `strict`: of those without further components."""
+
+    components: list[DescribeClientQuotasRequestComponent]
+    strict: Bool
+
+
+class DescribeClientQuotasResponseEntity(Message):
+    entity_type: Str
+    entity_name: Str | None
+
+
+class DescribeClientQuotasResponseValue(Message):
+    key: Str
+    value: Float64
+
+
+class DescribeClientQuotasResponseEntry(Message):
+    entity: list[DescribeClientQuotasResponseEntity]
+    values: list[DescribeClientQuotasResponseValue]
+
+
+class DescribeClientQuotasResponse(Message, key=48, versions=(0, 1), flexible=1):
+    """The quotas by entity."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: Str | None
+    entries: list[DescribeClientQuotasResponseEntry] | None
+
+
+class AlterClientQuotasRequestEntity(Message):
+    entity_type: Str
+    entity_name: Str | None
+
+
+class AlterClientQuotasRequestOp(Message):
+    key: Str
+    value: Float64
+    remove: Bool
+
+
+class AlterClientQuotasRequestEntry(Message):
+    entity: list[AlterClientQuotasRequestEntity]
+    ops: list[AlterClientQuotasRequestOp]
+
+
+class AlterClientQuotasRequest(Message, key=49, versions=(0, 1), flexible=1):
+    """Set or remove quotas of entities; a null name is the default of its kind."""
+
+    entries: list[AlterClientQuotasRequestEntry]
+    validate_only: Bool
+
+
+class AlterClientQuotasResponseEntity(Message):
+    entity_type: Str
+    entity_name: Str | None
+
+
+class AlterClientQuotasResponseEntry(Message):
+    error_code: Int16 = 0
+    error_message: Str | None
+    entity: list[AlterClientQuotasResponseEntity]
+
+
+class AlterClientQuotasResponse(Message, key=49, versions=(0, 1), flexible=1):
+    """One row per entity."""
+
+    throttle_time_ms: Int32 = 0
+    entries: list[AlterClientQuotasResponseEntry]

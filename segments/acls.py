@@ -1,0 +1,65 @@
+"""Access control lists: who may do what, kept as control events like all that is not a batch.
+
+    section "acls" of the snapshot:
+        {"rows": [[resource type, name, pattern type, principal, host, operation, permission]]}
+
+| event | fields | afterwards |
+|---|---|---|
+| acls_created | rows, as above | these stand, each once, in the order of their creation |
+| acls_deleted | rows | these are gone |
+
+The numbers are Kafka's (AclOperation, ResourceType, ...); what they mean for a request is decided
+by the broker.  Every function here is pure: what it was given stays as it is.
+
+Limits: ACLS_MAX altogether, refused above; ROWS_MAX in one event and TEXT_SIZE_MAX bytes of a name,
+so that an event stays far below what a control event may be.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+SECTION: Final = "acls"
+CREATED: Final = "acls_created"
+DELETED: Final = "acls_deleted"
+
+ACLS_MAX: Final = 10_000
+ROWS_MAX: Final = 500
+TEXT_SIZE_MAX: Final = 1_000
+
+Content: TypeAlias = Mapping[str, Any]
+Fields: TypeAlias = Mapping[str, Any]
+
+
+class Acl(NamedTuple):
+    """One rule: a principal from a host may, or may not, do an operation on matching resources."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+def acls_of(content: Content | None) -> tuple[Acl, ...]:
+    """The rules of the section's content."""
+    return tuple(Acl(*row) for row in (content or {}).get("rows", ()))
+
+
+def packed(acls: Iterable[Acl]) -> list[list[object]]:
+    """As rows of an event."""
+    return [list(acl) for acl in acls]
+
+
+def created(content: Content | None, fields: Fields) -> Content:
+    """After acls_created."""
+    rows = dict.fromkeys(acls_of(content))
+    rows.update(dict.fromkeys(Acl(*row) for row in fields["rows"]))
+    return {"rows": packed(rows)}
+
+
+def deleted(content: Content | None, fields: Fields) -> Content:
+    """After acls_deleted."""
+    gone = {Acl(*row) for row in fields["rows"]}
+    return {"rows": packed(acl for acl in acls_of(content) if acl not in gone)}

@@ -1,0 +1,91 @@
+"""The index of rules against a model that looks at every rule, one after the other."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segbroker.broker.acl_rules import Rules, Verdict
+from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
+from segbroker.segments.acls import Acl
+
+PRINCIPALS = ["User:alice", "User:bob", "User:*"]
+HOSTS = ["10.0.0.1", "10.0.0.2", "*"]
+NAMES = ["*", "f", "fl", "flights", "flights-eu", "g"]
+OPERATIONS = [one for one in Operation if one > Operation.ANY]
+KINDS = [ResourceType.TOPIC, ResourceType.GROUP]
+
+acls = st.builds(
+    Acl,
+    st.sampled_from(KINDS).map(int),
+    st.sampled_from(NAMES),
+    st.sampled_from([int(PatternType.LITERAL), int(PatternType.PREFIXED)]),
+    st.sampled_from(PRINCIPALS),
+    st.sampled_from(HOSTS),
+    st.sampled_from(OPERATIONS).map(int),
+    st.sampled_from([int(Permission.ALLOW), int(Permission.ALLOW), int(Permission.DENY)]),
+)
+questions = st.tuples(
+    st.sampled_from(PRINCIPALS[:2]),
+    st.sampled_from(HOSTS[:2]),
+    st.sampled_from([one for one in OPERATIONS if one is not Operation.ALL]).map(int),
+    st.sampled_from(KINDS).map(int),
+    st.sampled_from(NAMES[1:]),
+)
+
+IMPLIES_DESCRIBE = {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+
+
+def is_about(acl: Acl, kind: int, name: str) -> bool:
+    if acl.resource_type != kind:
+        return False
+    if acl.pattern_type == PatternType.PREFIXED:
+        return name.startswith(acl.resource_name)
+    return acl.resource_name in (name, "*")
+
+
+def does(acl: Acl, operation: int) -> bool:
+    if acl.operation in (operation, Operation.ALL):
+        return True
+    if acl.permission == Permission.DENY:
+        return False
+    return (operation == Operation.DESCRIBE and acl.operation in IMPLIES_DESCRIBE) or (
+        operation == Operation.DESCRIBE_CONFIGS and acl.operation == Operation.ALTER_CONFIGS
+    )
+
+
+def model(rules: list[Acl], question: tuple[str, str, int, int, str]) -> Verdict:
+    principal, host, operation, kind, name = question
+    about = [acl for acl in rules if is_about(acl, kind, name)]
+    hits = [
+        acl.permission
+        for acl in about
+        if acl.principal in (principal, "User:*") and acl.host in (host, "*")
+        if does(acl, operation)
+    ]
+    if Permission.DENY in hits:
+        return Verdict.DENIED
+    if Permission.ALLOW in hits:
+        return Verdict.ALLOWED
+    return Verdict.SILENT if about else Verdict.UNRULED
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(acls, max_size=12), st.lists(questions, min_size=1, max_size=20))
+def test_the_index_says_what_a_look_at_every_rule_says(
+    rules: list[Acl], asked: list[tuple[str, str, int, int, str]]
+) -> None:
+    indexed = Rules(rules)
+    for question in asked:
+        assert indexed.verdict(*question) is model(rules, question), question
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(acls, max_size=8), questions)
+def test_whether_some_resource_is_allowed_agrees_with_asking_for_each(
+    rules: list[Acl], question: tuple[str, str, int, int, str]
+) -> None:
+    principal, host, operation, kind, _ = question
+    names = [f"{name}{suffix}" for name in NAMES for suffix in ("", "!", "~rare")] + ["other"]
+    some = any(
+        model(rules, (principal, host, operation, kind, name)) is Verdict.ALLOWED for name in names
+    )
+    assert Rules(rules).allows_some(principal, host, operation, kind) == some

@@ -1,0 +1,424 @@
+"""Who may do what, request by request: two peers of one broker, told apart by their address.
+
+127.0.0.1   alice here: rules name this host
+127.0.0.2   bob: nobody has allowed him anything
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+import trio
+
+from segbroker.broker.authorized import GUARDS, OPEN
+from segbroker.broker.server import Broker
+from segbroker.protocol import messages_admin as admin
+from segbroker.protocol import messages_core as core
+from segbroker.protocol import messages_groups as groups
+from segbroker.protocol import messages_security as security
+from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
+from segbroker.protocol.api_keys import SERVED, ApiKey, is_served
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.vendor import VendorKey
+from segbroker.segments.acls import Acl
+from segbroker.segments.memory import MemoryStorage
+
+from ..support.wire_client import Closed, WireClient, batch, connect, produce_request
+from .authorization_cases import (
+    ALL,
+    ALTER,
+    ASKS_ABOUT_ITSELF,
+    C31,
+    CASES,
+    DELETE,
+    DESCRIBE,
+    G30,
+    GROUP,
+    LISTS,
+    OF_CLUSTER,
+    OFFSETS,
+    READ,
+    T29,
+    TOPIC,
+    WRITE,
+    X53,
+    Case,
+    codes,
+)
+from .conftest import Events, serving
+
+ALICE, BOB = "127.0.0.1", "127.0.0.2"
+
+
+def rule(
+    operation: Operation,
+    kind: ResourceType,
+    name: str,
+    *,
+    host: str = ALICE,
+    principal: str = "User:ANONYMOUS",
+    pattern: PatternType = PatternType.LITERAL,
+    permission: Permission = Permission.ALLOW,
+) -> Acl:
+    return Acl(int(kind), name, int(pattern), principal, host, int(operation), int(permission))
+
+
+async def allow(broker: Broker, *rules: Acl) -> None:
+    """Add rules as a super user would."""
+    assert broker.core.authorizer is not None
+    done = trio.Event()
+    broker.core.authorizer.create(rules, lambda error: done.set())
+    await done.wait()
+
+
+@asynccontextmanager
+async def connect_from(host: str, broker: Broker) -> AsyncIterator[WireClient]:
+    stream = await trio.open_tcp_stream(*broker.address, local_address=host)
+    async with stream:
+        yield WireClient(stream)
+
+
+@asynccontextmanager
+async def guarded(
+    storage: MemoryStorage | None = None, **keys: str | int | bool
+) -> AsyncIterator[Broker]:
+    async with serving(storage=storage, authorizer="acl", **keys) as broker:  # type: ignore[arg-type]
+        yield broker
+
+
+async def filled(broker: Broker) -> None:
+    """A topic t with a record, made by the broker itself."""
+    topics = broker.core.topics
+    await topics.create("t", 1, topics.topic_config({}))
+
+
+def is_tried(case: Case) -> bool:
+    """Whether the request is served; InitProducerId has a transactional form of its own."""
+    if case.code == X53 and ApiKey.END_TXN not in SERVED:
+        return False
+    return is_served(case.request.message_key, case.version)
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_alice_can_and_bob_cannot(name: str) -> None:
+    case = CASES[name]()
+    if not is_tried(case):
+        pytest.skip("not served")
+    async with guarded() as broker:
+        await filled(broker)
+        await allow(broker, *(rule(*need) for need in case.needs))
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            refused = codes(await bob.ask(CASES[name]().request, case.expected, case.version))
+            assert refused & {T29, G30, C31, X53}, refused
+            allowed = codes(await alice.ask(case.request, case.expected, case.version))
+            assert not allowed & {T29, G30, C31, X53}, allowed
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if len(case().needs)])
+async def test_without_the_last_rule_the_code_says_what_is_missing(name: str) -> None:
+    case = CASES[name]()
+    if not is_tried(case):
+        pytest.skip("not served")
+    async with guarded() as broker:
+        await filled(broker)
+        await allow(broker, *(rule(*need) for need in case.needs[:-1]))
+        async with connect_from(ALICE, broker) as alice:
+            refused = codes(await alice.ask(case.request, case.expected, case.version))
+            assert case.code in refused, refused
+
+
+def test_every_served_api_has_a_rule_and_a_case() -> None:
+    tried = {case().request.message_key for case in CASES.values()}
+    tried |= {cls.message_key for cls in LISTS | ASKS_ABOUT_ITSELF}
+    for key in SERVED:
+        assert key in GUARDS or key in OPEN, key.name
+        assert key in tried or key in OPEN, key.name
+
+
+def names(rows: Iterable[Any], field: str = "name") -> list[str]:
+    return [getattr(row, field) for row in rows]
+
+
+async def test_what_may_not_be_described_is_left_out_of_lists() -> None:
+    async with guarded(auto_create_topics=False) as broker:
+        await filled(broker)
+        await allow(broker, rule(READ, GROUP, "g"), rule(READ, TOPIC, "t"))
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            commit = groups.OffsetCommitRequest(group_id="g", member_id="", topics=OFFSETS)
+            assert codes(await alice.ask(commit, groups.OffsetCommitResponse, 7)) == {0}
+            for client, topics, found in ((alice, ["t"], ["g"]), (bob, [], [])):
+                everything = core.MetadataRequest(topics=None)
+                reply = await client.ask(everything, core.MetadataResponse, 9)
+                assert names(reply.topics) == topics
+                listed = await client.ask(groups.ListGroupsRequest(), groups.ListGroupsResponse, 4)
+                assert names(listed.groups, "group_id") == found
+                oldest = core.MetadataRequest(topics=[])
+                assert names((await client.ask(oldest, core.MetadataResponse, 0)).topics) == topics
+
+
+async def test_an_unauthorised_topic_looks_the_same_whether_it_exists_or_not() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        async with connect_from(BOB, broker) as bob:
+            for request in (
+                lambda name: core.MetadataRequest(topics=[core.MetadataRequestTopic(name=name)]),
+                lambda name: admin.DeleteTopicsRequest(topic_names=[name], timeout_ms=1),
+            ):
+                expected = (
+                    core.MetadataResponse
+                    if isinstance(request("t"), core.MetadataRequest)
+                    else admin.DeleteTopicsResponse
+                )
+                known = codes(await bob.ask(request("t"), expected, 5))
+                assert (
+                    known
+                    == codes(await bob.ask(request("no-such"), expected, 5))
+                    == {29} | ({0} & known)
+                )
+        assert set(broker.core.topics.all) == {"t"}
+
+
+async def test_a_denial_wins_over_every_permission_and_prefixes_and_stars_cover() -> None:
+    async with guarded() as broker:
+        topics = broker.core.topics
+        for name in ("flights", "flights-secret", "cars"):
+            await topics.create(name, 1, topics.topic_config({}))
+        await allow(
+            broker,
+            rule(READ, TOPIC, "flights", pattern=PatternType.PREFIXED, principal="User:*"),
+            rule(WRITE, TOPIC, "*", host="*"),
+            rule(ALL, TOPIC, "flights-secret", host="*", permission=Permission.DENY),
+        )
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            assert (await alice.fetch("flights", 0)).error_code == 0
+            assert (await alice.fetch("flights-secret", 0)).error_code == T29
+            assert (await alice.fetch("cars", 0)).error_code == T29
+            assert (await bob.fetch("flights", 0)).error_code == T29
+            assert (await bob.produce("cars", b"x")).error_code == 0
+            assert (await bob.produce("flights-secret", b"x")).error_code == T29
+
+
+async def test_a_change_of_the_rules_holds_for_the_next_request_and_after_a_restart() -> None:
+    storage = MemoryStorage()
+    async with guarded(storage=storage) as broker:
+        await filled(broker)
+        await allow(broker, rule(ALTER, *OF_CLUSTER))
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            assert (await bob.produce("t", b"x")).error_code == T29
+            creation = security.CreateAclsRequest(
+                creations=[
+                    security.CreateAclsRequestCreation(
+                        resource_type=int(TOPIC),
+                        resource_name="t",
+                        resource_pattern_type=3,
+                        principal="User:ANONYMOUS",
+                        host=BOB,
+                        operation=int(WRITE),
+                        permission_type=3,
+                    )
+                ]
+            )
+            assert codes(await alice.ask(creation, security.CreateAclsResponse, 3)) == {0}
+            assert (await bob.produce("t", b"x")).error_code == 0
+            deletion = security.DeleteAclsRequest(
+                filters=[
+                    security.DeleteAclsRequestFilter(
+                        resource_type_filter=2,
+                        resource_name_filter="t",
+                        pattern_type_filter=2,
+                        principal_filter=None,
+                        host_filter=BOB,
+                        operation=1,
+                        permission_type=1,
+                    )
+                ]
+            )
+            deleted = await alice.ask(deletion, security.DeleteAclsResponse, 3)
+            assert len(deleted.filter_results[0].matching_acls) == 1
+            assert (await bob.produce("t", b"x")).error_code == T29
+            assert codes(await alice.ask(creation, security.CreateAclsResponse, 1)) == {0}
+    async with guarded(storage=storage) as broker, connect_from(BOB, broker) as bob:
+        assert (await bob.produce("t", b"x")).error_code == 0
+
+
+async def test_bits_of_authorized_operations_are_those_that_the_rules_allow() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        await allow(broker, rule(READ, TOPIC, "t"), rule(DELETE, GROUP, "g"))
+        await allow(broker, rule(ALTER, *OF_CLUSTER))
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            asked = core.MetadataRequest(
+                topics=[core.MetadataRequestTopic(name="t")],
+                include_topic_authorized_operations=True,
+                include_cluster_authorized_operations=True,
+            )
+            reply = await alice.ask(asked, core.MetadataResponse, 9)
+            assert reply.topics[0].topic_authorized_operations == 1 << READ | 1 << DESCRIBE
+            assert reply.cluster_authorized_operations == 1 << ALTER | 1 << DESCRIBE
+            reply = await bob.ask(asked, core.MetadataResponse, 9)
+            assert reply.cluster_authorized_operations == 0
+            described = await alice.ask(
+                groups.DescribeGroupsRequest(groups=["g"], include_authorized_operations=True),
+                groups.DescribeGroupsResponse,
+                4,
+            )
+            assert described.groups[0].authorized_operations == 1 << DELETE | 1 << DESCRIBE
+            cluster = await alice.ask(
+                admin.DescribeClusterRequest(include_cluster_authorized_operations=True),
+                admin.DescribeClusterResponse,
+                0,
+            )
+            assert cluster.cluster_authorized_operations == 1 << ALTER | 1 << DESCRIBE
+
+
+async def test_a_super_user_may_do_everything_and_without_rules_nobody_else() -> None:
+    super_users = "User:admin; User:ANONYMOUS"
+    async with guarded(super_users=super_users) as broker, connect_from(BOB, broker) as bob:
+        await bob.create("made")
+        assert (await bob.produce("made", b"x")).error_code == 0
+
+
+async def test_an_open_world_is_closed_where_a_rule_is_about_the_resource() -> None:
+    async with guarded(allow_everyone_if_no_acl_found=True) as broker:
+        await filled(broker)
+        async with connect_from(BOB, broker) as bob:
+            assert (await bob.produce("t", b"x")).error_code == 0
+            await allow(broker, rule(READ, TOPIC, "t"))
+            assert (await bob.produce("t", b"x")).error_code == T29
+
+
+async def test_a_refused_produce_without_acks_closes_its_connection() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        async with connect_from(BOB, broker) as bob:
+            await bob.send(produce_request("t", batch(b"x"), acks=0), 9)
+            assert await bob.is_closed()
+        assert broker.core.counters.produced_bytes == 0
+
+
+async def test_requests_of_our_own_need_rules_too() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        await allow(broker, rule(DESCRIBE, *OF_CLUSTER), rule(DESCRIBE, TOPIC, "t"))
+        floors = {"partitions": [{"topic": "t", "partition": 0}, {"topic": "u", "partition": 0}]}
+        gaps: dict[str, object] = {"topic": "t", "partition": 0}
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            for key, body in (
+                (VendorKey.SERVER_INFO, {}),
+                (VendorKey.PARTITION_STATISTICS, {"topics": ["t"]}),
+                (VendorKey.GAPS, gaps),
+            ):
+                assert "error" not in await alice.ask_vendor(key, dict(body))
+                reply = await bob.ask_vendor(key, dict(body))
+                assert reply["error"]["code"] in (T29, C31)  # type: ignore[index]
+            everything = await bob.ask_vendor(VendorKey.PARTITION_STATISTICS, {})
+            assert everything["topics"] == {}
+            reply = await alice.ask_vendor(VendorKey.FLOORS, dict(floors))
+            first, second = cast(list[dict[str, Any]], reply["partitions"])
+            assert (first["topic"], "error" in first) == ("t", False)
+            assert (second["topic"], second["error"]["code"]) == ("u", T29)
+
+
+async def test_a_large_request_is_checked_as_a_small_one() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        await allow(broker, rule(DELETE, TOPIC, "t"))
+        many = ["t", *(f"topic-{n}" for n in range(4_000))]
+        async with connect_from(ALICE, broker) as alice:
+            request = admin.DeleteTopicsRequest(topic_names=many, timeout_ms=1)
+            reply = await alice.ask(request, admin.DeleteTopicsResponse, 3)
+            found = {row.name: row.error_code for row in reply.responses}
+            assert len(found) == len(many)
+            assert found.pop("t") == 0
+            assert set(found.values()) == {T29}
+
+
+async def test_a_flood_of_refusals_is_counted_and_not_written_line_by_line(
+    events: Events,
+) -> None:
+    async with guarded(audit_lines_max=5) as broker:
+        async with connect_from(BOB, broker) as bob:
+            for n in range(40):
+                await bob.fetch(f"topic-{n % 20}", 0)
+        denied = events.named("access_denied")
+        assert [line["resource"] for line in denied] == [f"topic-{n}" for n in range(5)]
+        first = {key: denied[0][key] for key in ("principal", "host", "operation", "resource_type")}
+        assert first == {
+            "principal": "User:ANONYMOUS",
+            "host": BOB,
+            "operation": "read",
+            "resource_type": "topic",
+        }
+        assert broker.core.authorizer is not None
+        broker.core.authorizer.audit.keep_house(trio.current_time() + 61)
+        assert [line["count"] for line in events.named("access_repeated")] == [1] * 5
+        assert [line["denied"] for line in events.named("access_omitted")] == [30]
+
+
+async def test_what_is_allowed_is_audited_when_asked_for(events: Events) -> None:
+    async with guarded(audit_allowed=True) as broker:
+        await filled(broker)
+        await allow(broker, rule(READ, TOPIC, "t"))
+        async with connect_from(ALICE, broker) as alice:
+            await alice.fetch("t", 0)
+        assert [line["resource"] for line in events.named("access_allowed")] == ["t"]
+
+
+async def test_acl_apis_say_that_there_is_no_authorizer() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for name in ("describe acls", "create acls", "delete acls"):
+            case = CASES[name]()
+            reply = await client.ask(case.request, case.expected, case.version)
+            assert ErrorCode.SECURITY_DISABLED in codes(reply)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"resource_type": 1},
+        {"resource_type": 99},
+        {"resource_name": ""},
+        {"resource_name": "n" * 1_001},
+        {"resource_type": 4},
+        {"resource_pattern_type": 2},
+        {"principal": "alice"},
+        {"host": ""},
+        {"operation": 1},
+        {"operation": 0},
+        {"permission_type": 1},
+    ],
+    ids=str,
+)
+async def test_a_rule_that_says_nothing_is_refused(change: dict[str, Any]) -> None:
+    good: dict[str, Any] = {
+        "resource_type": 2,
+        "resource_name": "x",
+        "resource_pattern_type": 3,
+        "principal": "User:x",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    creations = [
+        security.CreateAclsRequestCreation(**good | change),
+        security.CreateAclsRequestCreation(**good),
+    ]
+    request = security.CreateAclsRequest(creations=creations)
+    async with (
+        guarded(super_users="User:ANONYMOUS") as broker,
+        connect(broker.address) as client,
+    ):
+        reply = await client.ask(request, security.CreateAclsResponse, 2)
+        assert [row.error_code for row in reply.results] == [ErrorCode.INVALID_REQUEST, 0]
+
+
+async def test_an_api_without_a_rule_closes_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = CASES["heartbeat"]()
+    async with guarded(super_users="User:ANONYMOUS") as broker:
+        monkeypatch.delitem(GUARDS, case.request.message_key)
+        async with connect(broker.address) as client:
+            with pytest.raises(Closed):
+                await client.ask(case.request, case.expected, case.version)
