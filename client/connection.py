@@ -68,7 +68,11 @@ SPOKEN: dict[ApiKey | VendorKey, ApiVersionRange] = {
     ApiKey.LIST_GROUPS: ApiVersionRange(0, 4),
     ApiKey.DESCRIBE_GROUPS: ApiVersionRange(0, 5),
     ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ApiVersionRange(0, 3),
+    ApiKey.END_TXN: ApiVersionRange(0, 4),
     VendorKey.FLOORS: ApiVersionRange(0, 0),
+    VendorKey.COMMIT_BATCH: ApiVersionRange(0, 0),
+    VendorKey.QUERY_STATE: ApiVersionRange(0, 0),
 }
 
 

@@ -9,6 +9,6 @@ DefaultSource, and Spark says that it does not know the format.
 import contextlib
 
 with contextlib.suppress(Exception):
-    from segbroker.spark.source import SegbrokerDataSource as DefaultSource
+    from segbroker.spark.data_source import SegbrokerDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,4 +1,4 @@
-"""The Spark source: `spark.readStream.format("segbroker")`, and `spark.read` with the same options.
+"""The Spark source and sink: `format("segbroker")` of read, readStream, write and writeStream.
 
 Rows for executors, no jar: the wire is Kafka's, so it reads Apache Kafka as well.  A module imports
 only what stands above it:
@@ -18,19 +18,26 @@ only what stands above it:
     weighing   how many bytes the next offsets take
     planning   the driver's decisions
     lag        where a stream stands, as a group's offsets
-    source     the data source and its readers
+    source     the readers of batches and streams
+    rows       rows of a data frame as records
+    sink_options   the options of the sink, checked
+    transactions   the requests around a transaction
+    writing    the records of one task on their way
+    sink       the writers of batches and streams
+    data_source    which of them Spark gets
     session    a session with the source in it
 """
 
-from .errors import DataLoss, OptionError, SourceError, SourceUnavailable
+from .data_source import SegbrokerDataSource
+from .errors import DataLoss, OptionError, SinkError, SourceError, SourceUnavailable
 from .java import ensure_java
 from .session import register, session
-from .source import SegbrokerDataSource
 
 __all__ = [
     "DataLoss",
     "OptionError",
     "SegbrokerDataSource",
+    "SinkError",
     "SourceError",
     "SourceUnavailable",
     "ensure_java",

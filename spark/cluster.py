@@ -76,8 +76,12 @@ Layout = Mapping[str, TopicLayout]
 class Cluster:
     """See the module."""
 
-    def __init__(self, options: ClientOptions, *, read_committed: bool = False) -> None:
+    def __init__(
+        self, options: ClientOptions, *, read_committed: bool = False, creates_topics: bool = False
+    ) -> None:
+        """`creates_topics`: the broker may make a topic that is named; reading must make none."""
         self._options = options
+        self._creates_topics = creates_topics
         self._read_committed = read_committed
         self._links: dict[Address, Link] = {}
         self._brokers: list[Address] = list(options.bootstrap)
@@ -91,7 +95,7 @@ class Cluster:
         named = self.named(selection)
 
         def look() -> Layout:
-            reply = self._ask_any(_metadata_request(named))
+            reply = self._ask_any(self._metadata_request(named))
             brokers = {row.node_id: (row.host, row.port) for row in reply.brokers}
             self._brokers = [*brokers.values()] or self._brokers
             found: dict[str, TopicLayout] = {}
@@ -179,6 +183,18 @@ class Cluster:
     def link(self, address: Address) -> Link:
         """The connection to a broker, idle; made on first use."""
         return self._link(address)
+
+    def any_link(self) -> Link:
+        """A connection to the first broker that can be reached; of all, the bootstrap ones last."""
+        failed: list[SegbrokerError] = []
+        for address in dict.fromkeys([*self._brokers, *self._options.bootstrap]):
+            try:
+                return self._link(address)
+            except SegbrokerError as exc:
+                if not exc.retryable:
+                    raise
+                failed.append(exc)
+        raise BrokerUnreachable("; ".join(map(str, failed)))
 
     def close(self) -> None:
         links, self._links = self._links, {}
@@ -268,6 +284,10 @@ class Cluster:
                     found[row.name, part.partition_index] = part.offset
         return found
 
+    def _metadata_request(self, named: Iterable[str] | None) -> MetadataRequest:
+        topics = None if named is None else [MetadataRequestTopic(name=name) for name in named]
+        return MetadataRequest(topics=topics, allow_auto_topic_creation=self._creates_topics)
+
     def _floors(
         self, layout: Layout, keys: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LogBounds]:
@@ -291,12 +311,6 @@ class Cluster:
                     row["evict_reason"] or "unknown",
                 )
         return found
-
-
-def _metadata_request(named: Iterable[str] | None) -> MetadataRequest:
-    topics = None if named is None else [MetadataRequestTopic(name=name) for name in named]
-    # Reading must not make topics.
-    return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
 
 def _is_selected(selection: Selection, row: MetadataResponseTopic) -> bool:

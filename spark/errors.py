@@ -1,4 +1,4 @@
-"""What the source raises itself.  Spark shows the sentence inside its own STREAM_FAILED or
+"""What source and sink raise themselves.  Spark shows the sentence inside its own STREAM_FAILED or
 PYTHON_EXCEPTION, below a traceback: so each says all that is needed in one line.
 
 OptionError is the user's doing (an option), DataLoss the log's (what was asked for is gone), and
@@ -21,3 +21,7 @@ class DataLoss(SourceError):
 
 class SourceUnavailable(SourceError):
     """The brokers did not answer until the deadline; carries the last reason."""
+
+
+class SinkError(SourceError):
+    """Rows could not be written; says which and why."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from .data_source import SegbrokerDataSource
 from .java import ensure_java
-from .source import SegbrokerDataSource
 
 DEFAULTS = {
     "spark.master": "local[*]",

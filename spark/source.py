@@ -1,4 +1,4 @@
-"""The data source `segbroker`: what Spark asks on the driver, and what it has executors read.
+"""The readers: what Spark asks on the driver, and what it has executors read.
 
     driver      options -> start, end -> ranges per partition -> tasks
     executors   task -> fetched batches -> Arrow record batches
@@ -22,7 +22,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
@@ -35,20 +34,17 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
 from . import lag
 from .columns import Shape, record_batches
 from .fetching import RangeFetcher, Task
 from .link import now_ms
 from .offsets import Offsets, offsets_from_json
-from .options import SourceOptions, TriggerLimits, parse_options, wants_gaps, wants_headers
+from .options import SourceOptions, TriggerLimits
 from .planning import Planner
 
 if TYPE_CHECKING:
     import pyarrow
-
-FORMAT = "segbroker"
 
 
 class TaskPartition(InputPartition):
@@ -57,23 +53,6 @@ class TaskPartition(InputPartition):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.task = task
-
-
-class SegbrokerDataSource(DataSource):
-    """`spark.read.format("segbroker")` and `spark.readStream.format("segbroker")`."""
-
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def schema(self) -> str:
-        return Shape(wants_headers(self.options), wants_gaps(self.options)).spark
-
-    def reader(self, schema: StructType) -> "BatchReader":
-        return BatchReader(parse_options(self.options, streaming=False))
-
-    def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802 - Spark's name
-        return StreamReader(parse_options(self.options, streaming=True))
 
 
 class _Reader:

@@ -14,8 +14,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import DataLoss, OptionError, SourceError, SourceUnavailable
-from segbroker.spark.source import BatchReader, SegbrokerDataSource, StreamReader
+from segbroker.spark.source import BatchReader, StreamReader
 
 from .topics import Topics
 

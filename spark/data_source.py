@@ -1,0 +1,50 @@
+"""The data source `segbroker`: which reader or writer Spark gets, with its options checked.
+
+Spark makes it in short-lived workers, often: constructors only parse options.
+"""
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from .columns import Shape
+from .errors import OptionError
+from .options import parse_options, wants_gaps, wants_headers
+from .rows import check_columns
+from .sink import BatchWriter, StreamWriter
+from .sink_options import SinkOptions, parse_sink_options
+from .source import BatchReader, StreamReader
+
+FORMAT = "segbroker"
+
+
+class SegbrokerDataSource(DataSource):
+    """`format("segbroker")` of read, readStream, write and writeStream."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return Shape(wants_headers(self.options), wants_gaps(self.options)).spark
+
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(parse_options(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        return StreamReader(parse_options(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise OptionError("a topic cannot be overwritten: write with mode('append')")
+        return BatchWriter(self._sink(schema, streaming=False))
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> StreamWriter:
+        # Output mode complete says overwrite: as with Kafka's sink, every result is appended.
+        return StreamWriter(self._sink(schema, streaming=True))
+
+    def _sink(self, schema: StructType, *, streaming: bool) -> SinkOptions:
+        options = parse_sink_options(self.options, streaming=streaming)
+        check_columns(schema, options.topic)
+        return options

@@ -1,0 +1,217 @@
+"""The sink: `write.format("segbroker")` and `writeStream.format("segbroker")`.
+
+    executor    rows --> records --> the brokers, in a transaction of the task's own, left open
+    driver      commit: COMMIT_BATCH of all of them, with the query and the number of the batch
+
+Exactly once.  The broker decides about all transactions of a batch and about "this was the query's
+last batch" at once.  So when Spark repeats a batch, because it died between our commit and its
+own, the broker knows it: the tasks find out before they write, and the repeat counts as done.
+
+A transaction is called `prefix/query/task/attempt`.  A query that comes back after a crash writes
+under the names that it had: what the dead one left open is aborted then, not when its time is over.
+
+    prefix      the option transactionalId, else `segbroker-spark`
+    query       of a stream its id, which its checkpoint keeps, as Spark tells it in the task's
+                properties; where Spark does not, transactionalId alone is the query
+                of a batch write with transactionalId and batchId the former; else a name of its own
+    batch       of a stream the micro-batch; of a batch write batchId, else 0
+
+At least once.  No transaction: records are there as soon as they are written, and a repeated task
+or batch writes them again.
+
+Invariant: what `write` needs is in the writer, the rows and the task's properties; a writer is
+pickled to executors, and of a stream made anew for each commit.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from .cluster import Cluster
+from .errors import SinkError, SourceUnavailable
+from .rows import records_of
+from .sink_options import SinkOptions
+from .transactions import Identity, abort, commit_batch, last_batch
+from .writing import RecordWriter
+
+if TYPE_CHECKING:
+    import pyarrow
+
+log = logging.getLogger("segbroker.spark")
+
+PREFIX = "segbroker-spark"
+# In the task's properties; Spark writes them for its own use.
+BATCH_PROPERTY = "streaming.sql.batchId"
+QUERY_PROPERTY = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Whose transaction a task writes in; `batch` None: known to the driver only."""
+
+    query: str
+    batch: int | None
+    task: str
+
+    @property
+    def transactional_id(self) -> str:
+        return f"{self.query}/{self.task}"
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task tells the driver; `identity` None: nothing is to be committed."""
+
+    query: str | None
+    identity: Identity | None
+    records_count: int
+
+
+class _Writer:
+    """What both writers have."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def _write(self, tables: "Iterator[pyarrow.RecordBatch]", place: Place | None) -> Written:
+        if place is not None and self._is_done(place):
+            return Written(place.query, None, 0)
+        transactional_id = None if place is None else place.transactional_id
+        context = TaskContext.get()
+        writer = RecordWriter(
+            self._options, transactional_id, context.partitionId() if context else 0
+        )
+        try:
+            for table in tables:
+                for records in records_of(table, self._options.topic):
+                    writer.write(records)
+            identity = writer.prepare()
+        except BaseException:
+            writer.abandon()
+            raise
+        finally:
+            writer.close()
+        if place is None:
+            return Written(None, None, writer.records_count)
+        return Written(place.query, identity, writer.records_count)
+
+    def _is_done(self, place: Place) -> bool:
+        """Whether the batch is there already: then the rows need not be written at all."""
+        if place.batch is None:
+            return False
+        cluster = Cluster(self._options.client)
+        try:
+            last = last_batch(cluster, place.query, self._options.client.request_timeout_ms)
+        finally:
+            cluster.close()
+        return last is not None and place.batch <= last
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
+        found = [each for each in messages if isinstance(each, Written)]
+        identities = [each.identity for each in found if each.identity is not None]
+        queries = {each.query for each in found if each.identity is not None}
+        if not identities:
+            return
+        (query,) = queries
+        assert query is not None
+        cluster = Cluster(self._options.client)
+        try:
+            first = commit_batch(
+                cluster, query, batch, identities, self._options.client.request_timeout_ms
+            )
+        finally:
+            cluster.close()
+        if not first:
+            log.info("batch %d of query %s was committed before; nothing is repeated", batch, query)
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Give up what the tasks that succeeded have written; of the others time takes care."""
+        cluster = Cluster(self._options.client)
+        try:
+            for each in messages:
+                if isinstance(each, Written) and each.identity is not None:
+                    abort(cluster, each.identity, self._options.client.request_timeout_ms)
+        except SourceUnavailable as exc:
+            log.warning("abandoned transactions end by kafka.transaction.timeout.ms: %s", exc)
+        finally:
+            cluster.close()
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write`: all rows at once, or none."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options)
+        # Made on the driver, and pickled: all tasks of one write have one name.
+        if options.batch_id is not None:
+            assert options.transactional_id is not None
+            self._query = options.transactional_id
+        else:
+            self._query = f"{options.transactional_id or PREFIX}/{uuid4().hex}"
+
+    def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> Written:
+        if not self._options.exactly_once:
+            return self._write(iterator, None)
+        return self._write(iterator, Place(self._query, self._options.batch_id, _task()))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._commit(messages, self._options.batch_id or 0)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._abort(messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream`: each micro-batch once."""
+
+    def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> Written:
+        if not self._options.exactly_once:
+            return self._write(iterator, None)
+        return self._write(iterator, stream_place(self._options))
+
+    def commit(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
+        self._commit(messages, batchId)
+
+    def abort(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
+        self._abort(messages)
+
+
+def stream_place(options: SinkOptions) -> Place:
+    """Where a task of a stream writes.  SinkError where neither Spark nor the user says."""
+    context = TaskContext.get()
+    query = batch = None
+    if context is not None:
+        query = context.getLocalProperty(QUERY_PROPERTY)
+        batch = context.getLocalProperty(BATCH_PROPERTY)
+    if query is not None and batch is not None:
+        prefix = options.transactional_id or PREFIX
+        return Place(f"{prefix}/{query}", int(batch), _task())
+    if options.transactional_id is None:
+        raise SinkError(
+            "this Spark does not tell a task which query it belongs to: give the option"
+            " transactionalId, a name that no other query has and that goes with the checkpoint"
+        )
+    return Place(options.transactional_id, None, _task())
+
+
+def _task() -> str:
+    """The task's partition and attempt: two attempts never share a transaction."""
+    context = TaskContext.get()
+    return "0/0" if context is None else f"{context.partitionId()}/{context.attemptNumber()}"

@@ -1,0 +1,113 @@
+"""The options of the sink, checked once, as one frozen value.
+
+    where to      topic, else the column
+    how surely    deliveryGuarantee: exactly-once, at-least-once
+    who           transactionalId, batchId      (exactly-once; see sink)
+    how           the client options, and those of Kafka's producer in PRODUCER, with the prefix
+                  `kafka.` or `segbroker.`
+
+Invariant: SinkOptions can be pickled: it travels to the executors inside the writer.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from segbroker.client.settings import CODECS, Compression
+
+from .connecting import ClientOptions, check_client_option, parse_client
+from .errors import OptionError
+from .given import PREFIXES, Given, number, unknown
+
+EXACTLY_ONCE = "exactly-once"
+AT_LEAST_ONCE = "at-least-once"
+
+LINGER_MS = 5
+BATCH_BYTES = 128 << 10
+DELIVERY_TIMEOUT_MS = 120_000
+TRANSACTION_TIMEOUT_MS = 60_000
+
+SINK = ("topic", "deliveryGuarantee", "transactionalId", "batchId")
+# What Spark itself hands on to a stream's sink.
+FROM_SPARK = ("checkpointLocation", "path", "queryName")
+PRODUCER = (
+    "compression.type",
+    "linger.ms",
+    "batch.size",
+    "delivery.timeout.ms",
+    "transaction.timeout.ms",
+    "acks",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """See the module.  Times in milliseconds, sizes in bytes."""
+
+    client: ClientOptions
+    topic: str | None = None
+    exactly_once: bool = True
+    transactional_id: str | None = None
+    batch_id: int | None = None
+    compression: Compression = "none"
+    linger_ms: int = LINGER_MS
+    batch_bytes: int = BATCH_BYTES
+    delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+
+
+def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """The options of a write, checked.  Raises OptionError with one sentence."""
+    given = Given(options)
+    known = {name.lower() for name in (*SINK, *FROM_SPARK)}
+    for name in given.values:
+        if name in known or name.startswith("__"):
+            continue
+        if not name.startswith(PREFIXES):
+            raise unknown(name, SINK)
+        check_client_option(name, PRODUCER)
+    acks_name, acks = given.client("acks")
+    if acks not in (None, "all", "-1"):
+        raise OptionError(f"{acks_name}={acks!r}: what is written is always acknowledged, say all")
+    topic = given.own("topic")[1]
+    if topic is not None and not topic.strip():
+        raise OptionError(f"topic={topic!r} is empty")
+    linger_ms = number(given.client("linger.ms"), least=0)
+    found = SinkOptions(
+        client=parse_client(given),
+        topic=topic,
+        exactly_once=_guarantee(given) == EXACTLY_ONCE,
+        transactional_id=given.own("transactionalId")[1] or None,
+        batch_id=number(given.own("batchId"), least=0),
+        compression=_compression(given),
+        linger_ms=LINGER_MS if linger_ms is None else linger_ms,
+        batch_bytes=number(given.client("batch.size"), least=1) or BATCH_BYTES,
+        delivery_timeout_ms=number(given.client("delivery.timeout.ms"), least=1)
+        or DELIVERY_TIMEOUT_MS,
+        transaction_timeout_ms=number(given.client("transaction.timeout.ms"), least=1)
+        or TRANSACTION_TIMEOUT_MS,
+    )
+    if found.batch_id is not None:
+        if streaming:
+            raise OptionError("batchId is an option of a batch write; a stream numbers its own")
+        if found.transactional_id is None:
+            raise OptionError("batchId needs transactionalId: it numbers the writes of that name")
+    return found
+
+
+def _guarantee(given: Given) -> str:
+    name, value = given.own("deliveryGuarantee")
+    if value is None:
+        return EXACTLY_ONCE
+    if value.lower() not in (EXACTLY_ONCE, AT_LEAST_ONCE):
+        raise OptionError(f"{name}={value!r} is not {EXACTLY_ONCE!r} or {AT_LEAST_ONCE!r}")
+    return value.lower()
+
+
+def _compression(given: Given) -> Compression:
+    name, value = given.client("compression.type")
+    if value is None:
+        return "none"
+    if value not in CODECS:
+        raise OptionError(f"{name}={value!r} is not one of {', '.join(CODECS)}")
+    return cast("Compression", value)

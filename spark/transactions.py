@@ -1,0 +1,185 @@
+"""The requests around a transaction of the sink, asked over blocking links with a deadline.
+
+    executor   producer_id(...)      an identity; with a transactional id its predecessor is
+                                     fenced, and what that had open is aborted
+               add_partitions(...)   before the first batch to a partition
+    driver     commit_batch(...)     all transactions of a batch and "this was the query's last
+                                     batch", as one decision of the broker
+               abort(...)            give a prepared transaction up, as well as can be
+    both       last_batch(...)       what the query has committed
+
+The last two know segbroker's own requests COMMIT_BATCH and QUERY_STATE.  Repeating any of these is
+harmless: a commit of a batch that is committed is answered as done.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from segbroker.client.connection import VendorRequest
+from segbroker.client.errors import SegbrokerError, UnsupportedByBroker, broker_error
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_groups import FindCoordinatorRequest, FindCoordinatorResponse
+from segbroker.protocol.messages_transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from segbroker.protocol.vendor import VendorKey
+
+from .cluster import Cluster
+from .errors import SinkError, SourceUnavailable
+from .link import Link
+from .offsets import TopicPartition
+
+# What FindCoordinator calls a transactional id.
+_TRANSACTION = 1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who writes: a producer id, and whose transactions they are; None: no transactions."""
+
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int
+
+
+def producer_id(
+    cluster: Cluster, transactional_id: str | None, timeout_ms: int, transaction_timeout_ms: int
+) -> Identity:
+    """A new identity, or the next epoch of the one that has the transactional id."""
+
+    def ask(link: Link) -> Identity:
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=transaction_timeout_ms
+        )
+        reply = link.ask(request, InitProducerIdResponse, timeout_ms)
+        _check(reply.error_code, f"transactional id {transactional_id!r}")
+        return Identity(transactional_id, reply.producer_id, reply.producer_epoch)
+
+    return _at_coordinator(cluster, transactional_id, "a producer id", timeout_ms, ask)
+
+
+def add_partitions(
+    cluster: Cluster, identity: Identity, keys: Iterable[TopicPartition], timeout_ms: int
+) -> None:
+    """These partitions take part from now on."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in keys:
+        topics.setdefault(topic, []).append(partition)
+    assert identity.transactional_id is not None
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=identity.transactional_id,
+        v3_and_below_producer_id=identity.producer_id,
+        v3_and_below_producer_epoch=identity.producer_epoch,
+        v3_and_below_topics=[
+            AddPartitionsToTxnRequestTopic(name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ],
+    )
+
+    def ask(link: Link) -> None:
+        reply = link.ask(request, AddPartitionsToTxnResponse, timeout_ms)
+        for row in reply.results_by_topic_v3_and_below:
+            for part in row.results_by_partition:
+                about = f"topic {row.name!r} partition {part.partition_index}"
+                _check(part.partition_error_code, about)
+
+    _at_coordinator(cluster, identity.transactional_id, "a transaction", timeout_ms, ask)
+
+
+def abort(cluster: Cluster, identity: Identity, timeout_ms: int) -> None:
+    """Abort what the identity has open.  Raises SourceUnavailable where it cannot be."""
+    assert identity.transactional_id is not None
+    request = EndTxnRequest(
+        transactional_id=identity.transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        committed=False,
+    )
+
+    def ask(link: Link) -> None:
+        reply = link.ask(request, EndTxnResponse, timeout_ms)
+        _check(reply.error_code, f"transactional id {identity.transactional_id!r}")
+
+    _at_coordinator(cluster, identity.transactional_id, "an abort", timeout_ms, ask)
+
+
+def commit_batch(
+    cluster: Cluster, query: str, batch: int, identities: Iterable[Identity], timeout_ms: int
+) -> bool:
+    """Commit all of these at once, as batch `batch` of the query; whether this was the first time.
+
+    Raises SinkError for a broker that cannot, SourceUnavailable when none answers in time or a
+    transaction is not open any more.
+    """
+    rows = [
+        {
+            "transactional_id": each.transactional_id,
+            "producer_id": each.producer_id,
+            "producer_epoch": each.producer_epoch,
+        }
+        for each in identities
+    ]
+    body = {"query": query, "batch": batch, "transactions": rows}
+    reply = _ask_vendor(cluster, VendorKey.COMMIT_BATCH, query, body, timeout_ms)
+    return not reply["repeated"]
+
+
+def last_batch(cluster: Cluster, query: str, timeout_ms: int) -> int | None:
+    """The last batch that the query has committed; None: none, or long ago."""
+    reply = _ask_vendor(cluster, VendorKey.QUERY_STATE, query, {"query": query}, timeout_ms)
+    found = reply["last_batch"]
+    return None if found is None else int(found)
+
+
+def _ask_vendor(
+    cluster: Cluster, key: VendorKey, query: str, body: Mapping[str, Any], timeout_ms: int
+) -> Mapping[str, Any]:
+    def ask(link: Link) -> Mapping[str, Any]:
+        reply = link.ask_vendor(VendorRequest(key, body), timeout_ms)
+        if "error" in reply:
+            error = reply["error"]
+            raise broker_error(error["code"], f"query {query!r}: {error['detail']}")
+        return reply
+
+    try:
+        return _at_coordinator(cluster, query, "a batch of transactions", timeout_ms, ask)
+    except SourceUnavailable as exc:
+        if isinstance(exc.__cause__, UnsupportedByBroker):
+            raise SinkError(
+                "this broker cannot commit a batch of transactions at once (it is no segbroker, or"
+                " an older one); deliveryGuarantee=at-least-once writes without"
+            ) from exc
+        raise
+
+
+def _at_coordinator(
+    cluster: Cluster, key: str | None, what: str, timeout_ms: int, ask: Callable[[Link], T]
+) -> T:
+    """What `ask` returns at the coordinator of the transactional id, or of None at any broker."""
+
+    def attempt() -> T:
+        link = cluster.any_link()
+        if key is not None:
+            find = FindCoordinatorRequest(key=key, key_type=_TRANSACTION, coordinator_keys=[key])
+            found = link.ask(find, FindCoordinatorResponse, timeout_ms)
+            row = found.coordinators[0] if found.coordinators else found
+            _check(row.error_code, f"coordinator of {key!r}")
+            link = cluster.link((row.host, row.port))
+        return ask(link)
+
+    return cluster.persist(what, attempt)
+
+
+def _check(code: int, about: str) -> None:
+    if code != ErrorCode.NONE:
+        error: SegbrokerError = broker_error(code, about)
+        raise error
