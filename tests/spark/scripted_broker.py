@@ -33,6 +33,11 @@ from segbroker.protocol.messages_core import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from segbroker.protocol.messages_groups import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FindCoordinatorResponseCoordinator,
+)
 from segbroker.protocol.schema import Message
 
 TOPIC = "clicks"
@@ -140,6 +145,12 @@ class ScriptedBroker:
             return ListOffsetsResponse(
                 topics=[ListOffsetsResponseTopic(name=TOPIC, partitions=[found])]
             )
+        if isinstance(request, FindCoordinatorRequest):
+            host, port = self.address
+            row = FindCoordinatorResponseCoordinator(
+                key=request.coordinator_keys[0], node_id=1, host=host, port=port, error_message=None
+            )
+            return FindCoordinatorResponse(coordinators=[row])
         if request.message_key == ApiKey.METADATA:
             return self._metadata()
         return ApiVersionsResponse(

@@ -295,6 +295,26 @@ def test_what_is_lost_can_be_read_as_rows(topics: Topics, name: Name, stream: St
     assert sorted(found) == [(0, None, (0, 48)), (48, b"x", None), (49, b"x", None)]
 
 
+def test_committed_reading_leaves_out_what_was_aborted(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    for value, commit in ((b"aborted", False), (b"committed", True), (b"aborted again", False)):
+        settings: dict[str, Any] = {"transactional.id": topic}
+        topics.produce(topic, [value] * 3, commit=commit, **settings)
+    found = {}
+    for level in ("read_committed", "read_uncommitted"):
+        options = {"subscribe": topic, "startingOffsets": "earliest"}
+        reader = stream(topics, **options, **{"kafka.isolation.level": level})
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        found[level] = rows(reader, reader.partitions(start, end))
+    # Three records and a marker in each transaction.
+    assert found["read_committed"] == [(0, n, b"committed") for n in (4, 5, 6)]
+    assert [offset for _, offset, _ in found["read_uncommitted"]] == [0, 1, 2, 4, 5, 6, 8, 9, 10]
+
+
 def test_available_now_ends_where_the_logs_ended_when_it_began(
     topics: Topics, name: Name, stream: Stream
 ) -> None:

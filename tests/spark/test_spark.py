@@ -239,3 +239,61 @@ def test_a_running_stream_takes_in_a_topic_that_appears(
     finally:
         running.stop()
     assert sorted(row.value for row in found) == ["appeared", "known"]
+
+
+def test_a_stream_into_a_topic_has_every_record_once_though_a_batch_is_repeated(
+    query: Query, topics: Topics, name: Name
+) -> None:
+    source, target = name(), name()
+    topics.create(source, 2)
+    topics.create(target, 3)
+    for partition in range(2):
+        values = [b"%d" % n for n in range(100)]
+        topics.produce(source, values, partition=partition, key=b"%d" % partition)
+
+    def run() -> None:
+        rows = (
+            query.spark.readStream.format("segbroker")
+            .option("kafka.bootstrap.servers", query.bootstrap)
+            .option("subscribe", source)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", "80")
+            .load()
+        )
+        (
+            rows.selectExpr("key", "concat('got ', CAST(value AS STRING)) AS value")
+            .writeStream.format("segbroker")
+            .option("kafka.bootstrap.servers", query.bootstrap)
+            .option("topic", target)
+            .option("checkpointLocation", str(query.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination()
+        )
+
+    run()
+    query.forget_last_commit()
+    topics.produce(source, [b"late"], key=b"0")
+    run()
+    found = topics.read(target, 201)
+    expected = {b"0": [b"got %d" % n for n in range(100)] + [b"got late"]}
+    expected[b"1"] = [b"got %d" % n for n in range(100)]
+    assert {k: [row.value for row in found if row.key == k] for k in (b"0", b"1")} == expected
+    assert len(found) == 201
+
+
+def test_a_frame_is_written_as_a_whole_or_refused_with_a_sentence(
+    spark: "SparkSession", topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    frame = spark.range(0, 1000, numPartitions=4).selectExpr(
+        "CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition"
+    )
+    options = {"kafka.bootstrap.servers": topics.bootstrap, "topic": topic}
+    frame.write.format("segbroker").options(**options).mode("append").save()
+    found = topics.read(topic, 1000)
+    values = sorted((row.partition, int(row.value or b"")) for row in found)
+    assert values == sorted((n % 2, n) for n in range(1000))
+    with pytest.raises(Exception, match="the column 'value' is missing"):
+        spark.range(3).write.format("segbroker").options(**options).mode("append").save()

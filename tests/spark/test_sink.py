@@ -1,0 +1,317 @@
+"""The writers, called as Spark's workers call them; librdkafka reads what they wrote."""
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow
+import pytest
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    StringType,
+    StructType,
+)
+
+from segbroker.protocol.partitioner import partition_for_key
+from segbroker.spark.data_source import SegbrokerDataSource
+from segbroker.spark.errors import OptionError, SinkError
+from segbroker.spark.sink import BatchWriter, StreamWriter, Written
+from segbroker.spark.sink_options import SinkOptions, parse_sink_options
+
+from .scripted_broker import ScriptedBroker, fetched
+from .topics import Row, Topics
+
+Name = Callable[[], str]
+
+HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
+ARROW_HEADERS = pyarrow.list_(
+    pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
+)
+TYPES: dict[str, tuple[DataType, pyarrow.DataType]] = {
+    "key": (BinaryType(), pyarrow.binary()),
+    "value": (StringType(), pyarrow.string()),
+    "topic": (StringType(), pyarrow.string()),
+    "partition": (IntegerType(), pyarrow.int32()),
+    "headers": (HEADERS, ARROW_HEADERS),
+    "other": (DoubleType(), pyarrow.float64()),
+}
+
+
+def schema(*names: str) -> StructType:
+    found = StructType()
+    for name in names:
+        found = found.add(name, TYPES[name][0])
+    return found
+
+
+def table(**columns: Sequence[object]) -> pyarrow.RecordBatch:
+    arrays = [pyarrow.array(list(column), TYPES[name][1]) for name, column in columns.items()]
+    return pyarrow.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def source(topics: Topics, **options: str) -> SegbrokerDataSource:
+    return SegbrokerDataSource({"kafka.bootstrap.servers": topics.bootstrap, **options})
+
+
+def write(topics: Topics, rows: pyarrow.RecordBatch, **options: str) -> None:
+    """As a batch write with one task."""
+    writer = source(topics, **options).writer(schema(*rows.schema.names), overwrite=False)
+    writer.commit([pickle.loads(pickle.dumps(writer)).write(iter([rows]))])
+
+
+def values(rows: list[Row]) -> list[bytes | None]:
+    return [row.value for row in rows]
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_every_column_becomes_what_kafkas_sink_makes_of_it(
+    topics: Topics, name: Name, guarantee: str
+) -> None:
+    topic = name()
+    topics.create(topic, 4)
+    rows = table(
+        key=[b"k", None, b"k"],
+        value=["one", None, "three"],
+        partition=[None, 3, 2],
+        headers=[[{"key": "h", "value": b"1"}, {"key": "n", "value": None}], None, []],
+        other=[1.0, 2.0, 3.0],
+    )
+    write(topics, rows, topic=topic, deliveryGuarantee=guarantee)
+    found = {row.partition: row for row in topics.read(topic, 3)}
+    of_key = partition_for_key(b"k", 4)
+    assert found.keys() == {of_key, 3, 2}
+    assert (found[of_key].key, found[of_key].value) == (b"k", b"one")
+    assert found[of_key].headers == [("h", b"1"), ("n", None)]
+    assert (found[3].key, found[3].value, found[3].headers) == (None, None, [])
+    assert found[2].value == b"three"
+
+
+def test_the_option_topic_beats_the_column(topics: Topics, name: Name) -> None:
+    one, two = name(), name()
+    topics.create(one)
+    topics.create(two)
+    rows = table(value=["a", "b", "c"], topic=[one, two, one])
+    write(topics, rows)
+    assert values(topics.read(one, 2)) == [b"a", b"c"]
+    assert values(topics.read(two, 1)) == [b"b"]
+    write(topics, rows, topic=two)
+    assert values(topics.read(two, 4)) == [b"b", b"a", b"b", b"c"]
+
+
+def test_records_of_a_key_keep_their_order_over_many_batches(topics: Topics, name: Name) -> None:
+    topic = name()
+    topics.create(topic, 3)
+    rows = table(key=[b"%d" % (n % 7) for n in range(5000)], value=[str(n) for n in range(5000)])
+    write(
+        topics, rows, topic=topic, **{"kafka.batch.size": "1000", "kafka.compression.type": "lz4"}
+    )
+    found = topics.read(topic, 5000)
+    for key in range(7):
+        of_key = [int(row.value or b"") for row in found if row.key == b"%d" % key]
+        assert of_key == list(range(key, 5000, 7))
+
+
+def test_what_is_not_committed_is_not_there_and_an_abort_leaves_nothing(
+    topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    writer = source(topics, topic=topic).writer(schema("value"), overwrite=False)
+    written = [writer.write(iter([table(value=["given up"])]))]
+    writer.abort(written)
+    written = [writer.write(iter([table(value=["kept", "too"])]))]
+    assert isinstance(written[0], Written)
+    assert written[0].records_count == 2
+    assert topics.read(topic, 1, timeout_s=0.5) == []
+    writer.commit(written)
+    assert sorted(row.value or b"" for row in topics.read(topic, 2)) == [b"kept", b"too"]
+
+
+class Failing:
+    """Rows that end in an error, as those of a task that Spark kills do."""
+
+    def __iter__(self) -> "Failing":
+        self.count = 0
+        return self
+
+    def __next__(self) -> pyarrow.RecordBatch:
+        self.count += 1
+        if self.count > 3:
+            raise RuntimeError("the task was killed")
+        return table(value=["half"])
+
+
+def test_a_task_that_fails_takes_its_rows_with_it(topics: Topics, name: Name) -> None:
+    topic = name()
+    topics.create(topic)
+    writer = source(topics, topic=topic).writer(schema("value"), overwrite=False)
+    with pytest.raises(RuntimeError, match="the task was killed"):
+        writer.write(iter(Failing()))
+    write(topics, table(value=["whole"]), topic=topic)
+    assert values(topics.read(topic, 1)) == [b"whole"]
+
+
+def stream_batch(writer: StreamWriter, batch: int, *rows: str) -> list[WriterCommitMessage]:
+    messages: list[WriterCommitMessage] = [writer.write(iter([table(value=rows)]))]
+    writer.commit(messages, batch)
+    return messages
+
+
+def test_a_repeated_batch_is_done_already(topics: Topics, name: Name) -> None:
+    topic = name()
+    topics.create(topic)
+
+    def writer() -> StreamWriter:
+        options = {"topic": topic, "transactionalId": f"{topic}-query"}
+        return source(topics, **options).streamWriter(schema("value"), overwrite=False)
+
+    stream_batch(writer(), 0, "a", "b")
+    stream_batch(writer(), 1, "c")
+    stream_batch(writer(), 1, "c")
+    stream_batch(writer(), 0, "a", "b")
+    stream_batch(writer(), 2, "d")
+    assert values(topics.read(topic, 4)) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_numbered_batch_write_is_done_once(topics: Topics, name: Name) -> None:
+    topic = name()
+    topics.create(topic)
+    for number in ("7", "7", "3", "8"):
+        options = {"transactionalId": f"{topic}-nightly", "batchId": number}
+        write(topics, table(value=[f"write {number}"]), topic=topic, **options)
+    assert values(topics.read(topic, 2)) == [b"write 7", b"write 8"]
+
+
+def test_all_tasks_of_a_batch_are_committed_at_once(topics: Topics, name: Name) -> None:
+    one, two = name(), name()
+    for topic in (one, two):
+        topics.create(topic, 2)
+    writers = [
+        source(topics, transactionalId=f"{one}-{n}", topic=topic).streamWriter(
+            schema("value"), overwrite=False
+        )
+        for n, topic in enumerate((one, two))
+    ]
+    first, second = (each.write(iter([table(value=["x"])])) for each in writers)
+    same_query = Written(first.query, second.identity, second.records_count)
+    writers[0].commit([first, same_query, None], 0)
+    assert values(topics.read(one, 1)) == values(topics.read(two, 1)) == [b"x"]
+
+
+def test_a_null_topic_and_a_partition_that_is_not_are_refused(topics: Topics, name: Name) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    with pytest.raises(SinkError, match="a row has a null topic"):
+        write(topics, table(value=["x"], topic=[None]))
+    with pytest.raises(SinkError, match="'partition' says 2, and the topic has partitions 0 to 1"):
+        write(topics, table(value=["x"], partition=[2]), topic=topic)
+
+
+def test_a_stream_needs_a_name_where_spark_gives_none(topics: Topics) -> None:
+    writer = source(topics, topic="t").streamWriter(schema("value"), overwrite=False)
+    with pytest.raises(SinkError, match="does not tell a task which query it belongs to: give the"):
+        writer.write(iter([table(value=["x"])]))
+
+
+def test_another_broker_that_cannot_commit_a_batch_is_told_so() -> None:
+    with ScriptedBroker(lambda _: fetched()).running() as broker:
+        host, port = broker.address
+        options = {"kafka.bootstrap.servers": f"{host}:{port}", "topic": "clicks"}
+        options |= {"transactionalId": "nightly", "batchId": "1"}
+        writer = SegbrokerDataSource(options).writer(schema("value"), overwrite=False)
+        with pytest.raises(
+            SinkError, match=r"cannot commit a batch of transactions at once .*at-lea"
+        ):
+            writer.write(iter([table(value=["x"])]))
+
+
+def test_a_topic_cannot_be_overwritten(topics: Topics) -> None:
+    with pytest.raises(OptionError, match="a topic cannot be overwritten"):
+        source(topics, topic="t").writer(schema("value"), overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "sentence"),
+    [
+        (
+            StructType().add("key", BinaryType()),
+            {},
+            "the column 'value' is missing (there are: key); for example"
+            " SELECT to_json(struct(*)) AS value",
+        ),
+        (
+            StructType().add("value", IntegerType()),
+            {},
+            "the column 'value' is int and must be binary or string; cast it in the query",
+        ),
+        (
+            schema("value").add("partition", StringType()),
+            {},
+            "the column 'partition' is string and must be int; cast it in the query",
+        ),
+        (
+            schema("value").add("headers", StringType()),
+            {},
+            "the column 'headers' is string and must be array<struct<key: string, value: binary>>;"
+            " cast it in the query",
+        ),
+        (
+            schema("value"),
+            {"topic": None},
+            "nothing says where to: give the option topic, or a column 'topic'",
+        ),
+        (schema("value"), {"topic": " "}, "topic=' ' is empty"),
+        (
+            schema("value"),
+            {"deliveryGuarantee": "at-most-once"},
+            "deliveryGuarantee='at-most-once' is not 'exactly-once' or 'at-least-once'",
+        ),
+        (
+            schema("value"),
+            {"batchId": "1"},
+            "batchId needs transactionalId: it numbers the writes of that name",
+        ),
+        (
+            schema("value"),
+            {"kafka.compression.type": "brotli"},
+            "kafka.compression.type='brotli' is not one of none, gzip, snappy, lz4, zstd",
+        ),
+        (
+            schema("value"),
+            {"kafka.acks": "0"},
+            "kafka.acks='0': what is written is always acknowledged, say all",
+        ),
+        (
+            schema("value"),
+            {"transactionlId": "x"},
+            "there is no option 'transactionlid'; did you mean transactionalId?",
+        ),
+        (
+            schema("value"),
+            {"kafka.value.serializer": "x"},
+            "kafka.value.serializer cannot be set: values are binary; cast them in the query",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_refused_with_one_sentence(
+    columns: StructType, options: dict[str, str | None], sentence: str
+) -> None:
+    merged = {"kafka.bootstrap.servers": "broker:9092", "topic": "t", **options}
+    given = {key: value for key, value in merged.items() if value is not None}
+    with pytest.raises(OptionError) as caught:
+        SegbrokerDataSource(given).writer(columns, overwrite=False)
+    assert str(caught.value) == sentence
+
+
+def test_options_of_a_write_travel_to_executors() -> None:
+    given: dict[str, Any] = {"kafka.bootstrap.servers": "broker:9092", "topic": "t"}
+    options = parse_sink_options(given, streaming=True)
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert isinstance(options, SinkOptions)
+    writer = BatchWriter(options)
+    assert pickle.loads(pickle.dumps(writer)).__dict__ == writer.__dict__
