@@ -18,6 +18,10 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
+from .address import InvalidConfig as InvalidConfig
+from .address import join_address as join_address
+from .address import split_address as split_address
+from .listener_spec import ListenerSpec, parse_listeners, parse_mechanisms
 from .principal import parse_principals
 
 ENV_PREFIX: Final = "SEGBROKER_"
@@ -30,12 +34,7 @@ Source: TypeAlias = Literal["flag", "environment", "file", "default"]
 _UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "B": 1}
 _TRUE: Final = frozenset({"true", "1", "yes", "on"})
 _FALSE: Final = frozenset({"false", "0", "no", "off"})
-_PORT_MAX: Final = 65_535
 _DAY_MS: Final = 24 * 60 * 60 * 1000
-
-
-class InvalidConfig(ValueError):
-    """A key that does not exist, or a value that its key does not allow; the message names both."""
 
 
 def _key(
@@ -46,10 +45,21 @@ def _key(
     most: int = 2**31 - 1,
     choices: tuple[str, ...] = (),
     kafka: str | None = None,
+    secret: bool = False,
 ) -> Any:  # noqa: ANN401 - dataclasses.field() is typed so as well
-    """A field of BrokerConfig. `kafka`: the name under which Kafka's tools know the key."""
-    metadata = {"doc": doc, "least": least, "most": most, "choices": choices, "kafka": kafka}
-    return field(default=default, metadata=metadata)
+    """A field of BrokerConfig. `kafka`: the name under which Kafka's tools know the key.
+
+    secret: its value is told to nobody, neither on the wire nor by --show-config.
+    """
+    metadata = {
+        "doc": doc,
+        "least": least,
+        "most": most,
+        "choices": choices,
+        "kafka": kafka,
+        "secret": secret,
+    }
+    return field(default=default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -59,14 +69,95 @@ class BrokerConfig:
     data: str = _key("segbroker-data", "Directory of the log files. Made when missing.")
     listen: str = _key(
         "127.0.0.1:9092",
-        "host:port to listen on; port 0 takes a free one; [::1]:9092 for IPv6.",
-        kafka="listeners",
+        "host:port to listen on without TLS and passwords; port 0 takes a free one; [::1]:9092 for "
+        "IPv6. Has no meaning where listeners is set.",
     )
     advertised: str = _key(
         "",
         "host:port told to clients in Metadata. Empty: what was bound; for 0.0.0.0 or [::] the "
         "address on which the client reached us. A port of 0 stands for the bound port.",
+    )
+    listeners: str = _key(
+        "",
+        "Several listeners, as NAME://host:port with commas between. NAME is what protects it: "
+        "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, or a name of listener_security_protocol_map.",
+        kafka="listeners",
+    )
+    advertised_listeners: str = _key(
+        "",
+        "host:port told to the clients of each listener, as NAME://host:port; for one that is not "
+        "named as with an empty advertised.",
         kafka="advertised.listeners",
+    )
+    listener_security_protocol_map: str = _key(
+        "",
+        "What protects listeners of other names, as NAME:PROTOCOL with commas between.",
+        kafka="listener.security.protocol.map",
+    )
+    ssl_certificate: str = _key(
+        "",
+        "PEM file with the certificate of the SSL and SASL_SSL listeners, and its chain. Read "
+        "again, with the key and the CA, on SIGHUP and when one of the files has changed.",
+        kafka="ssl.keystore.location",
+    )
+    ssl_key: str = _key("", "PEM file with its private key; empty: in ssl_certificate.")
+    ssl_key_password: str = _key(
+        "", "Password of the private key, if it has one.", kafka="ssl.key.password", secret=True
+    )
+    ssl_ca: str = _key(
+        "",
+        "PEM file with the authorities that may sign certificates of clients.",
+        kafka="ssl.truststore.location",
+    )
+    ssl_client_auth: str = _key(
+        "none",
+        "Whether clients of SSL listeners have to show a certificate: none, requested (who has "
+        "one) or required. Its subject is the client's name there.",
+        choices=("none", "requested", "required"),
+        kafka="ssl.client.auth",
+    )
+    ssl_version_min: str = _key(
+        "TLSv1.2", "Oldest version of TLS that is spoken.", choices=("TLSv1.2", "TLSv1.3")
+    )
+    ssl_reload_interval_ms: int = _key(
+        10_000,
+        "Pause between two looks at whether the files of the certificate have changed; 0: only on "
+        "SIGHUP.",
+        most=_DAY_MS,
+    )
+    sasl_mechanisms: str = _key(
+        "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
+        "How users of SASL listeners may log in. PLAIN sends the password itself: over TLS only.",
+        kafka="sasl.enabled.mechanisms",
+    )
+    initial_user: str = _key(
+        "",
+        "A user who is made at the start when there is none of this name, with initial_password. "
+        "Its password is not changed by a restart.",
+    )
+    initial_password: str = _key("", "See initial_user.", secret=True)
+    scram_iterations: int = _key(
+        8_192,
+        "Rounds of hashing for the password of initial_user.",
+        least=4_096,
+        most=16_384,
+    )
+    connections_max_reauth_ms: int = _key(
+        0,
+        "A client of a SASL listener has to log in again after this time, or is closed; 0: never.",
+        kafka="connections.max.reauth.ms",
+    )
+    authentication_failure_delay_ms: int = _key(
+        250,
+        "Who sends a wrong password waits so long for the answer.",
+        most=10_000,
+        kafka="connection.failed.authentication.delay.ms",
+    )
+    handshakes_max: int = _key(
+        1_000,
+        "Most connections in the middle of a TLS handshake or a login; beyond it the oldest of "
+        "them is closed.",
+        least=1,
     )
     broker_id: int = _key(1, "Node id of this broker in every answer.", kafka="broker.id")
     auto_create_topics: bool = _key(
@@ -326,7 +417,28 @@ class BrokerConfig:
             parse_principals(self.super_users)
         except ValueError as exc:
             raise InvalidConfig(f"super_users: {exc}") from exc
+        specs = self.listener_specs
+        parse_mechanisms(self.sasl_mechanisms)
+        if any(spec.protocol.is_tls for spec in specs) and not self.ssl_certificate:
+            raise InvalidConfig(f"listeners = {self.listeners!r} needs ssl_certificate")
+        if self.ssl_client_auth != "none" and not self.ssl_ca:
+            raise InvalidConfig(f"ssl_client_auth = {self.ssl_client_auth!r} needs ssl_ca")
+        if bool(self.initial_user) != bool(self.initial_password):
+            raise InvalidConfig("initial_user and initial_password go together")
         object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+
+    @property
+    def listener_specs(self) -> tuple[ListenerSpec, ...]:
+        """Where to listen, and what protects each."""
+        listeners = self.listeners or f"PLAINTEXT://{self.listen}"
+        advertised = self.advertised_listeners
+        if self.advertised:
+            if self.listeners:
+                raise InvalidConfig(
+                    "advertised is for listen; with listeners it is advertised_listeners"
+                )
+            advertised = advertised or f"PLAINTEXT://{self.advertised}"
+        return parse_listeners(listeners, advertised, self.listener_security_protocol_map)
 
     def source(self, name: str) -> Source:
         """Where the value of a key came from."""
@@ -390,26 +502,6 @@ def parse_value(spec: Field[Any], value: object) -> Value:
     if choices and value not in choices:
         raise InvalidConfig(f"{spec.name} = {value!r} is none of {', '.join(choices)}")
     return value
-
-
-def split_address(address: str, *, key: str = "address") -> tuple[str, int]:
-    """("host", port) of `host:port` or `[v6]:port`.
-
-    Raises:
-        InvalidConfig: naming the key and the text.
-    """
-    host, colon, port = address.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    bare = host[1:-1] if bracketed else host
-    well_formed = colon and bare and port.isascii() and port.isdigit()
-    if not well_formed or int(port) > _PORT_MAX or (":" in bare and not bracketed):
-        raise InvalidConfig(f"{key} = {address!r} is not host:port")
-    return bare, int(port)
-
-
-def join_address(host: str, port: int) -> str:
-    """`host:port`, with brackets around an IPv6 host."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _toml(text: str) -> dict[str, object]:

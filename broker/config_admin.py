@@ -161,7 +161,7 @@ def _topic_rows(config: TopicConfig) -> Iterable[DescribeConfigsResponseConfig]:
 def _broker_rows(core: Core, peer: Peer) -> Iterable[DescribeConfigsResponseConfig]:
     config = core.config
     for spec in keys():
-        value = _text(getattr(config, spec.name))
+        value = "" if spec.metadata["secret"] else _text(getattr(config, spec.name))
         default = _text(spec.default)
         source = _DEFAULT if config.source(spec.name) == "default" else _STATIC_BROKER
         kafka = spec.metadata["kafka"]
@@ -169,13 +169,13 @@ def _broker_rows(core: Core, peer: Peer) -> Iterable[DescribeConfigsResponseConf
         for name in names:
             if name in _LISTENERS:
                 host = core.bound if name == "listeners" else core.advertised(peer)
-                value = f"PLAINTEXT://{join_address(*host)}"
+                value = f"{peer.listener.spec.name}://{join_address(*host)}"
             yield DescribeConfigsResponseConfig(
                 name=name,
-                value=value,
+                value=None if spec.metadata["secret"] else value,
                 read_only=True,
                 config_source=source,
-                is_sensitive=False,
+                is_sensitive=spec.metadata["secret"],
                 synonyms=[
                     DescribeConfigsResponseSynonym(name=spec.name, value=value, source=source),
                     DescribeConfigsResponseSynonym(name=spec.name, value=default, source=_DEFAULT),

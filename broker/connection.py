@@ -37,10 +37,15 @@ from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
 from .config import join_address
 from .core import Core
 from .fetch import TooManyPartitions
+from .listener import Listener
+from .login import handle_login
 from .peer import Peer
+from .principal import USER, Principal
 from .produce import AcksZeroRefused
 from .replies import Outbox
 from .requests import Unserved, handle
+from .sasl import LOGIN_FRAME_BYTES_MAX, LoginRefused, SaslSession
+from .tls import HandshakeFailed, TlsSocket
 
 log = structlog.get_logger()
 
@@ -52,6 +57,8 @@ TURN_S: Final = 0.005
 SHELF_MAX: Final = 64
 # Half a frame up to this size never waits for the budget: it fits the reader's first buffer.
 SMALL_BYTES: Final = 64 << 10
+# How long a connection that is refused waits for its last answer to leave.
+REFUSAL_S: Final = 1.0
 
 
 class Shelf:
@@ -70,9 +77,9 @@ class Shelf:
         return FrameReader(self._frame_bytes_max, size_min=REQUEST_HEADER_SIZE_MIN)
 
     def put_back(self, reader: FrameReader) -> None:
-        """Give back a reader that holds nothing."""
+        """Give back a reader that holds nothing; one with another limit goes nowhere."""
         assert not reader.buffered, "bytes of one peer must not reach another"
-        if len(self._readers) < SHELF_MAX:
+        if len(self._readers) < SHELF_MAX and reader.size_max == self._frame_bytes_max:
             self._readers.append(reader)
 
 
@@ -112,6 +119,7 @@ class Connection:
     __slots__ = (
         "_draining",
         "_half",
+        "_handle",
         "_held",
         "_parked",
         "_reading",
@@ -134,11 +142,15 @@ class Connection:
         sock: socket.socket,
         address: tuple[str, int],
         *,
+        listener: Listener,
         shelf: Shelf,
         half: HalfRequests,
     ) -> None:
+        """Takes `sock` over. Raises OSError: the peer is gone already."""
         self.core = core
-        self._sock = sock
+        host, port = sock.getsockname()[:2]
+        certificate = listener.certificate
+        self._sock = sock if certificate is None else TlsSocket(sock, certificate.context)
         self._shelf = shelf
         self._half = half
         self._held = 0
@@ -147,9 +159,13 @@ class Connection:
         # Ends the reading, not the answering: cancelled by a drain while the task is parked.
         self._reading = trio.CancelScope()
         self._parked = False
-        self.outbox = Outbox(sock, spawn=self._spawn, on_broken=self.scope.cancel)
-        host, port = sock.getsockname()[:2]
-        self.peer = Peer(outbox=self.outbox, address=address, local_address=(host, port))
+        self.outbox = Outbox(self._sock, spawn=self._spawn, on_broken=self.scope.cancel)
+        self.peer = Peer(self.outbox, address, (host, port), listener)
+        # What a frame is given to: nobody pays for logins on a listener without.
+        self._handle = handle
+        if listener.protocol.is_sasl:
+            self.peer.sasl = SaslSession()
+            self._handle = handle_login
         self.opened = trio.current_time()
         self.greeted = False  # a whole request has come
         # What the watchdog saw last, and when that changed: see watchdog.py.
@@ -162,6 +178,8 @@ class Connection:
         with self.scope:
             try:
                 with self._reading:
+                    if isinstance(self._sock, TlsSocket):
+                        await self._establish(self._sock)
                     await self._read()
                 if self._draining:
                     await self.outbox.wait_empty()
@@ -173,6 +191,11 @@ class Connection:
                 self.refused("malformed_request", error=str(exc))
             except (Unserved, TooManyPartitions) as exc:
                 self.refused("unserved_request", error=str(exc))
+            except HandshakeFailed as exc:
+                self.refused("tls_handshake_failed", error=str(exc))
+            except LoginRefused as exc:
+                await self._send_refusal()
+                self.refused("authentication_failed", **exc.facts)
             except AcksZeroRefused as exc:
                 self.refused("produce_without_reply_refused", error=str(exc))
             except Exception:
@@ -206,8 +229,34 @@ class Connection:
             "software": f"{peer.software_name} {peer.software_version}".strip(),
         }
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is through with handshake and login, and has made a request."""
+        return self.greeted and self.peer.is_admitted
+
+    async def _establish(self, sock: TlsSocket) -> None:
+        """The TLS handshake, and who the peer is if it has shown a certificate."""
+        self._parked = True
+        await sock.handshake()
+        self._parked = False
+        if not self.peer.listener.protocol.is_sasl and (subject := sock.subject()) is not None:
+            self.peer.principal = Principal(USER, subject)
+            self.peer.authenticated = True
+
+    async def _send_refusal(self) -> None:
+        """The answer that says why, if the peer takes it soon."""
+        with trio.move_on_after(REFUSAL_S):
+            await self.outbox.wait_empty()
+
+    def _take_reader(self) -> FrameReader:
+        if self.peer.is_admitted:
+            return self._shelf.take()
+        # A stranger gets no room for more than a login.
+        return FrameReader(LOGIN_FRAME_BYTES_MAX, size_min=0)
+
     async def _read(self) -> None:
         sock, core = self._sock, self.core
+        handle = self._handle
         outbox, clock = self.outbox, time.perf_counter
         slots_max = core.config.slots_max
         reader: FrameReader | None = None
@@ -216,7 +265,7 @@ class Connection:
         try:
             while True:
                 if reader is None:
-                    reader = self._shelf.take()
+                    reader = self._take_reader()
                 space = reader.get_buffer()
                 try:
                     size = sock.recv_into(space)
@@ -237,6 +286,8 @@ class Connection:
                     if (pending := handle(core, self.peer, frame)) is not None:
                         core.turn.end()
                         await pending
+                        if self.peer.sasl is not None and self.peer.sasl.refusal is not None:
+                            raise self.peer.sasl.refusal
                     if len(outbox) >= slots_max:
                         core.turn.end()
                         await outbox.wait_room(slots_max)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from segbroker.segments.scrubbing import Scrubber
 
+from .authentication import Authentication
 from .authorizer import Authorizer
-from .config import BrokerConfig, split_address
+from .config import BrokerConfig
 from .coordinator import Coordinator
 from .deadlines import Deadlines
 from .groups import Groups
@@ -45,6 +46,7 @@ class Core:
     producer_ids: ProducerIds
     groups: Groups
     transactions: Coordinator
+    authentication: Authentication
     lanes: Lanes
     pool: BufferPool
     ingest: Ingest
@@ -64,13 +66,7 @@ class Core:
 
     def advertised(self, peer: Peer) -> tuple[str, int]:
         """host and port that this peer is told to connect to."""
-        host, port = self.bound
-        if self.config.advertised:
-            host, port = split_address(self.config.advertised)
-            return host, port or self.bound[1]
-        if host in ("0.0.0.0", "::"):
-            host = peer.local_address[0]
-        return host, port
+        return peer.listener.advertised(peer.local_address[0])
 
 
 def wall_ms() -> int:

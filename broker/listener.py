@@ -1,4 +1,4 @@
-"""The listening socket: bind, accept, and what happens at the limit of connections.
+"""The listening sockets: bind, accept, and what happens at the limit of connections.
 
 A connection above `connections_max` is accepted and closed at once, with one line: left in the
 backlog it would look like a broker that hangs.  When the process is out of descriptors, accepting
@@ -8,12 +8,15 @@ pauses for a moment and the rest is served.
 import errno
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 import trio
 
-from .config import split_address
+from .config import BrokerConfig, join_address
+from .listener_spec import ListenerSpec, SecurityProtocol
+from .tls import Certificate
 
 log = structlog.get_logger()
 
@@ -24,9 +27,52 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.
 Accepted = Callable[[socket.socket, tuple[str, int]], None]
 
 
-async def bind(address: str) -> socket.socket:
-    """A listening, non-blocking socket on `host:port`. Raises OSError."""
-    host, port = split_address(address, key="listen")
+@dataclass(frozen=True, slots=True, eq=False)
+class Listener:
+    """A socket that is listened on, and what protects it."""
+
+    spec: ListenerSpec
+    sock: socket.socket
+    bound: tuple[str, int]
+    # Of all TLS listeners the same; None: this is none.
+    certificate: Certificate | None
+
+    @property
+    def protocol(self) -> SecurityProtocol:
+        """What protects it."""
+        return self.spec.protocol
+
+    def advertised(self, reached: str) -> tuple[str, int]:
+        """host and port that a client is told which reached us at the host `reached`."""
+        host, port = self.spec.advertised or self.bound
+        if host in ("0.0.0.0", "::"):
+            host = reached
+        return host, port or self.bound[1]
+
+    def __str__(self) -> str:
+        return f"{self.spec.name}://{join_address(*self.bound)}"
+
+
+async def bind_all(config: BrokerConfig) -> list[Listener]:
+    """All that the configuration names. Raises OSError; nothing is left open then."""
+    specs = config.listener_specs
+    certificate = Certificate(config) if any(spec.protocol.is_tls for spec in specs) else None
+    listeners: list[Listener] = []
+    try:
+        for spec in specs:
+            sock = await bind(spec.host, spec.port)
+            host, port = sock.getsockname()[:2]
+            used = certificate if spec.protocol.is_tls else None
+            listeners.append(Listener(spec, sock, (host, port), used))
+    except BaseException:
+        for listener in listeners:
+            listener.sock.close()
+        raise
+    return listeners
+
+
+async def bind(host: str, port: int) -> socket.socket:
+    """A listening, non-blocking socket. Raises OSError."""
     found = await trio.socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from .listener import Listener
 from .principal import ANONYMOUS, Principal
 from .replies import Outbox
+from .sasl import SaslSession
 
 # Software names that start with this are ours: they are told of the vendor apis.
 OUR_SOFTWARE: Final = "segbroker"
@@ -19,6 +21,8 @@ class Peer:
     address: tuple[str, int]
     # The address of ours that it reached: what Metadata answers when we listen on all of them.
     local_address: tuple[str, int]
+    # Where it came in.
+    listener: Listener
     client_id: str | None = None
     software_name: str = ""
     software_version: str = ""
@@ -28,11 +32,18 @@ class Peer:
     principal: Principal = ANONYMOUS
     # Whether it has proven to be `principal`: never so on a PLAINTEXT listener.
     authenticated: bool = False
+    # Its login; None: the listener asks for none.
+    sasl: SaslSession | None = None
     # outbox.flush, made once: what a slot gives to the turn.
     flush: Callable[[], None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.flush = self.outbox.flush
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether its requests are handled: nothing is asked, or it has logged in."""
+        return self.sasl is None or self.authenticated
 
     @property
     def is_ours(self) -> bool:

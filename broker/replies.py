@@ -15,9 +15,8 @@ task at most, and only while something is unsent or owed; a write is never cut i
 closing; a slot that restores ends its write, so what is owed is of one slot.
 """
 
-import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -31,6 +30,14 @@ Buffer = bytes | bytearray | memoryview
 _PIECES_MAX: Final = 1_000
 # Replies are gathered up to about this size before they are handed to the socket.
 _GATHER_BYTES: Final = 256 << 10
+
+
+class Sink(Protocol):
+    """Where replies go: a non-blocking socket, or TLS around one."""
+
+    def fileno(self) -> int: ...
+
+    def sendmsg(self, buffers: "Sequence[Buffer]", /) -> int: ...
 
 
 class Slot(Protocol):
@@ -78,7 +85,7 @@ class Outbox:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: Sink,
         *,
         spawn: Callable[[Callable[[], Awaitable[None]]], None],
         on_broken: Callable[[], None],

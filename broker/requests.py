@@ -67,6 +67,7 @@ from .placement import (
 )
 from .produce import produce, produce_paced
 from .replies import Buffer
+from .sasl_apis import sasl_authenticate, sasl_handshake
 from .single_produce import produce_single
 from .topic_admin import create_partitions, create_topics, delete_records, delete_topics
 from .transaction_apis import (
@@ -76,6 +77,7 @@ from .transaction_apis import (
     init_producer_id,
     txn_offset_commit,
 )
+from .user_apis import alter_user_scram_credentials, describe_user_scram_credentials
 from .vendor_apis import vendor_reply
 
 # As plain numbers: an enum member costs a look-up per request.
@@ -164,6 +166,10 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     ApiKey.ELECT_LEADERS: elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
+    ApiKey.SASL_HANDSHAKE: sasl_handshake,
+    ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_user_scram_credentials,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials,
 }
 
 WAITING_ANSWERS: Final[dict[int, WaitingAnswer]] = {

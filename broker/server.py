@@ -8,8 +8,8 @@
            and, when needed, a drain of a slow reader or a read in a lane
 
 With `handle_signals` the first SIGTERM or SIGINT drains, the second cuts the connections off; the
-manager is closed in every case.  Without it nothing is done about signals: for tests and for
-brokers inside other programs.
+manager is closed in every case; SIGHUP has the certificate read again.  Without it nothing is done
+about signals: for tests and for brokers inside other programs.
 """
 
 import signal
@@ -26,6 +26,7 @@ from segbroker.segments.scrubbing import Scrubber
 from segbroker.segments.wal.journal import WalConfig
 
 from .audit import Audit
+from .authentication import Authentication
 from .authorizer import Authorizer
 from .config import BrokerConfig, join_address
 from .connection import Connection, HalfRequests, Shelf
@@ -36,11 +37,12 @@ from .error_map import STORAGE_FAILURES
 from .groups import Groups
 from .ingest import Ingest
 from .lanes import Lanes
-from .listener import accept_all, bind
+from .listener import Listener, accept_all, bind_all
 from .markers import Markers
 from .pool import BufferPool
 from .principal import parse_principals
 from .producer_ids import ProducerIds
+from .tls import Certificate
 from .topics import Topics
 from .turn import Turn, end_passes
 from .watchdog import watch
@@ -70,8 +72,10 @@ class Broker:
         self.config = config
         self._now_ms = now_ms
         self._manager = manager
-        self._address: tuple[str, int] | None = None
+        self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
+        # In the middle of a handshake or a login when last looked at, the oldest first.
+        self._unsettled: dict[Connection, None] = {}
         self._draining = trio.Event()
         self._core: Core | None = None
         self._shelf = Shelf(config.frame_bytes_max)
@@ -79,9 +83,14 @@ class Broker:
 
     @property
     def address(self) -> tuple[str, int]:
-        """host and port that are listened on; known once `run` has started."""
-        assert self._address is not None, "the broker has not started"
-        return self._address
+        """host and port of the first listener; known once `run` has started."""
+        return self.listeners[0].bound
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Where it listens, in the order of the configuration; known once `run` has started."""
+        assert self._listeners, "the broker has not started"
+        return self._listeners
 
     @property
     def core(self) -> Core:
@@ -108,6 +117,16 @@ class Broker:
         """Begin to end: `run` returns when what is in flight is answered. May be called again."""
         self._draining.set()
 
+    async def reload_certificate(self) -> None:
+        """Read the files of the certificate again: for connections from now on."""
+        certificate = self._certificate
+        if certificate is not None:
+            await self.core.lanes.run(certificate.reload)
+
+    @property
+    def _certificate(self) -> Certificate | None:
+        return next((one.certificate for one in self._listeners if one.certificate), None)
+
     async def run(
         self,
         *,
@@ -118,7 +137,7 @@ class Broker:
 
         Raises:
             StorageError: the data directory cannot be opened or closed.
-            OSError: the address cannot be bound.
+            OSError: an address cannot be bound, the certificate cannot be used.
         """
         lanes = Lanes(self.config.lanes)
         manager = self._manager or DiskManager(
@@ -133,11 +152,12 @@ class Broker:
         await lanes.run(manager.open)
         log.info("recovery_reported", **manager.report.summary())
         try:
-            listener = await bind(self.config.listen)
+            self._listeners = await bind_all(self.config)
             try:
-                await self._serve(listener, manager, lanes, handle_signals, task_status)
+                await self._serve(manager, lanes, handle_signals, task_status)
             finally:
-                listener.close()
+                for listener in self._listeners:
+                    listener.sock.close()
         finally:
             with trio.CancelScope(shield=True):
                 await lanes.run(manager.close)
@@ -145,7 +165,6 @@ class Broker:
 
     async def _serve(
         self,
-        listener: socket.socket,
         manager: DiskManager,
         lanes: Lanes,
         handle_signals: bool,
@@ -157,6 +176,8 @@ class Broker:
         deadlines = Deadlines(turn.end)
         topics = Topics(manager, config, lanes, ingest, turn, self._now_ms)
         producer_ids = ProducerIds(manager, lanes)
+        authentication = Authentication(manager, config, lanes)
+        await lanes.run(authentication.prepare)
         async with trio.open_nursery() as services:
             spawn = partial(_spawn, services)
             self._core = core = Core(
@@ -172,20 +193,20 @@ class Broker:
                     spawn,
                     self._now_ms,
                 ),
+                authentication=authentication,
                 lanes=lanes,
                 pool=BufferPool(config.fetch_buffer_bytes_max),
                 ingest=ingest,
                 turn=turn,
                 deadlines=deadlines,
                 spawn=spawn,
-                bound=listener.getsockname()[:2],
+                bound=self.address,
                 started_ms=self._now_ms(),
                 now_ms=self._now_ms,
                 open_connections=self._connections.__len__,
                 scrubber=Scrubber(manager, config.scrub_bytes_per_second, config.scrub_interval_ms),
                 authorizer=_authorizer_of(config, manager),
             )
-            self._address = core.bound
             core.transactions.start()
             services.start_soon(core.deadlines.run)
             services.start_soon(turn.run)
@@ -193,11 +214,13 @@ class Broker:
             services.start_soon(watch, config, self._connections)
             services.start_soon(_keep_house, core)
             services.start_soon(_scrub, core)
+            if self._certificate is not None:
+                services.start_soon(_watch_certificate, core, self._certificate)
             async with trio.open_nursery() as serving:
                 if handle_signals:
                     await services.start(self._obey_signals, serving.cancel_scope)
                 accepting = trio.CancelScope()
-                serving.start_soon(self._accept_until, accepting, listener, serving)
+                serving.start_soon(self._accept_until, accepting, serving)
                 self._say_started(core)
                 task_status.started(core.bound)
                 await self._draining.wait()
@@ -212,6 +235,7 @@ class Broker:
         log.info(
             "broker_started",
             address=join_address(*core.bound),
+            listeners=[str(listener) for listener in self._listeners],
             data=self.config.data,
             topics=len(core.topics.all),
             native_kernel=KERNEL_IS_NATIVE,
@@ -237,24 +261,36 @@ class Broker:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """The first signal drains, the second cuts off; a third finds Python's own handler."""
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        with trio.open_signal_receiver(*wanted) as signals:
             task_status.started()
             async for number in signals:
                 log.info("signal_received", signal=signal.Signals(number).name)
+                if number == signal.SIGHUP:
+                    await self.reload_certificate()
+                    continue
                 if self._draining.is_set():
                     serving.cancel()
                     break
                 self.drain()
 
-    async def _accept_until(
-        self, ended: trio.CancelScope, listener: socket.socket, serving: trio.Nursery
-    ) -> None:
+    async def _accept_until(self, ended: trio.CancelScope, serving: trio.Nursery) -> None:
         with ended:
-            await accept_all(listener, partial(self._accept, serving))
-        trio.lowlevel.notify_closing(listener)
-        listener.close()
+            async with trio.open_nursery() as accepting:
+                for listener in self._listeners:
+                    accepted = partial(self._accept, serving, listener)
+                    accepting.start_soon(accept_all, listener.sock, accepted)
+        for listener in self._listeners:
+            trio.lowlevel.notify_closing(listener.sock)
+            listener.sock.close()
 
-    def _accept(self, serving: trio.Nursery, sock: socket.socket, address: tuple[str, int]) -> None:
+    def _accept(
+        self,
+        serving: trio.Nursery,
+        listener: Listener,
+        sock: socket.socket,
+        address: tuple[str, int],
+    ) -> None:
         core = self.core
         if self._draining.is_set() or len(self._connections) >= self.config.connections_max:
             core.counters.connections_refused += 1
@@ -265,10 +301,30 @@ class Broker:
             )
             sock.close()
             return
-        connection = Connection(core, sock, address, shelf=self._shelf, half=self._half)
+        connection = Connection(
+            core, sock, address, listener=listener, shelf=self._shelf, half=self._half
+        )
         core.counters.connections += 1
         self._connections.add(connection)
+        if listener.protocol.is_tls or listener.protocol.is_sasl:
+            self._make_room_for_handshake()
+            self._unsettled[connection] = None
         serving.start_soon(self._run_connection, connection)
+
+    def _make_room_for_handshake(self) -> None:
+        """Close the oldest of those who are in the middle of a handshake if there are too many.
+
+        Who is quick is never the oldest for long: a flood of slow ones crowds out itself.
+        """
+        limit = self.config.handshakes_max
+        if len(self._unsettled) < limit:
+            return
+        for one in [one for one in self._unsettled if one.is_settled]:
+            del self._unsettled[one]
+        if len(self._unsettled) >= limit:
+            oldest = next(iter(self._unsettled))
+            del self._unsettled[oldest]
+            oldest.close_because("handshake_crowded_out", limit=limit)
 
     async def _run_connection(self, connection: Connection) -> None:
         log.debug("connection_opened", **connection.name())
@@ -276,6 +332,7 @@ class Broker:
             await connection.run()
         finally:
             self._connections.discard(connection)
+            self._unsettled.pop(connection, None)
             log.debug("connection_closed", **connection.name())
 
 
@@ -323,6 +380,14 @@ async def _guarded(task: Callable[[], Awaitable[None]]) -> None:
         await task()
     except Exception:
         log.exception("task_failed")
+
+
+async def _watch_certificate(core: Core, certificate: Certificate) -> None:
+    """Have the certificate read again when its files have changed."""
+    while pause_ms := core.config.ssl_reload_interval_ms:
+        await trio.sleep(pause_ms / 1000)
+        if await core.lanes.run(certificate.has_changed):
+            await core.lanes.run(certificate.reload)
 
 
 async def _scrub(core: Core) -> None:

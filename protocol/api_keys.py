@@ -141,6 +141,7 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.SYNC_GROUP: ApiVersionRange(0, 5),
     ApiKey.DESCRIBE_GROUPS: ApiVersionRange(0, 6),
     ApiKey.LIST_GROUPS: ApiVersionRange(0, 5),
+    ApiKey.SASL_HANDSHAKE: ApiVersionRange(0, 1),
     ApiKey.API_VERSIONS: ApiVersionRange(0, 4),
     ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7),
     ApiKey.DELETE_TOPICS: ApiVersionRange(1, 6),
@@ -156,6 +157,7 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.DELETE_ACLS: ApiVersionRange(1, 3),
     ApiKey.DESCRIBE_CONFIGS: ApiVersionRange(1, 4),
     ApiKey.ALTER_CONFIGS: ApiVersionRange(0, 2),
+    ApiKey.SASL_AUTHENTICATE: ApiVersionRange(0, 2),
     ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1),
     ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2),
@@ -167,6 +169,8 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 2),
     ApiKey.LIST_CONFIG_RESOURCES: ApiVersionRange(0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ApiVersionRange(0, 0),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
 }
 """What the broker answers."""
 

@@ -73,6 +73,11 @@ class FrameReader:
         return self._write - self._read
 
     @property
+    def size_max(self) -> int:
+        """Largest frame that is taken, in bytes."""
+        return self._size_max
+
+    @property
     def capacity(self) -> int:
         """Bytes of memory held."""
         return len(self._view)

@@ -550,6 +550,17 @@ class DiskManager:
         """Whether no control event is in doubt: written perhaps, and reported as failed."""
         return self._metadata.is_settled
 
+    def record_now(self, kind: str, **fields: object) -> None:
+        """Write one event of a registered kind; durable when this returns.  For tools and lanes.
+
+        Raises StorageError: it did not happen.
+        """
+        with self._admin_lock:
+            try:
+                self._record(kind, **fields)
+            except OSError as exc:
+                raise StorageError(f"{kind}: {exc}") from exc
+
     def record_soon(self, done: Done, kind: str, **fields: object) -> None:
         """Have a control event of a registered kind written; `done` when it is durable, or failed.
 

@@ -49,7 +49,7 @@ class WireClient:
     def __init__(self, stream: trio.SocketStream, client_id: str | None = "test") -> None:
         self.stream = stream
         self.client_id = client_id
-        self._reader = FrameReader()
+        self._reader = FrameReader(size_min=0)
         self._correlation_id = 0
 
     async def send_bytes(self, data: bytes) -> None:

@@ -1,0 +1,29 @@
+"""Addresses as people write them: `host:port`, `[v6]:port`."""
+
+from typing import Final
+
+_PORT_MAX: Final = 65_535
+
+
+class InvalidConfig(ValueError):
+    """A key that does not exist, or a value that its key does not allow; the message names both."""
+
+
+def split_address(address: str, *, key: str = "address") -> tuple[str, int]:
+    """("host", port) of `host:port` or `[v6]:port`.
+
+    Raises:
+        InvalidConfig: naming the key and the text.
+    """
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    bare = host[1:-1] if bracketed else host
+    well_formed = colon and bare and port.isascii() and port.isdigit()
+    if not well_formed or int(port) > _PORT_MAX or (":" in bare and not bracketed):
+        raise InvalidConfig(f"{key} = {address!r} is not host:port")
+    return bare, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

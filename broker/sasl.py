@@ -1,0 +1,168 @@
+"""One login: the state machine of SaslHandshake and SaslAuthenticate on a connection.
+
+    CHOOSING --handshake(mechanism)--> PROVING --authenticate...--> DONE
+        ^                                 |                           |
+        |                                 +--- wrong --> refused      |
+        +------------- handshake again: the session is renewed -------+
+
+| mechanism | messages                                                       |
+|-----------|----------------------------------------------------------------|
+| PLAIN     | one: user and password                                          |
+| SCRAM     | two: name and nonce -> challenge; proof -> the server's proof   |
+
+A login that is wrong is answered (error 58) and the connection closed: guessing costs a connection
+each, and a delay.  What is wrong is not told: no such user, wrong password and no credential for
+this mechanism look alike.  A renewal must be of the same user by the same mechanism; the session
+goes on as it was until then.
+
+Requests come one at a time, since the connection waits for each; so no state changes under one.
+"""
+
+from enum import Enum
+from typing import Final, Protocol
+
+from segbroker.protocol.errors import RemoteProtocolError
+from segbroker.protocol.sasl import PLAIN, SASL_MESSAGE_SIZE_MAX, decode_plain
+from segbroker.protocol.scram import (
+    MECHANISMS,
+    NONCE_SIZE,
+    ScramCredential,
+    ScramMechanism,
+    ScramServer,
+    parse_client_first,
+)
+
+# A request before login: the largest message of a mechanism, and the header around it.
+LOGIN_FRAME_BYTES_MAX: Final = SASL_MESSAGE_SIZE_MAX + (4 << 10)
+WRONG: Final = "Authentication failed: invalid credentials"
+"""All that whoever is refused is told."""
+
+
+class LoginRefused(Exception):
+    """The login has failed: it was answered, the connection closes."""
+
+    def __init__(self, message: str, **facts: object) -> None:
+        """`message` is for the peer, `facts` for the log."""
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+
+
+class Users(Protocol):
+    """Who may log in."""
+
+    async def is_password(self, name: str, password: str) -> bool:
+        """Whether there is such a user with this password."""
+
+    def credential(self, name: str, mechanism: ScramMechanism) -> tuple[ScramCredential, bool]:
+        """What is kept of a user, and whether that is true: there may be no such user."""
+
+    def random(self, size: int) -> bytes:
+        """Fresh random bytes."""
+
+
+class Stage(Enum):
+    """Where a login stands."""
+
+    CHOOSING = "choosing"
+    PROVING = "proving"
+    DONE = "done"
+
+
+class SaslSession:
+    """The login of one connection; see the module."""
+
+    __slots__ = (
+        "_exchange",
+        "_exists",
+        "_name",
+        "_wanted",
+        "ends_at",
+        "is_raw",
+        "mechanism",
+        "refusal",
+        "stage",
+        "user",
+    )
+
+    def __init__(self) -> None:
+        self.stage = Stage.CHOOSING
+        # Of the login that is in force.
+        self.user: str | None = None
+        self.mechanism = ""
+        # When it has to be renewed (trio's clock).
+        self.ends_at: float | None = None
+        # SaslHandshake 0: what follows are bare messages, not requests.
+        self.is_raw = False
+        # Set by a login that failed: the connection answers what is queued and ends.
+        self.refusal: LoginRefused | None = None
+        self._wanted = ""
+        self._exchange: ScramServer | None = None
+        self._name = ""
+        self._exists = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last message was the last of its login."""
+        return self.stage is Stage.DONE
+
+    def choose(self, mechanism: str, *, raw: bool) -> bool:
+        """A handshake came; whether it is in order now."""
+        if self.stage is Stage.PROVING or (raw and self.user is not None):
+            return False
+        self.stage = Stage.PROVING
+        self.is_raw = raw
+        self._wanted = mechanism
+        self._exchange = None
+        return True
+
+    async def prove(self, users: Users, message: bytes) -> bytes:
+        """One message of the mechanism; its answer. `stage` is DONE when that was the last.
+
+        Raises:
+            LoginRefused: it is wrong, or nonsense.
+        """
+        try:
+            if self._wanted == PLAIN:
+                return await self._prove_plain(users, message)
+            return self._prove_scram(users, MECHANISMS[self._wanted], message)
+        except RemoteProtocolError as exc:
+            raise LoginRefused(WRONG, mechanism=self._wanted, error=str(exc)) from exc
+
+    async def _prove_plain(self, users: Users, message: bytes) -> bytes:
+        name, password = decode_plain(message)
+        if not await users.is_password(name, password):
+            raise self._wrong(name)
+        self._done(name)
+        return b""
+
+    def _prove_scram(self, users: Users, mechanism: ScramMechanism, message: bytes) -> bytes:
+        if self._exchange is None:
+            first = parse_client_first(message)
+            credential, self._exists = users.credential(first.user, mechanism)
+            self._name = first.user
+            nonce = users.random(NONCE_SIZE)
+            self._exchange = ScramServer(mechanism, first, credential, nonce)
+            return self._exchange.challenge()
+        answer = self._exchange.finish(message)
+        if answer is None or not self._exists:
+            raise self._wrong(self._name)
+        self._done(self._name)
+        return answer
+
+    def _done(self, name: str) -> None:
+        if self.user is not None and (self.user, self.mechanism) != (name, self._wanted):
+            raise LoginRefused(
+                "Authentication failed: a session is renewed by the same user and mechanism",
+                mechanism=self._wanted,
+                user=name,
+                error=f"the session is of {self.user!r} by {self.mechanism}",
+            )
+        self.user, self.mechanism = name, self._wanted
+        self.stage = Stage.DONE
+        self._exchange = None
+
+    def _wrong(self, name: str) -> LoginRefused:
+        return LoginRefused(
+            WRONG, mechanism=self._wanted, user=name, error="no such user, or a wrong password"
+        )

@@ -1,0 +1,407 @@
+"""Logins: who gets in, what a stranger may ask, and what is not given away."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from segbroker.broker.server import Broker
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import DescribeConfigsRequest as DescribeConfigs
+from segbroker.protocol.messages_admin import (
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+)
+from segbroker.protocol.messages_core import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from segbroker.protocol.messages_security import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsRequestDeletion,
+    AlterUserScramCredentialsRequestUpsertion,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequestUser,
+    DescribeUserScramCredentialsResponse,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from segbroker.protocol.sasl import encode_plain
+from segbroker.protocol.schema import Message
+from segbroker.protocol.scram import ScramClient, ScramMechanism, salted_password
+from segbroker.segments.memory import MemoryStorage
+
+from ..support.wire_client import Closed, WireClient, connect
+from .conftest import Events, serving
+
+SHA_256 = ScramMechanism.SHA_256
+LISTENERS = "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"
+NONCE = b"n" * 18
+
+
+@asynccontextmanager
+async def guarded(
+    storage: MemoryStorage | None = None, **keys: str | int | bool
+) -> AsyncIterator[Broker]:
+    """A broker with the user alice, whose password is wonderland."""
+    settings: dict[str, str | int | bool] = {
+        "listeners": LISTENERS,
+        "initial_user": "alice",
+        "initial_password": "wonderland",
+        "authentication_failure_delay_ms": 20,
+    }
+    async with serving(storage=storage, **settings | keys) as broker:  # type: ignore[arg-type]
+        yield broker
+
+
+async def choose(client: WireClient, mechanism: str, version: int = 1) -> SaslHandshakeResponse:
+    return await client.ask(
+        SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, version
+    )
+
+
+async def prove(client: WireClient, message: bytes) -> SaslAuthenticateResponse:
+    return await client.ask(
+        SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse, 2
+    )
+
+
+async def log_in(
+    client: WireClient,
+    mechanism: str = "SCRAM-SHA-256",
+    user: str = "alice",
+    password: str = "wonderland",
+) -> SaslAuthenticateResponse:
+    """The last answer of a login."""
+    assert (await choose(client, mechanism)).error_code == 0
+    if mechanism == "PLAIN":
+        return await prove(client, encode_plain(user, password))
+    kind = ScramMechanism(int(mechanism[-3:]) // 256)
+    scram = ScramClient(kind, user, password, NONCE)
+    challenge = await prove(client, scram.first())
+    assert challenge.error_code == 0
+    last = await prove(client, scram.answer(challenge.auth_bytes))
+    assert last.error_code != 0 or scram.verify(last.auth_bytes)
+    return last
+
+
+async def is_served(client: WireClient) -> bool:
+    try:
+        await client.ask(MetadataRequest(topics=[]), MetadataResponse, 5)
+    except Closed:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_who_knows_the_password_is_served(mechanism: str) -> None:
+    async with guarded() as broker, connect(broker.address) as client:
+        assert (await log_in(client, mechanism)).error_code == 0
+        assert await is_served(client)
+        (connection,) = broker._connections
+        assert str(connection.peer.principal) == "User:alice"
+        assert connection.peer.authenticated
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("bob", "wonderland")])
+async def test_a_wrong_login_is_answered_after_a_while_and_closed(
+    mechanism: str, user: str, password: str, events: Events
+) -> None:
+    async with (
+        guarded(authentication_failure_delay_ms=100) as broker,
+        connect(broker.address) as client,
+    ):
+        began = trio.current_time()
+        reply = await log_in(client, mechanism, user, password)
+        assert trio.current_time() - began >= 0.1
+        assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert reply.error_message == "Authentication failed: invalid credentials"
+        assert not await is_served(client)
+    (line,) = events.named("authentication_failed")
+    assert (line["user"], line["mechanism"]) == (user, mechanism)
+    assert "wonderland" not in str(events)
+
+
+async def test_a_user_that_does_not_exist_gets_a_challenge_like_anybody_always_the_same() -> None:
+    storage = MemoryStorage()
+    salts: dict[str, set[bytes]] = {"alice": set(), "bob": set(), "carol": set()}
+    rest = set()
+    for _ in range(2):  # also after a restart
+        async with guarded(storage=storage, scram_iterations=5000) as broker:
+            for user in [*salts, *salts]:
+                async with connect(broker.address) as client:
+                    await choose(client, "SCRAM-SHA-256")
+                    first = ScramClient(SHA_256, user, "x", NONCE).first()
+                    reply = await prove(client, first)
+                    _, salt, iterations = reply.auth_bytes.split(b",")
+                    salts[user].add(salt)
+                    rest.add((len(salt), iterations))
+    assert rest == {(26, b"i=5000")}
+    assert all(len(one) == 1 for one in salts.values()), salts
+    assert len(set.union(*salts.values())) == 3
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [MetadataRequest(topics=[]), DescribeUserScramCredentialsRequest(users=None)],
+)
+async def test_before_login_nothing_but_logins_is_served(request_: Message, events: Events) -> None:
+    async with guarded() as broker, connect(broker.address) as client:
+        version = request_.message_versions[1]
+        await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+        await client.send(request_, min(version, 9))
+        with pytest.raises(Closed):
+            await client.receive_frame()
+    (line,) = events.named("unserved_request")
+    assert "before login" in str(line["error"])
+
+
+async def test_a_stranger_gets_no_room_for_a_large_request(events: Events) -> None:
+    async with guarded() as broker, connect(broker.address) as client:
+        await client.send_bytes((1 << 20).to_bytes(4, "big") + bytes(100))
+        with pytest.raises(Closed):
+            await client.receive_frame()
+    assert events.named("malformed_request")
+
+
+async def test_a_login_that_does_not_come_is_not_waited_for(events: Events) -> None:
+    async with guarded(handshake_timeout_ms=100) as broker, connect(broker.address) as client:
+        await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+        with trio.fail_after(5), pytest.raises(Closed):
+            await client.receive_frame()
+    assert events.named("handshake_timed_out")
+
+
+async def test_a_crowd_of_strangers_crowds_out_itself(events: Events) -> None:
+    async with guarded(handshakes_max=5) as broker, connect(broker.address) as known:
+        await log_in(known)
+        assert await is_served(known)
+        async with trio.open_nursery() as nursery:
+            strangers = [await trio.open_tcp_stream(*broker.address) for _ in range(50)]
+            async with connect(broker.address) as late:
+                assert (await log_in(late)).error_code == 0
+                assert await is_served(late)
+            assert broker.connections <= 8
+            for stranger in strangers:
+                nursery.start_soon(stranger.aclose)
+        assert await is_served(known)
+    assert len(events.named("handshake_crowded_out")) >= 45
+
+
+async def test_a_mechanism_that_is_not_offered_is_answered_with_those_that_are() -> None:
+    async with (
+        guarded(sasl_mechanisms="SCRAM-SHA-512") as broker,
+        connect(broker.address) as client,
+    ):
+        reply = await choose(client, "PLAIN")
+        assert reply.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert reply.mechanisms == ["SCRAM-SHA-512"]
+        assert not await is_served(client)
+
+
+async def test_a_message_without_a_handshake_is_refused() -> None:
+    async with guarded() as broker, connect(broker.address) as client:
+        reply = await prove(client, encode_plain("alice", "wonderland"))
+        assert reply.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert not await is_served(client)
+
+
+async def test_a_listener_without_login_says_so() -> None:
+    async with guarded() as broker, connect(broker.listeners[1].bound) as client:
+        assert (await choose(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        reply = await prove(client, b"x")
+        assert reply.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await is_served(client)
+
+
+async def test_each_listener_tells_its_own_address() -> None:
+    advertised = "PLAINTEXT://inside.example.org:19092"
+    async with guarded(advertised_listeners=advertised) as broker:
+        async with connect(broker.address) as client:
+            await log_in(client)
+            reply = await client.ask(MetadataRequest(topics=[]), MetadataResponse, 5)
+            assert (reply.brokers[0].host, reply.brokers[0].port) == broker.address
+        async with connect(broker.listeners[1].bound) as client:
+            reply = await client.ask(MetadataRequest(topics=[]), MetadataResponse, 5)
+            assert (reply.brokers[0].host, reply.brokers[0].port) == ("inside.example.org", 19092)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+async def test_old_clients_log_in_with_bare_messages(mechanism: str) -> None:
+    async with guarded() as broker, connect(broker.address) as client:
+
+        async def bare(message: bytes) -> bytes:
+            await client.send_bytes(len(message).to_bytes(4, "big") + message)
+            return await client.receive_frame()
+
+        assert (await choose(client, mechanism, version=0)).error_code == 0
+        if mechanism == "PLAIN":
+            assert await bare(encode_plain("alice", "wonderland")) == b""
+        else:
+            scram = ScramClient(ScramMechanism.SHA_512, "alice", "wonderland", NONCE)
+            assert scram.verify(await bare(scram.answer(await bare(scram.first()))))
+        assert await is_served(client)
+
+
+async def test_a_session_is_renewed_by_the_same_user_or_ends(events: Events) -> None:
+    async with (
+        guarded(connections_max_reauth_ms=600, handshake_timeout_ms=400) as broker,
+        connect(broker.address) as renewed,
+        connect(broker.address) as forgetful,
+    ):
+        assert (await log_in(renewed)).session_lifetime_ms == 600
+        await log_in(forgetful)
+        for _ in range(4):
+            await trio.sleep(0.25)
+            assert (await log_in(renewed)).error_code == 0
+            assert await is_served(renewed)
+        assert not await is_served(forgetful)
+        reply = await log_in(renewed, password="wrong")
+        assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert not await is_served(renewed)
+    assert len(events.named("session_expired")) == 1
+
+
+async def test_a_session_does_not_change_hands() -> None:
+    async with guarded() as broker, connect(broker.address) as client:
+        await log_in(client)
+        assert (await set_password(client, "bob", "builder")) == 0
+        reply = await log_in(client, user="bob", password="builder")
+        assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert not await is_served(client)
+
+
+# Users over the wire
+
+
+async def set_password(client: WireClient, user: str, password: str, iterations: int = 4096) -> int:
+    salt = b"salt of a test"
+    salted = salted_password(SHA_256, password, salt, iterations)
+    reply = await client.ask(
+        AlterUserScramCredentialsRequest(
+            deletions=[],
+            upsertions=[
+                AlterUserScramCredentialsRequestUpsertion(
+                    name=user,
+                    mechanism=SHA_256,
+                    iterations=iterations,
+                    salt=salt,
+                    salted_password=salted,
+                )
+            ],
+        ),
+        AlterUserScramCredentialsResponse,
+        0,
+    )
+    return reply.results[0].error_code
+
+
+async def described(
+    client: WireClient, *users: str
+) -> list[tuple[str, int, list[tuple[int, int]]]]:
+    reply = await client.ask(
+        DescribeUserScramCredentialsRequest(
+            users=[DescribeUserScramCredentialsRequestUser(name=name) for name in users] or None
+        ),
+        DescribeUserScramCredentialsResponse,
+        0,
+    )
+    return [
+        (
+            row.user,
+            row.error_code,
+            [(one.mechanism, one.iterations) for one in row.credential_infos],
+        )
+        for row in reply.results
+    ]
+
+
+async def delete(client: WireClient, user: str, *mechanisms: int) -> int:
+    reply = await client.ask(
+        AlterUserScramCredentialsRequest(
+            deletions=[
+                AlterUserScramCredentialsRequestDeletion(name=user, mechanism=one)
+                for one in mechanisms
+            ],
+            upsertions=[],
+        ),
+        AlterUserScramCredentialsResponse,
+        0,
+    )
+    return reply.results[0].error_code
+
+
+async def test_a_user_that_is_made_can_log_in_also_after_a_restart_until_it_is_deleted() -> None:
+    storage = MemoryStorage()
+    async with guarded(storage=storage) as broker, connect(broker.listeners[1].bound) as admin:
+        assert await set_password(admin, "bob", "builder") == 0
+        async with connect(broker.address) as client:
+            assert (await log_in(client, user="bob", password="builder")).error_code == 0
+    async with guarded(storage=storage) as broker, connect(broker.listeners[1].bound) as admin:
+        assert await described(admin) == [
+            ("alice", 0, [(1, 8192), (2, 8192)]),
+            ("bob", 0, [(1, 4096)]),
+        ]
+        for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+            async with connect(broker.address) as client:
+                last = await log_in(client, mechanism, "bob", "builder")
+                assert last.error_code == 0
+        # Never set for this user: as if the password were wrong.
+        async with connect(broker.address) as client:
+            last = await log_in(client, "SCRAM-SHA-512", "bob", "builder")
+            assert last.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert await delete(admin, "bob", 1) == 0
+        assert await delete(admin, "bob", 1) == ErrorCode.RESOURCE_NOT_FOUND
+        assert await described(admin, "bob") == [("bob", ErrorCode.RESOURCE_NOT_FOUND, [])]
+        async with connect(broker.address) as client:
+            last = await log_in(client, user="bob", password="builder")
+            assert last.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+async def test_the_initial_users_password_is_not_set_back_by_a_restart() -> None:
+    storage = MemoryStorage()
+    async with guarded(storage=storage) as broker, connect(broker.listeners[1].bound) as admin:
+        assert await set_password(admin, "alice", "changed") == 0
+        assert await delete(admin, "alice", 2) == 0
+    async with guarded(storage=storage) as broker, connect(broker.address) as client:
+        assert (await log_in(client, password="changed")).error_code == 0
+
+
+async def test_a_credential_that_cannot_be_one_is_refused_and_changes_nothing() -> None:
+    async with guarded() as broker, connect(broker.listeners[1].bound) as admin:
+        before = await described(admin)
+        assert await set_password(admin, "bob", "x", 4095) == ErrorCode.UNACCEPTABLE_CREDENTIAL
+        assert await set_password(admin, "bob", "x", 16385) == ErrorCode.UNACCEPTABLE_CREDENTIAL
+        assert await set_password(admin, "b\nb", "x") == ErrorCode.UNACCEPTABLE_CREDENTIAL
+        assert await delete(admin, "alice", 3) == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert await delete(admin, "alice", 1, 1) == ErrorCode.DUPLICATE_RESOURCE
+        assert await described(admin) == before
+        twice = await described(admin, "alice", "alice")
+        assert twice == [("alice", ErrorCode.DUPLICATE_RESOURCE, [])]
+
+
+async def test_secrets_of_the_configuration_are_told_to_nobody() -> None:
+    async with guarded() as broker, connect(broker.listeners[1].bound) as admin:
+        reply = await admin.ask(
+            DescribeConfigs(
+                resources=[
+                    DescribeConfigsRequestResource(
+                        resource_type=4, resource_name="", configuration_keys=None
+                    )
+                ],
+                include_synonyms=True,
+            ),
+            DescribeConfigsResponse,
+            4,
+        )
+        rows = {row.name: row for row in reply.results[0].configs}
+        assert rows["initial_password"].is_sensitive
+        assert rows["initial_password"].value is None
+        assert "wonderland" not in repr(reply) + repr(broker.config)

@@ -1,0 +1,286 @@
+"""TLS: what it protects, who the other side is, and what a hostile one can cost."""
+
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+import trio
+
+from segbroker.broker.config import BrokerConfig
+from segbroker.broker.server import Broker
+from segbroker.broker.tls import Certificate, CertificateUnusable, distinguished_name
+from segbroker.protocol.messages_core import FetchResponse, MetadataRequest, MetadataResponse
+
+from ..support.certificates import Authority
+from ..support.wire_client import Closed, WireClient, connect, fetch_request, values
+from .conftest import Events, serving
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@asynccontextmanager
+async def protected(authority: Authority, **keys: str | int | bool) -> AsyncIterator[Broker]:
+    settings: dict[str, str | int | bool] = {
+        "listeners": "SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "ssl_certificate": str(authority.server()),
+        "ssl_reload_interval_ms": 0,
+    }
+    async with serving(**settings | keys) as broker:  # type: ignore[arg-type]
+        yield broker
+
+
+def trusting(authority: Authority, client: Path | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    if client is not None:
+        context.load_cert_chain(str(client))
+    return context
+
+
+@asynccontextmanager
+async def connect_tls(broker: Broker, context: ssl.SSLContext) -> AsyncIterator[WireClient]:
+    tcp = await trio.open_tcp_stream(*broker.address)
+    stream = trio.SSLStream(tcp, context, server_hostname="127.0.0.1", https_compatible=True)
+    async with stream:
+        yield WireClient(cast(trio.SocketStream, stream))
+
+
+async def certificate_of(broker: Broker, context: ssl.SSLContext) -> bytes | None:
+    async with await trio.open_tcp_stream(*broker.address) as tcp:
+        stream = trio.SSLStream(tcp, context, server_hostname="127.0.0.1", https_compatible=True)
+        await stream.do_handshake()
+        shown: bytes | None = stream.getpeercert(binary_form=True)
+        return shown
+
+
+async def is_served(client: WireClient) -> bool:
+    try:
+        await client.ask(MetadataRequest(topics=[]), MetadataResponse, 5)
+    except (Closed, trio.BrokenResourceError, ssl.SSLError):
+        return False
+    return True
+
+
+async def test_records_come_back_over_tls_as_they_were_sent(authority: Authority) -> None:
+    sent = [os.urandom(size) for size in (1, 100, 16_384, 16_385, 300_000)] * 3
+    async with (
+        protected(authority) as broker,
+        connect_tls(broker, trusting(authority)) as client,
+    ):
+        await client.create("t", max_message_bytes="1048576")
+        for value in sent:
+            assert (await client.produce("t", value)).error_code == 0
+        read: list[bytes | None] = []
+        while len(read) < len(sent):
+            row = await client.fetch("t", len(read))
+            assert row.records
+            read += values(row)
+        assert read == sent
+
+
+async def test_a_client_that_reads_slowly_gets_every_byte_of_tls_in_order(
+    authority: Authority,
+) -> None:
+    sent = [os.urandom(100_000) for _ in range(100)]
+    async with (
+        protected(authority, fetch_buffer_bytes_max=2 << 20) as broker,
+        connect_tls(broker, trusting(authority)) as client,
+    ):
+        await client.create("t", max_message_bytes="1048576")
+        for value in sent:
+            await client.produce("t", value)
+        # Far more than the sockets hold.
+        ids = [await client.send(fetch_request("t", 0), 12) for _ in range(8)]
+        await trio.sleep(0.3)
+        for wanted in ids:
+            got, reply = await client.receive(FetchResponse, 12)
+            assert got == wanted
+            read = values(reply.responses[0].partitions[0])
+            assert read == sent[: len(read)]
+            assert read
+
+
+async def test_requests_that_come_in_one_record_are_all_answered(authority: Authority) -> None:
+    async with (
+        protected(authority) as broker,
+        connect_tls(broker, trusting(authority)) as client,
+    ):
+        frames = [client.encode(MetadataRequest(topics=[]), 5) for _ in range(50)]
+        await client.send_bytes(b"".join(frame for _, frame in frames))
+        for wanted, _ in frames:
+            got, _ = await client.receive(MetadataResponse, 5)
+            assert got == wanted
+
+
+async def test_a_client_that_does_not_trust_the_authority_is_not_talked_to(
+    authority: Authority, tmp_path: Path, events: Events
+) -> None:
+    stranger = Authority(tmp_path, "other")
+    async with protected(authority) as broker:
+        with pytest.raises(trio.BrokenResourceError) as caught:
+            await certificate_of(broker, trusting(stranger))
+        assert isinstance(caught.value.__cause__, ssl.SSLCertVerificationError)
+        with trio.fail_after(5):
+            while not events.named("tls_handshake_failed"):  # noqa: ASYNC110
+                await trio.sleep(0.01)
+    (line,) = events.named("tls_handshake_failed")
+    assert "UNKNOWN_CA" in str(line["error"])
+
+
+async def test_plaintext_on_a_tls_port_is_closed_with_a_line_that_says_so(
+    authority: Authority, events: Events
+) -> None:
+    async with protected(authority) as broker:
+        async with connect(broker.address) as client:
+            assert not await is_served(client)
+        async with connect_tls(broker, trusting(authority)) as client:
+            assert await is_served(client)
+    (line,) = events.named("tls_handshake_failed")
+    assert "does not speak TLS" in str(line["error"])
+
+
+async def test_old_versions_of_tls_are_refused(authority: Authority, events: Events) -> None:
+    context = trusting(authority)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    async with protected(authority, ssl_version_min="TLSv1.3") as broker:
+        with pytest.raises(trio.BrokenResourceError):
+            await certificate_of(broker, context)
+        assert await certificate_of(broker, trusting(authority))
+
+
+async def test_a_handshake_that_never_ends_is_not_waited_for(
+    authority: Authority, events: Events
+) -> None:
+    async with protected(authority, handshake_timeout_ms=100) as broker:
+        stream = await trio.open_tcp_stream(*broker.address)
+        await stream.send_all(bytes.fromhex("16030100fa"))
+        with trio.fail_after(5):
+            assert await stream.receive_some() == b""
+        await stream.aclose()
+    assert events.named("handshake_timed_out")
+
+
+async def test_a_flood_of_slow_handshakes_stays_within_its_limit(
+    authority: Authority, events: Events
+) -> None:
+    async with protected(authority, handshakes_max=10) as broker:
+        strangers = [await trio.open_tcp_stream(*broker.address) for _ in range(60)]
+        async with connect_tls(broker, trusting(authority)) as client:
+            assert await is_served(client)
+            assert broker.connections <= 12
+        for stranger in strangers:
+            await stranger.aclose()
+    assert len(events.named("handshake_crowded_out")) >= 50
+
+
+# Certificates of clients
+
+
+async def test_the_subject_of_a_certificate_is_the_clients_name(authority: Authority) -> None:
+    alice = authority.client("alice", "Wonder, Land")
+    keys = {"ssl_client_auth": "required", "ssl_ca": str(authority.file)}
+    async with (
+        protected(authority, **keys) as broker,
+        connect_tls(broker, trusting(authority, alice)) as client,
+    ):
+        assert await is_served(client)
+        (connection,) = broker._connections
+        name = str(connection.peer.principal)
+        assert connection.peer.authenticated
+    assert name.startswith("User:")
+    assert "CN=alice" in name
+    assert "O=Wonder\\, Land" in name
+
+
+@pytest.mark.parametrize(("auth", "served"), [("required", False), ("requested", True)])
+async def test_who_shows_no_certificate_is_served_only_where_that_is_allowed(
+    authority: Authority, auth: str, served: bool
+) -> None:
+    async with (
+        protected(authority, ssl_client_auth=auth, ssl_ca=str(authority.file)) as broker,
+        connect_tls(broker, trusting(authority)) as client,
+    ):
+        assert await is_served(client) == served
+        names = {str(one.peer.principal) for one in broker._connections}
+        assert names <= {"User:ANONYMOUS"}
+        assert not any(one.peer.authenticated for one in broker._connections)
+
+
+async def test_a_certificate_of_another_authority_is_refused(
+    authority: Authority, tmp_path: Path
+) -> None:
+    stranger = Authority(tmp_path, "other").client("alice")
+    async with (
+        protected(authority, ssl_client_auth="requested", ssl_ca=str(authority.file)) as broker,
+        connect_tls(broker, trusting(authority, stranger)) as client,
+    ):
+        assert not await is_served(client)
+
+
+def test_a_subject_is_written_as_java_writes_it() -> None:
+    subject = (
+        (("countryName", "DE"),),
+        (("organizationName", "A, B"),),
+        (("organizationalUnitName", " x"), ("userId", "7")),
+        (("commonName", "#al+ice"),),
+    )
+    assert distinguished_name(subject) == "CN=\\#al\\+ice,OU=\\ x+UID=7,O=A\\, B,C=DE"
+
+
+# Reload
+
+
+async def test_a_new_certificate_is_shown_to_new_connections_and_old_ones_live_on(
+    authority: Authority, events: Events
+) -> None:
+    async with protected(authority) as broker:
+        context = trusting(authority)
+        before = await certificate_of(broker, context)
+        async with connect_tls(broker, context) as client:
+            assert await is_served(client)
+            authority.server()
+            await broker.reload_certificate()
+            assert await is_served(client)
+            after = await certificate_of(broker, context)
+    assert before != after
+    assert len(events.named("certificate_reloaded")) == 1
+
+
+async def test_files_that_change_are_noticed(authority: Authority) -> None:
+    async with protected(authority, ssl_reload_interval_ms=20) as broker:
+        context = trusting(authority)
+        before = await certificate_of(broker, context)
+        authority.server()
+        with trio.fail_after(5):
+            while await certificate_of(broker, context) == before:  # noqa: ASYNC110
+                await trio.sleep(0.02)
+
+
+async def test_files_that_do_not_go_together_leave_the_old_ones_in_force(
+    authority: Authority, events: Events
+) -> None:
+    async with protected(authority) as broker:
+        context = trusting(authority)
+        before = await certificate_of(broker, context)
+        path = authority.server()
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        await broker.reload_certificate()
+        assert await certificate_of(broker, context) == before
+        assert len(events.named("certificate_not_reloaded")) == 1
+        path.write_bytes(whole)
+        await broker.reload_certificate()
+        assert await certificate_of(broker, context) != before
+
+
+def test_a_certificate_that_is_not_there_is_said_with_its_name(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.pem")
+    config = BrokerConfig(listeners="SSL://127.0.0.1:0", ssl_certificate=missing)
+    with pytest.raises(CertificateUnusable, match=r"missing\.pem"):
+        Certificate(config)
