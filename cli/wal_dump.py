@@ -50,7 +50,7 @@ def dump_wal(content: bytes, name: str) -> Report:
         return report
     if decode_header(content) is None:
         report.damage.append("the first header is damaged: its copy stands in")
-    found = scan_file(memoryview(content), header.salt)
+    found = scan_file(memoryview(content), header)
     report.facts |= {
         "shard": header.shard,
         "sequence": header.sequence,

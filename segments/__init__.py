@@ -50,7 +50,6 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     mending          a damaged segment repaired while its log is in use
     truncating       a log that ends earlier
     lost_tail        a log that goes on behind what a power cut took
-    resuming         how partitions go on after a start
     log              the log as a library: SegmentedLog
     queued           ... appended to by a queue, with linger: QueuedLog
     framing          where the values of a byte stream begin and end
@@ -58,6 +57,8 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     background       the threads: flushers, house keepers
     wal              the write-ahead log: a package, with a list of its own
     replaying        frames of the WAL put back into the segments they came from
+    putting_back     all that the WAL holds: back, kept, or told
+    resuming         how partitions go on after a start
     journaling       appends of class fsync on their way to the WAL
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
     age_clock        the clock that ages are measured by

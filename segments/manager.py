@@ -61,7 +61,7 @@ from .opening import open_log
 from .orphans import Orphan, find_orphans, put_aside, remove_orphan
 from .partition_log import PartitionLog
 from .posix import PosixStorage
-from .replaying import put_back
+from .putting_back import PuttingBack
 from .report import LogReport, RecoveryReport, ReportRow
 from .resuming import CeilingRow, Found, Resuming, one_by_one
 from .sealing import close_log
@@ -69,7 +69,6 @@ from .storage import Storage, StorageLock, make_dirs, remove_tree
 from .topic_config import Durability, TopicConfig, check_class_change
 from .unopened import Unopened
 from .upkeep import Upkeep
-from .wal.frames import Frame
 from .wal.journal import Wal, WalConfig
 from .wal.replay import Replay
 
@@ -163,7 +162,8 @@ class DiskManager:
             call_soon=self._call_soon,
             snapshot=self._metadata.save,
         )
-        self._durable_ends: dict[tuple[str, int], int] = {}
+        self._putting_back = PuttingBack(self.storage, self.root, self.report)
+        self._events_lost = 0
         self._lock_file: StorageLock | None = None
         self._flushers: Flushers | None = None
         self._housekeeper: Housekeeper | None = None
@@ -196,7 +196,7 @@ class DiskManager:
                 self._publish(self._metadata.state)
                 self._remove_orphans(self._metadata.state)
                 replayed = self._put_back_all(found)
-                self.wal.absorbed()
+                self.wal.absorbed(self._putting_back.waiting)
             except OSError as exc:
                 raise StorageError(
                     f"what {self.root}/wal holds could not be put back, it stays there: {exc}"
@@ -236,18 +236,12 @@ class DiskManager:
 
     def _put_back_all(self, found: Replay) -> list[tuple[str, int]]:
         """Raises OSError."""
-        for missing in (one for one in found.missing if one.durable):
-            reason = f"{missing.frames} frames from lsn {missing.lsn} on are not valid"
-            self.report.add(ReportRow("wal_damaged", missing.path, reason=reason))
-        replayed = self._with_ballast(lambda: self._put_back(found.partitions))
-        names = {meta.topic_id.bytes: meta.name for meta in self.topics.values()}
-        for (topic_id, partition), end_offset in found.lost_below.items():
-            if topic_id in names:
-                key = names[topic_id], partition
-                self._durable_ends[key] = max(self._durable_ends.get(key, -1), end_offset)
-                if key not in replayed and partition < self.topics[key[0]].partitions:
-                    replayed.append(key)
-        return replayed
+        self._resuming.distrust(found.unnamed, found.shards)
+        return self._with_ballast(
+            lambda: self._putting_back.put_back(
+                found, self.topics, events_lost=self._events_lost > 0
+            )
+        )
 
     def _with_ballast(self, work: Callable[[], T]) -> T:
         """`work`, once more without the spare files of the WAL where the disk is full."""
@@ -258,23 +252,6 @@ class DiskManager:
                 raise
             log.warning("wal_spare_files_given_up", error=str(exc))
             return work()
-
-    def _put_back(
-        self, found: Mapping[tuple[bytes, int], Sequence[Frame]]
-    ) -> list[tuple[str, int]]:
-        """Make durable in its segments what the WAL has of each partition; which those are."""
-        by_id = {meta.topic_id.bytes: meta for meta in self.topics.values()}
-        replayed: list[tuple[str, int]] = []
-        for (topic_id, partition), frames in found.items():
-            meta = by_id.get(topic_id)
-            if meta is None or partition >= meta.partitions:
-                continue  # deleted since
-            paths = partition_paths(self.root, meta.name, partition)
-            report = LogReport(self.report, meta.name, partition)
-            end = put_back(self.storage, paths, frames, report)
-            self._durable_ends[meta.name, partition] = end
-            replayed.append((meta.name, partition))
-        return replayed
 
     def _end_threads(self) -> None:
         assert self._maker is not None
@@ -291,8 +268,7 @@ class DiskManager:
         Raises CorruptMetadata, OSError.
         """
         if self._metadata.load():
-            lost = self._metadata.replay(found.control)
-            lost += sum(missing.frames for missing in found.missing if missing.durable)
+            lost = self._events_lost = self._metadata.replay(found.control) + found.control_lost
             if lost:
                 self._resuming.widen(lost)
             self._resuming.begin_boot(self.storage.boot_id())
@@ -330,6 +306,7 @@ class DiskManager:
             except StorageError as exc:
                 failures.append(exc)
         is_durable = not failures and not any(h.has_unsynced for h in handlers.values())
+        is_durable = is_durable and not self._putting_back.waiting
         try:
             self._resuming.record_ceilings(settled)
             self._metadata.absorb()
@@ -676,10 +653,10 @@ class DiskManager:
                 now_ms=now_ms,
                 leader_epoch=self._known.leader_epoch(meta, partition),
                 create=False,
-                durable_end=self._durable_ends.get((meta.name, partition), -1),
+                durable_end=self._putting_back.end_of(meta, partition),
                 report=LogReport(self.report, meta.name, partition),
             )
-            self._durable_ends.pop((meta.name, partition), None)
+            self._putting_back.opened(meta, partition)
             return opened
         except OSError as exc:
             raise StorageError(

@@ -111,6 +111,8 @@ class MemoryStorage:
         self.mutex = threading.Lock()
         self.keeps_promises = keeps_promises
         self._root = _Directory()
+        self._found: dict[str, _Directory] = {}
+        """Directories by path, as far as they were looked for; empty after one went or moved."""
         self._locks: set[str] = set()
         self._seed = seed
         self._boot = 1
@@ -154,6 +156,7 @@ class MemoryStorage:
                 raise OSError(errno.ENOTEMPTY, "not empty", path)
             directory, name = self._parent(path)
             del directory.names[name]
+            self._found.clear()
 
     def rename(self, source: str, target: str) -> None:
         with self.mutex:
@@ -164,7 +167,9 @@ class MemoryStorage:
             occupant = new.names.get(new_name)
             if isinstance(occupant, _Directory) and occupant.names:
                 raise OSError(errno.ENOTEMPTY, "not empty", target)
-            new.names[new_name] = old.names.pop(old_name)
+            new.names[new_name] = moved = old.names.pop(old_name)
+            if isinstance(moved, _Directory) or occupant is not None:
+                self._found.clear()
 
     def unlink(self, path: str) -> None:
         with self.mutex:
@@ -219,10 +224,22 @@ class MemoryStorage:
     # Paths
 
     def _parent(self, path: str) -> tuple[_Directory, str]:
-        head, _, name = path.strip("/").rpartition("/")
+        head, _, name = path.rpartition("/")
+        if not name:
+            head, _, name = path.strip("/").rpartition("/")
         return self._directory(head), name
 
     def _directory(self, path: str) -> _Directory:
+        found = self._found
+        if found.get("") is not self._root:
+            found.clear()
+            found[""] = self._root
+        known = found.get(path)
+        if known is None:
+            known = found[path] = self._walk(path)
+        return known
+
+    def _walk(self, path: str) -> _Directory:
         node: _Inode | _Directory = self._root
         for part in path.split("/"):
             if not part or part == ".":

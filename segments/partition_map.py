@@ -24,21 +24,22 @@ class PartitionMap(Mapping[UUID, Mapping[int, T]]):
     __slots__ = ("_buckets",)
 
     def __init__(self, buckets: "tuple[Bucket[T], ...] | None" = None) -> None:
-        self._buckets: tuple[Bucket[T], ...] = buckets or tuple({} for _ in range(BUCKETS))
+        # Buckets are never changed, so the empty ones may all be the same one.
+        self._buckets: tuple[Bucket[T], ...] = buckets or ({},) * BUCKETS
 
     @classmethod
     def of_topics(cls, topic_ids: Iterable[UUID]) -> "PartitionMap[T]":
         """These topics, without a value yet."""
-        buckets: tuple[Bucket[T], ...] = tuple({} for _ in range(BUCKETS))
+        filled: dict[int, Bucket[T]] = {}
         for topic_id in topic_ids:
-            buckets[topic_id.int % BUCKETS][topic_id] = {}
-        return cls(buckets)
+            filled.setdefault(topic_id.int % BUCKETS, {})[topic_id] = {}
+        return cls()._with(filled)
 
     def __getitem__(self, topic_id: UUID) -> Mapping[int, T]:
         return self._buckets[topic_id.int % BUCKETS][topic_id]
 
     def __iter__(self) -> Iterator[UUID]:
-        for bucket in self._buckets:
+        for bucket in filter(None, self._buckets):
             yield from bucket
 
     def __len__(self) -> int:
@@ -74,7 +75,7 @@ class PartitionMap(Mapping[UUID, Mapping[int, T]]):
 
     def rows(self) -> Iterator[tuple[UUID, int, T]]:
         """Every value with its place."""
-        for bucket in self._buckets:
+        for bucket in filter(None, self._buckets):
             for topic_id, values in bucket.items():
                 for partition, value in values.items():
                     yield topic_id, partition, value

@@ -14,7 +14,7 @@ boot comes next.  Many partitions share two events, so a start after a power cut
 partition.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from segbroker.protocol.record_batch import GapReason
@@ -27,6 +27,7 @@ from .metadata_log import MetadataLog
 from .partition_log import PartitionLog
 from .report import LogReport, RecoveryReport
 from .topic_config import Durability
+from .wal.replay import shard_number
 
 NOTHING: Final = Ceiling(0, SETTLED)
 CeilingRow: TypeAlias = tuple[PartitionKey, Ceiling]
@@ -78,6 +79,20 @@ class Resuming:
         reserved = [(key, (state.ceiling(key) or NOTHING).offset) for key in keys]
         self.record_ceilings(
             [(key, Ceiling(offset + 2 * events * BLOCK, state.boot)) for key, offset in reserved]
+        )
+
+    def distrust(self, shards: Collection[int], count: int) -> None:
+        """Frames of these of the WAL's `count` shards are lost, nobody knows whose: every partition
+        that was acknowledged by them begins a leader epoch.  Raises OSError."""
+        if not shards:
+            return
+        state = self._metadata.state
+        self._record_epochs(
+            ((meta.topic_id, partition), state.leader_epoch(meta, partition) + 1)
+            for meta in state.topics.values()
+            if meta.config.durability is Durability.FSYNC
+            for partition in range(meta.partitions)
+            if shard_number(meta.topic_id.bytes, partition, count) in shards
         )
 
     def begin_epoch(self, meta: TopicMeta, partition: int) -> int:

@@ -11,6 +11,7 @@ set: it lies in the memory of the broker.
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from .errors import InvalidConfig
@@ -18,6 +19,8 @@ from .errors import InvalidConfig
 _INT32_MAX: Final = 0x7FFF_FFFF
 _INT64_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
 EPHEMERAL_RETENTION_BYTES: Final = 64 << 20
+PARSED_MAX: Final = 1_024
+"""Sets of settings that are remembered parsed."""
 
 
 class Durability(Enum):
@@ -298,8 +301,11 @@ class TopicConfig:
 
     @classmethod
     def parse(cls, overrides: Mapping[str, str]) -> "TopicConfig":
-        """The configuration with these settings over the defaults.  Raises InvalidConfig."""
-        return cls(overrides)
+        """The configuration with these settings over the defaults.  Raises InvalidConfig.
+
+        Many topics have the same few: they share one object.
+        """
+        return _parsed(tuple(overrides.items()))
 
     def describe(self) -> list[Setting]:
         """Every key with its value in force."""
@@ -313,6 +319,11 @@ class TopicConfig:
                 Setting(key.name, text, is_default, key.kind, default, key.documentation)
             )
         return settings
+
+
+@lru_cache(maxsize=PARSED_MAX)
+def _parsed(overrides: tuple[tuple[str, str], ...]) -> TopicConfig:
+    return TopicConfig(dict(overrides))
 
 
 def check_class_change(before: Durability, after: Durability) -> None:

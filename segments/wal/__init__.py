@@ -9,6 +9,7 @@ and nothing else: no size, no block, no journal.  A partition's segments are syn
 
 A module imports only what stands above it:
 
+    trailers         who a frame is of, once more, at its end
     frames           the bytes of a WAL file
     pending          what a partition has appended and not given to its shard yet
     files            made ahead, named, recycled

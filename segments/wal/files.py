@@ -19,7 +19,7 @@ One thread makes (`prepare`) while another recycles.
 
 import re
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import count
 from typing import Final
 
@@ -34,7 +34,7 @@ from ..storage import (
     replace_file,
     write_all,
 )
-from .frames import FRAMES_BEGIN, Header, encode_frame, encode_header_block, scan_file
+from .frames import FRAMES_BEGIN, Frame, Header, encode_frame, encode_header_block, scan_file
 
 log = structlog.get_logger()
 
@@ -168,7 +168,7 @@ class ShardFiles:
         data = memoryview(read_file(self._storage, used.path))
         header = Header(self._shard, len(data), used.sequence, used.salt)
         parts: list[Buffer] = [encode_header_block(header)]
-        for frame in scan_file(data, used.salt).frames:
+        for frame in scan_file(data, header).frames:
             if frame.key in keys:
                 parts += encode_frame(frame, frame.lsn, frame.ordinal, used.salt, frame.flags)
         path = self._path("kept", used.sequence)
@@ -192,10 +192,26 @@ class ShardFiles:
             self._add(-1)
 
 
-def discard_used(storage: Storage, folder: str, *, keep: int) -> None:
-    """Everything in the `wal-` files is durable elsewhere: recycle `keep` of them, oldest first."""
+def write_kept(storage: Storage, folder: str, number: int, frames: Iterable[Frame]) -> None:
+    """Keep these frames for the next start, in a file of their own.  Raises OSError."""
+    make_dirs(storage, folder)
+    salt = int.from_bytes(storage.random_bytes(8), "big")
+    parts: list[Buffer] = []
+    for lsn, frame in enumerate(frames):
+        parts += encode_frame(frame, lsn, 0, salt)
+    size = FRAMES_BEGIN + sum(map(len, parts))
+    header = encode_header_block(Header(0, size, number, salt))
+    path = f"{folder}/kept-{number}.log"
+    replace_file(storage, path, b"".join((header, *parts)))
+    log.warning("wal_frames_kept", path=path)
+
+
+def discard_used(storage: Storage, folder: str, *, keep: int, kept: int = -1) -> None:
+    """Everything in the `wal-` files is durable elsewhere, or in the `kept-` file of this number:
+    recycle `keep` of them, oldest first."""
     for number in list_kept(storage, folder):
-        storage.unlink(f"{folder}/kept-{number}.log")
+        if number != kept:
+            storage.unlink(f"{folder}/kept-{number}.log")
     used, free = list_files(storage, folder)
     following = free[-1] + 1 if free else 0
     for number in used:

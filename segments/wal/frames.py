@@ -1,12 +1,12 @@
 """One WAL file, byte by byte: a header block, then frames one behind the other.
 
     file     | header | ... | header again, at 2048 | ... | frame, at 4096 | frame | frame | ...
-    frame    | header, 64 bytes | payload | xxh3-64, 8 bytes |
+    frame    | header, 64 bytes | payload | xxh3-64, 8 bytes | trailer, 56 bytes (trailers.py) |
 
     header   byte 0       4         6       8        12      16         24     32         40
                   +-------+---------+-------+--------+-------+----------+------+----------+
                   | magic | version | 0     | shard  | size  | sequence | salt | checksum |
-                  | SBWL  | u16 =1  | u16   | u32    | u32   | u64      | u64  | u64      |
+                  | SBWL  | u16 =2  | u16   | u32    | u32   | u64      | u64  | u64      |
                   +-------+---------+-------+--------+-------+----------+------+----------+
     frame    byte 0       4        8      9       10        12          16    24
                   +-------+--------+------+-------+---------+-----------+-----+
@@ -22,7 +22,8 @@
 Behind the last frame are zeros, or what an earlier use of the file left.  The second header is for
 damage to the first: without a salt no frame of the file could be told from garbage.
 
-`length` is the whole frame.  `lsn` counts the frames of a shard over all its files, without a hole.
+`length` is the whole frame.  Files of version 1 have frames without trailers; they are read only.
+`lsn` counts the frames of a shard over all its files, without a hole.
 `ordinal` is the place in the group that was written and synced together: every frame below
 `lsn - ordinal` was durable before this one was written.  So what is bad in front of a good frame
 of a later group is damage, and what is bad at the end was never acknowledged.  Flag 1 says that the
@@ -49,9 +50,10 @@ import xxhash
 from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
 
 from ..storage import Buffer
+from .trailers import TRAILER_SIZE, Trailer, encode_trailer, trailer_at, trailers_in
 
 MAGIC: Final = b"SBWL"
-VERSION: Final = 1
+VERSION: Final = 2
 HEADER: Final = struct.Struct(">4sHHIIQQQ")
 HEADER_SIZE: Final = HEADER.size
 FRAMES_BEGIN: Final = 4096
@@ -61,7 +63,7 @@ FRAME_MAGIC: Final = b"SBWF"
 FRAME: Final = struct.Struct(">4sIBBHIQ16sIIqq")
 FRAME_SIZE: Final = FRAME.size
 SUM_SIZE: Final = 8
-OVERHEAD: Final = FRAME_SIZE + SUM_SIZE
+OVERHEAD: Final = FRAME_SIZE + SUM_SIZE + TRAILER_SIZE
 ORDINAL_MAX: Final = 0xFFFF
 FILE_SIZE_MIN: Final = 2 * FRAMES_BEGIN
 assert (HEADER_SIZE, FRAME_SIZE) == (40, 64), "the boxes above"
@@ -97,10 +99,12 @@ class Frame(NamedTuple):
     lsn: int = 0
     ordinal: int = 0
     flags: int = 0
+    end_offset: int = -1
+    """Where the batches end, for the trailer; -1 where there are none."""
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
+        """Bytes in a file of this version."""
         return OVERHEAD + len(self.payload)
 
     @property
@@ -121,12 +125,18 @@ class Header(NamedTuple):
     size: int
     sequence: int
     salt: int
+    version: int = VERSION
+
+    @property
+    def trailer_size(self) -> int:
+        """Bytes of a trailer in this file."""
+        return TRAILER_SIZE if self.version > 1 else 0
 
 
 def encode_header(header: Header) -> bytes:
     """The first HEADER_SIZE bytes of a file."""
-    shard, size, sequence, salt = header
-    body = HEADER.pack(MAGIC, VERSION, 0, shard, size, sequence, salt, 0)[:-SUM_SIZE]
+    shard, size, sequence, salt, version = header
+    body = HEADER.pack(MAGIC, version, 0, shard, size, sequence, salt, 0)[:-SUM_SIZE]
     return body + xxhash.xxh3_64_digest(body)
 
 
@@ -136,9 +146,9 @@ def decode_header(data: Buffer) -> Header | None:
         return None
     magic, version, _, shard, size, sequence, salt, checksum = HEADER.unpack_from(data)
     body = bytes(data[: HEADER_SIZE - SUM_SIZE])
-    if (magic, version, checksum) != (MAGIC, VERSION, xxhash.xxh3_64_intdigest(body)):
+    if (magic, checksum) != (MAGIC, xxhash.xxh3_64_intdigest(body)):
         return None
-    return Header(shard, size, sequence, salt)
+    return Header(shard, size, sequence, salt, version) if 1 <= version <= VERSION else None
 
 
 def encode_header_block(header: Header) -> bytes:
@@ -158,9 +168,10 @@ def encode_frame(
 ) -> tuple[Buffer, ...]:
     """The parts of a frame, in order."""
     kind, topic_id, partition, segment, position, base_offset, timestamp, payload = frame[:8]
+    size = OVERHEAD + len(payload)
     head = FRAME.pack(
         FRAME_MAGIC,
-        OVERHEAD + len(payload),
+        size,
         kind,
         flags,
         ordinal,
@@ -172,17 +183,21 @@ def encode_frame(
         base_offset,
         timestamp,
     )
+    trailer = encode_trailer(size, kind, flags, (topic_id, partition), frame.end_offset, lsn, salt)
     if len(payload) <= _SMALL:
         head += payload
-        return head, xxhash.xxh3_64_digest(head, salt)
+        return head, xxhash.xxh3_64_digest(head, salt), trailer
     state = xxhash.xxh3_64(head, salt)
     state.update(payload)
-    return head, payload, state.digest()
+    return head, payload, state.digest(), trailer
 
 
-def frame_at(data: memoryview, position: int, salt: int) -> Frame | None:
+def frame_at(
+    data: memoryview, position: int, salt: int, trailer_size: int = TRAILER_SIZE
+) -> Frame | None:
     """The valid frame that begins at `position`; None when there is none."""
-    if len(data) - position < OVERHEAD:
+    overhead = FRAME_SIZE + SUM_SIZE + trailer_size
+    if len(data) - position < overhead:
         return None
     (
         magic,
@@ -201,12 +216,12 @@ def frame_at(data: memoryview, position: int, salt: int) -> Frame | None:
     if (
         magic != FRAME_MAGIC
         or flags & ~AFTER_FAILURE
-        or not OVERHEAD <= length <= len(data) - position
+        or not overhead <= length <= len(data) - position
     ):
         return None
     if kind not in _TYPES or ordinal > lsn:
         return None
-    end = position + length - SUM_SIZE
+    end = position + length - SUM_SIZE - trailer_size
     checksum = int.from_bytes(data[end : end + SUM_SIZE], "big")
     if xxhash.xxh3_64_intdigest(data[position:end], salt) != checksum:
         return None
@@ -222,15 +237,25 @@ def frame_at(data: memoryview, position: int, salt: int) -> Frame | None:
         lsn,
         ordinal,
         flags,
+        _end_offset(data, end + SUM_SIZE, salt) if trailer_size else -1,
     )
 
 
+def _end_offset(data: memoryview, position: int, salt: int) -> int:
+    """What a trailer says; -1 where it is damaged, and then nobody needs it."""
+    trailer = trailer_at(data, position, salt)
+    return -1 if trailer is None else trailer.end_offset
+
+
 class Suspect(NamedTuple):
-    """What a frame that is not valid says of itself."""
+    """What a frame that is not valid says of itself: by its trailer, or what is left of it."""
 
     lsn: int
     key: tuple[bytes, int]
     end_offset: int
+    type: FrameType = FrameType.BATCHES
+    is_named: bool = False
+    """By its trailer: it was written, and this is what it was."""
 
 
 class Scanned(NamedTuple):
@@ -242,51 +267,82 @@ class Scanned(NamedTuple):
     end: int
     """Behind the last valid frame."""
     suspects: list[Suspect]
-    """BATCHES frames that are not valid, in front of valid ones."""
+    """BATCHES and CONTROL frames that are not valid; those of the last bytes only by a trailer."""
 
 
-def scan_file(data: memoryview, salt: int) -> Scanned:
+def scan_file(data: memoryview, header: Header) -> Scanned:
     """All valid frames of a file, in order.
 
     A bad one is skipped, so damage costs one frame; what is missing shows in the lsns.  A frame
-    whose lsn does not rise is none.
+    whose lsn does not rise is none.  END and BARRIER have nothing that their trailers have not:
+    these are made again from them.
     """
+    salt, trailer_size = header.salt, header.trailer_size
     frames: list[Frame] = []
     positions: list[int] = []
     suspects: list[Suspect] = []
     position = FRAMES_BEGIN
+    end = position
     while True:
         after = frames[-1].lsn if frames else -1
-        frame = frame_at(data, position, salt)
+        frame = frame_at(data, position, salt, trailer_size)
         if frame is None or frame.lsn <= after:
             damaged = position
-            position, frame = _resume(data, position, salt, after)
+            position, frame = _resume(data, position, header, after)
+            until = position if frame is not None else len(data)
+            named: list[Trailer] = []
+            if trailer_size:
+                named += trailers_in(data, damaged, until, salt, after)
+            for trailer in named:
+                _name(trailer, frames, positions, suspects)
             if frame is None:
                 break
-            suspects += _suspects(data[damaged:position], after + 1)
+            if not named:
+                suspects += _suspects(data[damaged:position], after + 1, trailer_size)
         frames.append(frame)
         positions.append(position)
-        position += frame.size
-    end = positions[-1] + frames[-1].size if frames else FRAMES_BEGIN
+        position += frame.size - TRAILER_SIZE + trailer_size
+        end = position
     return Scanned(frames, positions, end, suspects)
 
 
-def _suspects(data: memoryview, lsn: int) -> Iterator[Suspect]:
+def _name(
+    trailer: Trailer, frames: list[Frame], positions: list[int], suspects: list[Suspect]
+) -> None:
+    """What is left of a damaged frame that has its trailer."""
+    kind = _TYPES.get(trailer.type)
+    if kind in (FrameType.BATCHES, FrameType.CONTROL):
+        suspects.append(Suspect(trailer.lsn, trailer.key, trailer.end_offset, kind, is_named=True))
+    elif kind is not None:
+        again = Frame(
+            kind,
+            *trailer.key,
+            base_offset=max(trailer.end_offset, 0),
+            lsn=trailer.lsn,
+            flags=trailer.flags,
+            end_offset=trailer.end_offset,
+        )
+        frames.append(again)
+        positions.append(trailer.position)
+
+
+def _suspects(data: memoryview, lsn: int, trailer_size: int) -> Iterator[Suspect]:
     """What damaged frames say, as far as it hangs together: one flipped bit may stand anywhere."""
     position = 0
-    while len(data) - position >= OVERHEAD:
+    overhead = FRAME_SIZE + SUM_SIZE + trailer_size
+    while len(data) - position >= overhead:
         _, length, kind, _, _, partition, _, topic_id, _, _, base_offset, _ = FRAME.unpack_from(
             data, position
         )
         length = min(length, len(data) - position)
         end_offset = -1
-        if kind == FrameType.BATCHES and length > OVERHEAD:
-            payload = data[position + FRAME_SIZE : position + length - SUM_SIZE]
+        if kind == FrameType.BATCHES and length > overhead:
+            payload = data[position + FRAME_SIZE : position + length + FRAME_SIZE - overhead]
             end_offset = _end_of(payload, base_offset)
         if end_offset >= 0:
             yield Suspect(lsn, (topic_id, partition), end_offset)
         lsn += 1
-        position += max(length, OVERHEAD)
+        position += max(length, overhead)
 
 
 def _end_of(payload: memoryview, base_offset: int) -> int:
@@ -305,13 +361,15 @@ def _end_of(payload: memoryview, base_offset: int) -> int:
     return end_offset
 
 
-def _resume(data: memoryview, position: int, salt: int, after: int) -> tuple[int, Frame | None]:
+def _resume(
+    data: memoryview, position: int, header: Header, after: int
+) -> tuple[int, Frame | None]:
     """The first valid frame behind `position` with an lsn above `after`, wherever it begins."""
     content = data.obj if isinstance(data.obj, bytes | bytearray) else bytes(data)
     found = content.find(FRAME_MAGIC, position + 1, len(data))
     while found >= 0:
         if int.from_bytes(data[found + 16 : found + 24], "big") > after:
-            frame = frame_at(data, found, salt)
+            frame = frame_at(data, found, header.salt, header.trailer_size)
             if frame is not None:
                 return found, frame
         found = content.find(FRAME_MAGIC, found + 1, len(data))

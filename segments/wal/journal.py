@@ -20,23 +20,24 @@ Invariant: a file is freed only after everything it says is durable elsewhere.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from types import MappingProxyType
 from typing import Final
 
 import structlog
 
-from segbroker.protocol.checksums import xxh3_64
-
 from ..background import Housekeeper
 from ..storage import Storage, make_dirs
-from .files import ShardFiles, discard_used, unlink_free
+from .files import ShardFiles, discard_used, unlink_free, write_kept
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType
-from .replay import Replay, replay, shard_folder, shard_folders
+from .replay import Replay, replay, shard_folder, shard_folders, shard_number
 from .shard import CallSoon, Done, Shard, Source
 
 log = structlog.get_logger()
 
+NOTHING: Final[Mapping[tuple[bytes, int], Sequence[Frame]]] = MappingProxyType({})
 SPARE_FILES: Final = 2
 """Free files that a closed WAL keeps, per shard."""
 
@@ -116,10 +117,17 @@ class Wal:
             log.error("wal_frames_missing", **missing._asdict())
         return self._replayed
 
-    def absorbed(self) -> None:
-        """Everything replayed is durable elsewhere: begin anew.  Raises OSError."""
+    def absorbed(self, kept: Mapping[tuple[bytes, int], Sequence[Frame]] = NOTHING) -> None:
+        """Everything replayed is durable elsewhere, but for what is `kept` for the next start:
+        begin anew.  Raises OSError."""
         config = self.config
-        self._discard(keep=config.files_max)
+        number = -1
+        if kept:
+            number = self._replayed.next_sequence
+            self._replayed.next_sequence += 1
+            folder = shard_folder(self._root, 0)
+            write_kept(self._storage, folder, number, chain.from_iterable(kept.values()))
+        self._discard(keep=config.files_max, kept=number)
         for number, folder in shard_folders(self._storage, self._root).items():
             if number >= config.shards:
                 self._remove(folder)
@@ -153,9 +161,9 @@ class Wal:
             given = unlink_free(self._storage, folder) or given
         return given
 
-    def _discard(self, *, keep: int) -> None:
-        for folder in shard_folders(self._storage, self._root).values():
-            discard_used(self._storage, folder, keep=keep)
+    def _discard(self, *, keep: int, kept: int = -1) -> None:
+        for number, folder in shard_folders(self._storage, self._root).items():
+            discard_used(self._storage, folder, keep=keep, kept=-1 if number else kept)
 
     def _remove(self, folder: str) -> None:
         """A shard that there is no more; its files are all free."""
@@ -167,8 +175,7 @@ class Wal:
 
     def shard_of(self, topic_id: bytes, partition: int) -> Shard:
         """Where the frames of this partition go."""
-        number = xxh3_64(topic_id + partition.to_bytes(4, "big")) % len(self._shards)
-        return self._shards[number]
+        return self._shards[shard_number(topic_id, partition, len(self._shards))]
 
     def control(self, payload: bytes) -> None:
         """Make a control event durable.  Blocking.  Raises OSError."""
@@ -187,7 +194,15 @@ class Wal:
         self, topic_id: bytes, partition: int, segment: int, position: int, end_offset: int
     ) -> None:
         """This log is synced up to there; said with the next group, nobody waits for it."""
-        frame = Frame(FrameType.END, topic_id, partition, segment, position, end_offset)
+        frame = Frame(
+            FrameType.END,
+            topic_id,
+            partition,
+            segment,
+            position,
+            end_offset,
+            end_offset=end_offset,
+        )
         self.shard_of(topic_id, partition).ride(frame)
 
     # Keeping house

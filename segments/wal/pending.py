@@ -100,6 +100,7 @@ class Pending:
                 self._base_offset,
                 self._timestamp,
                 self._payload,
+                end_offset=self._end_offset,
             )
             self._frames.append(frame)
             self._payload = bytearray()

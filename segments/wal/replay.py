@@ -8,12 +8,16 @@ partition is in one of them, because the files are absorbed before anything new 
 | a bad frame, good ones of a later group behind it | damage: it is missing, the others count |
 | a bad frame, good ones of the same group | nobody was told, or damage: the good ones count |
 | bad bytes at the end | a torn write, or nothing |
+| ... and the trailer of a frame behind them | damage to the last frames of all: told as lost |
 | a header that is not the file's | a file that never came into use |
 | the lsns jump between two files | a file is missing: damage |
 | a `kept-` file | the frames of logs that could not be synced; older than all others |
 
 Frames of an unacknowledged group may be among them: whoever replays may apply them or not, but each
 wholly.  Frames in front of a BARRIER of their partition are not returned.
+
+A frame whose trailer is whole is lost by name: of a partition (`lost_below`) or of the metadata
+(`control_lost`).  Where not even that is left, `unnamed` says which partitions it may have been of.
 """
 
 import re
@@ -22,6 +26,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import structlog
+
+from segbroker.protocol.checksums import xxh3_64
 
 from ..storage import Storage, read_file
 from .files import list_files, list_kept
@@ -53,6 +59,12 @@ class Replay:
     lost_below: dict[tuple[bytes, int], int] = field(default_factory=dict)
     """End offsets that damaged frames speak of: what a log has not below them was acknowledged and
     is lost."""
+    control_lost: int = 0
+    """Control events that are lost, at most."""
+    unnamed: set[int] = field(default_factory=set)
+    """Shards that lost frames of which nobody can say whose they were."""
+    shards: int = 0
+    """Shards that were in use."""
     next_lsn: int = 0
     next_sequence: int = 0
     files_count: int = 0
@@ -68,6 +80,11 @@ def shard_folder(root: str, shard: int) -> str:
     return f"{root}/shard-{shard:02d}"
 
 
+def shard_number(topic_id: bytes, partition: int, shards: int) -> int:
+    """Which of so many shards has the frames of a partition."""
+    return xxh3_64(topic_id + partition.to_bytes(4, "big")) % shards
+
+
 def shard_folders(storage: Storage, root: str) -> dict[int, str]:
     """The directories of all shards that were ever used, by number."""
     matches = (_SHARD.fullmatch(name) for name in storage.listdir(root))
@@ -81,18 +98,20 @@ def scan_wal_file(storage: Storage, path: str) -> tuple[int, Scanned] | None:
     name = path.rpartition("/")[2]
     if header is None or name not in (f"wal-{header.sequence}.log", f"kept-{header.sequence}.log"):
         return None
-    return header.salt, scan_file(memoryview(data), header.salt)
+    return header.salt, scan_file(memoryview(data), header)
 
 
 def replay(storage: Storage, root: str) -> Replay:
     """Read everything.  Raises OSError."""
     found = Replay()
-    for folder in shard_folders(storage, root).values():
-        _replay_shard(storage, folder, found)
+    folders = shard_folders(storage, root)
+    found.shards = len(folders)
+    for shard, folder in folders.items():
+        _replay_shard(storage, shard, folder, found)
     return found
 
 
-def _replay_shard(storage: Storage, folder: str, found: Replay) -> None:
+def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> None:
     used, _ = list_files(storage, folder)
     for number in list_kept(storage, folder):
         found.files_count += 1
@@ -101,7 +120,7 @@ def _replay_shard(storage: Storage, folder: str, found: Replay) -> None:
         for frame in scanned[1].frames if scanned is not None else ():
             found.partitions.setdefault(frame.key, []).append(frame)
     frames: list[tuple[str, Frame]] = []
-    suspects: list[Suspect] = []
+    suspects: list[tuple[str, Suspect]] = []
     for number in used:
         found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
@@ -111,22 +130,58 @@ def _replay_shard(storage: Storage, folder: str, found: Replay) -> None:
             log.warning("wal_file_without_header", path=path)
             continue
         frames += ((path, frame) for frame in scanned[1].frames)
-        suspects += scanned[1].suspects
+        suspects += ((path, suspect) for suspect in scanned[1].suspects)
     missing = list(frames_missing(frames))
     found.missing += missing
-    for suspect in suspects:
+    told: list[Suspect] = []
+    for path, suspect in suspects:
         if any(m.durable and m.lsn <= suspect.lsn < m.lsn + m.frames for m in missing):
-            end_offset = max(found.lost_below.get(suspect.key, -1), suspect.end_offset)
-            found.lost_below[suspect.key] = end_offset
+            told.append(suspect)
+        elif suspect.is_named and not _was_given_up(suspect, frames):
+            told.append(suspect)
+            found.missing.append(Missing(path, suspect.lsn, 1, durable=True))
+    _sum_up_losses(shard, missing, told, found)
     for _, frame in frames:
+        while told and told[0].lsn < frame.lsn:
+            _lose(told.pop(0), found)
         found.next_lsn = max(found.next_lsn, frame.lsn + 1)
         match frame.type:
             case FrameType.BARRIER:
                 found.partitions.pop(frame.key, None)
+                found.lost_below.pop(frame.key, None)  # given up, and said so
             case FrameType.CONTROL:
                 found.control.append(bytes(frame.payload))
             case _:
                 found.partitions.setdefault(frame.key, []).append(frame)
+    for suspect in told:
+        found.next_lsn = max(found.next_lsn, suspect.lsn + 1)
+        _lose(suspect, found)
+
+
+def _was_given_up(suspect: Suspect, frames: list[tuple[str, Frame]]) -> bool:
+    following = next((frame for _, frame in frames if frame.lsn > suspect.lsn), None)
+    return following is not None and bool(following.flags & AFTER_FAILURE)
+
+
+def _sum_up_losses(shard: int, missing: list[Missing], told: list[Suspect], found: Replay) -> None:
+    """How many control events are lost, and whether frames are that nobody can name."""
+    holes = sum(hole.frames for hole in missing if hole.durable)
+    named = sum(
+        any(m.durable and m.lsn <= one.lsn < m.lsn + m.frames for m in missing)
+        for one in told
+        if one.is_named
+    )
+    unnamed = holes - named
+    if unnamed > 0:
+        found.unnamed.add(shard)
+    controls = sum(one.type is FrameType.CONTROL for one in told)
+    found.control_lost += controls + (max(unnamed, 0) if shard == 0 else 0)
+
+
+def _lose(suspect: Suspect, found: Replay) -> None:
+    if suspect.type is FrameType.BATCHES:
+        end_offset = max(found.lost_below.get(suspect.key, -1), suspect.end_offset)
+        found.lost_below[suspect.key] = end_offset
 
 
 def frames_missing(frames: list[tuple[str, Frame]]) -> Iterator[Missing]:

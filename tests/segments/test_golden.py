@@ -16,6 +16,7 @@ from segbroker.segments.wal.frames import (
     FRAMES_BEGIN,
     Frame,
     FrameType,
+    Header,
     decode_header,
     encode_frame,
     encode_header,
@@ -103,7 +104,7 @@ def test_a_wal_file_of_version_1() -> None:
     assert (header.shard, header.size, header.sequence) == (0, 8192, 0)
     assert encode_header(header) == stored[:40]
     data = stored[:40] + bytes(FRAMES_BEGIN - 40) + stored[40:]
-    scanned = scan_file(memoryview(data), header.salt)
+    scanned = scan_file(memoryview(data), header)
     topic = bytes.fromhex("00112233445546778899aabbccddeeff")
     assert [frame._replace(payload=bytes(frame.payload)) for frame in scanned.frames] == [
         Frame(FrameType.BATCHES, topic, 3, 0, 0, 0, 1_000, golden("segment-1"), 0, 0),
@@ -111,5 +112,24 @@ def test_a_wal_file_of_version_1() -> None:
         Frame(FrameType.CONTROL, payload=b"event", lsn=2, ordinal=1),
         Frame(FrameType.BARRIER, topic, 3, lsn=3),
     ]
-    parts = [encode_frame(f, f.lsn, f.ordinal, header.salt) for f in scanned.frames]
+    assert scanned.end == FRAMES_BEGIN + len(stored) - 40
+
+
+def test_a_wal_file_of_version_2() -> None:
+    # The zeros between header and frames are not stored.
+    stored = golden("wal-2")
+    header = decode_header(stored)
+    assert header == Header(0, 8192, 5, 0x0123_4567_89AB_CDEF, 2)
+    assert encode_header(header) == stored[:40]
+    data = stored[:40] + bytes(FRAMES_BEGIN - 40) + stored[40:]
+    scanned = scan_file(memoryview(data), header)
+    topic = bytes.fromhex("00112233445546778899aabbccddeeff")
+    batches = golden("segment-1")
+    assert [frame._replace(payload=bytes(frame.payload)) for frame in scanned.frames] == [
+        Frame(FrameType.BATCHES, topic, 3, 0, 0, 0, 1_000, batches, 0, 0, end_offset=2),
+        Frame(FrameType.END, topic, 1, 2, 4096, 77, 0, b"", 1, 0, end_offset=77),
+        Frame(FrameType.CONTROL, payload=b"event", lsn=2, ordinal=1),
+        Frame(FrameType.BARRIER, topic, 3, lsn=3, flags=1),
+    ]
+    parts = [encode_frame(f, f.lsn, f.ordinal, header.salt, f.flags) for f in scanned.frames]
     assert b"".join(part for frame in parts for part in frame) == stored[40:]

@@ -15,12 +15,14 @@ from segbroker.segments.wal.frames import (
     OVERHEAD,
     Frame,
     FrameType,
+    Header,
     decode_header,
     scan_file,
 )
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.pending import Pending
 from segbroker.segments.wal.replay import Replay
+from segbroker.segments.wal.trailers import TRAILER_SIZE
 
 from ..support.gated_storage import GatedStorage
 
@@ -163,7 +165,7 @@ def test_a_full_file_is_freed_by_a_checkpoint_and_its_old_frames_never_come_back
     data = read_file(disk, last)
     header = decode_header(data)
     assert header is not None
-    scanned = scan_file(memoryview(data), header.salt)
+    scanned = scan_file(memoryview(data), header)
     assert any(data[scanned.end :]), "the picture is as described"
 
 
@@ -324,8 +326,8 @@ def test_an_end_without_synced_logs_leaves_everything_to_be_replayed() -> None:
 # Damage
 
 
-def written(groups: int = 6) -> tuple[bytearray, int, list[int]]:
-    """A file with so many groups of one frame: (bytes, salt, where the frames begin)."""
+def written(groups: int = 6) -> tuple[bytearray, Header, list[int]]:
+    """A file with so many groups of one frame: (bytes, header, where the frames begin)."""
     disk = MemoryStorage()
     wal, _ = begun(disk)
     writer = Writer(wal)
@@ -334,21 +336,27 @@ def written(groups: int = 6) -> tuple[bytearray, int, list[int]]:
     data = read_file(disk, f"{ROOT}/shard-00/wal-0.log")
     header = decode_header(data)
     assert header is not None
-    scanned = scan_file(memoryview(data), header.salt)
-    return data, header.salt, scanned.positions
+    scanned = scan_file(memoryview(data), header)
+    return data, header, scanned.positions
 
 
 def test_every_flipped_bit_costs_one_frame_and_no_wrong_byte_comes_back() -> None:
-    data, salt, positions = written()
+    data, header, positions = written()
     assert positions == [FRAMES_BEGIN + n * (OVERHEAD + 5) for n in range(6)]
-    whole = [bytes(f.payload) for f in scan_file(memoryview(data), salt).frames]
+    whole = [bytes(f.payload) for f in scan_file(memoryview(data), header).frames]
     end = positions[-1] + OVERHEAD + 5
     for place in range(FRAMES_BEGIN, end):
         for bit in range(8):
             data[place] ^= 1 << bit
-            frames = scan_file(memoryview(data), salt).frames
-            hit = (place - FRAMES_BEGIN) // (OVERHEAD + 5)
-            assert [bytes(f.payload) for f in frames] == whole[:hit] + whole[hit + 1 :]
+            found = scan_file(memoryview(data), header)
+            frames = [bytes(frame.payload) for frame in found.frames]
+            hit, byte = divmod(place - FRAMES_BEGIN, OVERHEAD + 5)
+            if byte >= OVERHEAD + 5 - TRAILER_SIZE:
+                assert (frames, found.suspects) == (whole, [])
+            else:
+                assert frames == whole[:hit] + whole[hit + 1 :]
+                (told,) = found.suspects
+                assert (told.lsn, told.key, told.is_named) == (hit, (TOPIC, 0), True)
             data[place] ^= 1 << bit
 
 
@@ -366,8 +374,55 @@ def test_damage_below_a_later_group_is_reported_and_a_torn_end_is_not() -> None:
     assert (missing.lsn, missing.frames, missing.durable) == (1, 1, True)
     assert content(found) == b"AAAAACCCCCDDDDD"
     # The last frame torn as well: that may never have been acknowledged.
-    file.pwrite(bytes(40), FRAMES_BEGIN + 3 * (OVERHEAD + 5) + 30)
+    file.pwrite(bytes(OVERHEAD), FRAMES_BEGIN + 3 * (OVERHEAD + 5) + 30)
     assert replayed(disk).missing == [missing]
+    assert not replayed(disk).unnamed
+
+
+def test_damage_to_the_last_frame_of_all_is_told_by_what_stands_behind_it() -> None:
+    # | frame 0 | frame 1 | frame 2 |   AAAAA BBBBB CCCCC, each acknowledged
+    #                      ^^^^ its naming part is gone
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    for number in range(3):
+        writer.append(bytes([65 + number]) * 5)
+    file = disk.open(f"{ROOT}/shard-00/wal-0.log")
+    file.pwrite(bytes(64), FRAMES_BEGIN + 2 * (OVERHEAD + 5))
+    found = replayed(disk)
+    assert content(found) == b"AAAAABBBBB"
+    assert found.lost_below == {(TOPIC, 0): 15}
+    assert [(one.lsn, one.frames, one.durable) for one in found.missing] == [(2, 1, True)]
+    assert found.next_lsn == 3
+    assert not found.unnamed
+
+
+def test_frames_of_which_nothing_is_left_make_their_shard_suspect() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    for number in range(4):
+        writer.append(bytes([65 + number]) * 5)
+    file = disk.open(f"{ROOT}/shard-00/wal-0.log")
+    file.pwrite(bytes(OVERHEAD + 5), FRAMES_BEGIN + OVERHEAD + 5)
+    found = replayed(disk)
+    assert content(found) == b"AAAAACCCCCDDDDD"
+    assert (found.unnamed, found.shards, found.lost_below) == ({0}, 1, {})
+    assert found.control_lost == 1, "it may have been an event"
+
+
+def test_a_barrier_whose_frame_is_damaged_holds_all_the_same() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    writer.append(b"void!")
+    wal.barrier(TOPIC, 0)
+    writer.append(b"after")
+    file = disk.open(f"{ROOT}/shard-00/wal-0.log")
+    file.pwrite(bytes(20), FRAMES_BEGIN + OVERHEAD + 5 + 10)
+    found = replayed(disk)
+    assert content(found) == b"after"
+    assert not found.missing
 
 
 def test_a_missing_file_is_noticed() -> None:

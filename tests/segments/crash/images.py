@@ -10,7 +10,8 @@ synced; one directory varies while the others hold all their names.  With `thoro
 once; without, a directory varies over files that hold everything or nothing.
 
 An image is described before it is made: its key is a sum of hashes of (path, content), so that
-an image that was seen costs one addition.  The lock file is left out of it.
+an image that was seen costs one addition.  The lock file is left out of it, and of the free files
+of the WAL all but their sizes: nobody reads them.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,8 +40,16 @@ def _of_path(path: str) -> int:
     return xxh3_64(path.encode())
 
 
-def _term(path: str, content_digest: int) -> int:
+@cache
+def _is_unread(path: str) -> bool:
+    """Whether nobody reads what the file holds, only its size: a free file of the WAL."""
+    return path.rpartition("/")[2].startswith("free-")
+
+
+def _term(path: str, content_digest: int, size: int = 0) -> int:
     """What a file adds to the digest of a disk; 0 stands for a directory's content."""
+    if size and _is_unread(path):
+        content_digest = size
     return (_of_path(path) ^ (content_digest * _ODD & MASK)) * _ODD
 
 
@@ -53,6 +62,10 @@ class _Content(NamedTuple):
     @classmethod
     def of(cls, data: bytes) -> "_Content":
         return cls(data, xxh3_64(data) or 1)
+
+    def term(self, path: str) -> int:
+        """What a file at `path` with these bytes adds to the digest of a disk."""
+        return _term(path, self.digest, len(self.data))
 
 
 class Image:
@@ -115,7 +128,7 @@ def digest_of(disk: MemoryStorage, *, durable: bool) -> int:
                 stack.append((path, node))
             else:
                 content = node.synced if durable else bytes(node.content)
-                total += _term(path, xxh3_64(content) or 1)
+                total += _term(path, xxh3_64(content) or 1, len(content))
     return total & MASK
 
 
@@ -135,7 +148,7 @@ class Images:
             directory: name_choices(changes) for directory, changes in disk.changes.items()
         }
         whole = self._walk({})
-        total = sum(_term(p, 0 if i is None else self._both(i)[1].digest) for p, i in whole)
+        total = sum(_term(p, 0) if i is None else self._both(i)[1].term(p) for p, i in whole)
         yield self._image(total, whole, self._everything, is_kill=True)
         yield from self._killed_in_a_write(total, whole)
         yield from self._contents_over(whole, vary=True)
@@ -158,8 +171,8 @@ class Images:
             def of(i: _Inode, v: bytes = torn) -> bytes:
                 return v if i is written else full(i)
 
-            before = self._both(written)[1].digest
-            changed = total - _term(path, before) + _term(path, _Content.of(torn).digest)
+            before = self._both(written)[1]
+            changed = total - before.term(path) + _Content.of(torn).term(path)
             yield self._image(changed, entries, of, is_kill=True)
 
     def _contents_over(self, entries: list[Entry], *, vary: bool) -> Iterator[Image]:
@@ -174,8 +187,8 @@ class Images:
                 none_sum += term
             else:
                 _, most, least = self._both(inode)
-                full_sum += _term(path, most.digest)
-                none_sum += _term(path, least.digest)
+                full_sum += most.term(path)
+                none_sum += least.term(path)
                 if inode in pending:
                     varying.append((path, inode))
         yield self._image(full_sum, entries, full)
@@ -184,10 +197,10 @@ class Images:
             return
         for path, inode in varying:
             _, most, least = self._both(inode)
-            rest_full = full_sum - _term(path, most.digest)
-            rest_none = none_sum - _term(path, least.digest)
-            for variant, digest in self._variants_of(inode):
-                term = _term(path, digest)
+            rest_full = full_sum - most.term(path)
+            rest_none = none_sum - least.term(path)
+            for content in self._variants_of(inode):
+                term, variant = content.term(path), content.data
 
                 def of_full(i: _Inode, c: _Inode = inode, v: bytes = variant) -> bytes:
                     return v if i is c else full(i)

@@ -5,8 +5,11 @@ shown as partition 0 of a topic of its own.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple, Protocol
+from unittest.mock import patch
 
 from segbroker.protocol.record_batch import (
     check_batch,
@@ -15,15 +18,28 @@ from segbroker.protocol.record_batch import (
     iter_batches,
     read_header,
 )
+from segbroker.segments import metadata_log
 from segbroker.segments.errors import StorageError
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.log import SegmentedLog
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.metadata import decode_metadata
 from segbroker.segments.producers import ProducerTable
 from segbroker.segments.storage import Storage
 from segbroker.segments.topic_config import TopicConfig
 from segbroker.segments.wal.journal import WalConfig
+
+decode_once = lru_cache(maxsize=4_096)(decode_metadata)
+"""Thousands of images have the same snapshot, and a Metadata is never changed."""
+
+
+@contextmanager
+def quick_snapshots() -> Iterator[None]:
+    """Decode equal snapshots once."""
+    with patch.object(metadata_log, "decode_metadata", decode_once):
+        yield
+
 
 ROOT = "/data"
 LIBRARY_TOPIC = "log"

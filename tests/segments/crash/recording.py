@@ -187,6 +187,7 @@ class RecordingStorage(MemoryStorage):
         """Go on with the disk `image` that a power cut left of this one."""
         self.restart()
         self._root, self._boot, self._seed = image._root, image._boot, image._seed
+        self._found.clear()
         self.pending.clear()
         self.changes.clear()
 

@@ -233,7 +233,7 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "producers_are_not_replayed",
         "producer_replay",
-        "                    table.apply(header, header.base_offset)\n",
+        "                    table.apply(header, header.base_offset, batch)\n",
         "                    pass\n",
         "producers_that_begin_again",
     ),

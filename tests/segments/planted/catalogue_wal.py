@@ -119,8 +119,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "only_the_first_shard_is_replayed",
         "wal.replay",
-        "    for folder in shard_folders(storage, root).values():\n",
-        "    for folder in list(shard_folders(storage, root).values())[:1]:\n",
+        "    for shard, folder in folders.items():\n",
+        "    for shard, folder in list(folders.items())[:1]:\n",
         "fewer_shards_after_a_restart",
     ),
     Bug(
@@ -154,8 +154,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "the_wal_of_a_deleted_topic_is_put_into_another",
-        "manager",
-        "            meta = by_id.get(topic_id)\n",
+        "putting_back",
+        "            meta = by_id.get(key[0])\n",
         "            meta = next(iter(by_id.values()), None)\n",
         "deleted_and_made_again_while_the_wal_remembers",
     ),

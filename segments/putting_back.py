@@ -1,0 +1,145 @@
+"""What the WAL holds, back in the partitions it speaks of; and what of it has no place.
+
+| frames of a partition | then |
+|---|---|
+| that is known | durable in its segments (replaying.py) |
+| ... whose disk refuses: EIO | it is not served, the others are; tried again when it is asked for |
+| ... on a full disk | nothing is opened: nothing could be kept, either |
+| that is not known | deleted since: nothing |
+| ... and events of the metadata are lost | told, and kept in quarantine/ as a segment file |
+
+The frames of a partition that could not be put back outlive the WAL files they came from: in
+memory, and in a `kept-` file of the WAL for the next start.
+
+Where frames are lost of which nobody can say whose they were, every partition of their shard that
+acknowledges by the WAL begins a leader epoch: an offset that is given again is never taken for the
+one that was acknowledged.
+"""
+
+import errno
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from .errors import StorageError
+from .metadata import TopicMeta
+from .names import partition_paths
+from .replaying import put_back
+from .report import LogReport, RecoveryReport, ReportRow
+from .storage import Storage, make_dirs, write_temporary
+from .wal.frames import Frame, FrameType
+from .wal.replay import Replay
+
+log = structlog.get_logger()
+
+Place = tuple[str, int]
+"""Topic name and partition."""
+
+
+class PuttingBack:
+    """The frames that one opening of a data directory found."""
+
+    def __init__(self, storage: Storage, root: str, report: RecoveryReport) -> None:
+        self._storage = storage
+        self._root = root
+        self._report = report
+        self._waiting: dict[tuple[bytes, int], Sequence[Frame]] = {}
+        self._ends: dict[Place, int] = {}
+
+    @property
+    def waiting(self) -> Mapping[tuple[bytes, int], Sequence[Frame]]:
+        """What could not be put back."""
+        return self._waiting
+
+    def put_back(
+        self, found: Replay, topics: Mapping[str, TopicMeta], *, events_lost: bool
+    ) -> list[Place]:
+        """Put back what has a place; the partitions that are to be opened for it.
+
+        Raises OSError on a full disk.
+        """
+        for missing in (one for one in found.missing if one.durable):
+            reason = f"{missing.frames} frames from lsn {missing.lsn} on are not valid"
+            self._report.add(ReportRow("wal_damaged", missing.path, reason=reason))
+        by_id = {meta.topic_id.bytes: meta for meta in topics.values()}
+        touched: dict[Place, None] = {}
+        for key, frames in found.partitions.items():
+            meta = by_id.get(key[0])
+            if meta is None or key[1] >= meta.partitions:
+                if events_lost:
+                    self._put_aside(key, frames)
+                continue  # deleted since
+            try:
+                self._put_back(meta, key[1], frames)
+            except OSError as exc:
+                if exc.errno == errno.ENOSPC:
+                    raise
+                self._waiting[key] = frames
+                self._tell(meta, key[1], exc)
+            else:
+                touched[meta.name, key[1]] = None
+        for (topic_id, partition), end_offset in found.lost_below.items():
+            meta = by_id.get(topic_id)
+            if meta is not None and partition < meta.partitions:
+                place = meta.name, partition
+                self._ends[place] = max(self._ends.get(place, -1), end_offset)
+                touched[place] = None
+        waiting = {(by_id[topic_id].name, partition) for topic_id, partition in self._waiting}
+        return [place for place in touched if place not in waiting]
+
+    def end_of(self, meta: TopicMeta, partition: int) -> int:
+        """The end offset that the WAL vouches for, -1 for none; what it holds is put back first.
+
+        Raises StorageError.
+        """
+        frames = self._waiting.get((meta.topic_id.bytes, partition))
+        if frames is not None:
+            try:
+                self._put_back(meta, partition, frames)
+            except OSError as exc:
+                raise StorageError(
+                    f"partition {partition} of {meta.name!r} is not served: what the write-ahead"
+                    f" log holds of it could not be put back: {exc}"
+                ) from exc
+            del self._waiting[meta.topic_id.bytes, partition]
+        return self._ends.get((meta.name, partition), -1)
+
+    def opened(self, meta: TopicMeta, partition: int) -> None:
+        """What the WAL vouches for was taken account of."""
+        self._ends.pop((meta.name, partition), None)
+
+    def _put_back(self, meta: TopicMeta, partition: int, frames: Sequence[Frame]) -> None:
+        paths = partition_paths(self._root, meta.name, partition)
+        report = LogReport(self._report, meta.name, partition)
+        end = put_back(self._storage, paths, frames, report)
+        place = meta.name, partition
+        self._ends[place] = max(self._ends.get(place, -1), end)
+
+    def _tell(self, meta: TopicMeta, partition: int, exc: OSError) -> None:
+        folder = partition_paths(self._root, meta.name, partition).folder
+        row = ReportRow("not_served", folder, meta.name, partition, reason=str(exc))
+        self._report.add(row)
+
+    def _put_aside(self, key: tuple[bytes, int], frames: Sequence[Frame]) -> None:
+        """Keep the batches of a partition that nothing is known of.  Raises OSError."""
+        batches = [frame for frame in frames if frame.type is FrameType.BATCHES]
+        if not batches:
+            return
+        folder = f"{self._root}/quarantine"
+        path = f"{folder}/wal-{key[0].hex()}-{key[1]}.log"
+        make_dirs(self._storage, folder)
+        content = b"".join(bytes(frame.payload) for frame in batches)
+        write_temporary(self._storage, path, content)
+        self._storage.fsync_dir(folder)
+        ends = [frame.end_offset for frame in batches]
+        self._report.add(
+            ReportRow(
+                "unknown_topic",
+                path,
+                partition=key[1],
+                from_offset=min(frame.base_offset for frame in batches),
+                to_offset=max(ends),
+                bytes=len(content),
+                reason=f"topic id {key[0].hex()}",
+            )
+        )

@@ -1,0 +1,156 @@
+"""What the write-ahead log holds and cannot be put back, or has no place, is kept and told."""
+
+import pytest
+
+from segbroker.protocol.record_batch import check_batch, encode_batch, iter_batches
+from segbroker.segments.errors import StorageError
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.storage import read_file
+from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.wal.frames import FRAMES_BEGIN, FrameType, header_of, scan_file
+
+from .crash.observing import see_handler
+from .crash.recording import Fault, RecordingStorage
+
+ROOT = "/data"
+WAL = f"{ROOT}/wal/shard-00/wal-0.log"
+FIRST = "/partition_0/t_partition_0_segment_0.log"
+
+
+def manager_on(disk: MemoryStorage) -> DiskManager:
+    manager = DiskManager(ROOT, storage=disk, flushers=0, now_ms=1_000)
+    manager.open()
+    return manager
+
+
+def append(manager: DiskManager, topic: str, partition: int, value: bytes) -> None:
+    batch = memoryview(bytearray(encode_batch([value], timestamps_ms=1_000)))
+    manager.get_handler(topic, partition).append(batch, check_batch(batch), 1_000)
+
+
+def cut_off() -> MemoryStorage:
+    """A disk after a power cut: two partitions whose records are in the WAL alone."""
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    for number in range(3):
+        append(manager, "t", 0, b"in the first %d" % number)
+        append(manager, "t", 1, b"in the second %d" % number)
+    return disk.after_power_cut()
+
+
+def ends(manager: DiskManager) -> list[tuple[int, int]]:
+    """(records, log end) of both partitions."""
+    seen = [see_handler(manager.get_handler("t", number)) for number in range(2)]
+    return [(sum(not item.is_gap for item in one.items), one.end) for one in seen]
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
+def test_a_partition_whose_disk_refuses_is_not_served_and_the_others_are(call: str) -> None:
+    disk = RecordingStorage.over(cut_off())
+    disk.faults.append(Fault(call, FIRST, 0, lasts=True))
+    manager = manager_on(disk)
+    assert see_handler(manager.get_handler("t", 1)).end == 3
+    append(manager, "t", 1, b"the broker goes on")
+    with pytest.raises(StorageError, match="could not be put back"):
+        manager.get_handler("t", 0)
+    (row,) = [row for row in manager.report.rows if row.what == "not_served"]
+    assert (row.topic, row.partition) == ("t", 0)
+    manager.close()
+    # What could not be put back is there for the next start, after a clean close as well.
+    assert ends(manager_on(disk.after_power_cut())) == [(3, 3), (4, 4)]
+
+
+def test_a_partition_whose_disk_works_again_is_served_without_a_restart() -> None:
+    disk = RecordingStorage.over(cut_off())
+    disk.faults.append(Fault("fdatasync", FIRST, 0, lasts=True))
+    manager = manager_on(disk)
+    with pytest.raises(StorageError):
+        manager.get_handler("t", 0)
+    disk.faults.clear()
+    disk.failed.clear()  # another disk, in the place of the one that failed
+    assert ends(manager) == [(3, 3), (3, 3)]
+    append(manager, "t", 0, b"written now")
+    assert ends(manager_on(disk.after_power_cut())) == [(4, 4), (3, 3)]
+
+
+def test_what_was_kept_for_a_partition_does_not_come_back_over_newer_records() -> None:
+    disk = RecordingStorage.over(cut_off())
+    disk.faults.append(Fault("fdatasync", FIRST, 0, lasts=True))
+    manager = manager_on(disk)
+    disk.faults.clear()
+    disk.failed.clear()
+    for number in range(4):
+        append(manager, "t", 0, b"written now %d" % number)
+    left = disk.after_power_cut()
+    again = manager_on(left)
+    assert ends(again) == [(7, 7), (3, 3)]
+    again.close()
+    assert not [name for name in left.listdir(f"{ROOT}/wal/shard-00") if name.startswith("kept")]
+
+
+def damage_event(disk: MemoryStorage, kind: bytes) -> None:
+    """The frame of the first event of this kind is not what it was."""
+    data = read_file(disk, WAL)
+    header = header_of(data)
+    assert header is not None
+    found = scan_file(memoryview(data), header)
+    (position, *_) = [
+        position
+        for position, frame in zip(found.positions, found.frames, strict=True)
+        if frame.type is FrameType.CONTROL and kind in bytes(frame.payload)
+    ]
+    file = disk.open(WAL)
+    file.pwrite(bytes(10), position + 70)
+    file.fdatasync()
+
+
+def test_records_of_a_topic_whose_creation_is_lost_are_told_and_kept() -> None:
+    disk = cut_off()
+    damage_event(disk, b"topic_created")
+    manager = manager_on(disk)
+    assert not manager.topics
+    rows = [row for row in manager.report.rows if row.what == "unknown_topic"]
+    assert [(row.partition, row.from_offset, row.to_offset) for row in rows] == [
+        (0, 0, 3),
+        (1, 0, 3),
+    ]
+    assert "wal_damaged" in manager.report.counts
+    kept = read_file(disk, rows[0].path)
+    assert [check_batch(batch, stored=True).base_offset for batch in iter_batches(kept)] == [
+        0,
+        1,
+        2,
+    ]
+    assert b"in the first 2" in kept
+
+
+def test_records_of_a_deleted_topic_are_no_loss() -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    append(manager, "t", 0, b"wanted no more")
+    manager.delete_topic("t")
+    again = manager_on(disk.after_power_cut())
+    assert "unknown_topic" not in again.report.counts
+    assert not disk.exists(f"{ROOT}/quarantine")
+
+
+def test_partitions_begin_an_epoch_when_nobody_knows_whose_frames_are_lost() -> None:
+    disk = cut_off()
+    data = read_file(disk, WAL)
+    header = header_of(data)
+    assert header is not None
+    found = scan_file(memoryview(data), header)
+    last = [n for n, f in enumerate(found.frames) if f.key[1] == 0 and f.base_offset == 2][-1]
+    begin, until = found.positions[last], found.positions[last + 1]
+    assert begin > FRAMES_BEGIN
+    file = disk.open(WAL)
+    file.pwrite(bytes(until - begin), begin)
+    file.fdatasync()
+    epochs = [see_handler(manager_on(cut_off()).get_handler("t", n)).epoch for n in range(2)]
+    manager = manager_on(disk)
+    after = [manager.get_handler("t", number).leader_epoch for number in range(2)]
+    assert after == [epoch + 1 for epoch in epochs]
+    assert "wal_damaged" in manager.report.counts
