@@ -81,7 +81,7 @@ async def test_a_peer_that_leaves_in_the_middle_of_a_frame_is_one_line(events: E
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), [(3, 99), (0, 14), (1, 3), (68, 0), (999, 0), (-5, 0), (10099, 0)]
+    ("key", "version"), [(3, 99), (0, 99), (1, 3), (58, 0), (999, 0), (-5, 0), (10099, 0)]
 )
 async def test_an_api_that_is_not_served_closes_with_a_line_that_names_the_client(
     key: int, version: int, events: Events

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from segbroker.broker import requests
-from segbroker.broker.fetch import FetchSlot
+from segbroker.broker.fetch_reply import FetchReply
 from segbroker.protocol.api_keys import SERVED, ApiKey
 from segbroker.protocol.schema import Message
 
@@ -72,5 +72,5 @@ async def test_a_produce_is_answered_the_same_on_both_ways(
 async def test_a_fetch_is_answered_the_same_on_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [(make(), version) for make in FETCHED.values() for version in FETCHES]
     hot = await replies(asked)
-    monkeypatch.setattr(FetchSlot, "_render_single", lambda slot: None)
+    monkeypatch.setattr(FetchReply, "_render_single", lambda reply: None)
     assert hot == await replies(asked)

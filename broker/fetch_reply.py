@@ -1,0 +1,509 @@
+"""The reply of a fetch: planned, read and encoded when it is about to leave, and not before.
+
+    plan    which bytes, on the loop, no I/O; pins the segments
+    read    from the page cache into a pooled buffer; what is not cached goes to a lane and the
+            loop goes on; the reply leaves when the lane returns
+    encode  the rows around the bytes, which are never copied
+
+A deep pipeline costs one buffer per connection.  A buffer that waits for a slow reader is given up
+when another fetch needs it: its plan is kept, and read again when the reader goes on.  Above half
+of the budget replies are smaller; at it, with nobody stuck, a fetch waits in line.  A reply holds
+the first batch always, even above max_bytes; further partitions only as far as they fit.
+
+Invariant: what is planned is released exactly once, when it is sent, given up, or not used.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import structlog
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.headers import RequestHeader, encode_response
+from segbroker.protocol.hot import encode_single_fetch_response
+from segbroker.protocol.messages_core import (
+    FetchRequest,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+from segbroker.segments.errors import OffsetOutOfRange, SegmentReplaced
+from segbroker.segments.handler import ReadPlan
+from segbroker.segments.transaction_index import AbortedRanges
+
+from . import topic_ids
+from .core import Core
+from .error_map import STORAGE_FAILURES, wire_error
+from .fetch_target import FetchTarget
+from .isolation import READ_COMMITTED, aborted_in, visible_end
+from .pace import Pace
+from .partition import Partition
+from .peer import Peer
+from .pool import Lease
+from .replies import Buffer
+
+log = structlog.get_logger()
+
+# More partitions than this are planned with others in between, and encoded in a lane.
+TARGETS_ON_LOOP_MAX: Final = 1_000
+# A batch header: nothing is planned for less, and the first batch comes anyway.
+_READ_LEAST: Final = 64
+
+
+class _Read:
+    """Planned bytes of one partition of a reply."""
+
+    __slots__ = ("aborted", "fetch_offset", "plan", "row", "start", "stop")
+
+    def __init__(
+        self,
+        plan: ReadPlan,
+        row: FetchResponsePartition,
+        start: int,
+        fetch_offset: int,
+        aborted: AbortedRanges | None,
+    ) -> None:
+        """aborted: ranges for a reader of committed records; None for another."""
+        self.fetch_offset = fetch_offset
+        self.aborted = aborted
+        self.plan = plan
+        self.row = row
+        self.start = start
+        self.stop = start + plan.size_max
+
+
+class _Kept:
+    """Bytes of a reply that stand in the log: where to read them again."""
+
+    __slots__ = ("count", "plan", "start", "stop", "view")
+
+    def __init__(self, plan: ReadPlan, start: int, stop: int, view: memoryview) -> None:
+        self.plan = plan
+        self.start = start
+        self.stop = stop
+        self.view = view
+        self.count = len(view)
+
+    def again(self, buffer: memoryview, count: int | None) -> bool:
+        """Use what was read again into `buffer`; False when that are fewer bytes than before."""
+        if count is None or count < self.count:
+            return False
+        self.view = buffer[: self.count]
+        return True
+
+
+class RereadFailed(Exception):
+    """A reply that was half sent cannot be read again: its connection is closed."""
+
+
+class FetchReply:
+    """The bytes that answer one fetch request."""
+
+    __slots__ = (
+        "_abandoned",
+        "_core",
+        "_forgotten",
+        "_header",
+        "_kept",
+        "_lease",
+        "_parts",
+        "_peer",
+        "_pending",
+        "_request",
+        "_targets",
+    )
+
+    def __init__(
+        self,
+        core: Core,
+        peer: Peer,
+        header: RequestHeader,
+        request: FetchRequest,
+        targets: Sequence[FetchTarget],
+    ) -> None:
+        self._core = core
+        self._peer = peer
+        self._header = header
+        self._request = request
+        self._targets = targets
+        self._lease: Lease | None = None
+        # The reply, once rendered; what of it was read from the log; without that, once forgotten.
+        self._parts: list[Buffer] | None = None
+        self._kept: list[_Kept] = []
+        self._forgotten: list[Buffer | _Kept] | None = None
+        self._pending = False  # waits for a buffer or for a lane
+        self._abandoned = False
+
+    @property
+    def bytes_max(self) -> int:
+        """Bytes of records that may be in it, but for a first batch that is larger."""
+        config = self._core.config
+        return max(_READ_LEAST, min(self._request.max_bytes, config.fetch_bytes_max))
+
+    def partition_bytes_max(self, target: FetchTarget) -> int:
+        """... and of one partition."""
+        return max(_READ_LEAST, min(target.asked.partition_max_bytes, self.bytes_max))
+
+    def render(self) -> list[Buffer] | None:
+        """The bytes; None when that takes a buffer or a lane: then the outbox is flushed later."""
+        if self._parts is None and not self._pending:
+            self._parts = self._render() if self._forgotten is None else self._render_again()
+        return self._parts
+
+    def stuck(self) -> None:
+        """The peer does not take it: its buffer may be taken back."""
+        if self._lease is not None:
+            self._lease.stuck(self._give_back)
+
+    def abandon(self) -> None:
+        """The peer is gone."""
+        self._abandoned = True
+        if not self._pending:
+            self.release()
+
+    def _render(self) -> list[Buffer] | None:
+        if len(self._targets) > TARGETS_ON_LOOP_MAX:
+            self._pending = True
+            self._core.spawn(self._render_paced)
+            return None
+        if (parts := self._render_single()) is not None:
+            return parts
+        response = FetchResponse(responses=[])
+        reads: list[_Read] = []
+        for _ in self._plan(response, reads):
+            pass
+        if not reads:
+            return self._encode(response)
+        size = reads[-1].stop
+        lease = self._core.pool.lease(size)
+        if lease is None:
+            for read in reads:
+                read.plan.release()
+            self._pending = True
+            self._core.pool.wait(size, self._buffer_free)
+            return None
+        self._lease = lease
+        unread = [read for read in reads if not self._read_nowait(read, lease)]
+        if unread:
+            self._pending = True
+            self._core.counters.lane_reads += 1
+            self._core.spawn(lambda: self._read_in_lane(response, unread, lease))
+            return None
+        return self._encode(response)
+
+    def _render_single(self) -> list[Buffer] | None:
+        """The usual reply by the hand-made way: records of one partition, all in the page cache.
+
+        None when it is another one; nothing has happened then.
+        """
+        if len(self._targets) != 1 or self._request.isolation_level == READ_COMMITTED:
+            return None
+        (target,) = self._targets
+        partition = target.partition
+        if target.code or partition is None:
+            return None
+        topics, pool = self._core.topics, self._core.pool
+        if topics.served_partition(partition.topic, partition.index) is not partition:
+            return None
+        handler = partition.handler
+        try:
+            plan = handler.plan_read(
+                target.asked.fetch_offset,
+                min(self.partition_bytes_max(target), pool.allowance),
+            )
+        except STORAGE_FAILURES:
+            return None
+        view: memoryview | None = None
+        if plan is not None:
+            lease: Lease | None = None
+            read: int | None = None
+            try:
+                lease = pool.lease(plan.size_max)
+                if lease is not None:
+                    read = plan.read_nowait(lease.buffer[: plan.size_max])
+            except STORAGE_FAILURES:
+                read = None
+            if lease is None or read is None:
+                plan.release()
+                if lease is not None:
+                    lease.release()
+                return None
+            view = lease.buffer[:read]
+            self._lease = lease
+            self._kept.append(_Kept(plan, 0, plan.size_max, view))
+        header = self._header
+        high_watermark = handler.high_watermark
+        self._core.counters.fetched_bytes += 0 if view is None else len(view)
+        return encode_single_fetch_response(
+            header.api_version,
+            header.correlation_id,
+            target.topic.topic,
+            target.asked.partition,
+            topic_id=target.topic.topic_id,
+            high_watermark=high_watermark,
+            last_stable_offset=min(high_watermark, handler.last_stable_offset),
+            log_start_offset=handler.log_start_offset,
+            records=() if view is None else (view,),
+        )
+
+    async def _render_paced(self) -> None:
+        """As `render`, for thousands of partitions: others get their turn between."""
+        reads: list[_Read] = []
+        try:
+            pace = Pace()
+            response = FetchResponse(responses=[])
+            for _ in self._plan(response, reads):
+                await pace.step()
+            if reads:
+                lease = self._core.pool.lease(reads[-1].stop)
+                if lease is None:
+                    # Planned again when there is room: what there is to read may have changed.
+                    if not self._abandoned:
+                        self._core.pool.wait(reads[-1].stop, self._buffer_free)
+                    return
+                self._lease = lease
+                for read in reads:
+                    await self._read_lane(read, lease)
+            parts = await self._core.lanes.run(self._encode, response)
+        except Exception:
+            log.exception("lane_read_failed")
+            self._peer.outbox.break_off()
+            self._pending = False
+            return
+        finally:
+            self._let_go(reads)
+            if self._abandoned:
+                self.release()
+        self._pending = False
+        if not self._abandoned:
+            self._parts = parts
+            self._peer.outbox.flush()
+
+    def _plan(self, response: FetchResponse, reads: list[_Read]) -> Iterator[None]:
+        """Fill in the reply without its records, and what is to be read into it.
+
+        Yields after each partition, where a caller may let others run.
+        """
+        room = min(self.bytes_max, self._core.pool.allowance)
+        position = 0
+        asked: FetchRequestTopic | None = None
+        for target in self._targets:
+            if target.topic is not asked:
+                asked = target.topic
+                topic = FetchResponseTopic(
+                    topic=asked.topic, topic_id=asked.topic_id, partitions=[]
+                )
+                response.responses.append(topic)
+            row = self._row(target)
+            topic.partitions.append(row)
+            yield
+            if row.error_code or position >= room or target.partition is None:
+                continue
+            size = min(self.partition_bytes_max(target), room - position)
+            aborted: AbortedRanges | None = None
+            if target.isolation == READ_COMMITTED:
+                aborted = target.partition.handler.transactions.ranges()
+            plan = self._plan_partition(target.partition, target, row, size)
+            if plan is None:
+                continue
+            if position and plan.size_max > room - position:
+                plan.release()  # it begins the next reply; only the first may pass the limit
+                continue
+            reads.append(_Read(plan, row, position, target.asked.fetch_offset, aborted))
+            position += plan.size_max
+
+    def _row(self, target: FetchTarget) -> FetchResponsePartition:
+        committed = self._request.isolation_level == READ_COMMITTED
+        row = FetchResponsePartition(
+            partition_index=target.asked.partition,
+            error_code=target.code,
+            high_watermark=-1,
+            aborted_transactions=[] if committed else None,
+            records=b"",
+        )
+        partition = target.partition
+        if partition is None:
+            return row
+        if self._core.topics.served_partition(partition.topic, partition.index) is not partition:
+            # Deleted while this request waited.
+            row.error_code = topic_ids.unknown_code(self._header.api_version, topic_ids.FETCH_SINCE)
+            return row
+        handler = partition.handler
+        row.high_watermark = handler.high_watermark
+        row.last_stable_offset = handler.last_stable_offset
+        row.log_start_offset = handler.log_start_offset
+        return row
+
+    def _plan_partition(
+        self,
+        partition: Partition,
+        target: FetchTarget,
+        row: FetchResponsePartition,
+        size: int,
+    ) -> ReadPlan | None:
+        handler = partition.handler
+        up_to = visible_end(handler, target.isolation)
+        try:
+            return handler.plan_read(target.asked.fetch_offset, size, up_to=up_to)
+        except OffsetOutOfRange:
+            row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        except STORAGE_FAILURES as exc:
+            self._storage_failed(partition, row, exc)
+        return None
+
+    def _read_nowait(self, read: _Read, lease: Lease) -> bool:
+        """Read from the page cache; False when that would block."""
+        buffer = lease.buffer[read.start : read.stop]
+        try:
+            count = read.plan.read_nowait(buffer)
+        except STORAGE_FAILURES as exc:
+            self._read_failed(read, exc)
+            count = 0
+        if count is None:
+            return False
+        self._was_read(read, buffer[:count])
+        return True
+
+    async def _read_in_lane(
+        self, response: FetchResponse, unread: list[_Read], lease: Lease
+    ) -> None:
+        """Read what was not in the page cache; then the reply is ready."""
+        try:
+            for read in unread:
+                await self._read_lane(read, lease)
+            self._parts = self._encode(response)
+        except Exception:
+            log.exception("lane_read_failed")
+            self._peer.outbox.break_off()
+        finally:
+            self._let_go(unread)
+            self._pending = False
+            if self._abandoned:
+                self.release()
+        if not self._abandoned:
+            self._peer.outbox.flush()
+
+    async def _read_lane(self, read: _Read, lease: Lease) -> None:
+        buffer = lease.buffer[read.start : read.stop]
+        try:
+            count = await self._core.lanes.run(read.plan.read, buffer)
+        except STORAGE_FAILURES as exc:
+            self._read_failed(read, exc)
+            count = 0
+        self._was_read(read, buffer[:count])
+
+    def _was_read(self, read: _Read, view: memoryview) -> None:
+        read.row.records = view
+        if not len(view):
+            read.plan.release()
+            return
+        if read.aborted is not None:
+            read.row.aborted_transactions = aborted_in(read.aborted, read.fetch_offset, view)
+        self._kept.append(_Kept(read.plan, read.start, read.stop, view))
+        self._core.counters.fetched_bytes += len(view)
+
+    def _let_go(self, reads: list[_Read]) -> None:
+        """Release the plans of which nothing was kept."""
+        kept = {kept.plan for kept in self._kept}
+        for read in reads:
+            if read.plan not in kept:
+                read.plan.release()
+
+    # The reader is slow, and somebody needs the buffer
+
+    def _give_back(self) -> None:
+        assert self._parts is not None
+        kept = {id(kept.view): kept for kept in self._kept}
+        self._forgotten = [kept.get(id(part), part) for part in self._parts]
+        self._peer.outbox.forget()
+        self._parts = None
+        lease, self._lease = self._lease, None
+        for one in self._kept:
+            one.view = memoryview(b"")
+        if lease is not None:
+            lease.release()
+
+    def _render_again(self) -> list[Buffer] | None:
+        """The same bytes as before, read again; None when that takes a buffer or a lane."""
+        stop = max(kept.stop for kept in self._kept)
+        lease = self._core.pool.lease(stop)
+        if lease is None:
+            self._pending = True
+            self._core.pool.wait(stop, self._buffer_free)
+            return None
+        self._lease = lease
+        unread = []
+        for kept in self._kept:
+            buffer = lease.buffer[kept.start : kept.stop]
+            try:
+                is_read = kept.again(buffer, kept.plan.read_nowait(buffer))
+            except STORAGE_FAILURES:
+                is_read = False
+            if not is_read:
+                unread.append(kept)
+        if unread:
+            self._pending = True
+            self._core.counters.lane_reads += 1
+            self._core.spawn(lambda: self._read_again_in_lane(unread, lease))
+            return None
+        return self._restored_parts()
+
+    async def _read_again_in_lane(self, unread: list[_Kept], lease: Lease) -> None:
+        try:
+            for kept in unread:
+                buffer = lease.buffer[kept.start : kept.stop]
+                if not kept.again(buffer, await self._core.lanes.run(kept.plan.read, buffer)):
+                    raise RereadFailed("fewer bytes than before")
+            self._parts = self._restored_parts()
+        except (RereadFailed, *STORAGE_FAILURES) as exc:
+            # Half of the reply is sent: there is no honest way to end it.
+            log.error("reply_not_read_again", error=str(exc))
+            self._peer.outbox.break_off()
+        finally:
+            self._pending = False
+            if self._abandoned:
+                self.release()
+        if not self._abandoned:
+            self._peer.outbox.flush()
+
+    def _restored_parts(self) -> list[Buffer]:
+        assert self._forgotten is not None
+        parts = [part.view if isinstance(part, _Kept) else part for part in self._forgotten]
+        self._forgotten = None
+        return parts
+
+    def _read_failed(self, read: _Read, exc: Exception) -> None:
+        if isinstance(exc, SegmentReplaced):
+            return  # no records and no error: the client asks again and gets what is there now
+        code, _ = wire_error(exc)
+        read.row.error_code = code
+        log.error("read_failed", partition=read.row.partition_index, error=str(exc))
+
+    def _storage_failed(
+        self, partition: Partition, row: FetchResponsePartition, exc: Exception
+    ) -> None:
+        row.error_code, _ = wire_error(exc)
+        log.error("read_failed", topic=partition.topic, partition=partition.index, error=str(exc))
+
+    def _encode(self, response: FetchResponse) -> list[Buffer]:
+        header = self._header
+        parts = encode_response(response, header.api_key, header.api_version, header.correlation_id)
+        return parts
+
+    def _buffer_free(self) -> None:
+        self._pending = False
+        if self._abandoned:
+            self.release()
+        else:
+            self._peer.outbox.flush()
+
+    def release(self) -> None:
+        """It is sent, or nobody wants it: give everything back."""
+        self._parts = None
+        for kept in self._kept:
+            kept.plan.release()
+        self._kept.clear()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
