@@ -6,6 +6,8 @@
 | PARTITION_STATISTICS | DESCRIBE topic | TOPIC_AUTHORIZATION_FAILED; left out of "all" |
 | FLOORS | DESCRIBE topic | the same, in its rows |
 | GAPS | DESCRIBE topic | the same |
+| COMMIT_BATCH | WRITE of every transactional id, and of the query as one | 53 |
+| QUERY_STATE | DESCRIBE of the query as a transactional id | 53 |
 | any other | ALTER cluster | CLUSTER_AUTHORIZATION_FAILED |
 """
 
@@ -14,9 +16,9 @@ from typing import Any, Final, TypeAlias
 
 from segbroker.protocol.vendor import VendorKey, error_reply
 
-from .authorizer import ALTER, DESCRIBE, TOPIC, Authorizer
+from .authorizer import ALTER, DESCRIBE, TOPIC, TRANSACTIONAL_ID, WRITE, Authorizer
 from .core import Core
-from .guarding import CLUSTER_REFUSED, TOPIC_REFUSED
+from .guarding import CLUSTER_REFUSED, TOPIC_REFUSED, TRANSACTIONAL_ID_REFUSED
 from .peer import Peer
 from .refused import Refused
 
@@ -73,6 +75,23 @@ def _describes(authorizer: Authorizer, peer: Peer, name: object) -> None:
         raise Refused(TOPIC_REFUSED, f"not allowed to describe {name!r}")
 
 
+def _commit_batch(core: Core, authorizer: Authorizer, peer: Peer, body: Body) -> None:
+    asked = body.get("transactions")
+    members = asked if isinstance(asked, list) else []  # else refused by the handler
+    names = [one.get("transactional_id") for one in members if isinstance(one, dict)]
+    for name in [body.get("query"), *names]:
+        _may_use(authorizer, peer, WRITE, name)
+
+
+def _query_state(core: Core, authorizer: Authorizer, peer: Peer, body: Body) -> None:
+    _may_use(authorizer, peer, DESCRIBE, body.get("query"))
+
+
+def _may_use(authorizer: Authorizer, peer: Peer, operation: int, name: object) -> None:
+    if not authorizer.allows(peer, operation, TRANSACTIONAL_ID, str(name)):
+        raise Refused(TRANSACTIONAL_ID_REFUSED, f"not allowed to use transactional id {name!r}")
+
+
 def _floors(core: Core, authorizer: Authorizer, peer: Peer, body: Body) -> Amend | None:
     asked = body.get("partitions")
     if not isinstance(asked, list):
@@ -108,4 +127,6 @@ GUARDS: Final[dict[int, VendorGuard]] = {
     VendorKey.PARTITION_STATISTICS: _partition_statistics,
     VendorKey.FLOORS: _floors,
     VendorKey.GAPS: _gaps,
+    VendorKey.COMMIT_BATCH: _commit_batch,
+    VendorKey.QUERY_STATE: _query_state,
 }

@@ -83,6 +83,9 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             return Failure(text, ExitCode.LOST, hint)
         case errors.InvalidConfig():
             return Failure(text, ExitCode.CONFIG)
+        case errors.SecurityDisabled():
+            hint = "segbroker serve --authorizer acl --super-users User:NAME"
+            return Failure(text, ExitCode.REFUSED, hint)
         case errors.BrokerUnreachable() | errors.ConnectionLost():
             return Failure(text, ExitCode.UNREACHABLE, _start_hint(params))
         case errors.TimedOut() | errors.RequestTimedOut():

@@ -16,6 +16,7 @@ What is where, from the inside out; a module imports only what stands above it:
     prefetched log_bounds log_changes reply_walk         ... what was lost, and what is told of it
     fetching reading
     administration group_administration                  the admin's
+    acl_administration quota_administration
     transport thread_driver async_driver                 sockets; who waits
     producer consumer admin, async_...                   what a user sees
 
@@ -46,6 +47,7 @@ from .errors import (
 from .records import Gap, OffsetAndTimestamp, Record, RecordMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from .acl_administration import Acl, AclFilter
     from .admin import Admin
     from .administration import ClusterDescription, ConfigEntry, TopicDescription
     from .async_admin import AsyncAdmin
@@ -61,8 +63,11 @@ if TYPE_CHECKING:
     )
     from .producer import Deliveries, Producer
     from .producer import SyncDelivery as Delivery
+    from .quota_administration import Quota
 
 _LOADED_LATER = {
+    "Acl": "acl_administration",
+    "AclFilter": "acl_administration",
     "Admin": "admin",
     "AsyncAdmin": "async_admin",
     "AsyncConsumer": "async_consumer",
@@ -80,12 +85,15 @@ _LOADED_LATER = {
     "Deliveries": "producer",
     "Delivery": "producer",
     "Producer": "producer",
+    "Quota": "quota_administration",
     "TopicDescription": "administration",
 }
 # Called otherwise where it is made.
 _OTHER_NAMES = {"Delivery": "SyncDelivery"}
 
 __all__ = [
+    "Acl",
+    "AclFilter",
     "Admin",
     "AsyncAdmin",
     "AsyncConsumer",
@@ -115,6 +123,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
     "Producer",
+    "Quota",
     "Record",
     "RecordMetadata",
     "SegbrokerError",

@@ -12,15 +12,24 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from . import administration, group_administration
+from . import (
+    acl_administration,
+    administration,
+    group_administration,
+    quota_administration,
+)
+from .acl_administration import Acl, AclFilter
 from .administration import ClusterDescription, TopicDescription
 from .engine import Engine
 from .group_administration import CommittedOffset, GroupDescription, GroupListing
+from .quota_administration import Quota
 from .records import OffsetAndTimestamp, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
 from .thread_driver import ThreadDriver
+
+_EVERY_ACL: Final = AclFilter()
 
 
 class Admin:
@@ -149,3 +158,25 @@ class Admin:
     def delete_group(self, group_id: str) -> None:
         """Delete a group without members.  Raises NonEmptyGroup, GroupIdNotFound."""
         self._driver.call(group_administration.delete_group(self._engine, group_id))
+
+    def list_acls(self, which: AclFilter = _EVERY_ACL) -> list[Acl]:
+        """The access rules that match.  Raises SecurityDisabled, ClusterAuthorizationFailed."""
+        return self._driver.call(acl_administration.list_acls(which))
+
+    def create_acls(self, acls: Iterable[Acl]) -> None:
+        """Add access rules; they are durable and in force when this returns."""
+        self._driver.call(acl_administration.create_acls(acls))
+
+    def delete_acls(self, which: AclFilter) -> list[Acl]:
+        """Take away the access rules that match; they are returned."""
+        return self._driver.call(acl_administration.delete_acls(which))
+
+    def list_quotas(self, entity: Mapping[str, str | None] | None = None) -> list[Quota]:
+        """The quotas of entities with these parts: {"user": "alice"}; a None name: the default."""
+        return self._driver.call(quota_administration.list_quotas(entity or {}))
+
+    def alter_quotas(
+        self, entity: Mapping[str, str | None], changes: Mapping[str, float | None]
+    ) -> None:
+        """Set quotas of an entity: {"producer_byte_rate": 1e6}; None takes one away."""
+        self._driver.call(quota_administration.alter_quotas(entity, changes))

@@ -4,15 +4,24 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from . import administration, group_administration
+from . import (
+    acl_administration,
+    administration,
+    group_administration,
+    quota_administration,
+)
+from .acl_administration import Acl, AclFilter
 from .administration import ClusterDescription, TopicDescription
 from .async_driver import AsyncDriver
 from .engine import Engine
 from .group_administration import CommittedOffset, GroupDescription, GroupListing
+from .quota_administration import Quota
 from .records import OffsetAndTimestamp, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
+
+_EVERY_ACL: Final = AclFilter()
 
 
 class AsyncAdmin:
@@ -143,3 +152,25 @@ class AsyncAdmin:
     async def delete_group(self, group_id: str) -> None:
         """Delete a group without members.  Raises NonEmptyGroup, GroupIdNotFound."""
         await self._driver.call(group_administration.delete_group(self._engine, group_id))
+
+    async def list_acls(self, which: AclFilter = _EVERY_ACL) -> list[Acl]:
+        """The access rules that match.  Raises SecurityDisabled, ClusterAuthorizationFailed."""
+        return await self._driver.call(acl_administration.list_acls(which))
+
+    async def create_acls(self, acls: Iterable[Acl]) -> None:
+        """Add access rules; they are durable and in force when this returns."""
+        await self._driver.call(acl_administration.create_acls(acls))
+
+    async def delete_acls(self, which: AclFilter) -> list[Acl]:
+        """Take away the access rules that match; they are returned."""
+        return await self._driver.call(acl_administration.delete_acls(which))
+
+    async def list_quotas(self, entity: Mapping[str, str | None] | None = None) -> list[Quota]:
+        """The quotas of entities with these parts: {"user": "alice"}; a None name: the default."""
+        return await self._driver.call(quota_administration.list_quotas(entity or {}))
+
+    async def alter_quotas(
+        self, entity: Mapping[str, str | None], changes: Mapping[str, float | None]
+    ) -> None:
+        """Set quotas of an entity: {"producer_byte_rate": 1e6}; None takes one away."""
+        await self._driver.call(quota_administration.alter_quotas(entity, changes))

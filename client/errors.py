@@ -227,6 +227,12 @@ class GroupAuthorizationFailed(BrokerError):
 class ClusterAuthorizationFailed(BrokerError):
     """Not allowed on this cluster."""
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+class TransactionalIdAuthorizationFailed(BrokerError):
+    """Not allowed for this transactional id."""
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+class SecurityDisabled(BrokerError):
+    """The broker was started without an authorizer."""
+    code = ErrorCode.SECURITY_DISABLED
 class InvalidTimestamp(BrokerError):
     """A timestamp or timestamp type that the topic refuses."""
     code = ErrorCode.INVALID_TIMESTAMP

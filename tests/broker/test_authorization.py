@@ -41,6 +41,7 @@ from .authorization_cases import (
     READ,
     T29,
     TOPIC,
+    TXN,
     WRITE,
     X53,
     Case,
@@ -301,6 +302,7 @@ async def test_requests_of_our_own_need_rules_too() -> None:
     async with guarded() as broker:
         await filled(broker)
         await allow(broker, rule(DESCRIBE, *OF_CLUSTER), rule(DESCRIBE, TOPIC, "t"))
+        await allow(broker, rule(DESCRIBE, TXN, "q"))
         floors = {"partitions": [{"topic": "t", "partition": 0}, {"topic": "u", "partition": 0}]}
         gaps: dict[str, object] = {"topic": "t", "partition": 0}
         async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
@@ -308,10 +310,11 @@ async def test_requests_of_our_own_need_rules_too() -> None:
                 (VendorKey.SERVER_INFO, {}),
                 (VendorKey.PARTITION_STATISTICS, {"topics": ["t"]}),
                 (VendorKey.GAPS, gaps),
+                (VendorKey.QUERY_STATE, {"query": "q"}),
             ):
                 assert "error" not in await alice.ask_vendor(key, dict(body))
                 reply = await bob.ask_vendor(key, dict(body))
-                assert reply["error"]["code"] in (T29, C31)  # type: ignore[index]
+                assert reply["error"]["code"] in (T29, C31, X53)  # type: ignore[index]
             everything = await bob.ask_vendor(VendorKey.PARTITION_STATISTICS, {})
             assert everything["topics"] == {}
             reply = await alice.ask_vendor(VendorKey.FLOORS, dict(floors))

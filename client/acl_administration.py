@@ -1,0 +1,177 @@
+"""What an admin client asks about access rules, as calls (see engine).
+
+    Acl("User:alice", "read", "topic", "flights", pattern="prefixed")
+
+A rule in words: the numbers of the wire are known to this module alone.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple, TypeVar
+
+from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
+from segbroker.protocol.messages_security import (
+    CreateAclsRequest,
+    CreateAclsRequestCreation,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsRequestFilter,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+
+from .engine import CONTROLLER, Ask, Call
+from .errors import broker_error
+
+Kind = TypeVar("Kind", bound=IntEnum)
+
+
+class Acl(NamedTuple):
+    """One access rule.
+
+    principal: "User:alice", or "User:*" for everybody.
+    operation: read, write, create, delete, alter, describe, cluster_action, describe_configs,
+        alter_configs, idempotent_write, all.
+    resource_type: topic, group, cluster (by the name kafka-cluster), transactional_id.
+    pattern: literal (the name, or * for every one) or prefixed.
+    permission: allow or deny; a deny wins.
+    """
+
+    principal: str
+    operation: str
+    resource_type: str
+    resource_name: str
+    pattern: str = "literal"
+    host: str = "*"
+    permission: str = "allow"
+
+
+class AclFilter(NamedTuple):
+    """Which rules are meant; None and "any": whatever it is.
+
+    pattern "match": every rule that concerns `resource_name`, by its name, `*` or a prefix of it.
+    """
+
+    principal: str | None = None
+    operation: str = "any"
+    resource_type: str = "any"
+    resource_name: str | None = None
+    pattern: str = "any"
+    host: str | None = None
+    permission: str = "any"
+
+
+def list_acls(which: AclFilter) -> Call[list[Acl]]:
+    """The rules that match.  Raises SecurityDisabled, ClusterAuthorizationFailed."""
+    reply = yield Ask(
+        DescribeAclsRequest(
+            resource_type_filter=number(ResourceType, which.resource_type),
+            resource_name_filter=which.resource_name,
+            pattern_type_filter=number(PatternType, which.pattern),
+            principal_filter=which.principal,
+            host_filter=which.host,
+            operation=number(Operation, which.operation),
+            permission_type=number(Permission, which.permission),
+        )
+    )
+    assert isinstance(reply, DescribeAclsResponse)
+    if reply.error_code:
+        raise broker_error(reply.error_code, "access rules", reply.error_message)
+    return sorted(
+        Acl(
+            row.principal,
+            word(Operation, row.operation),
+            word(ResourceType, resource.resource_type),
+            resource.resource_name,
+            word(PatternType, resource.pattern_type),
+            row.host,
+            word(Permission, row.permission_type),
+        )
+        for resource in reply.resources
+        for row in resource.acls
+    )
+
+
+def create_acls(acls: Iterable[Acl]) -> Call[None]:
+    """Add rules; those that stand already stay.  Raises the error of the first that is refused."""
+    wanted = list(acls)
+    reply = yield Ask(
+        CreateAclsRequest(
+            creations=[
+                CreateAclsRequestCreation(
+                    resource_type=number(ResourceType, acl.resource_type),
+                    resource_name=acl.resource_name,
+                    resource_pattern_type=number(PatternType, acl.pattern),
+                    principal=acl.principal,
+                    host=acl.host,
+                    operation=number(Operation, acl.operation),
+                    permission_type=number(Permission, acl.permission),
+                )
+                for acl in wanted
+            ]
+        ),
+        to=CONTROLLER,
+    )
+    assert isinstance(reply, CreateAclsResponse)
+    for acl, row in zip(wanted, reply.results, strict=True):
+        if row.error_code:
+            about = f"rule for {acl.principal} on {acl.resource_type} {acl.resource_name!r}"
+            raise broker_error(row.error_code, about, row.error_message)
+
+
+def delete_acls(which: AclFilter) -> Call[list[Acl]]:
+    """Take the rules away that match; they are returned."""
+    reply = yield Ask(
+        DeleteAclsRequest(
+            filters=[
+                DeleteAclsRequestFilter(
+                    resource_type_filter=number(ResourceType, which.resource_type),
+                    resource_name_filter=which.resource_name,
+                    pattern_type_filter=number(PatternType, which.pattern),
+                    principal_filter=which.principal,
+                    host_filter=which.host,
+                    operation=number(Operation, which.operation),
+                    permission_type=number(Permission, which.permission),
+                )
+            ]
+        ),
+        to=CONTROLLER,
+    )
+    assert isinstance(reply, DeleteAclsResponse)
+    gone = []
+    for found in reply.filter_results:
+        if found.error_code:
+            raise broker_error(found.error_code, "access rules", found.error_message)
+        for row in found.matching_acls:
+            if row.error_code:
+                raise broker_error(row.error_code, "access rules", row.error_message)
+            gone.append(
+                Acl(
+                    row.principal,
+                    word(Operation, row.operation),
+                    word(ResourceType, row.resource_type),
+                    row.resource_name,
+                    word(PatternType, row.pattern_type),
+                    row.host,
+                    word(Permission, row.permission_type),
+                )
+            )
+    return sorted(gone)
+
+
+def number(kind: type[Kind], text: str) -> Kind:
+    """The number of a word.  Raises ValueError, which names the words that there are."""
+    try:
+        return kind[text.upper()]
+    except KeyError:
+        words = ", ".join(one.name.lower() for one in kind if one)
+        raise ValueError(f"{text!r} is none of {words}") from None
+
+
+def word(kind: type[IntEnum], value: int) -> str:
+    """The word of a number; of one that is not known here, the number."""
+    try:
+        return kind(value).name.lower()
+    except ValueError:
+        return str(value)

@@ -1,0 +1,91 @@
+"""What an admin client asks about quotas, as calls (see engine).
+
+    Quota({"user": "alice"}, {"producer_byte_rate": 1_000_000})
+
+An entity is a user, a client id, both, or an address (`ip`); a name of None is the default for all
+that have no quota of their own.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from segbroker.protocol.messages_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntity,
+    AlterClientQuotasRequestEntry,
+    AlterClientQuotasRequestOp,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasRequestComponent,
+    DescribeClientQuotasResponse,
+)
+
+from .engine import CONTROLLER, Ask, Call
+from .errors import broker_error
+
+_EXACT, _DEFAULT = 0, 1
+
+
+class Quota(NamedTuple):
+    """What an entity may use: by user, client-id, ip; of producer_byte_rate, consumer_byte_rate,
+    request_percentage, request_rate, connection_creation_rate (bytes, requests per second).
+    """
+
+    entity: Mapping[str, str | None]
+    values: Mapping[str, float]
+
+
+def list_quotas(entity: Mapping[str, str | None]) -> Call[list[Quota]]:
+    """The quotas of entities that have these parts; of all with none given."""
+    reply = yield Ask(
+        DescribeClientQuotasRequest(
+            components=[
+                DescribeClientQuotasRequestComponent(
+                    entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name
+                )
+                for kind, name in entity.items()
+            ],
+            strict=False,
+        )
+    )
+    assert isinstance(reply, DescribeClientQuotasResponse)
+    if reply.error_code:
+        raise broker_error(reply.error_code, "quotas", reply.error_message)
+    return [
+        Quota(
+            {one.entity_type: one.entity_name for one in entry.entity},
+            {one.key: one.value for one in entry.values},
+        )
+        for entry in reply.entries or ()
+    ]
+
+
+def alter_quotas(
+    entity: Mapping[str, str | None], changes: Mapping[str, float | None]
+) -> Call[None]:
+    """Set quotas of one entity; None takes one away.  Raises InvalidRequest."""
+    reply = yield Ask(
+        AlterClientQuotasRequest(
+            entries=[
+                AlterClientQuotasRequestEntry(
+                    entity=[
+                        AlterClientQuotasRequestEntity(entity_type=kind, entity_name=name)
+                        for kind, name in entity.items()
+                    ],
+                    ops=[
+                        AlterClientQuotasRequestOp(
+                            key=key, value=value or 0.0, remove=value is None
+                        )
+                        for key, value in changes.items()
+                    ],
+                )
+            ],
+            validate_only=False,
+        ),
+        to=CONTROLLER,
+    )
+    assert isinstance(reply, AlterClientQuotasResponse)
+    for row in reply.entries:
+        if row.error_code:
+            about = "quotas of " + ", ".join(f"{k} {n or '(default)'}" for k, n in entity.items())
+            raise broker_error(row.error_code, about, row.error_message)

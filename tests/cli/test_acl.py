@@ -1,0 +1,89 @@
+"""`segbroker acl` against a daemon that asks the rules."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from segbroker.cli.exit_codes import ExitCode
+
+from ..support.daemon import Daemon, running
+from .conftest import Run, segbroker
+
+ADD = ("acl", "add", "--principal", "User:alice", "--operation", "read")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    flags = ("--authorizer", "acl", "--super-users", "User:ANONYMOUS")
+    with running(tmp_path_factory.mktemp("acl") / "data", *flags) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def run_guarded(guarded: Daemon) -> Run:
+    def run(*words: str) -> "subprocess.CompletedProcess[bytes]":
+        return segbroker(*words, env={"SEGBROKER_BOOTSTRAP": guarded.address})
+
+    return run
+
+
+def rules(run: Run, *words: str) -> list[tuple[str, ...]]:
+    rows = json.loads(run("acl", "list", "--json", *words).stdout)
+    return [
+        (row["principal"], row["operation"], row["resource_type"], row["resource_name"])
+        for row in rows
+    ]
+
+
+def test_rules_are_added_listed_and_removed(run_guarded: Run) -> None:
+    run = run_guarded
+    added = run(*ADD, "--operation", "write", "--topic", "flights*", "--group", "*")
+    assert added.returncode == 0, added.stderr
+    assert added.stderr == b"added 4 rules\n"
+    assert added.stdout == b""
+    assert run("acl", "add", "--principal", "User:bob", "--operation", "all", "--topic", "flights",
+               "--host", "10.0.0.7", "--deny").returncode == 0  # fmt: skip
+    assert rules(run, "--topic", "flights-eu") == [
+        ("User:alice", "read", "topic", "flights"),
+        ("User:alice", "write", "topic", "flights"),
+    ]
+    assert ("User:bob", "all", "topic", "flights") in rules(run, "--topic", "flights")
+    assert len(rules(run)) == 5
+    listed = run("acl", "list", "--principal", "User:bob").stdout.decode().splitlines()
+    assert listed[0].split() == ["principal", "host", "permission", "operation", "on", "name"]
+    assert listed[1].split() == ["User:bob", "10.0.0.7", "deny", "all", "topic", "flights"]
+    assert "flights*" in run("acl", "list").stdout.decode()
+
+    removed = run("acl", "remove", "--principal", "User:alice", "--operation", "write")
+    assert removed.stderr == b"removed 2 rules\n"
+    assert len(rules(run)) == 3
+    removed = run("acl", "remove", "--topic", "flights*")
+    assert removed.stderr == b"removed 1 rule\n"
+    again = run("acl", "remove", "--topic", "flights*")
+    assert again.returncode == ExitCode.NOT_FOUND
+    assert run("acl", "remove", "--all").returncode == 0
+    assert rules(run) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (ADD, "on what?"),
+        (("acl", "add", "--principal", "alice", "--operation", "read", "--topic", "t"),
+         "write User:alice"),
+        (("acl", "add", "--principal", "User:a", "--operation", "fly", "--topic", "t"), "fly"),
+        (("acl", "remove"), "which?"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_rule_is_said(run_guarded: Run, words: tuple[str, ...], says: str) -> None:
+    refused = run_guarded(*words)
+    assert refused.returncode == ExitCode.USAGE
+    assert says in refused.stderr.decode()
+
+
+def test_without_an_authorizer_the_command_says_how_to_start_one(run: Run) -> None:
+    refused = run("acl", "list")
+    assert refused.returncode == ExitCode.REFUSED
+    assert "--authorizer acl" in refused.stderr.decode()
