@@ -77,6 +77,11 @@ from .transaction_apis import (
     init_producer_id,
     txn_offset_commit,
 )
+from .transaction_queries import (
+    describe_producers,
+    describe_transactions,
+    list_transactions,
+)
 from .user_apis import alter_user_scram_credentials, describe_user_scram_credentials
 from .vendor_apis import vendor_reply
 
@@ -135,6 +140,8 @@ ANSWERS: Final[dict[int, Answer]] = {
     ApiKey.FIND_COORDINATOR: find_coordinator,
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
+    ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: list_transactions,
 }
 
 SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
@@ -155,6 +162,7 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
     ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit,
     ApiKey.END_TXN: end_txn,
+    ApiKey.DESCRIBE_PRODUCERS: describe_producers,
     ApiKey.OFFSET_FETCH: offset_fetch,
     ApiKey.HEARTBEAT: heartbeat,
     ApiKey.LEAVE_GROUP: leave_group,

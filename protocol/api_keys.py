@@ -171,6 +171,9 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ApiVersionRange(0, 0),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
+    ApiKey.DESCRIBE_PRODUCERS: ApiVersionRange(0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: ApiVersionRange(0, 0),
+    ApiKey.LIST_TRANSACTIONS: ApiVersionRange(0, 1),
 }
 """What the broker answers."""
 

@@ -50,6 +50,7 @@ from .manifest import Row
 from .mending import mend, segment_of
 from .partition_log import PartitionLog
 from .planning import plan_read
+from .producers import Producer
 from .reading import ReadPlan
 from .report import LogReport
 from .retention import due, is_capped, lacks_room, wants_roll
@@ -213,6 +214,11 @@ class DiskHandler:
     def transactions(self) -> TransactionIndex:
         """The open transactions and the aborted ranges; for reading."""
         return self._log.producers.transactions
+
+    def producers(self) -> list[tuple[int, Producer]]:
+        """What is known of producers, by id."""
+        with self._log.append_lock:
+            return self._log.producers.rows()
 
     @property
     def last_stable_offset(self) -> int:

@@ -51,7 +51,7 @@ from .errors import (
     TopicExists,
     UnknownTopic,
 )
-from .handler import CallSoon, DiskHandler
+from .handler import PRODUCER_EXPIRATION_MS, CallSoon, DiskHandler
 from .lost_tail import begin_at
 from .memory import MemoryStorage
 from .metadata import SETTLED, Ceiling, Metadata, TopicMeta, encode_topic
@@ -145,6 +145,8 @@ class DiskManager:
         """What recovery did since the manager was made; partitions are opened when first used."""
         self._call_soon = call_soon or _at_once
         self._flushers_count = flushers
+        self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
+        """Partitions opened from now on forget a producer this long after its last batch."""
         self._now_ms = now_ms
         self._repairing = repairing
         self._lock = threading.Lock()
@@ -627,6 +629,7 @@ class DiskManager:
             report=LogReport(self.report, topic, partition),
             now_ms=lambda: self._now_ms,
         )
+        handler.producer_expiration_ms = self.producer_expiration_ms
         with self._lock:
             current = self.topics.get(topic)
             if current is not None and current.topic_id == meta.topic_id:
