@@ -8,23 +8,19 @@ so two requests never decide on the same ground.  The markers are written withou
 meanwhile is told 51 CONCURRENT_TRANSACTIONS, and EndTxn itself answers when they are there, or
 after MARKERS_WAIT_SECONDS without them: it is decided, and cannot be undone.
 
-At the start everything is read from the control events; what was decided and not completed gets
-its markers, what was open gets its whole time again.  A completion is recorded without a wait: lost
-in a crash, the markers are looked for again, and found.
+A completion is recorded without a wait: lost in a crash, the markers are looked for again, and
+found.  What happens without being asked for is in transaction_upkeep.py.
 
 After an event that failed, and may be on the disk all the same, nothing is changed until a snapshot
 without it is written (15, retried by clients): a decision that comes to light later must not meet
 its opposite.
 
-Limits: `transactional_ids_max` ids, then a new one is refused; an id that nothing happened to for
-`transactional_id_expiration_ms`, and a query as old, are forgotten.  A transaction is open at most
-for its timeout, which is at most `transaction_max_timeout_ms`: then it is aborted, and its producer
-fenced.
+Limit: `transactional_ids_max` ids, then a new one is refused (44).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
@@ -45,7 +41,6 @@ from segbroker.segments.transactions import (
     after_decision,
     after_markers,
     last_batch,
-    queries_before,
     queries_count,
     transactions_of,
 )
@@ -53,16 +48,15 @@ from segbroker.segments.transactions import (
 from . import transactions
 from .config import BrokerConfig
 from .error_map import STORAGE_FAILURES
-from .groups import monotonic_ms
 from .markers import Markers
 from .producer_ids import ProducerIds
 from .recording import recorded
+from .transaction_table import Entry, TransactionTable
 from .transactions import Verdict
 
 log = structlog.get_logger()
 
 MARKERS_WAIT_SECONDS: Final = 5.0
-VISITS_MAX: Final = 500
 _UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -72,18 +66,6 @@ class Given(NamedTuple):
     code: ErrorCode
     producer_id: int = -1
     epoch: int = -1
-
-
-@dataclass(eq=False, slots=True)
-class _Entry:
-    """One transactional id."""
-
-    known: Transaction | None = None
-    lock: trio.Lock = field(default_factory=trio.Lock)
-    completed: trio.Event = field(default_factory=trio.Event)
-    """Set unless it is being ended."""
-    deadline_ms: int = 0
-    """Monotonic: when an open transaction is aborted."""
 
 
 class Coordinator:
@@ -104,47 +86,22 @@ class Coordinator:
         self._producer_ids = producer_ids
         self._spawn = spawn
         self._now_ms = now_ms
-        self._entries: dict[str, _Entry] = {}
-        self._open: dict[str, _Entry] = {}
-        self._pending: dict[str, dict[str, Transaction]] = {}
-        """By group: transactions with staged offsets."""
-        self._visits: list[str] = []
+        self.table = TransactionTable()
         self._batches = trio.Lock()
 
-    def start(self) -> None:
-        """Take up what stands: end what is decided."""
+    def load(self) -> list[Entry]:
+        """Take up what stands, at the start."""
         for known in transactions_of(self._manager.section(SECTION)):
-            entry = self._entries[known.transactional_id] = _Entry()
-            self._stands(entry, known)
-            if known.state.is_ending:
-                log.info("transaction_resumed", **_name(known))
-                self._complete_soon(entry)
-
-    # What stands
-
-    def get(self, transactional_id: str) -> Transaction | None:
-        """What is known of an id."""
-        entry = self._entries.get(transactional_id)
-        return None if entry is None else entry.known
-
-    def all(self) -> list[Transaction]:
-        """Every id that is known."""
-        return [entry.known for entry in self._entries.values() if entry.known is not None]
-
-    def is_pending(self, group: str, topic: str, partition: int) -> bool:
-        """Whether an offset of this partition waits for the end of a transaction."""
-        return any(
-            row[0] == topic and row[2] == partition
-            for known in self._pending.get(group, {}).values()
-            for row in known.offsets.get(group, ())
-        )
+            entry = self.table.entries[known.transactional_id] = Entry()
+            self.table.stands(entry, known)
+        return list(self.table.entries.values())
 
     def check_produce(
         self, transactional_id: str, header: BatchHeader, topic: str, partition: int
     ) -> ErrorCode:
         """Whether the batch is part of the transaction that its producer has open."""
         return transactions.check_produce(
-            self.get(transactional_id),
+            self.table.get(transactional_id),
             header.producer_id,
             header.producer_epoch,
             topic,
@@ -202,7 +159,7 @@ class Coordinator:
         group: str | None = None,
     ) -> ErrorCode:
         """Have these take part in the transaction; it begins with the first."""
-        entry = self._entries.get(transactional_id)
+        entry = self.table.entries.get(transactional_id)
         if entry is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         async with entry.lock:
@@ -222,7 +179,7 @@ class Coordinator:
         implicit: bool,
     ) -> ErrorCode:
         """Keep offsets that stand when the transaction commits."""
-        entry = self._entries.get(transactional_id)
+        entry = self.table.entries.get(transactional_id)
         if entry is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         async with entry.lock:
@@ -242,7 +199,7 @@ class Coordinator:
     ) -> Given:
         """Commit or abort; decided when this returns, and in all partitions unless one of them
         cannot be written."""
-        entry = self._entries.get(transactional_id)
+        entry = self.table.entries.get(transactional_id)
         if entry is None:
             return Given(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         async with entry.lock:
@@ -272,15 +229,15 @@ class Coordinator:
         """
         wanted = {member[0]: member for member in members}
         async with self._batches, AsyncExitStack() as held:
-            entries: dict[str, _Entry] = {}
+            entries: dict[str, Entry] = {}
             for name in sorted(wanted):
-                if (entry := self._entries.get(name)) is None:
+                if (entry := self.table.entries.get(name)) is None:
                     return ErrorCode.INVALID_PRODUCER_ID_MAPPING, name, False
                 await held.enter_async_context(entry.lock)
                 entries[name] = entry
             last = self.last_batch(query)
             is_repeated = last is not None and batch <= last
-            ending: list[tuple[_Entry, Decision]] = []
+            ending: list[tuple[Entry, Decision]] = []
             for name, (_, producer_id, epoch) in wanted.items():
                 known = entries[name].known
                 code = transactions.check(known, producer_id, epoch)
@@ -316,77 +273,38 @@ class Coordinator:
         """How many queries have a last batch."""
         return queries_count(self._manager.section(SECTION))
 
-    # Time
+    # Without being asked to
 
-    def keep_house(self, now_ms: int) -> None:
-        """Abort what is open for too long; forget what nobody has used for long."""
-        monotonic = monotonic_ms()
-        for entry in list(self._open.values()):
-            if entry.deadline_ms <= monotonic:
-                self._spawn(lambda entry=entry: self._abort_late(entry))  # type: ignore[misc]
-        before_ms = now_ms - self._config.transactional_id_expiration_ms
-        if not self._visits:
-            self._visits = list(self._entries)
-        idle: list[str] = []
-        for name in self._visits[-VISITS_MAX:]:
-            visited = self._entries.get(name)
-            if visited is None or visited.lock.locked():
-                continue
-            known = visited.known
-            if known is None:
-                del self._entries[name]
-            elif known.at_ms < before_ms and known.state.is_idle:
-                idle.append(name)
-        del self._visits[-VISITS_MAX:]
-        queries = queries_before(self._manager.section(SECTION), before_ms)[:VISITS_MAX]
-        if idle or queries:
-            self._spawn(lambda: self._forget(idle, queries, before_ms))
-
-    async def _abort_late(self, entry: _Entry) -> None:
+    async def abort(self, entry: Entry, meant: Transaction) -> None:
+        """Abort a transaction and fence its producer, unless it has ended meanwhile."""
         async with entry.lock:
             known = entry.known
-            if known is None or known.state is not State.ONGOING:
+            if known is None or known.state is not State.ONGOING or known.key != meant.key:
                 return
-            if entry.deadline_ms > monotonic_ms():
-                return
-            log.warning("transaction_timed_out", timeout_ms=known.timeout_ms, **_name(known))
+            if known.started_ms != meant.started_ms:
+                return  # the next one of the same epoch
             await self._decide([(entry, transactions.fence(known))], commit=False)
 
-    async def _forget(self, ids: list[str], queries: list[str], before_ms: int) -> None:
-        async with AsyncExitStack() as held:
-            gone: list[str] = []
-            for name in sorted(ids):
-                found = self._entries.get(name)
-                if found is None or found.lock.locked():
-                    continue
-                await held.enter_async_context(found.lock)
-                known = found.known
-                if known is not None and known.at_ms < before_ms and known.state.is_idle:
-                    gone.append(name)
-            if await self._record(FORGOTTEN, ids=gone, queries=queries):
-                return
-            for name in gone:
-                log.info("transactional_id_expired", transactional_id=name)
-                self._entries[name].known = None
-                del self._entries[name]
+    async def record_forgotten(self, ids: list[str], queries: list[str]) -> ErrorCode:
+        """Have it made durable that nothing is known of these; their entries are locked."""
+        return await self._record(FORGOTTEN, ids=ids, queries=queries)
 
     # Changes
 
-    def _obtain(self, transactional_id: str) -> _Entry | None:
-        entry = self._entries.get(transactional_id)
-        if entry is None and len(self._entries) < self._config.transactional_ids_max:
-            entry = self._entries[transactional_id] = _Entry()
-            entry.completed.set()
+    def _obtain(self, transactional_id: str) -> Entry | None:
+        entry = self.table.entries.get(transactional_id)
+        if entry is None and len(self.table.entries) < self._config.transactional_ids_max:
+            entry = self.table.entries[transactional_id] = Entry()
         return entry
 
-    async def _apply(self, entry: _Entry, verdict: Verdict) -> Given:
+    async def _apply(self, entry: Entry, verdict: Verdict) -> Given:
         """Make durable what a verdict says; what to answer.  The entry is locked."""
         code = verdict.code
         if not code and verdict.changed is not None:
             row = verdict.changed
             code = await self._record(TRANSACTION, id=row.transactional_id, row=row.pack())
             if not code:
-                self._stands(entry, row)
+                self.table.stands(entry, row)
         elif not code and verdict.decision is not None:
             code = await self._decide([(entry, verdict.decision)], commit=verdict.commit)
         if code or entry.known is None:
@@ -395,12 +313,17 @@ class Coordinator:
 
     async def _decide(
         self,
-        ending: list[tuple[_Entry, Decision]],
+        ending: list[tuple[Entry, Decision]],
         *,
         commit: bool,
         query: tuple[str, int] | None = None,
     ) -> ErrorCode:
         """One durable event; the markers follow.  Every entry is locked."""
+        if commit:
+            for entry, _ in ending:
+                assert entry.known is not None, "it is open"
+                if not await self._markers.sync_data(entry.known):
+                    return _UNAVAILABLE
         at_ms = self._now_ms()
         code = await self._record(
             DECIDED,
@@ -414,9 +337,9 @@ class Coordinator:
         for entry, decision in ending:
             assert entry.known is not None, "it is open"
             after = after_decision(entry.known, decision, commit=commit, at_ms=at_ms)
-            self._stands(entry, after)
+            self.table.stands(entry, after)
             if after.state.is_ending:
-                self._complete_soon(entry)
+                self.complete_soon(entry)
         return ErrorCode.NONE
 
     async def _record(self, kind: str, **fields: object) -> ErrorCode:
@@ -429,31 +352,11 @@ class Coordinator:
             return _UNAVAILABLE
         return ErrorCode.NONE
 
-    def _stands(self, entry: _Entry, row: Transaction) -> None:
-        """`row` is durable."""
-        before, entry.known = entry.known, row
-        name = row.transactional_id
-        if row.state is not State.ONGOING:
-            self._open.pop(name, None)
-        elif name not in self._open:
-            self._open[name] = entry
-            entry.deadline_ms = monotonic_ms() + row.timeout_ms
-        for group in () if before is None else before.offsets:
-            waiting = self._pending.get(group, {})
-            waiting.pop(name, None)
-            if not waiting:
-                self._pending.pop(group, None)
-        for group, rows in row.offsets.items():
-            if rows:
-                self._pending.setdefault(group, {})[name] = row
-        if not row.state.is_ending:
-            entry.completed.set()
+    def complete_soon(self, entry: Entry) -> None:
+        """Have the markers of a decided transaction written."""
+        self._spawn(partial(self._complete, entry))
 
-    def _complete_soon(self, entry: _Entry) -> None:
-        entry.completed = trio.Event()
-        self._spawn(lambda: self._complete(entry))
-
-    async def _complete(self, entry: _Entry) -> None:
+    async def _complete(self, entry: Entry) -> None:
         """Write the markers; nobody else changes the transaction meanwhile."""
         ended = entry.known
         assert ended is not None, "it is decided"
@@ -462,10 +365,10 @@ class Coordinator:
         self._manager.record_soon(
             _log_failure, TRANSACTION, id=row.transactional_id, row=row.pack()
         )
-        self._stands(entry, row)
+        self.table.stands(entry, row)
 
 
-async def _is_completed(entry: _Entry) -> bool:
+async def _is_completed(entry: Entry) -> bool:
     """Wait for the markers, but not for ever."""
     with trio.move_on_after(MARKERS_WAIT_SECONDS):
         await entry.completed.wait()
@@ -473,7 +376,8 @@ async def _is_completed(entry: _Entry) -> bool:
     return False
 
 
-def _name(known: Transaction) -> dict[str, object]:
+def name_of(known: Transaction) -> dict[str, object]:
+    """A transaction in a log line."""
     return {
         "transactional_id": known.transactional_id,
         "producer_id": known.producer_id,

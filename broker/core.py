@@ -19,6 +19,7 @@ from .pool import BufferPool
 from .producer_ids import ProducerIds
 from .refusals import Refusals
 from .topics import Topics
+from .transaction_upkeep import TransactionUpkeep
 from .turn import Turn
 
 
@@ -47,6 +48,7 @@ class Core:
     groups: Groups
     transactions: Coordinator
     authentication: Authentication
+    upkeep: TransactionUpkeep
     lanes: Lanes
     pool: BufferPool
     ingest: Ingest

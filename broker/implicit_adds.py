@@ -20,7 +20,7 @@ def lacks_partitions(core: Core, header: RequestHeader, request: ProduceRequest)
     """Whether a transactional request has partitions that do not take part yet."""
     if request.transactional_id is None or header.api_version < IMPLICIT_SINCE:
         return False
-    known = core.transactions.get(request.transactional_id)
+    known = core.transactions.table.get(request.transactional_id)
     return known is not None and not all(
         known.has(topic.name, partition.index)
         for topic in request.topic_data

@@ -9,7 +9,8 @@ nobody may see less of it.  Until then its last stable offset stands still, and 
 id answers 51.
 
 Durable means synced also in the classes `disk` and `memory`: a marker that a power cut took, of a
-transaction that counts as ended, would leave it open for ever.
+transaction that counts as ended, would leave it open for ever.  Their records are synced before
+the decision to commit, too: a committed transaction is whole after a power cut, whatever the class.
 """
 
 from typing import Final
@@ -31,6 +32,8 @@ from .turn import Turn
 
 log = structlog.get_logger()
 
+SYNCED_ON_COMMIT: Final = (Durability.DISK, Durability.MEMORY)
+"""Classes whose records are acknowledged before they are synced, and stay."""
 RETRY_SECONDS: Final = 0.1
 RETRY_SECONDS_MAX: Final = 5.0
 
@@ -64,6 +67,28 @@ class Markers:
             for topic, indexes in ended.partitions.items():
                 for index in indexes:
                     nursery.start_soon(self.write, topic, index, ended.ending, outcome, now_ms)
+
+    async def sync_data(self, ending: Transaction) -> bool:
+        """Make durable what the classes `disk` and `memory` have of a transaction that is about to
+        be committed: a power cut behind the decision must not take half of it."""
+        found: list[bool] = []
+        async with trio.open_nursery() as nursery:
+            for topic, indexes in ending.partitions.items():
+                meta = self._topics.get(topic)
+                if meta is not None and meta.config.durability in SYNCED_ON_COMMIT:
+                    for index in indexes:
+                        nursery.start_soon(self._sync, topic, index, found)
+        return all(found)
+
+    async def _sync(self, topic: str, index: int, found: list[bool]) -> None:
+        try:
+            partition = await self._topics.open(topic, index)
+            if partition is not None:
+                await self._lanes.run(partition.handler.sync)
+            found.append(True)
+        except STORAGE_FAILURES as exc:
+            log.warning("transaction_not_synced", topic=topic, partition=index, error=str(exc))
+            found.append(False)
 
     async def write(
         self, topic: str, index: int, ending: Ending, outcome: Outcome, now_ms: int
@@ -108,6 +133,6 @@ class Markers:
         else:
             partition.advanced()
             self._turn.end()
-        if handler.config.durability in (Durability.DISK, Durability.MEMORY):
+        if handler.config.durability in SYNCED_ON_COMMIT:
             await self._lanes.run(handler.sync)
         return handler.read_only is None

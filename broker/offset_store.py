@@ -121,7 +121,9 @@ async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetc
     request = call.request
 
     def unstable(group_id: str, topic: str, partition: int) -> ErrorCode:
-        if request.require_stable and core.transactions.is_pending(group_id, topic, partition):
+        if request.require_stable and core.transactions.table.is_pending(
+            group_id, topic, partition
+        ):
             return ErrorCode.UNSTABLE_OFFSET_COMMIT
         return ErrorCode.NONE
 

@@ -44,6 +44,7 @@ from .principal import parse_principals
 from .producer_ids import ProducerIds
 from .tls import Certificate
 from .topics import Topics
+from .transaction_upkeep import TransactionUpkeep
 from .turn import Turn, end_passes
 from .watchdog import watch
 
@@ -181,18 +182,16 @@ class Broker:
         await lanes.run(authentication.prepare)
         async with trio.open_nursery() as services:
             spawn = partial(_spawn, services)
+            markers = Markers(topics, lanes, turn)
+            coordinator = Coordinator(manager, config, markers, producer_ids, spawn, self._now_ms)
             self._core = core = Core(
                 config=config,
                 topics=topics,
                 producer_ids=producer_ids,
                 groups=Groups(manager, config, deadlines),
-                transactions=Coordinator(
-                    manager,
-                    config,
-                    Markers(topics, lanes, turn),
-                    producer_ids,
-                    spawn,
-                    self._now_ms,
+                transactions=coordinator,
+                upkeep=TransactionUpkeep(
+                    coordinator, manager, config, markers, spawn, self._now_ms
                 ),
                 authentication=authentication,
                 lanes=lanes,
@@ -209,6 +208,9 @@ class Broker:
                 authorizer=_authorizer_of(config, manager),
             )
             core.transactions.start()
+            self._address = core.bound
+            core.upkeep.start()
+            topics.on_opened = core.upkeep.partition_opened
             services.start_soon(core.deadlines.run)
             services.start_soon(turn.run)
             services.start_soon(end_passes, turn)
@@ -416,5 +418,6 @@ async def _keep_house(core: Core) -> None:
             core.transactions.keep_house(core.now_ms())
             if core.authorizer is not None:
                 core.authorizer.audit.keep_house(trio.current_time())
+            core.upkeep.keep_house(core.now_ms())
         except STORAGE_FAILURES as exc:
             log.error("housekeeping_failed", error=str(exc))

@@ -59,6 +59,8 @@ class Topics:
         self._indexed: Mapping[str, TopicMeta] | None = None
         self._by_id: dict[UUID, str] = {}
         self._administration = trio.Lock()
+        self.on_opened: Callable[[Partition], None] | None = None
+        """Told of every partition from the moment on in which it is served."""
 
     @property
     def all(self) -> Mapping[str, TopicMeta]:
@@ -212,6 +214,8 @@ class Topics:
             self._unopened.pop(key, None)
             partition = Partition(handler, ingest=self._ingest, turn=self._turn)
             self._partitions[key] = partition
+            if self.on_opened is not None:
+                self.on_opened(partition)
             return partition
         except STORAGE_FAILURES as exc:
             self._unopened[key] = wire_error(exc)

@@ -51,7 +51,7 @@ def describe_transactions(
 
 
 def _described(core: Core, name: str) -> DescribeTransactionsResponseTransaction:
-    known = core.transactions.get(name)
+    known = core.transactions.table.get(name)
     if known is None:
         return DescribeTransactionsResponseTransaction(
             error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
@@ -102,7 +102,7 @@ def list_transactions(core: Core, call: Call[ListTransactionsRequest]) -> ListTr
                 producer_id=known.producer_id,
                 transaction_state=_NAMES[known.state],
             )
-            for known in core.transactions.all()
+            for known in core.transactions.table.all()
             if is_meant(known)
         ],
     )

