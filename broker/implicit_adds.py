@@ -11,7 +11,10 @@ from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.messages_core import ProduceRequest
 from segbroker.protocol.record_batch import HEADER_SIZE, read_header
 
+from .authorized import check_write
 from .core import Core
+from .peer import Peer
+from .refused import Refused
 
 IMPLICIT_SINCE: Final = 12
 
@@ -28,7 +31,7 @@ def lacks_partitions(core: Core, header: RequestHeader, request: ProduceRequest)
     )
 
 
-async def add_partitions(core: Core, request: ProduceRequest) -> None:
+async def add_partitions(core: Core, peer: Peer, request: ProduceRequest) -> None:
     """Have the partitions of a request take part; where that is refused, so will be its batches."""
     assert request.transactional_id is not None, "asked before"
     producer: tuple[int, int] | None = None
@@ -40,7 +43,19 @@ async def add_partitions(core: Core, request: ProduceRequest) -> None:
                 continue
             batch = read_header(records)
             producer = producer or (batch.producer_id, batch.producer_epoch)
-            if core.topics.exists(topic.name, partition.index):
+            if core.topics.exists(topic.name, partition.index) and _is_allowed(
+                core, peer, topic.name, request.transactional_id
+            ):
                 partitions.setdefault(topic.name, []).append(partition.index)
     if producer is not None and partitions:
         await core.transactions.add(request.transactional_id, *producer, partitions)
+
+
+def _is_allowed(core: Core, peer: Peer, topic: str, transactional_id: str) -> bool:
+    if core.authorizer is None:
+        return True
+    try:
+        check_write(core.authorizer, peer, topic, transactional_id)
+    except Refused:
+        return False  # its row says so
+    return True

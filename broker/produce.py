@@ -193,7 +193,7 @@ async def produce_paced(
             await _open(core, topic.name, asked.index)
             await pace.step()
     if lacks_partitions(core, header, request):
-        await add_partitions(core, request)
+        await add_partitions(core, peer, request)
     for _ in _append_all(core, peer, header, request):
         core.turn.end()
         await pace.step()
@@ -209,7 +209,7 @@ async def _open_and_append(
     for name, index in closed:
         await _open(core, name, index)
     if lacks_partitions(core, header, request):
-        await add_partitions(core, request)
+        await add_partitions(core, peer, request)
     for _ in _append_all(core, peer, header, request):
         pass
 

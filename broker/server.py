@@ -207,7 +207,6 @@ class Broker:
                 scrubber=Scrubber(manager, config.scrub_bytes_per_second, config.scrub_interval_ms),
                 authorizer=_authorizer_of(config, manager),
             )
-            core.transactions.start()
             self._address = core.bound
             core.upkeep.start()
             topics.on_opened = core.upkeep.partition_opened
@@ -415,9 +414,8 @@ async def _keep_house(core: Core) -> None:
             monotonic_ms = int(trio.current_time() * 1000) if is_real else None
             await core.lanes.run(core.topics.manager.housekeeping, core.now_ms(), monotonic_ms)
             core.groups.keep_house(core.now_ms())
-            core.transactions.keep_house(core.now_ms())
+            core.upkeep.keep_house(core.now_ms())
             if core.authorizer is not None:
                 core.authorizer.audit.keep_house(trio.current_time())
-            core.upkeep.keep_house(core.now_ms())
         except STORAGE_FAILURES as exc:
             log.error("housekeeping_failed", error=str(exc))
