@@ -14,7 +14,10 @@ What is where, from the inside out; a module imports only what stands above it:
     lookups starting consumed arrow assigned             the consumer's: values
     start_lookup
     prefetched log_bounds log_changes reply_walk         ... what was lost, and what is told of it
-    fetching reading
+    fetching progress
+    coordinator group_offsets sticky assignors           ... as a member of a group
+    membership group_reading
+    reading                                              ... both
     administration group_administration                  the admin's
     acl_administration quota_administration
     transport thread_driver async_driver                 sockets; who waits
@@ -35,13 +38,16 @@ from .errors import (
     ConnectionLost,
     CorruptBatch,
     DeliveryFailed,
+    FencedInstanceId,
     GapError,
+    IllegalGeneration,
     OffsetOutOfRange,
     SegbrokerError,
     TimedOut,
     TopicAlreadyExists,
     TopicRecreated,
     Undelivered,
+    UnknownMemberId,
     UnknownTopicOrPartition,
 )
 from .records import Gap, OffsetAndTimestamp, Record, RecordMetadata, TopicPartition
@@ -55,12 +61,8 @@ if TYPE_CHECKING:
     from .async_producer import AsyncDeliveries, AsyncDelivery, AsyncProducer
     from .consumed import ConsumedBatch
     from .consumer import Consumer
-    from .group_administration import (
-        CommittedOffset,
-        GroupDescription,
-        GroupListing,
-        GroupMember,
-    )
+    from .group_administration import GroupDescription, GroupListing, GroupMember
+    from .group_offsets import CommittedOffset, GroupMetadata
     from .producer import Deliveries, Producer
     from .producer import SyncDelivery as Delivery
     from .quota_administration import Quota
@@ -74,7 +76,8 @@ _LOADED_LATER = {
     "AsyncDeliveries": "async_producer",
     "AsyncDelivery": "async_producer",
     "AsyncProducer": "async_producer",
-    "CommittedOffset": "group_administration",
+    "CommittedOffset": "group_offsets",
+    "GroupMetadata": "group_offsets",
     "GroupDescription": "group_administration",
     "GroupListing": "group_administration",
     "GroupMember": "group_administration",
@@ -115,11 +118,14 @@ __all__ = [
     "Deliveries",
     "Delivery",
     "DeliveryFailed",
+    "FencedInstanceId",
     "Gap",
     "GapError",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
+    "GroupMetadata",
+    "IllegalGeneration",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
     "Producer",
@@ -133,6 +139,7 @@ __all__ = [
     "TopicPartition",
     "TopicRecreated",
     "Undelivered",
+    "UnknownMemberId",
     "UnknownTopicOrPartition",
 ]
 

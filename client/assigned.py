@@ -24,10 +24,12 @@ class PartitionState:
         "backoff_until_ms",
         "buffered_bytes",
         "checked_epoch",
+        "end_offset",
         "epoch",
         "failures",
         "fetch_offset",
         "generation",
+        "held",
         "high_watermark",
         "in_flight",
         "is_confirmed",
@@ -35,6 +37,7 @@ class PartitionState:
         "log_start_offset",
         "paused",
         "position",
+        "position_epoch",
         "resolving",
         "round",
         "start",
@@ -60,6 +63,12 @@ class PartitionState:
         # A call is under way that decides where to go on.
         self.resolving = False
         self.paused = False
+        # As paused, but not by the caller: it changes hands.
+        self.held = False
+        # The end for this reader, as the last fetch said: the last stable offset where it minds
+        # transactions; and the leader epoch of the last batch below `position`.
+        self.end_offset = -1
+        self.position_epoch = -1
         # Out of range, and said so: nothing is fetched before the caller seeks.
         self.is_stuck = False
         self.failures = 0
@@ -100,3 +109,4 @@ class Fetched:
     size: int = 0
     data: bytes | None = None
     gap: Gap | None = None
+    leader_epoch: int = -1

@@ -16,7 +16,8 @@ from .acl_administration import Acl, AclFilter
 from .administration import ClusterDescription, TopicDescription
 from .async_driver import AsyncDriver
 from .engine import Engine
-from .group_administration import CommittedOffset, GroupDescription, GroupListing
+from .group_administration import GroupDescription, GroupListing
+from .group_offsets import CommittedOffset
 from .quota_administration import Quota
 from .records import OffsetAndTimestamp, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap

@@ -12,8 +12,11 @@ way between batches: a checkpoint per record would cost more than the record.
 One task at a time: BusyError for a second one.  No task of it outlives the block.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
+from inspect import isawaitable
 from itertools import islice
 from types import TracebackType
 from typing import Any, Generic, Literal, Never, Self, Unpack, overload
@@ -21,10 +24,14 @@ from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 import anyio
 import anyio.lowlevel
 
+from .assigned import Fetched
 from .async_driver import AsyncDriver, wait_done
 from .consumed import ConsumedBatch
+from .consumer import GOODBYE_MS, HURRIED_MS
 from .errors import BusyError, SegbrokerError
-from .reading import Next, Notice, Reading
+from .group_offsets import CommittedOffset, GroupMetadata
+from .group_reading import Event, Listener
+from .reading import Notice, Reading
 from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap
 from .starting import Start
@@ -38,8 +45,13 @@ class AsyncConsumer(Generic[Notice]):
         self: "AsyncConsumer[Never]",
         bootstrap: str | Iterable[str] = ...,
         *topics: str,
+        pattern: str | re.Pattern[str] | None = ...,
+        group: str | None = ...,
         start: Start = ...,
         stop_at_end: bool = ...,
+        on_assigned: Listener | None = ...,
+        on_revoked: Listener | None = ...,
+        on_lost: Listener | None = ...,
         on_gap: Literal["raise", "skip"] = ...,
         **options: Unpack[ConsumerOptions],
     ) -> None: ...
@@ -49,8 +61,13 @@ class AsyncConsumer(Generic[Notice]):
         self: "AsyncConsumer[Gap]",
         bootstrap: str | Iterable[str] = ...,
         *topics: str,
+        pattern: str | re.Pattern[str] | None = ...,
+        group: str | None = ...,
         start: Start = ...,
         stop_at_end: bool = ...,
+        on_assigned: Listener | None = ...,
+        on_revoked: Listener | None = ...,
+        on_lost: Listener | None = ...,
         on_gap: OnGap,
         **options: Unpack[ConsumerOptions],
     ) -> None: ...
@@ -59,20 +76,34 @@ class AsyncConsumer(Generic[Notice]):
         self,
         bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
         *topics: str,
+        pattern: str | re.Pattern[str] | None = None,
+        group: str | None = None,
         start: Start = "start",
         stop_at_end: bool = False,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
         on_gap: OnGap = "raise",
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        """As Consumer."""
+        """As Consumer; on_assigned, on_revoked and on_lost may be async functions.
+
+        Heartbeats are sent by a task of this event loop: a job that keeps the loop to itself for
+        longer than session_timeout_ms costs a member its partitions.  Put it into a thread.
+        """
         self._driver = AsyncDriver()
         self._is_busy = False
         self._reading = Reading(
             bootstrap,
             topics,
+            pattern=pattern,
+            group=group,
             start=start,
             stop_at_end=stop_at_end,
             on_gap=on_gap,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
             wake_by=self._driver.wake_by,
             options=options,
         )
@@ -88,11 +119,33 @@ class AsyncConsumer(Generic[Notice]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._driver.stop(exc_type, exc, traceback)
+        try:
+            # A cancellation does not wait for a broker.
+            await self._say_goodbye(exc is not None and not isinstance(exc, Exception))
+        finally:
+            await self._driver.stop(exc_type, exc, traceback)
 
     async def aclose(self) -> None:
-        """End.  Again: nothing."""
-        await self._driver.stop()
+        """End; in a group commit what was gone past, and leave.  Again: nothing."""
+        try:
+            await self._say_goodbye(False)
+        finally:
+            await self._driver.stop()
+
+    async def _say_goodbye(self, is_hurried: bool) -> None:
+        if not self._reading.is_member or not self._driver.is_open:
+            return
+        group = self._reading.group
+        event = group.closing()
+        try:
+            if event is not None and not is_hurried:
+                await _call(event)
+        finally:
+            if is_hurried:
+                await self._driver.call_last(group.goodbye(patient=False), HURRIED_MS)
+            else:
+                with suppress(SegbrokerError):
+                    await self._driver.call(group.goodbye(patient=True), timeout_ms=GOODBYE_MS)
 
     # Which partitions.
 
@@ -144,21 +197,42 @@ class AsyncConsumer(Generic[Notice]):
         records: list[Any] = []
         with anyio.move_on_after(timeout_ms / 1000):
             while len(records) < max_records:
-                rest = self._reading.take_records()
+                rest = await self._next_records(in_loop=False, batch_only=bool(records))
                 if rest is None:
-                    if records and not self._reading.fetching.prefetched.ready:
-                        break
-                    rest = await self._next_records(batch_only=bool(records))
-                    if rest is None:
-                        break
+                    break
                 records += islice(rest, max_records - len(records))
         return records
 
-    async def _next_records(self, *, batch_only: bool = False) -> Iterator[Any] | None:
-        got = await self._next(batch_only=batch_only)
-        return None if got is None else self._reading.hand_out(got)
+    async def _next_records(
+        self, *, in_loop: bool = True, batch_only: bool = False
+    ) -> Iterator[Any] | None:
+        """The next items: the rest of a batch, a new one's records, a gap; None: as `_next`."""
+        reading = self._reading
+        if not batch_only:
+            await self._come_back()
+        while (rest := reading.take_records(in_loop=in_loop)) is None:
+            if batch_only and not reading.fetching.prefetched.ready:
+                return None
+            got = await self._next(batch_only=batch_only)
+            if got is None:
+                return None
+            if isinstance(got, Gap):
+                return iter((got,))
+            reading.hand_out(*got)
+        return rest
 
-    async def _next(self, *, batch_only: bool = False) -> Next | None:
+    async def _next_batch(self) -> ConsumedBatch | Gap | None:
+        await self._come_back()
+        while True:
+            got = await self._next()
+            if got is None or isinstance(got, Gap):
+                return got
+            if self._reading.hand_out_batch(got[0]):
+                return got[1]
+
+    async def _next(
+        self, *, batch_only: bool = False
+    ) -> tuple[Fetched, ConsumedBatch] | Gap | None:
         """The next batch that has records, or gap; None at the end.  Always a checkpoint.
 
         `batch_only`: also None where it would wait, or raise, or be a gap.
@@ -168,12 +242,14 @@ class AsyncConsumer(Generic[Notice]):
         self._is_busy = True
         try:
             await anyio.lowlevel.checkpoint()
-            fetching = self._reading.fetching
+            reading, fetching = self._reading, self._reading.fetching
             while True:
                 self._driver.engine  # noqa: B018 - raises ClosedError outside the block
+                if not batch_only and reading.has_events:
+                    await self._tell_events()
                 fetched = fetching.prefetched.take(batch_only=batch_only)
                 if fetched is None:
-                    if batch_only or fetching.is_ended:
+                    if batch_only or reading.is_ended:
                         return None
                     await wait_done(fetching.changed())
                     continue
@@ -191,12 +267,52 @@ class AsyncConsumer(Generic[Notice]):
         finally:
             self._is_busy = False
 
+    async def _come_back(self) -> None:
+        if self._reading.is_member:
+            self._driver.engine  # noqa: B018 - raises ClosedError outside the block
+            self._reading.came_back()
+            if self._reading.has_events:
+                await self._tell_events()
+
+    async def _tell_events(self) -> None:
+        """Call what wants to know what the group gave and took."""
+        group = self._reading.group
+        while (event := group.next_event()) is not None:
+            try:
+                await _call(event)
+            finally:
+                group.event_done(event)
+
     @property
     def lost_counts(self) -> dict[TopicPartition, int]:
         """How many offsets were lost, at most, of each partition that lost any, until now."""
         return dict(self._reading.fetching.prefetched.lost_counts)
 
+    # As a member of a group.
+
+    async def commit(
+        self,
+        offsets: Mapping[tuple[str, int], int | CommittedOffset] | Record | None = None,
+    ) -> None:
+        """Commit, and wait until that is done; as Consumer.commit."""
+        await self._driver.call(self._reading.commit(offsets))
+
+    async def committed(
+        self, *partitions: tuple[str, int]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Where the group stands in these (none given: in all that are read), if anywhere."""
+        return await self._driver.call(self._reading.committed(partitions or None))
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is, for `AsyncProducer.send_offsets`."""
+        return self._reading.group_metadata
+
     # Positions.
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """How many records are still to be handed out; as Consumer.lag."""
+        return self._reading.lag()
 
     async def position(self, topic: str, partition: int) -> int:
         """The offset of the next record that will be handed out."""
@@ -250,15 +366,12 @@ class _Records(AsyncIterator[Record | Notice]):
     async def __anext__(self) -> Any:  # noqa: ANN401 - a Record, or what Notice says
         for record in self._records:
             return record
-        consumer = self._consumer
         while True:
-            rest = consumer._reading.take_records()
-            if rest is None:
-                rest = await consumer._next_records()
-            if rest is None:
+            records = await self._consumer._next_records()
+            if records is None:
                 raise StopAsyncIteration
-            self._records = rest
-            for record in rest:
+            self._records = records
+            for record in records:
                 return record
 
 
@@ -269,8 +382,14 @@ class _Batches(AsyncIterator[ConsumedBatch | Notice]):
         self._consumer = consumer
 
     async def __anext__(self) -> Any:  # noqa: ANN401 - a ConsumedBatch, or what Notice says
-        got = await self._consumer._next()
+        got = await self._consumer._next_batch()
         if got is None:
             raise StopAsyncIteration
-        self._consumer._reading.forget_records()
-        return got if isinstance(got, Gap) else got[1]
+        return got
+
+
+async def _call(event: Event) -> None:
+    if event.listener is not None:
+        done = event.listener(event.partitions)
+        if isawaitable(done):
+            await done

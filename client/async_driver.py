@@ -50,6 +50,10 @@ class AsyncDriver:
             raise ClosedError("not open: use it inside its `async with` block")
         return self._engine
 
+    @property
+    def is_open(self) -> bool:
+        return self._tasks is not None
+
     async def start(self, engine: Engine) -> None:
         """Start the tasks and wait until one broker was reached.
 
@@ -117,6 +121,31 @@ class AsyncDriver:
         self.pump()
         await wait_done(completion)
         return completion.result()
+
+    async def call_last(self, generator: Call[T], timeout_ms: int) -> None:
+        """Run a call in a task that is being cancelled, as far as it gets within `timeout_ms`.
+
+        The driver's own tasks are being cancelled too, so this one moves the bytes.
+        """
+        completion = self.engine.call(generator, now_ms(), timeout_ms=timeout_ms)
+        ends_ms = now_ms() + timeout_ms
+        with anyio.CancelScope(shield=True):
+            self.pump()
+            while not completion.done and now_ms() < ends_ms:
+                await anyio.sleep(0.001)
+                for transport in list(self._transports.values()):
+                    if transport.connection.is_ready:
+                        self._receive_some(transport)
+                self.pump()
+
+    def _receive_some(self, transport: Transport) -> None:
+        try:
+            size = transport.receive_some()
+        except SegbrokerError as exc:
+            transport.connection.lost(exc, now_ms())
+        else:
+            if size is not None:
+                transport.connection.received(size, now_ms())
 
     def pump(self) -> None:
         """Do what is due, and send what is to be sent."""

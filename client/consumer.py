@@ -1,8 +1,12 @@
-"""The blocking consumer: reads partitions without a group.
+"""The blocking consumer: reads partitions, all of some topics or those that a group gives it.
 
     with Consumer("127.0.0.1:9092", "orders", start="start") as consumer:
         for record in consumer:
             ...
+
+    with Consumer("127.0.0.1:9092", "orders", group="billing") as consumer:
+        for record in consumer:
+            ...                          committed when the loop comes back for the next
 
     for batch in consumer.batches():     columns: batch.values(), batch.to_arrow()
     consumer.poll(max_records=500, timeout_ms=1000)
@@ -14,21 +18,29 @@ is CorruptBatch.  After an error the consumer can be used further.
 One thread at a time: BusyError for a second one.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import chain, islice
 from types import TracebackType
 from typing import Any, Generic, Literal, Never, Self, Unpack, overload
 
+from .assigned import Fetched
 from .clock import now_ms
 from .consumed import ConsumedBatch
 from .errors import BusyError, SegbrokerError
-from .reading import Next, Notice, Reading
+from .group_offsets import CommittedOffset, GroupMetadata
+from .group_reading import Listener
+from .reading import Notice, Reading
 from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap
 from .starting import Start
 from .thread_driver import ThreadDriver
+
+# Leaving a group: what its broker gets to answer the last commit in, and after Ctrl-C.
+GOODBYE_MS = 5_000
+HURRIED_MS = 30
 
 
 class Consumer(Generic[Notice]):
@@ -39,8 +51,13 @@ class Consumer(Generic[Notice]):
         self: "Consumer[Never]",
         bootstrap: str | Iterable[str] = ...,
         *topics: str,
+        pattern: str | re.Pattern[str] | None = ...,
+        group: str | None = ...,
         start: Start = ...,
         stop_at_end: bool = ...,
+        on_assigned: Listener | None = ...,
+        on_revoked: Listener | None = ...,
+        on_lost: Listener | None = ...,
         on_gap: Literal["raise", "skip"] = ...,
         **options: Unpack[ConsumerOptions],
     ) -> None: ...
@@ -50,8 +67,13 @@ class Consumer(Generic[Notice]):
         self: "Consumer[Gap]",
         bootstrap: str | Iterable[str] = ...,
         *topics: str,
+        pattern: str | re.Pattern[str] | None = ...,
+        group: str | None = ...,
         start: Start = ...,
         stop_at_end: bool = ...,
+        on_assigned: Listener | None = ...,
+        on_revoked: Listener | None = ...,
+        on_lost: Listener | None = ...,
         on_gap: OnGap,
         **options: Unpack[ConsumerOptions],
     ) -> None: ...
@@ -60,8 +82,13 @@ class Consumer(Generic[Notice]):
         self,
         bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
         *topics: str,
+        pattern: str | re.Pattern[str] | None = None,
+        group: str | None = None,
         start: Start = "start",
         stop_at_end: bool = False,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
         on_gap: OnGap = "raise",
         **options: Unpack[ConsumerOptions],
     ) -> None:
@@ -84,7 +111,24 @@ class Consumer(Generic[Notice]):
         connect_timeout_ms: how long entering the block waits for a broker.
         api_timeout_ms: how long one call may take, retries included; and how long iterating
             goes on while no broker answers.
-        metadata_max_age_ms: how often to look for new partitions.
+        metadata_max_age_ms: how often to look for new partitions, and topics of a pattern.
+
+        In a group (`group=` its name) the partitions are shared out among its members:
+        pattern: instead of topics, all whose whole name the regular expression matches.
+        start: where to begin in a partition of which the group has committed nothing.
+        instance_id: a static member: it leaves nothing when it ends, and gets it back when it
+            starts again within session_timeout_ms.
+        auto_commit: commit what the caller has gone past, every commit_interval_ms, when a
+            partition is given up, and at the end.
+        assignors: the strategies it knows, the best liked first; by default all, with
+            "cooperative-sticky" before "range", "roundrobin" and "sticky".
+        session_timeout_ms, heartbeat_interval_ms, rebalance_timeout_ms: when a member counts as
+            dead, how often it is heard of, how long a rebalance waits for its members.
+        max_poll_interval_ms: leave the group when the caller does not come back for so long;
+            default: never, a long job loses nothing while its process lives.
+        on_assigned, on_revoked, on_lost: called with a list of partitions, between two records, in
+            the thread that reads: before the first record of them; when they are given up, before
+            they are committed; and when they are gone without asking (default: on_revoked).
 
         Raises ValueError for a value that cannot be used.
         """
@@ -94,9 +138,14 @@ class Consumer(Generic[Notice]):
         self._reading = Reading(
             bootstrap,
             topics,
+            pattern=pattern,
+            group=group,
             start=start,
             stop_at_end=stop_at_end,
             on_gap=on_gap,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
             wake_by=self._driver.wake_by,
             options=options,
         )
@@ -112,11 +161,33 @@ class Consumer(Generic[Notice]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        # Ctrl-C does not wait for a broker.
+        self._close(is_hurried=exc is not None and not isinstance(exc, Exception))
 
     def close(self) -> None:
-        """End.  Again: nothing."""
-        self._driver.stop()
+        """End; in a group commit what was gone past, and leave.  Again: nothing."""
+        self._close(is_hurried=False)
+
+    def _close(self, *, is_hurried: bool) -> None:
+        try:
+            if self._reading.is_member and self._driver.is_open:
+                self._say_goodbye(is_hurried)
+        finally:
+            self._driver.stop()
+
+    def _say_goodbye(self, is_hurried: bool) -> None:
+        group = self._reading.group
+        with self._lock:
+            event = group.closing()
+        try:
+            if event is not None and event.listener is not None and not is_hurried:
+                event.listener(event.partitions)
+        finally:
+            with suppress(SegbrokerError):
+                self._driver.call(
+                    group.goodbye(patient=not is_hurried),
+                    timeout_ms=HURRIED_MS if is_hurried else GOODBYE_MS,
+                )
 
     # Which partitions.
 
@@ -159,14 +230,11 @@ class Consumer(Generic[Notice]):
 
     def _record_lists(self) -> Iterator[Iterator[Any]]:
         while True:
-            rest = self._reading.take_records()
-            if rest is None:
-                with self._one_at_a_time():
-                    got = self._next(None)
-                if got is None:
-                    return
-                rest = self._reading.hand_out(got)
-            yield rest
+            with self._one_at_a_time():
+                records = self._next_records(None)
+            if records is None:
+                return
+            yield records
 
     def batches(self) -> Iterator[ConsumedBatch | Notice]:
         """Whole batches, as the broker stores them; the fast way.
@@ -175,12 +243,21 @@ class Consumer(Generic[Notice]):
         """
         while True:
             with self._one_at_a_time():
-                got = self._next(None)
+                got = self._next_batch()
             if got is None:
                 return
-            self._reading.forget_records()
             # A gap comes only where the caller asked for gaps: that is what Notice says.
-            yield got if isinstance(got, Gap) else got[1]  # type: ignore[misc]
+            yield got  # type: ignore[misc]
+
+    def _next_batch(self) -> ConsumedBatch | Gap | None:
+        self._come_back()
+        while True:
+            got = self._next(None)
+            if got is None or isinstance(got, Gap):
+                return got
+            with self._lock:
+                if self._reading.hand_out_batch(got[0]):
+                    return got[1]
 
     def poll(self, max_records: int = 500, timeout_ms: float = 1_000) -> list[Record | Notice]:
         """Up to `max_records` records; [] when none came within `timeout_ms`, or at the end.
@@ -189,29 +266,52 @@ class Consumer(Generic[Notice]):
         """
         deadline_ms = now_ms() + timeout_ms
         records: list[Any] = []
-        while len(records) < max_records:
-            rest = self._reading.take_records()
-            if rest is None:
-                with self._one_at_a_time():
-                    got = self._next(now_ms() if records else deadline_ms, batch_only=bool(records))
-                if got is None:
+        with self._one_at_a_time():
+            while len(records) < max_records:
+                rest = self._next_records(
+                    now_ms() if records else deadline_ms, in_loop=False, batch_only=bool(records)
+                )
+                if rest is None:
                     break
-                rest = self._reading.hand_out(got)
-            records += islice(rest, max_records - len(records))
+                records += islice(rest, max_records - len(records))
         return records
 
-    def _next(self, deadline_ms: float | None, *, batch_only: bool = False) -> Next | None:
+    def _next_records(
+        self, deadline_ms: float | None, *, in_loop: bool = True, batch_only: bool = False
+    ) -> Iterator[Any] | None:
+        """The next items: the rest of a batch, a new one's records, a gap; None: as `_next`."""
+        reading = self._reading
+        if not batch_only:
+            self._come_back()
+        while True:
+            with self._lock:
+                rest = reading.take_records(in_loop=in_loop)
+            if rest is not None:
+                return rest
+            got = self._next(deadline_ms, batch_only=batch_only)
+            if got is None:
+                return None
+            if isinstance(got, Gap):
+                return iter((got,))
+            with self._lock:
+                reading.hand_out(*got)
+
+    def _next(
+        self, deadline_ms: float | None, *, batch_only: bool = False
+    ) -> tuple[Fetched, ConsumedBatch] | Gap | None:
         """The next batch that has records, or gap; None at the deadline or the end.
 
         `batch_only`: also None where it would raise, or be a gap.
         """
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block
-        fetching = self._reading.fetching
+        reading, fetching = self._reading, self._reading.fetching
         while True:
+            if not batch_only and reading.has_events:
+                self._tell_events()
             with self._lock:
                 fetched = fetching.prefetched.take(batch_only=batch_only)
                 if fetched is None:
-                    if fetching.is_ended:
+                    if reading.is_ended:
                         return None
                     changed = fetching.changed()
             if fetched is not None:
@@ -231,7 +331,31 @@ class Consumer(Generic[Notice]):
             left = None if deadline_ms is None else deadline_ms - now_ms()
             if left is not None and left <= 0:
                 return None
-            self._driver.wait(changed, left)
+            if not (reading.has_events and not batch_only):
+                self._driver.wait(changed, left)
+
+    def _come_back(self) -> None:
+        if self._reading.is_member:
+            self._driver.engine  # noqa: B018 - raises ClosedError outside the block
+            with self._lock:
+                self._reading.came_back()
+            if self._reading.has_events:
+                self._tell_events()
+
+    def _tell_events(self) -> None:
+        """Call what wants to know what the group gave and took."""
+        group = self._reading.group
+        while True:
+            with self._lock:
+                event = group.next_event()
+            if event is None:
+                return
+            try:
+                if event.listener is not None:
+                    event.listener(event.partitions)
+            finally:
+                with self._lock:
+                    group.event_done(event)
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
@@ -248,7 +372,45 @@ class Consumer(Generic[Notice]):
         """How many offsets were lost, at most, of each partition that lost any, until now."""
         return dict(self._reading.fetching.prefetched.lost_counts)
 
+    # As a member of a group.
+
+    def commit(
+        self,
+        offsets: Mapping[tuple[str, int], int | CommittedOffset] | Record | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit, and wait until that is done: what was handed out, a record, or these offsets.
+
+        Without `offsets` everything handed out until now counts as processed, the record in hand
+        included.  An offset is that of the next record to be read.  `timeout` in seconds.
+
+        Raises IllegalGeneration and UnknownMemberId when the partitions are another member's by
+        now, TimedOut, and what the broker says.
+        """
+        self._driver.call(
+            self._reading.commit(offsets),
+            timeout_ms=None if timeout is None else int(timeout * 1000),
+        )
+
+    def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, CommittedOffset]:
+        """Where the group stands in these (none given: in all that are read), if anywhere."""
+        return self._driver.call(self._reading.committed(partitions or None))
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is, for `Producer.send_offsets`."""
+        return self._reading.group_metadata
+
     # Positions.
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """How many records are still to be handed out, as the last fetches said; asks nobody.
+
+        Of each partition that was fetched from by now.  Deleted records count as well.
+        """
+        with self._lock:
+            return self._reading.lag()
 
     def position(self, topic: str, partition: int) -> int:
         """The offset of the next record that will be handed out."""

@@ -37,7 +37,7 @@ from .cluster import Cluster
 from .completion import Completion
 from .connection import Reply, Request
 from .errors import BrokerUnreachable, ClosedError, SegbrokerError, TimedOut
-from .network import Network, Node
+from .network import CONTROL, Network, Node
 from .settings import ClientSettings
 
 T = TypeVar("T")
@@ -51,10 +51,15 @@ CALLS_COUNT_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request to `to`: a broker id, the controller, or any broker.  Answered with the reply."""
+    """A request to `to`: a broker id, the controller, or any broker.  Answered with the reply.
+
+    On a `lane` of that broker; it may take `timeout_ms` instead of request_timeout_ms.
+    """
 
     message: Request
     to: int | str = ANY
+    lane: str = CONTROL
+    timeout_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,13 +251,18 @@ class Engine:
     def _ask(
         self, ask: Ask, running: _Running, resume: Callable[[Reply, int], None], now_ms: int
     ) -> None:
-        node = self._target(ask.to, now_ms)
+        node = self._target(ask, now_ms)
         if node is None:
             self.cluster.invalidate()
             resume(BrokerUnreachable(f"broker {ask.to} is not in the cluster's metadata"), now_ms)
             return
         self.network.request(
-            node, ask.message, resume, now_ms=now_ms, deadline_ms=running.deadline_ms
+            node,
+            ask.message,
+            resume,
+            now_ms=now_ms,
+            deadline_ms=running.deadline_ms,
+            timeout_ms=ask.timeout_ms,
         )
 
     def _ask_all(self, asks: Sequence[Ask], running: _Running, now_ms: int) -> None:
@@ -273,14 +283,15 @@ class Engine:
         for index, ask in enumerate(asks):
             self._ask(ask, running, partial(resume_one, index), now_ms)
 
-    def _target(self, to: int | str, now_ms: int) -> Node | None:
+    def _target(self, ask: Ask, now_ms: int) -> Node | None:
+        to = ask.to
         if to == ANY:
             return self.network.any_node(now_ms)
         if to == CONTROLLER:
             controller = self.cluster.node(self.cluster.controller_id)
             return controller or self.network.any_node(now_ms)
         assert isinstance(to, int), to
-        return self.cluster.node(to)
+        return self.cluster.node(to, ask.lane)
 
     def _time_out(self, running: _Running) -> None:
         if running.on_timeout is not None:

@@ -203,6 +203,36 @@ class GroupIdNotFound(BrokerError):
     code = ErrorCode.GROUP_ID_NOT_FOUND
 
 
+class OffsetMetadataTooLarge(BrokerError):
+    """The metadata of a committed offset is too long."""
+    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+class IllegalGeneration(BrokerError):
+    """The group has another generation by now: what was assigned in the old one is lost."""
+    code = ErrorCode.ILLEGAL_GENERATION
+class InconsistentGroupProtocol(BrokerError):
+    """The group's members and this one have no assignment strategy in common."""
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+class InvalidGroupId(BrokerError):
+    """The group id is not valid."""
+    code = ErrorCode.INVALID_GROUP_ID
+class InvalidSessionTimeout(BrokerError):
+    """The broker does not take this session_timeout_ms."""
+    code = ErrorCode.INVALID_SESSION_TIMEOUT
+class RebalanceInProgress(BrokerError):
+    """The group is rebalancing."""
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+class MemberIdRequired(BrokerError):
+    """The broker gives a member id to join with; the client does that itself."""
+    code = ErrorCode.MEMBER_ID_REQUIRED
+class GroupMaxSizeReached(BrokerError):
+    """The group is full."""
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
+class FencedInstanceId(BrokerError):
+    """Another member took over this instance_id."""
+    code = ErrorCode.FENCED_INSTANCE_ID
+class UnstableOffsetCommit(BrokerError):
+    """Offsets of a transaction that is still open are pending."""
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
 class InvalidTopic(BrokerError):
     """The topic name is not valid."""
     code = ErrorCode.INVALID_TOPIC_EXCEPTION

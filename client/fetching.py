@@ -102,7 +102,7 @@ class Fetching:
             self.prefetched,
             hold=lambda state: self._hold(state, self._now_ms),
             seek=lambda state, to: self.seek(state.tp, to),
-            notify=self._notify,
+            notify=self.notify,
         )
         self._claimed: dict[int, int] = {}
         self._changed: Completion[None] | None = None
@@ -125,14 +125,14 @@ class Fetching:
         """Read exactly these partitions, from `start`."""
         wanted = list(dict.fromkeys(partitions))
         self.subscribed = {}
-        self._drop(tp for tp in list(self.states) if tp not in set(wanted))
+        self.drop(tp for tp in list(self.states) if tp not in set(wanted))
         self.engine.cluster.want({tp.topic for tp in wanted})
         self._add(wanted, start)
 
     def subscribe(self, topics: Collection[str], start: Start) -> None:
         """Read all partitions of these topics from `start`; those that appear later, whole."""
         self.subscribed = {topic: self.subscribed.get(topic, start) for topic in topics}
-        self._drop(tp for tp in list(self.states) if tp.topic not in self.subscribed)
+        self.drop(tp for tp in list(self.states) if tp.topic not in self.subscribed)
         self.engine.cluster.want(topics)
         self._take_in_partitions()
 
@@ -165,7 +165,7 @@ class Fetching:
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         for tp in partitions:
             self.state(tp).paused = False
-        self._notify()
+        self.notify()
         self._wake_by(0)
 
     def state(self, tp: TopicPartition) -> PartitionState:
@@ -238,16 +238,16 @@ class Fetching:
         self.is_closed = True
         if not self.prefetched.errors:
             self.prefetched.fail(error)
-        self._notify()
+        self.notify()
 
-    def _notify(self) -> None:
+    def notify(self) -> None:
         if self._changed is not None:
             changed, self._changed = self._changed, None
             changed.resolve(None)
 
-    def _fail(self, error: SegbrokerError, state: PartitionState | None = None) -> None:
+    def fail(self, error: SegbrokerError, state: PartitionState | None = None) -> None:
         self.prefetched.fail(error, state)
-        self._notify()
+        self.notify()
 
     # Assignment.
 
@@ -258,10 +258,24 @@ class Fetching:
             if len(self.states) >= PARTITIONS_COUNT_MAX:
                 raise ValueError(f"a consumer reads at most {PARTITIONS_COUNT_MAX} partitions")
             self.states[tp] = PartitionState(tp, check_start(start))
-        self._notify()
+        self.notify()
         self._wake_by(0)
 
-    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+    def add(self, tp: TopicPartition, start: Start, *, read_in_epoch: int | None = None) -> None:
+        """Read one partition more.
+
+        `read_in_epoch`: all below `start` was read, by somebody, and the record before it was of
+        this leader epoch (-1: not known); what is not there any more then is a gap.
+        """
+        self.engine.cluster.want([tp.topic])
+        self._add([tp], start)
+        state = self.states[tp]
+        if read_in_epoch is not None:
+            state.is_confirmed = True
+            state.epoch = state.position_epoch = read_in_epoch
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these no longer."""
         for tp in partitions:
             self._discard(self.states.pop(tp))
 
@@ -297,7 +311,7 @@ class Fetching:
             view = self.engine.cluster.topics.get(topic)
             if view is not None and view.is_settled and not view.partition_count:
                 assert view.error is not None, "settled without partitions is an error"
-                self._fail(view.error)
+                self.fail(view.error)
         for state in list(self.states.values()):
             self._notice_topic_id(state)
         self._wake_by(0)
@@ -315,7 +329,7 @@ class Fetching:
             del self.states[state.tp]
             if not self.subscribed:
                 topic, partition = state.tp
-                self._fail(UnknownTopicOrPartition(f"{topic}-{partition} is gone"))
+                self.fail(UnknownTopicOrPartition(f"{topic}-{partition} is gone"))
 
     # Where to begin.
 
@@ -353,13 +367,13 @@ class Fetching:
                     self._hold(state, self._now_ms)
         if call.error is not None:
             error = call.error
-            self._fail(error if isinstance(error, SegbrokerError) else bug(error))
+            self.fail(error if isinstance(error, SegbrokerError) else bug(error))
         for state, generation in generations.items():
             # A bounded reading that begins behind its end would end without a word.
             is_beyond = state.stop_offset is not None and state.fetch_offset > state.stop_offset
             if state.generation == generation and is_beyond and is_offset(state.start):
                 self._changes.out_of_range(state, self._now_ms)
-        self._notify()
+        self.notify()
         self._wake_by(0)
 
     # Fetching.
@@ -488,12 +502,12 @@ class Fetching:
             for state, *_ in asked.values():
                 self._hold(state, now_ms)
             if not reply.retryable:
-                self._fail(reply)
+                self.fail(reply)
             return
         assert isinstance(reply, FetchResponse)
         self._silent_since_ms = None
         if reply.error_code != ErrorCode.NONE:
-            self._fail(broker_error(reply.error_code, "fetch"))
+            self.fail(broker_error(reply.error_code, "fetch"))
             for state, *_ in asked.values():
                 self._hold(state, now_ms)
             return
@@ -513,7 +527,9 @@ class Fetching:
         if row.error_code == ErrorCode.NONE:
             state.failures = state.unknown_count = 0
             state.is_confirmed = True
-            state.high_watermark = row.high_watermark
+            state.high_watermark = state.end_offset = row.high_watermark
+            if self.isolation_level and row.last_stable_offset >= 0:
+                state.end_offset = row.last_stable_offset
             state.log_start_offset = row.log_start_offset
             diverging = row.diverging_epoch
             if diverging is not None and 0 <= diverging.end_offset < state.fetch_offset:
@@ -529,12 +545,12 @@ class Fetching:
                 state.unknown_count += 1
                 if state.unknown_count == 5:
                     tp = state.tp
-                    self._fail(UnknownTopicOrPartition(f"{tp.topic}-{tp.partition} is gone"), state)
+                    self.fail(UnknownTopicOrPartition(f"{tp.topic}-{tp.partition} is gone"), state)
         else:
             error = broker_error(row.error_code, f"fetch of {state.tp.topic}-{state.tp.partition}")
             self._hold(state, now_ms)
             if not error.retryable:
-                self._fail(error, state)
+                self.fail(error, state)
 
     def _take_in(self, state: PartitionState, row: FetchResponsePartition, now_ms: int) -> None:
         topic, partition = state.tp
@@ -553,19 +569,19 @@ class Fetching:
             self._hold(state, now_ms)
             error = CorruptBatch(f"{topic}-{partition} at {state.fetch_offset}: {exc}")
             error.__cause__ = exc
-            self._fail(error, state)
+            self.fail(error, state)
             return
         if row.records and state.fetch_offset == before:
             # Not one whole batch: a broker that cuts even the first one.  More bytes may help.
             self._hold(state, now_ms)
-            self._fail(
+            self.fail(
                 CorruptBatch(
                     f"{topic}-{partition} at {before}: {len(row.records)} bytes and no whole"
                     f" batch; fetch_partition_bytes={self.settings.fetch_partition_bytes}"
                 )
             )
         if state.fetch_offset != before:
-            self._notify()
+            self.notify()
 
     def _hold(self, state: PartitionState, now_ms: int) -> None:
         state.failures += 1
@@ -584,4 +600,4 @@ class Fetching:
             return
         if now_ms >= self._silent_since_ms + self.engine.settings.api_timeout_ms:
             self._silent_since_ms = now_ms
-            self._fail(self.engine.network.unreachable())
+            self.fail(self.engine.network.unreachable())

@@ -1,7 +1,6 @@
 """What an admin client asks about consumer groups, as calls (see engine).
 
-A group has one broker, its coordinator, that knows it: it is looked up first, and again when the
-answer says that it is another one by now.  The assignments of consumers are opened for showing:
+The assignments of consumers are opened for showing:
 `range`, `roundrobin`, `sticky` and `cooperative-sticky` all carry the same bytes.
 """
 
@@ -17,33 +16,18 @@ from segbroker.protocol.messages_groups import (
     DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
     ListGroupsRequest,
     ListGroupsResponse,
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
 )
 from segbroker.protocol.schema import Message
 
-from .backoff import Backoff
-from .engine import Ask, AskAll, Call, Engine, Pause
-from .errors import BrokerError, SegbrokerError, broker_error
+from .coordinator import GROUP_KEY, Coordinator
+from .engine import Ask, AskAll, Call, Engine
+from .errors import SegbrokerError, broker_error
+from .group_offsets import OUTSIDE, CommittedOffset, commit_offsets, fetch_offsets
 from .records import TopicPartition
 
 DEAD: Final = "Dead"
-_ELSEWHERE: Final = frozenset(
-    {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
 
 
 class GroupListing(NamedTuple):
@@ -52,14 +36,6 @@ class GroupListing(NamedTuple):
     group_id: str
     state: str
     protocol_type: str
-
-
-class CommittedOffset(NamedTuple):
-    """Where a group stands in a partition."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,36 +106,8 @@ def describe_group(engine: Engine, group_id: str) -> Call[GroupDescription]:
 
 def committed(engine: Engine, group_id: str) -> Call[dict[TopicPartition, CommittedOffset]]:
     """Where a group stands, everywhere; empty for one that never committed."""
-    request = OffsetFetchRequest(
-        group_id=group_id,
-        topics=None,
-        groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)],
-    )
-    reply = yield from _ask(engine, group_id, request)
-    assert isinstance(reply, OffsetFetchResponse)
-    _raise(reply.error_code, f"offsets of group {group_id!r}")
-    for group in reply.groups:
-        _raise(group.error_code, f"offsets of group {group_id!r}")
-    found: dict[TopicPartition, CommittedOffset] = {}
-
-    def add(topic: str, partition: int, stands: CommittedOffset) -> None:
-        if stands.offset >= 0:
-            found[TopicPartition(topic, partition)] = stands
-
-    for one in reply.topics:
-        for row in one.partitions:
-            stands = CommittedOffset(
-                row.committed_offset, row.committed_leader_epoch, row.metadata or ""
-            )
-            add(one.name, row.partition_index, stands)
-    for group in reply.groups:
-        for topic in group.topics:
-            for part in topic.partitions:
-                stands = CommittedOffset(
-                    part.committed_offset, part.committed_leader_epoch, part.metadata or ""
-                )
-                add(topic.name, part.partition_index, stands)
-    return found
+    coordinator = Coordinator(engine, group_id, GROUP_KEY)
+    return fetch_offsets(coordinator, group_id, None, require_stable=False)
 
 
 def commit(engine: Engine, group_id: str, offsets: Mapping[TopicPartition, int]) -> Call[None]:
@@ -167,25 +115,9 @@ def commit(engine: Engine, group_id: str, offsets: Mapping[TopicPartition, int])
 
     Raises UnknownMemberId while it has members.
     """
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (name, partition), offset in offsets.items():
-        topics.setdefault(name, []).append(
-            OffsetCommitRequestPartition(
-                partition_index=partition, committed_offset=offset, committed_metadata=""
-            )
-        )
-    request = OffsetCommitRequest(
-        group_id=group_id,
-        member_id="",
-        topics=[
-            OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()
-        ],
-    )
-    reply = yield from _ask(engine, group_id, request)
-    assert isinstance(reply, OffsetCommitResponse)
-    for topic in reply.topics:
-        for row in topic.partitions:
-            _raise(row.error_code, f"group {group_id!r} in {topic.name}-{row.partition_index}")
+    coordinator = Coordinator(engine, group_id, GROUP_KEY)
+    stands = {tp: CommittedOffset(offset, -1, "") for tp, offset in offsets.items()}
+    return commit_offsets(coordinator, OUTSIDE._replace(group_id=group_id), stands)
 
 
 def delete_group(engine: Engine, group_id: str) -> Call[None]:
@@ -196,22 +128,8 @@ def delete_group(engine: Engine, group_id: str) -> Call[None]:
 
 
 def _ask(engine: Engine, group_id: str, request: Message) -> Call[Message]:
-    """Ask the group's coordinator, until it is one."""
-    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
-    while True:
-        try:
-            find = FindCoordinatorRequest(key=group_id, key_type=0, coordinator_keys=[group_id])
-            found = yield Ask(find)
-            assert isinstance(found, FindCoordinatorResponse)
-            row = found.coordinators[0] if found.coordinators else found
-            _raise(row.error_code, f"coordinator of group {group_id!r}")
-            reply: Message = yield Ask(request, to=row.node_id)
-            if not _ELSEWHERE & _codes(reply):
-                return reply
-        except BrokerError as exc:
-            if exc.code not in _ELSEWHERE:
-                raise
-        yield Pause(backoff.next_delay_ms())
+    """Ask the group's coordinator."""
+    return Coordinator(engine, group_id, GROUP_KEY).ask(request, _codes)
 
 
 def _codes(reply: Message) -> set[int]:
@@ -221,10 +139,6 @@ def _codes(reply: Message) -> set[int]:
             return {row.error_code for row in reply.groups}
         case DeleteGroupsResponse():
             return {row.error_code for row in reply.results}
-        case OffsetFetchResponse():
-            return {reply.error_code, *(group.error_code for group in reply.groups)}
-        case OffsetCommitResponse():
-            return {row.error_code for topic in reply.topics for row in topic.partitions}
         case _:
             return set()
 

@@ -31,6 +31,8 @@ NodeKey = tuple[int, str]
 
 CONTROL = "control"
 FETCH = "fetch"
+# Joining a group waits at the broker until the others have joined too.
+GROUP = "group"
 
 # Requests that may wait in one node for its connection; beyond, the caller is refused.
 WAITING_COUNT_MAX = 10_000
@@ -41,12 +43,15 @@ SETUP_TIMEOUT_MS = 5_000
 class Waiting:
     """A request whose connection is not ready yet."""
 
-    __slots__ = ("deadline_ms", "message", "on_reply")
+    __slots__ = ("deadline_ms", "message", "on_reply", "timeout_ms")
 
-    def __init__(self, message: Request, on_reply: OnReply, deadline_ms: int) -> None:
+    def __init__(
+        self, message: Request, on_reply: OnReply, deadline_ms: int, timeout_ms: int
+    ) -> None:
         self.message = message
         self.on_reply = on_reply
         self.deadline_ms = deadline_ms
+        self.timeout_ms = timeout_ms
 
 
 class Node:
@@ -131,23 +136,34 @@ class Network:
     # Requests.
 
     def request(
-        self, node: Node, message: Request, on_reply: OnReply, *, now_ms: int, deadline_ms: int
+        self,
+        node: Node,
+        message: Request,
+        on_reply: OnReply,
+        *,
+        now_ms: int,
+        deadline_ms: int,
+        timeout_ms: int | None = None,
     ) -> None:
         """Send, now or when the node's connection is ready.
 
         `on_reply` gets the reply or the error; it may be called before this returns.
+        `timeout_ms`: how long the broker may take, where that is not request_timeout_ms.
         """
+        timeout_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         if self.closed:
             on_reply(ClosedError("the client is closed"), now_ms)
         elif node.connection is not None and node.connection.is_ready:
-            self._send(node.connection, message, on_reply, now_ms, deadline_ms)
+            self._send(
+                node.connection, message, on_reply, now_ms, min(deadline_ms, now_ms + timeout_ms)
+            )
         elif len(node.waiting) >= WAITING_COUNT_MAX:
             on_reply(
                 BrokerUnreachable(f"{WAITING_COUNT_MAX} requests wait for {_name(node)} already"),
                 now_ms,
             )
         else:
-            node.waiting.append(Waiting(message, on_reply, deadline_ms))
+            node.waiting.append(Waiting(message, on_reply, deadline_ms, timeout_ms))
             self._maybe_open(node, now_ms)
 
     def _send(
@@ -158,7 +174,6 @@ class Network:
         now_ms: int,
         deadline_ms: int,
     ) -> None:
-        deadline_ms = min(deadline_ms, now_ms + self.settings.request_timeout_ms)
         try:
             connection.request(message, on_reply, now_ms=now_ms, deadline_ms=deadline_ms)
         except SegbrokerError as exc:
@@ -243,9 +258,8 @@ class Network:
             # Not reset() here: a broker that accepts and then hangs up must be backed off from.
             waiting, node.waiting = node.waiting, deque()
             for request in waiting:
-                self._send(
-                    connection, request.message, request.on_reply, ready_ms, request.deadline_ms
-                )
+                deadline_ms = min(request.deadline_ms, ready_ms + request.timeout_ms)
+                self._send(connection, request.message, request.on_reply, ready_ms, deadline_ms)
 
         connection.on_ready = on_ready
         self._opening.append(connection)

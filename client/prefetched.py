@@ -49,7 +49,15 @@ class Prefetched:
         size = 0 if data is None else len(data)
         from_offset = max(state.fetch_offset, header.base_offset)
         self.ready.append(
-            Fetched(state, state.generation, from_offset, header.next_offset, size, data)
+            Fetched(
+                state,
+                state.generation,
+                from_offset,
+                header.next_offset,
+                size,
+                data,
+                leader_epoch=header.leader_epoch,
+            )
         )
         state.fetch_offset = header.next_offset
         state.buffered_bytes += size
@@ -95,7 +103,7 @@ class Prefetched:
                 state, gap = fetched.state, fetched.gap
                 if fetched.generation != state.generation:
                     continue
-                if state.paused:
+                if state.paused or state.held:
                     held.append(fetched)
                     continue
                 if batch_only and gap is not None and self._settings.on_gap != "skip":
@@ -103,6 +111,8 @@ class Prefetched:
                     return None
                 self._release(state, fetched.size)
                 state.position = fetched.next_offset
+                if fetched.leader_epoch >= 0:
+                    state.position_epoch = fetched.leader_epoch
                 if gap is not None:
                     self._count(gap)
                     if self._settings.on_gap == "raise":

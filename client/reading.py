@@ -3,24 +3,26 @@
 A shell adds how to wait.  The caller takes whole batches (`batches`) or records; of records a whole
 batch is made at once and handed out by a list iterator, so that a record costs no call of ours.
 
-Position: of a partition whose batch is being handed out record by record, the position is the
-next record's offset; it is not counted along, but read off the list iterator (how many are left).
+Where the caller stands is `progress`; with `group` what is read is the group's to say.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from operator import length_hint
 from random import Random
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Never
 
 from .assigned import Fetched
+from .clock import now_ms
 from .consumed import ConsumedBatch
 from .engine import Call, Engine
 from .errors import ClosedError
 from .fetching import Fetching, WakeBy
+from .group_offsets import CommittedOffset, GroupMetadata, fetch_offsets
+from .group_reading import GroupReading, Listener
 from .lookups import END_TIME, START_TIME, look_up, topics_known
-from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
+from .progress import Progress
+from .records import OffsetAndTimestamp, Record, TopicPartition
 from .settings import ConsumerOptions, OnGap, consumer_settings
 from .starting import Start, check_start, to_ms
 
@@ -34,31 +36,6 @@ else:
 
     Notice = TypeVar("Notice")
 
-# What is next for the caller: a batch with records, or a gap.
-Next = tuple[Fetched, ConsumedBatch] | Gap
-
-
-class Handing:
-    """Records of one batch, being handed out."""
-
-    __slots__ = ("_all", "next_offset", "records", "tp")
-
-    def __init__(self, batch: ConsumedBatch, next_offset: int) -> None:
-        self.tp = TopicPartition(batch.topic, batch.partition)
-        self._all = batch.records()
-        self.records = iter(self._all)
-        self.next_offset = next_offset
-
-    @property
-    def position(self) -> int:
-        """The offset of the next record; behind the batch when none is left."""
-        left = length_hint(self.records)
-        return self._all[-left].offset if left else self.next_offset
-
-    def end(self) -> None:
-        """Hand out no more of it: whoever holds the iterator finds it exhausted."""
-        deque(self.records, maxlen=0)
-
 
 class Reading:
     """See the module."""
@@ -68,35 +45,78 @@ class Reading:
         bootstrap: str | Iterable[str],
         topics: Collection[str],
         *,
+        pattern: str | re.Pattern[str] | None = None,
+        group: str | None = None,
         start: Start,
         stop_at_end: bool,
         on_gap: OnGap,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
         wake_by: WakeBy,
         options: ConsumerOptions,
     ) -> None:
         random = Random()
-        client, settings = consumer_settings(bootstrap, on_gap, options)
+        client, settings, of_group = consumer_settings(bootstrap, on_gap, group, options)
         self.start = check_start(start)
         self.engine = Engine(client, random)
         self.fetching = Fetching(
             self.engine, settings, random, wake_by=wake_by, stop_at_end=stop_at_end
         )
-        self.handing: Handing | None = None
-        if topics:
+        self.progress = Progress()
+        self._group: GroupReading | None = None
+        if of_group is not None:
+            self._group = GroupReading(
+                self.engine,
+                of_group,
+                self.fetching,
+                self.progress,
+                random,
+                start=self.start,
+                wake_by=wake_by,
+                on_assigned=on_assigned,
+                on_revoked=on_revoked,
+                on_lost=on_lost,
+            )
+        elif on_assigned or on_revoked or on_lost or pattern is not None:
+            raise TypeError("pattern, on_assigned, on_revoked and on_lost need group=")
+        if pattern is not None and topics:
+            raise TypeError("topics or a pattern of them, not both")
+        if pattern is not None:
+            self.group.subscribe_pattern(re.compile(pattern))
+        elif topics:
             self.subscribe(topics, None)
+
+    @property
+    def group(self) -> GroupReading:
+        if self._group is None:
+            raise TypeError("this consumer is in no group: say group=")
+        return self._group
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it reads as a member of a group."""
+        return self._group is not None
 
     # Which partitions.
 
     def subscribe(self, topics: Collection[str], start: Start | None) -> None:
         if isinstance(topics, str):
             raise TypeError(f"topics={topics!r} is a str, not a collection of them")
-        self.forget_records()
+        if self._group is not None:
+            if start is not None:
+                raise TypeError("a group's members begin where it stands: start= is for all")
+            self._group.subscribe(list(topics))
+            return
+        self.progress.forget_records()
         self.fetching.subscribe(topics, self.start if start is None else check_start(start))
 
     def assign(
         self, partitions: Iterable[TopicPartition | tuple[str, int]], start: Start | None
     ) -> None:
-        self.forget_records()
+        if self._group is not None:
+            raise TypeError("a group's members are given their partitions: subscribe")
+        self.progress.forget_records()
         self.fetching.assign(
             [TopicPartition(*tp) for tp in partitions],
             self.start if start is None else check_start(start),
@@ -105,8 +125,8 @@ class Reading:
     def seek(self, topic: str, partition: int, start: Start) -> None:
         tp = TopicPartition(topic, partition)
         check_start(start)
-        if self.handing is not None and self.handing.tp == tp:
-            self.forget_records()
+        self.fetching.state(tp)
+        self.progress.sought(tp)
         self.fetching.seek(tp, start)
 
     def partitions_or_all(
@@ -118,33 +138,90 @@ class Reading:
 
     # Batches and records.
 
-    def take_records(self) -> Iterator[Record] | None:
-        """The rest of the batch that is being handed out, if there is one."""
-        handing = self.handing
-        if handing is None or not length_hint(handing.records):
-            return None
-        return None if self.fetching.state(handing.tp).paused else handing.records
+    def came_back(self) -> None:
+        """The caller asks for more.  Raises what ended its membership."""
+        if self._group is not None:
+            self._group.came_back(now_ms())
 
-    def hand_out(self, got: Next) -> Iterator[Any]:
-        """What there is next as items: the records of a batch, or the one gap."""
-        if isinstance(got, Gap):
-            return iter((got,))
-        fetched, batch = got
-        self.handing = Handing(batch, fetched.next_offset)
-        return self.handing.records
+    @property
+    def has_events(self) -> bool:
+        """Whether there is something that the caller has to be told before it gets more."""
+        return self._group is not None and self._group.has_events
 
-    def forget_records(self) -> None:
-        if self.handing is not None:
-            self.handing.end()
-            self.handing = None
+    def take_records(self, *, in_loop: bool = True) -> Iterator[Record] | None:
+        """The rest of a batch that is being handed out, if there is one."""
+        return self.progress.records(self._may_go_on, in_loop=in_loop)
+
+    def _may_go_on(self, tp: TopicPartition) -> bool:
+        state = self.fetching.states.get(tp)
+        return state is not None and not state.paused and not state.held
+
+    def hand_out(self, fetched: Fetched, batch: ConsumedBatch) -> None:
+        """Have `take_records` give the records of what was taken, unless it went meanwhile."""
+        if fetched.generation == fetched.state.generation:
+            self.progress.begin(batch, fetched.next_offset)
+
+    def hand_out_batch(self, fetched: Fetched) -> bool:
+        """Whether what was taken may be handed out as a whole: it may have gone meanwhile."""
+        self.progress.forget_records()
+        if fetched.generation != fetched.state.generation:
+            return False
+        self.progress.takes(fetched.state.tp, fetched.from_offset)
+        return True
+
+    @property
+    def is_ended(self) -> bool:
+        """A bounded reading has come to its end."""
+        if self._group is None:
+            return self.fetching.is_ended
+        if not self.fetching.stop_at_end or not self._group.is_settled:
+            return False
+        return not self.fetching.states or self.fetching.is_ended
+
+    # As a member of a group.
+
+    def commit(
+        self, offsets: Mapping[tuple[str, int], int | CommittedOffset] | Record | None
+    ) -> Call[None]:
+        """Commit; the offsets of a Record are those behind it."""
+        if isinstance(offsets, Record):
+            offsets = {(offsets.topic, offsets.partition): offsets.offset + 1}
+        if offsets is None:
+            return self.group.commit(None)
+        return self.group.commit(
+            {
+                TopicPartition(*tp): CommittedOffset(stands) if isinstance(stands, int) else stands
+                for tp, stands in offsets.items()
+            }
+        )
+
+    def committed(
+        self, partitions: Iterable[tuple[str, int]] | None
+    ) -> Call[dict[TopicPartition, CommittedOffset]]:
+        group = self.group
+        return fetch_offsets(
+            group.membership.coordinator,
+            group.settings.group_id,
+            self.partitions_or_all(partitions),
+            require_stable=True,
+        )
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        return self.group.member
+
+    def lag(self) -> dict[TopicPartition, int]:
+        lags = {}
+        for tp, state in self.fetching.states.items():
+            position = self.progress.position(state)
+            if position is not None and state.end_offset >= 0:
+                lags[tp] = max(0, state.end_offset - position)
+        return lags
 
     # Positions.
 
     def position(self, tp: TopicPartition) -> int | None:
-        handing = self.handing
-        if handing is not None and handing.tp == tp and length_hint(handing.records):
-            return handing.position
-        return self.fetching.state(tp).position
+        return self.progress.position(self.fetching.state(tp))
 
     def look_up_offsets(
         self, partitions: Iterable[tuple[str, int]] | None, time: int

@@ -30,6 +30,8 @@ Acks = Literal["all", 0, 1, -1]
 Isolation = Literal["read_committed", "read_uncommitted"]
 OnReset = Literal["error", "start", "end"]
 OnGap = Literal["raise", "yield", "skip"]
+# In order of liking; a group takes one that all of its members have.
+ASSIGNOR_NAMES = ("cooperative-sticky", "range", "roundrobin", "sticky")
 
 Address = tuple[str, int]
 
@@ -166,7 +168,59 @@ class ConsumerSettings:
             raise ValueError(f"fetch_bytes={self.fetch_bytes} > {FRAME_SIZE_MAX // 2}")
 
 
-class ConsumerOptions(TypedDict, total=False):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """What a consumer in a group has besides.
+
+    session_timeout_ms: who is not heard of for so long is dead to the group.
+    heartbeat_interval_ms: how often it is heard of, and how soon it hears of a rebalance.
+    rebalance_timeout_ms: how long the group waits for a member to join again; with strategies
+        where all give up all first, half of that is for the caller to come to the next record.
+    max_poll_interval_ms: who has not asked for records for so long leaves; None: never.
+    """
+
+    group_id: str
+    instance_id: str | None = None
+    assignors: tuple[str, ...] = ASSIGNOR_NAMES
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 1_000
+    rebalance_timeout_ms: int = 60_000
+    max_poll_interval_ms: int | None = None
+    auto_commit: bool = True
+    commit_interval_ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            is_time = field.name.endswith("_ms") and value is not None
+            if is_time and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{field.name}={value!r} is not a number >= 1")
+        if not isinstance(self.group_id, str) or not self.group_id:
+            raise ValueError(f"group={self.group_id!r} is not the name of a group")
+        unknown = [name for name in self.assignors if name not in ASSIGNOR_NAMES]
+        if isinstance(self.assignors, str) or unknown or not self.assignors:
+            raise ValueError(f"assignors={self.assignors!r} are not of {ASSIGNOR_NAMES}")
+        if self.heartbeat_interval_ms * 2 > self.session_timeout_ms:
+            raise ValueError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} is more than half of"
+                f" session_timeout_ms={self.session_timeout_ms}"
+            )
+
+
+class GroupOptions(TypedDict, total=False):
+    """What the consumers' constructors take besides `group`; see Consumer."""
+
+    instance_id: str | None
+    assignors: Sequence[str]
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    rebalance_timeout_ms: int
+    max_poll_interval_ms: int | None
+    auto_commit: bool
+    commit_interval_ms: int
+
+
+class ConsumerOptions(GroupOptions, total=False):
     """What the consumers' constructors take besides topics, start and end; see Consumer."""
 
     client_id: str
@@ -183,18 +237,29 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 def consumer_settings(
-    bootstrap: str | Iterable[str], on_gap: OnGap, options: ConsumerOptions
-) -> tuple[ClientSettings, ConsumerSettings]:
+    bootstrap: str | Iterable[str], on_gap: OnGap, group: str | None, options: ConsumerOptions
+) -> tuple[ClientSettings, ConsumerSettings, GroupSettings | None]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
     unknown = sorted(options.keys() - ConsumerOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"a consumer has no option {unknown[0]!r}")
     common = {field.name for field in fields(ClientSettings)}
-    of_client: dict[str, Any] = {k: v for k, v in options.items() if k in common}
-    of_consumer: dict[str, Any] = {k: v for k, v in options.items() if k not in common}
+    of_group: dict[str, Any] = {}
+    of_client: dict[str, Any] = {}
+    of_consumer: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in GroupOptions.__annotations__:
+            of_group[name] = value
+        else:
+            (of_client if name in common else of_consumer)[name] = value
+    if group is None and of_group:
+        raise TypeError(f"{next(iter(of_group))}= is for a consumer with group=")
+    if not isinstance(of_group.get("assignors", ()), str):
+        of_group["assignors"] = tuple(of_group.get("assignors", ASSIGNOR_NAMES))
     return (
         ClientSettings(bootstrap=parse_bootstrap(bootstrap), **of_client),
         ConsumerSettings(on_gap=on_gap, **of_consumer),
+        None if group is None else GroupSettings(group_id=group, **of_group),
     )
 
 

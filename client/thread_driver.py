@@ -57,6 +57,10 @@ class ThreadDriver:
             raise ClosedError("not open: use it inside its `with` block")
         return self._engine
 
+    @property
+    def is_open(self) -> bool:
+        return self._thread is not None
+
     # The caller's side.
 
     def start(self, engine: Engine) -> None:

@@ -135,7 +135,7 @@ def test_what_the_broker_said_stands_in_the_message() -> None:
 def test_a_code_without_a_class_is_still_an_error_with_its_number() -> None:
     assert isinstance(broker_error(9_999, "a"), UnknownServerError)
     assert "9999" in str(broker_error(9_999, "a"))
-    assert "REBALANCE_IN_PROGRESS" in str(broker_error(27, "a"))
+    assert "INVALID_REGISTRATION" in str(broker_error(119, "a"))
 
 
 def test_every_class_of_the_table_is_a_broker_error_with_its_code() -> None:

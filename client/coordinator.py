@@ -1,0 +1,110 @@
+"""The one broker that knows a group, or a transactional id: found when needed, found again.
+
+    ask ---> known? ---no---> FindCoordinator, of any broker
+              |yes              |
+              v                 v
+           request ---> "not me", "not yet", or no answer: forget it, back off, from the start
+
+Every question here ends with the deadline of its call.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_groups import FindCoordinatorRequest, FindCoordinatorResponse
+from segbroker.protocol.schema import Message
+
+from .backoff import Backoff
+from .engine import Ask, Call, Engine, Pause
+from .errors import BrokerError, SegbrokerError, broker_error
+from .network import CONTROL
+
+GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
+ELSEWHERE: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class Coordinator:
+    """See the module."""
+
+    def __init__(self, engine: Engine, key: str, key_type: int) -> None:
+        self.node_id: int | None = None
+        self.engine = engine
+        self._key = key
+        self._key_type = key_type
+
+    def forget(self) -> None:
+        """It is another broker by now, or away."""
+        self.node_id = None
+
+    def find(self) -> Call[int]:
+        """The broker's id.  Raises what is not worth another try."""
+        backoff = self._backoff()
+        while True:
+            if self.node_id is not None and self.engine.cluster.node(self.node_id) is not None:
+                return self.node_id
+            try:
+                found = yield Ask(
+                    FindCoordinatorRequest(
+                        key=self._key, key_type=self._key_type, coordinator_keys=[self._key]
+                    )
+                )
+                assert isinstance(found, FindCoordinatorResponse)
+                row = found.coordinators[0] if found.coordinators else found
+                if row.error_code != ErrorCode.NONE:
+                    raise broker_error(row.error_code, f"coordinator of {self._key!r}")
+            except SegbrokerError as exc:
+                if not _may_pass(exc):
+                    raise
+            else:
+                self.node_id = row.node_id
+                if self.engine.cluster.node(row.node_id) is not None:
+                    return row.node_id
+                self.engine.cluster.invalidate()
+            yield Pause(backoff.next_delay_ms())
+
+    def ask(
+        self,
+        request: Message,
+        codes: Callable[[Message], set[int]],
+        *,
+        lane: str = CONTROL,
+        timeout_ms: int | None = None,
+        repeat: bool = True,
+    ) -> Call[Message]:
+        """The coordinator's answer; `codes` are the error codes in it.
+
+        Not `repeat`: a connection that was lost meanwhile is the caller's to know of.
+        """
+        backoff = self._backoff()
+        while True:
+            node_id = yield from self.find()
+            try:
+                reply: Message = yield Ask(request, to=node_id, lane=lane, timeout_ms=timeout_ms)
+            except SegbrokerError as exc:
+                self.forget()
+                if not repeat or not _may_pass(exc):
+                    raise
+            else:
+                said = codes(reply)
+                if not said & ELSEWHERE:
+                    return reply
+                if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS not in said:
+                    self.forget()
+            yield Pause(backoff.next_delay_ms())
+
+    def _backoff(self) -> Backoff:
+        settings = self.engine.settings
+        return Backoff(self.engine.random, settings.retry_backoff_ms, 1_000)
+
+
+def _may_pass(error: SegbrokerError) -> bool:
+    """Whether asking again may help; of what is ELSEWHERE it does."""
+    return error.retryable or (isinstance(error, BrokerError) and error.code in ELSEWHERE)

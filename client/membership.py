@@ -1,0 +1,425 @@
+"""A member of a consumer group: joining, the heartbeat, leaving.  A state machine, time passed in.
+
+    OUT --enter--> DUE --holder is prepared--> JOINING ------------> STABLE --rejoin--> DUE
+     ^              |                          JoinGroup, SyncGroup   |
+     +----leave-----+<------- refused: lost, or try again ------------+   heartbeats in DUE, STABLE
+
+Whoever leads deals the partitions out, see assignors.  What a generation means for the reading is
+the *holder's*: it says what the member has, gives it up when it must, and takes over what the
+member was given.
+
+    strategy      before joining              what is taken away
+    eager         all is given up             everything, always
+    cooperative   nothing                     is given up, then the member joins once more
+
+A group takes the strategy that all members have and most like best, so it changes when a member
+comes that knows eager ones only.  Then members that still have something are at the point where
+others are about to be given it: they do not ask for their share, give up all, and join again.
+
+Invariants: one question of joining at a time; answers that belong to an earlier membership are
+dropped; heartbeats go on whatever the caller of the consumer does, and while the holder gives up.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from random import Random
+from typing import Protocol
+
+from segbroker.protocol.consumer_protocol import assigned_partitions, encode_assignment
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupRequestMember,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from segbroker.protocol.schema import Message
+
+from .assignors import deal_out, is_cooperative, member_info, subscription_bytes
+from .backoff import Backoff
+from .completion import Completion
+from .coordinator import ELSEWHERE, GROUP_KEY, Coordinator
+from .engine import Call, Engine, Pause, Refresh
+from .errors import (
+    BrokerError,
+    IllegalGeneration,
+    RebalanceInProgress,
+    SegbrokerError,
+    UnknownMemberId,
+    broker_error,
+)
+from .group_offsets import GroupMetadata
+from .network import GROUP
+from .records import TopicPartition
+from .settings import GroupSettings
+
+PROTOCOL_TYPE = "consumer"
+# What a broker may take beyond the time that it gives the members to join.
+JOIN_GRACE_MS = 10_000
+
+
+class Phase(Enum):
+    OUT = "out"
+    DUE = "due"
+    JOINING = "joining"
+    STABLE = "stable"
+
+
+class Holder(Protocol):
+    """What a membership needs of the reading."""
+
+    def topics(self) -> Sequence[str]:
+        """What is subscribed to."""
+
+    def owned(self) -> Sequence[TopicPartition]:
+        """What the member has and claims to go on with."""
+
+    def prepare(self, now_ms: int, *, cooperative: bool) -> bool:
+        """Give up what must be given up before joining; whether that is done."""
+
+    def take_over(self, partitions: Sequence[TopicPartition], now_ms: int) -> None:
+        """The member was given exactly these."""
+
+    def lost(self, now_ms: int) -> None:
+        """The group has gone on without this member: nothing is its own any more."""
+
+    def failed(self, error: SegbrokerError) -> None:
+        """There is no membership, and trying again would not help."""
+
+
+class Membership:
+    """See the module.  A component of the engine."""
+
+    def __init__(
+        self, engine: Engine, settings: GroupSettings, random: Random, holder: Holder
+    ) -> None:
+        self.phase = Phase.OUT
+        self.generation = -1
+        self.member_id = ""
+        self.protocol: str | None = None
+        self.coordinator = Coordinator(engine, settings.group_id, GROUP_KEY)
+        # Why the member last wanted to join, for the broker's log.
+        self.reason = "first join"
+        self._engine = engine
+        self._settings = settings
+        self._holder = holder
+        self._given: tuple[TopicPartition, ...] = ()
+        self._backoff = Backoff(random, engine.settings.retry_backoff_ms, 1_000)
+        self._join_due_ms = 0
+        self._heartbeat_due_ms = 0
+        self._is_beating = False
+        # What is on its way to the group says something that is not true any more.
+        self._is_stale = False
+        # Counts memberships: answers to what an earlier one asked are dropped.
+        self._era = 0
+        # As leader: the partition counts by which was dealt out.
+        self._dealt_by: dict[str, int] = {}
+        self._now_ms = 0
+        engine.components.append(self)
+        engine.cluster.on_update.append(self._cluster_updated)
+
+    # What the consumer says.
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        settings = self._settings
+        return GroupMetadata(
+            settings.group_id, self.generation, self.member_id, settings.instance_id
+        )
+
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether the present generation lets members keep what they have while joining."""
+        return self.protocol is None or is_cooperative(self.protocol)
+
+    def enter(self) -> None:
+        """Be a member from now on."""
+        if self.phase is Phase.OUT:
+            self.phase = Phase.DUE
+            self._join_due_ms = 0
+
+    def rejoin(self, reason: str) -> None:
+        """Join once more: something has changed that the others must know of."""
+        if self.phase is Phase.STABLE:
+            self.phase = Phase.DUE
+            self._join_due_ms = 0
+            self.reason = reason
+        elif self.phase is Phase.JOINING:
+            # What is on its way does not say it: once more behind it.
+            self._is_stale = True
+            self.reason = reason
+
+    def leave(self, reason: str) -> Call[None]:
+        """Be no member from now on; static ones keep their place until their session ends."""
+        was_member = self.member_id and self._settings.instance_id is None
+        request = LeaveGroupRequest(
+            group_id=self._settings.group_id,
+            member_id=self.member_id,
+            members=[LeaveGroupRequestMember(member_id=self.member_id, reason=reason)],
+        )
+        self._end(Phase.OUT)
+        self.member_id = ""
+        return self._say_goodbye(request) if was_member else _nothing()
+
+    def _say_goodbye(self, request: LeaveGroupRequest) -> Call[None]:
+        yield from self.coordinator.ask(request, _codes, repeat=False)
+
+    # The engine's side.
+
+    def step(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        is_due = self.phase is Phase.DUE and now_ms >= self._join_due_ms
+        if is_due and self._holder.prepare(now_ms, cooperative=self.is_cooperative):
+            self._join(now_ms)
+        if self._has_to_beat and now_ms >= self._heartbeat_due_ms:
+            self._beat(now_ms)
+
+    def next_wake_ms(self) -> int | None:
+        wakes = []
+        if self.phase is Phase.DUE and self._join_due_ms > self._now_ms:
+            wakes.append(self._join_due_ms)
+        if self._has_to_beat:
+            wakes.append(self._heartbeat_due_ms)
+        return min(wakes, default=None)
+
+    @property
+    def _has_to_beat(self) -> bool:
+        is_in = self.phase in (Phase.DUE, Phase.STABLE) and self.generation >= 0
+        return is_in and not self._is_beating
+
+    def close(self, error: SegbrokerError) -> None:
+        self._end(Phase.OUT)
+
+    def _end(self, phase: Phase) -> None:
+        self.phase = phase
+        self.generation = -1
+        self._era += 1
+        self._is_beating = False
+
+    # Joining.
+
+    def _join(self, now_ms: int) -> None:
+        self.phase = Phase.JOINING
+        self._is_stale = False
+        era = self._era
+        engine = self._engine
+        call = engine.call(
+            self._join_and_sync(),
+            now_ms,
+            timeout_ms=self._settings.rebalance_timeout_ms * 2 + engine.settings.api_timeout_ms,
+        )
+        call.on_done(lambda: self._joined(era, call))
+
+    def _joined(self, era: int, call: Completion[Sequence[TopicPartition] | None]) -> None:
+        if era != self._era:
+            return
+        if call.error is not None:
+            self._refused(call.error)
+            return
+        given = call.result()
+        self._backoff.reset()
+        self._heartbeat_due_ms = self._now_ms + self._settings.heartbeat_interval_ms
+        if given is None:
+            # The group is an eager one by now, and this member still has something.
+            self.phase = Phase.DUE
+            self._join_due_ms = 0
+            self.reason = "the group became eager"
+            return
+        self.phase = Phase.STABLE
+        self._given = tuple(given)
+        self._holder.take_over(given, self._now_ms)
+        if self._is_stale:
+            self.rejoin(self.reason)
+
+    def _join_and_sync(self) -> Call[Sequence[TopicPartition] | None]:
+        """What the member was given; None: it has to give up all first, and join again."""
+        settings = self._settings
+        joined = yield from self._ask_to_join()
+        self.generation = joined.generation_id
+        self.member_id = joined.member_id
+        self.protocol = joined.protocol_name
+        assert self.protocol is not None, "a group of consumers has a strategy"
+        if not is_cooperative(self.protocol) and self._holder.owned():
+            return None
+        assignments: list[SyncGroupRequestAssignment] = []
+        self._dealt_by = {}
+        if joined.leader == joined.member_id and not joined.skip_assignment:
+            assignments = yield from self._deal_out(self.protocol, joined)
+        reply = yield from self.coordinator.ask(
+            SyncGroupRequest(
+                group_id=settings.group_id,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=settings.instance_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocol_name=self.protocol,
+                assignments=assignments,
+            ),
+            _codes,
+            lane=GROUP,
+            timeout_ms=settings.rebalance_timeout_ms + JOIN_GRACE_MS,
+            repeat=False,
+        )
+        assert isinstance(reply, SyncGroupResponse)
+        self._check(reply.error_code)
+        given = assigned_partitions(reply.assignment) if reply.assignment else []
+        return [TopicPartition(*pair) for pair in given or ()]
+
+    def _ask_to_join(self) -> Call[JoinGroupResponse]:
+        settings = self._settings
+        while True:
+            request = JoinGroupRequest(
+                group_id=settings.group_id,
+                session_timeout_ms=settings.session_timeout_ms,
+                rebalance_timeout_ms=settings.rebalance_timeout_ms,
+                member_id=self.member_id,
+                group_instance_id=settings.instance_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[
+                    JoinGroupRequestProtocol(name=name, metadata=self._says(name))
+                    for name in settings.assignors
+                ],
+                reason=self.reason[:255],
+            )
+            reply = yield from self.coordinator.ask(
+                request,
+                _codes,
+                lane=GROUP,
+                timeout_ms=settings.rebalance_timeout_ms + JOIN_GRACE_MS,
+                repeat=False,
+            )
+            assert isinstance(reply, JoinGroupResponse)
+            if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED and reply.member_id:
+                self.member_id = reply.member_id
+                continue
+            self._check(reply.error_code)
+            return reply
+
+    def _says(self, assignor: str) -> bytes:
+        owned = self._given if assignor == "sticky" else tuple(self._holder.owned())
+        return subscription_bytes(assignor, self._holder.topics(), owned, self.generation)
+
+    def _deal_out(
+        self, protocol: str, joined: JoinGroupResponse
+    ) -> Call[list[SyncGroupRequestAssignment]]:
+        members = [
+            member_info(protocol, row.member_id, row.group_instance_id, row.metadata)
+            for row in joined.members
+        ]
+        topics = {topic for member in members for topic in member.topics}
+        cluster = self._engine.cluster
+        cluster.want(topics)
+        backoff = Backoff(self._engine.random, 20, 500)
+        while not all(cluster.topics[name].is_settled for name in topics):
+            yield Refresh()
+            yield Pause(backoff.next_delay_ms())
+        counts = {name: cluster.topics[name].partition_count for name in topics}
+        self._dealt_by = counts
+        dealt = deal_out(protocol, members, counts)
+        return [
+            SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(given))
+            for member_id, given in dealt.items()
+        ]
+
+    def _cluster_updated(self, now_ms: int) -> None:
+        """As leader: partitions came, or a topic went or came."""
+        topics = self._engine.cluster.topics
+        for name, count in self._dealt_by.items():
+            view = topics.get(name)
+            if view is not None and view.is_settled and view.partition_count != count:
+                self._dealt_by = {}
+                self.rejoin(f"topic {name} has {view.partition_count} partitions")
+                return
+
+    # Being alive.
+
+    def _beat(self, now_ms: int) -> None:
+        self._is_beating = True
+        era = self._era
+        call = self._engine.call(self._heartbeat(), now_ms)
+        call.on_done(lambda: self._beaten(era, call))
+
+    def _heartbeat(self) -> Call[None]:
+        request = HeartbeatRequest(
+            group_id=self._settings.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self._settings.instance_id,
+        )
+        reply = yield from self.coordinator.ask(request, _codes, lane=GROUP)
+        assert isinstance(reply, HeartbeatResponse)
+        self._check(reply.error_code)
+
+    def _beaten(self, era: int, call: Completion[None]) -> None:
+        if era != self._era:
+            return
+        self._is_beating = False
+        self._heartbeat_due_ms = self._now_ms + self._settings.heartbeat_interval_ms
+        # While joining, the answer to that says all there is to say.
+        if call.error is not None and self.phase in (Phase.DUE, Phase.STABLE):
+            self._refused(call.error)
+
+    # Refusals.
+
+    def _check(self, code: int) -> None:
+        if code != ErrorCode.NONE:
+            raise broker_error(code, f"group {self._settings.group_id!r}")
+
+    def _refused(self, error: BaseException) -> None:
+        """Joining, or a heartbeat, failed: what of it is the end of something."""
+        now_ms = self._now_ms
+        match error:
+            case RebalanceInProgress():
+                if self.phase is Phase.STABLE:
+                    self.rejoin("the group is rebalancing")
+                elif self.phase is Phase.JOINING:
+                    self._again(0)
+            case UnknownMemberId() | IllegalGeneration():
+                if isinstance(error, UnknownMemberId):
+                    self.member_id = ""
+                self._end(Phase.DUE)
+                self.protocol = None
+                self.reason = "given up by the group"
+                self._join_due_ms = now_ms
+                self._given = ()
+                self._holder.lost(now_ms)
+            case SegbrokerError() if error.retryable or _is_elsewhere(error):
+                self.coordinator.forget()
+                self._again(self._backoff.next_delay_ms())
+            case _:
+                self._end(Phase.OUT)
+                self.member_id = ""
+                self._holder.lost(now_ms)
+                if not isinstance(error, SegbrokerError):
+                    bug = SegbrokerError(f"bug in the client: {error!r}")
+                    bug.__cause__ = error
+                    error = bug
+                self._holder.failed(error)
+
+    def _again(self, delay_ms: int) -> None:
+        if self.phase is Phase.JOINING:
+            self.phase = Phase.DUE
+            self._join_due_ms = self._now_ms + delay_ms
+
+
+def _is_elsewhere(error: SegbrokerError) -> bool:
+    return isinstance(error, BrokerError) and error.code in ELSEWHERE
+
+
+def _codes(reply: Message) -> set[int]:
+    assert isinstance(
+        reply, JoinGroupResponse | SyncGroupResponse | HeartbeatResponse | LeaveGroupResponse
+    )
+    return {reply.error_code}
+
+
+def _nothing() -> Call[None]:
+    return
+    yield  # a generator

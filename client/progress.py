@@ -1,0 +1,155 @@
+"""How far the caller has come: what it was handed, and what of that it has gone past.
+
+    for record in consumer     in hand: the record of this turn of the loop
+    consumer.batches()         in hand: the batch
+    consumer.poll()            in hand: all that the last poll returned
+
+What is in hand counts as processed when the caller comes back for more: not before, because it may
+yet fail, and not by being handed out.  A loop that is left with `break` has not gone past its last
+record; `acknowledge` (an explicit commit) says that it has.
+
+Of a batch that is handed out record by record nothing is counted along: a list iterator hands the
+records out without a call of ours, and where it stands is read off it (how many are left).
+
+Threads: the caller's thread takes from the iterator at any time, everything else happens under the
+shell's lock; reading off or draining a list iterator is one step that nothing comes between.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from operator import length_hint
+
+from .assigned import PartitionState
+from .consumed import ConsumedBatch
+from .records import Record, TopicPartition
+
+
+class Handing:
+    """Records of one batch, being handed out."""
+
+    __slots__ = ("_all", "in_loop", "next_offset", "records", "tp")
+
+    def __init__(self, batch: ConsumedBatch, next_offset: int) -> None:
+        self.tp = TopicPartition(batch.topic, batch.partition)
+        self._all = batch.records()
+        self.records = iter(self._all)
+        self.next_offset = next_offset
+        # A loop of the caller's runs over them, and is in its body.
+        self.in_loop = False
+
+    @property
+    def position(self) -> int:
+        """The offset of the next record; behind the batch when none is left."""
+        left = length_hint(self.records)
+        return self._all[-left].offset if left else self.next_offset
+
+    @property
+    def gone_past(self) -> int:
+        """The offset of the record in hand; without one, of the next."""
+        taken = len(self._all) - length_hint(self.records)
+        return self._all[taken - 1].offset if self.in_loop and taken else self.position
+
+    def interrupt(self) -> None:
+        """The loop over them ends its round and asks for more; the rest is still to be had."""
+        self.records = iter(list(self.records))
+
+    def end(self) -> None:
+        """Hand out no more of it: whoever holds the iterator finds it exhausted."""
+        deque(self.records, maxlen=0)
+
+
+class Progress:
+    """See the module."""
+
+    def __init__(self) -> None:
+        # Batches that were begun and have records left, and the one that a loop is at.
+        self._handings: dict[TopicPartition, Handing] = {}
+        # The first offset in hand of each partition, of what did not come by a loop.
+        self._in_hand: dict[TopicPartition, int] = {}
+        # (round, offset): another round of the log makes it void.
+        self._acknowledged: dict[TopicPartition, tuple[int, int]] = {}
+
+    def came_back(self) -> None:
+        """The caller asks for more: it has gone past what it had."""
+        self._in_hand.clear()
+        for handing in list(self._handings.values()):
+            handing.in_loop = False
+            if not length_hint(handing.records):
+                del self._handings[handing.tp]
+
+    # Handing out.
+
+    def begin(self, batch: ConsumedBatch, next_offset: int) -> None:
+        """Hand this batch out record by record, see `records`."""
+        handing = Handing(batch, next_offset)
+        self._handings[handing.tp] = handing
+
+    def records(
+        self, may_go_on: Callable[[TopicPartition], bool], *, in_loop: bool
+    ) -> Iterator[Record] | None:
+        """The rest of a batch that was begun; None without any that may go on."""
+        for handing in self._handings.values():
+            if length_hint(handing.records) and may_go_on(handing.tp):
+                handing.in_loop = in_loop
+                if not in_loop:
+                    self.takes(handing.tp, handing.position)
+                return handing.records
+        return None
+
+    def takes(self, tp: TopicPartition, offset: int) -> None:
+        """The caller gets something from `offset` on, not by a loop."""
+        self._in_hand.setdefault(tp, offset)
+
+    def interrupt(self) -> None:
+        """Have the caller come back after the record that it has in hand."""
+        for handing in self._handings.values():
+            handing.interrupt()
+
+    def forget_records(self) -> None:
+        """Hand out nothing more of what was begun."""
+        for handing in self._handings.values():
+            handing.end()
+        self._handings.clear()
+
+    def sought(self, tp: TopicPartition) -> None:
+        """The caller goes on elsewhere in this partition, or does not have it any more."""
+        self._in_hand.pop(tp, None)
+        self._acknowledged.pop(tp, None)
+        handing = self._handings.pop(tp, None)
+        if handing is not None:
+            handing.end()
+
+    # Where the caller is.
+
+    def acknowledge(self, states: Iterable[PartitionState]) -> None:
+        """The caller says that it is done with all that it was handed."""
+        for state in states:
+            self._acknowledged[state.tp] = state.round, self.position(state) or 0
+
+    def position(self, state: PartitionState) -> int | None:
+        """The offset of the next record that will be handed out; None: not known yet."""
+        handing = self._handings.get(state.tp)
+        if handing is not None and length_hint(handing.records):
+            return handing.position
+        return state.position
+
+    def gone_past(self, state: PartitionState) -> int | None:
+        """Everything below this offset is processed; None: not known yet where it begins."""
+        offset = self._in_hand.get(state.tp, state.position)
+        handing = self._handings.get(state.tp)
+        if handing is not None and state.tp not in self._in_hand:
+            offset = handing.gone_past
+        in_round, acknowledged = self._acknowledged.get(state.tp, (-1, 0))
+        if offset is not None and in_round == state.round:
+            return max(offset, acknowledged)
+        return offset
+
+    def is_busy_with(self, tp: TopicPartition) -> bool:
+        """Whether the caller has anything of this partition in hand."""
+        handing = self._handings.get(tp)
+        return tp in self._in_hand or (handing is not None and handing.in_loop)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the caller has anything in hand."""
+        return bool(self._in_hand) or any(h.in_loop for h in self._handings.values())

@@ -1,0 +1,599 @@
+"""Members of a group against a real daemon: sharing, handing over, dying, committing, ending."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from segbroker.client import (
+    Admin,
+    AsyncConsumer,
+    Consumer,
+    FencedInstanceId,
+    GapError,
+    IllegalGeneration,
+    Producer,
+    Record,
+    TopicPartition,
+    UnknownTopicOrPartition,
+)
+
+from ..support.daemon import Daemon, running, start
+
+DEADLINE_S = 30.0
+PARTITIONS = 4
+COUNT = 400
+QUICK: Any = {"heartbeat_interval_ms": 50, "session_timeout_ms": 6_000}
+
+
+def until(true: Callable[[], bool]) -> None:
+    ends = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < ends, "not in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def filled(daemon: Daemon, topic: str) -> str:
+    fill(daemon.address, topic)
+    return topic
+
+
+def fill(address: str, topic: str, count: int = COUNT) -> None:
+    with Admin(address) as admin:
+        admin.create_topic(topic, partitions=PARTITIONS)
+    more(address, topic, 0, count)
+
+
+def more(address: str, topic: str, first: int, stop: int) -> None:
+    with Producer(address) as producer:
+        for n in range(first, stop):
+            producer.send(topic, b"%d" % n, partition=n % PARTITIONS)
+
+
+class Member:
+    """A consumer in a thread of its own that reads until it is told to stop."""
+
+    def __init__(self, address: str, topic: str, group: str = "", **options: Any) -> None:  # noqa: ANN401
+        self.values: list[int] = []
+        self.told: list[tuple[str, list[int]]] = []
+        self.owned: set[int] = set()
+        self.error: BaseException | None = None
+        self._stop = threading.Event()
+        self.consumer: Consumer = Consumer(
+            address,
+            topic,
+            group=group or topic,
+            on_assigned=self._tell("assigned"),
+            on_revoked=self._tell("revoked"),
+            on_lost=self._tell("lost"),
+            **{**QUICK, **options},
+        )
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _tell(self, what: str) -> Callable[[list[TopicPartition]], None]:
+        def tell(partitions: list[TopicPartition]) -> None:
+            assert threading.current_thread() is self._thread
+            numbers = {tp.partition for tp in partitions}
+            self.owned = self.owned | numbers if what == "assigned" else self.owned - numbers
+            self.told.append((what, sorted(numbers)))
+
+        return tell
+
+    def _run(self) -> None:
+        try:
+            with self.consumer as consumer:
+                while not self._stop.is_set():
+                    for record in consumer.poll(timeout_ms=50):
+                        self.values.append(int(record.value or b""))
+        except BaseException as exc:
+            self.error = exc
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+
+def test_a_group_reads_everything_once_and_goes_on_where_it_stopped(
+    daemon: Daemon, filled: str
+) -> None:
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True) as consumer:
+        first = [int(record.value or b"") for record in consumer]
+    assert sorted(first) == list(range(COUNT))
+    more(daemon.address, filled, COUNT, COUNT + 8)
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True) as consumer:
+        assert sorted(int(record.value or b"") for record in consumer) == list(
+            range(COUNT, COUNT + 8)
+        )
+
+
+def test_two_members_share_and_the_one_that_stays_takes_over(daemon: Daemon, filled: str) -> None:
+    one = Member(daemon.address, filled)
+    until(lambda: len(one.values) == COUNT)
+    two = Member(daemon.address, filled)
+    until(lambda: len(one.owned) == len(two.owned) == 2)
+    assert one.owned | two.owned == {0, 1, 2, 3}
+    # It went on with the two that it kept.
+    assert [what for what, _ in one.told] == ["assigned", "revoked"]
+    one.stop()
+    until(lambda: two.owned == {0, 1, 2, 3})
+    two.stop()
+    assert two.values == []
+    assert two.error is None
+
+
+def test_a_member_that_is_killed_is_replaced_when_its_session_ends(
+    daemon: Daemon, filled: str
+) -> None:
+    code = (
+        "import sys\n"
+        "from segbroker.client import Consumer\n"
+        "address, topic = sys.argv[1:]\n"
+        "with Consumer(address, topic, group=topic, session_timeout_ms=6000) as consumer:\n"
+        "    consumer.poll(); print(len(consumer.assignment), flush=True)\n"
+        "    while True: consumer.poll()\n"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, daemon.address, filled], stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == b"4\n"
+    member = Member(daemon.address, filled)
+    until(lambda: len(member.owned) == 2)
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    other.stdout.close()
+    until(lambda: member.owned == {0, 1, 2, 3})
+    member.stop()
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
+def test_with_an_eager_strategy_all_is_given_up_and_dealt_out_anew(
+    daemon: Daemon, filled: str, assignor: str
+) -> None:
+    one = Member(daemon.address, filled, assignors=[assignor])
+    until(lambda: len(one.values) == COUNT)
+    two = Member(daemon.address, filled, assignors=[assignor])
+    until(lambda: len(one.owned) == len(two.owned) == 2)
+    assert one.told[1] == ("revoked", [0, 1, 2, 3])
+    more(daemon.address, filled, COUNT, 2 * COUNT)
+    until(lambda: len(one.values) + len(two.values) == 2 * COUNT)
+    two.stop()
+    one.stop()
+    assert sorted(one.values + two.values) == list(range(2 * COUNT))
+
+
+def test_a_group_becomes_eager_for_a_member_that_knows_nothing_else_and_cooperative_after_it(
+    daemon: Daemon, filled: str
+) -> None:
+    one = Member(daemon.address, filled)
+    until(lambda: len(one.values) == COUNT)
+    two = Member(daemon.address, filled, assignors=["range"])
+    until(lambda: len(one.owned) == len(two.owned) == 2)
+    more(daemon.address, filled, COUNT, 2 * COUNT)
+    until(lambda: len(one.values) + len(two.values) == 2 * COUNT)
+    with Admin(daemon.address) as admin:
+        assert admin.describe_group(filled).protocol == "range"
+        two.stop()
+        until(lambda: one.owned == {0, 1, 2, 3})
+        until(lambda: admin.describe_group(filled).protocol == "cooperative-sticky")
+    one.stop()
+    assert sorted(one.values + two.values) == list(range(2 * COUNT))
+
+
+def test_a_long_job_costs_no_partition_and_holds_nobody_up(daemon: Daemon, filled: str) -> None:
+    """One record of partition p is being worked at for longer than a session lasts."""
+    at_work, done = threading.Event(), threading.Event()
+    seen: list[Record] = []
+    gone: list[TopicPartition] = []
+
+    def work() -> None:
+        with Consumer(
+            daemon.address, filled, group=filled, on_revoked=gone.extend, **QUICK
+        ) as consumer:
+            for record in consumer:
+                seen.append(record)
+                if len(seen) == 5:
+                    at_work.set()
+                    assert done.wait(DEADLINE_S)
+                if len(seen) == 10:
+                    consumer.commit()
+                    return
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert at_work.wait(DEADLINE_S)
+    two = Member(daemon.address, filled)
+    # The newcomer gets nothing that the worker might still have in hand ...
+    until(lambda: two.consumer.group_metadata.generation > 1)
+    time.sleep(7)
+    assert two.owned == set()
+    assert two.error is None
+    done.set()
+    # ... and its share as soon as the worker is at the next record.
+    until(lambda: len(two.owned) >= 2)
+    thread.join()
+    until(lambda: two.owned == {0, 1, 2, 3})
+    until(lambda: len(two.values) + len(seen) >= COUNT)
+    two.stop()
+    values = [int(record.value or b"") for record in seen] + two.values
+    assert sorted(values) == list(range(COUNT))
+
+
+def test_what_is_in_hand_when_the_loop_is_left_comes_again(daemon: Daemon, filled: str) -> None:
+    def read(count: int, *, commit: bool = False) -> list[Record]:
+        seen: list[Record] = []
+        with Consumer(daemon.address, filled, group=filled) as consumer:
+            for record in consumer:
+                seen.append(record)
+                if len(seen) == count:
+                    if commit:
+                        consumer.commit()
+                    break
+        return seen
+
+    first = read(5)
+    again = read(5, commit=True)
+    assert again[0] == first[-1]
+    (after,) = read(1)
+    assert after not in again
+    assert after not in first
+
+
+def test_an_exception_commits_what_was_gone_past_and_not_the_record_that_failed(
+    daemon: Daemon, filled: str
+) -> None:
+    seen: list[Record] = []
+
+    def read() -> None:
+        with Consumer(daemon.address, filled, group=filled) as consumer:
+            for record in consumer:
+                seen.append(record)
+                if len(seen) == 7:
+                    raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        read()
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True) as consumer:
+        rest = list(consumer)
+    assert len(rest) == COUNT - 6
+    assert seen[-1] in rest
+
+
+def test_batches_and_polls_are_committed_when_the_next_is_asked_for(
+    daemon: Daemon, filled: str
+) -> None:
+    with Consumer(daemon.address, filled, group="batches", start="start") as consumer:
+        batches = iter(consumer.batches())
+        first = next(batches)
+        next(batches)
+    with Consumer(daemon.address, filled, group="batches", stop_at_end=True) as consumer:
+        assert len(list(consumer)) == COUNT - len(first)
+    with Consumer(daemon.address, filled, group="polls") as consumer:
+        consumer.poll(max_records=30, timeout_ms=10_000)
+        assert len(consumer.poll(max_records=7, timeout_ms=10_000)) == 7
+    with Consumer(daemon.address, filled, group="polls", stop_at_end=True) as consumer:
+        assert len(list(consumer)) == COUNT - 30
+
+
+def test_commits_by_hand_are_of_a_record_or_of_offsets(daemon: Daemon, filled: str) -> None:
+    with Consumer(daemon.address, filled, group=filled, auto_commit=False) as consumer:
+        record = next(iter(consumer))
+        consumer.commit(record)
+        assert consumer.committed()[record.topic, record.partition].offset == 1  # type: ignore[index]
+        consumer.commit({(filled, p): 50 for p in range(PARTITIONS)})
+    with Consumer(
+        daemon.address, filled, group=filled, stop_at_end=True, auto_commit=False
+    ) as consumer:
+        assert {record.offset for record in consumer} == set(range(50, 100))
+        assert {stands.offset for stands in consumer.committed().values()} == {50}
+        with pytest.raises(IllegalGeneration, match="elsewhere-0 is not this member's"):
+            consumer.commit({("elsewhere", 0): 1})
+
+
+def test_offsets_are_committed_at_intervals(daemon: Daemon, filled: str) -> None:
+    with Consumer(daemon.address, filled, group=filled, commit_interval_ms=50) as consumer:
+        while consumer.lag().keys() != {(filled, p) for p in range(4)} or any(
+            consumer.lag().values()
+        ):
+            consumer.poll(timeout_ms=100)
+        consumer.poll(timeout_ms=10)
+        until(lambda: {s.offset for s in consumer.committed().values()} == {COUNT // 4})
+
+
+def test_lag_counts_what_is_still_to_be_handed_out(daemon: Daemon, filled: str) -> None:
+    with Consumer(daemon.address, filled, group=filled) as consumer:
+        consumer.poll(max_records=30, timeout_ms=10_000)
+        until(lambda: len(consumer.lag()) == PARTITIONS)
+        assert sum(consumer.lag().values()) == COUNT - 30
+
+
+def test_a_paused_partition_is_held_back_in_the_middle_of_its_batch_and_nothing_of_it_is_lost(
+    daemon: Daemon, filled: str
+) -> None:
+    with Consumer(daemon.address, filled, group=filled) as consumer:
+        (record,) = consumer.poll(max_records=1, timeout_ms=10_000)
+        consumer.pause((filled, record.partition))
+        others: list[Record] = []
+        while len(others) < COUNT * 3 // 4:
+            others += consumer.poll(max_records=100, timeout_ms=10_000)
+        assert record.partition not in {one.partition for one in others}
+        consumer.resume()
+        rest: list[Record] = []
+        while len(rest) < COUNT // 4 - 1:
+            rest += consumer.poll(timeout_ms=10_000)
+        assert [one.offset for one in rest] == list(range(1, COUNT // 4))
+
+
+def test_on_assigned_may_seek(daemon: Daemon, filled: str) -> None:
+    def to_the_end(partitions: list[TopicPartition]) -> None:
+        for topic, partition in partitions:
+            consumer.seek(topic, partition, -2)
+
+    with Consumer(
+        daemon.address, filled, group=filled, on_assigned=to_the_end, stop_at_end=True
+    ) as consumer:
+        assert sorted(record.offset for record in consumer) == [98, 98, 98, 98, 99, 99, 99, 99]
+
+
+def test_a_static_member_comes_back_to_what_it_had_and_nobody_else_notices(
+    daemon: Daemon, filled: str
+) -> None:
+    one = Member(daemon.address, filled, instance_id="one")
+    two = Member(daemon.address, filled, instance_id="two")
+    until(lambda: len(one.owned) == len(two.owned) == 2)
+    had, told = set(one.owned), list(two.told)
+    one.stop()
+    again = Member(daemon.address, filled, instance_id="one")
+    until(lambda: again.owned == had)
+    until(lambda: len(one.values + two.values + again.values) >= COUNT)
+    assert two.told == told
+    # A second one of the name takes over; the first is told so.
+    third = Member(daemon.address, filled, instance_id="one")
+    until(lambda: again.error is not None)
+    assert isinstance(again.error, FencedInstanceId)
+    third.stop()
+    two.stop()
+
+
+def test_a_pattern_takes_in_topics_that_come_later(daemon: Daemon, topic: str) -> None:
+    fill(daemon.address, f"{topic}.a", 40)
+    with Consumer(
+        daemon.address,
+        pattern=rf"{topic}\.[ab]",
+        group=topic,
+        metadata_max_age_ms=100,
+        **QUICK,
+    ) as consumer:
+        seen: list[Record] = []
+        while len(seen) < 40:
+            seen += consumer.poll(timeout_ms=10_000)
+        fill(daemon.address, f"{topic}.b", 40)
+        fill(daemon.address, f"{topic}.c", 40)
+        while len(seen) < 80:
+            seen += consumer.poll(timeout_ms=10_000)
+        assert {record.topic for record in seen} == {f"{topic}.a", f"{topic}.b"}
+
+
+def test_partitions_that_are_added_are_dealt_out(daemon: Daemon, filled: str) -> None:
+    member = Member(daemon.address, filled, metadata_max_age_ms=100)
+    until(lambda: len(member.values) == COUNT)
+    with Admin(daemon.address) as admin:
+        admin.create_partitions(filled, PARTITIONS + 2)
+    until(lambda: member.owned == set(range(PARTITIONS + 2)))
+    member.stop()
+
+
+def test_a_topic_that_is_not_there_is_said(daemon: Daemon, topic: str) -> None:
+    with (
+        Consumer(daemon.address, topic, group=topic) as consumer,
+        pytest.raises(UnknownTopicOrPartition),
+    ):
+        next(iter(consumer))
+
+
+def test_members_survive_a_restart_of_the_broker(tmp_path: Path) -> None:
+    daemon = start(tmp_path / "data", "--durability", "disk")
+    fill(daemon.address, "t")
+    one, two = (Member(daemon.address, "t") for _ in range(2))
+    until(lambda: len(one.owned) == len(two.owned) == 2)
+    until(lambda: len(one.values) + len(two.values) == COUNT)
+    daemon.stop(signal.SIGKILL)
+    with running(tmp_path / "data", "--durability", "disk", listen=daemon.address):
+        more(daemon.address, "t", COUNT, 2 * COUNT)
+        until(lambda: set(one.values + two.values) == set(range(2 * COUNT)))
+        until(lambda: len(one.owned) == len(two.owned) == 2)
+        one.stop()
+        two.stop()
+    assert ("lost", sorted(one.told[0][1])) in one.told or one.told
+
+
+def test_what_was_lost_is_a_gap_to_a_group_too(daemon: Daemon, filled: str) -> None:
+    """It stands at an offset that the log does not reach any more: its topic is another one."""
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True) as consumer:
+        assert len(list(consumer)) == COUNT
+    with Admin(daemon.address) as admin:
+        admin.delete_topic(filled)
+    fill(daemon.address, filled, 40)
+    seen: list[Record] = []
+    gaps = 0
+    with Consumer(daemon.address, filled, group=filled, **QUICK) as consumer:
+        ends = time.monotonic() + 3
+        while time.monotonic() < ends and gaps < PARTITIONS:
+            try:
+                seen += consumer.poll(timeout_ms=200)
+            except GapError:
+                gaps += 1
+    assert gaps == PARTITIONS or len(seen) == 40
+
+
+def test_ctrl_c_ends_a_member_at_once_and_commits_what_it_had_gone_past(
+    daemon: Daemon, filled: str
+) -> None:
+    code = (
+        "import sys, time\n"
+        "from segbroker.client import Consumer\n"
+        "seen = 0\n"
+        "try:\n"
+        "    with Consumer(sys.argv[1], sys.argv[2], group=sys.argv[2]) as consumer:\n"
+        "        for record in consumer:\n"
+        "            seen += 1\n"
+        "            if seen == 400: print(seen, flush=True)\n"
+        "except KeyboardInterrupt:\n"
+        "    print(time.time(), flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, daemon.address, filled], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"400\n"
+    time.sleep(0.3)
+    began = time.time()
+    process.send_signal(signal.SIGINT)
+    ended = float(process.stdout.readline())
+    process.wait()
+    process.stdout.close()
+    assert ended - began < 0.25  # 50 ms, on a machine that has time
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True) as consumer:
+        assert list(consumer) == []
+    with Admin(daemon.address) as admin:
+        assert admin.describe_group(filled).state == "Empty"
+
+
+def test_a_member_that_may_not_be_slow_leaves_and_comes_back(daemon: Daemon, filled: str) -> None:
+    lost: list[TopicPartition] = []
+    with Consumer(
+        daemon.address,
+        filled,
+        group=filled,
+        max_poll_interval_ms=200,
+        on_lost=lost.extend,
+        **QUICK,
+    ) as consumer:
+        assert consumer.poll(max_records=1, timeout_ms=10_000)
+        with Admin(daemon.address) as admin:
+            until(lambda: admin.describe_group(filled).state == "Empty")
+        seen: list[Record] = []
+        while len(seen) < COUNT:
+            seen += consumer.poll(timeout_ms=10_000)
+        assert len(lost) == PARTITIONS
+
+
+def test_a_member_whose_broker_is_away_costs_next_to_nothing(tmp_path: Path) -> None:
+    daemon = start(tmp_path / "data", "--durability", "disk")
+    fill(daemon.address, "t")
+    began = 0.0
+
+    def read() -> None:
+        nonlocal began
+        with Consumer(daemon.address, "t", group="g") as consumer:
+            assert consumer.poll(timeout_ms=10_000)
+            daemon.stop()
+            consumer.poll(max_records=10_000, timeout_ms=100)
+            used, since = time.process_time(), time.monotonic()
+            time.sleep(3)
+            assert time.process_time() - used < 0.02 * (time.monotonic() - since)
+            began = time.monotonic()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        read()
+    assert time.monotonic() - began < 0.25
+
+
+# trio and asyncio
+
+
+def test_async_members_share_are_told_in_their_task_and_commit(
+    daemon: Daemon, filled: str, run: Callable[..., Any]
+) -> None:
+    told: list[tuple[str, int]] = []
+
+    async def assigned(partitions: list[TopicPartition]) -> None:
+        await anyio.lowlevel.checkpoint()
+        told.append(("assigned", len(partitions)))
+
+    def revoked(partitions: list[TopicPartition]) -> None:
+        told.append(("revoked", len(partitions)))
+
+    async def main() -> list[int]:
+        values: list[int] = []
+        async with AsyncConsumer(
+            daemon.address,
+            filled,
+            group=filled,
+            on_assigned=assigned,
+            on_revoked=revoked,
+            **QUICK,
+        ) as one:
+            async for record in one:
+                values.append(int(record.value or b""))
+                if len(values) == COUNT:
+                    break
+            await one.commit()
+            async with AsyncConsumer(daemon.address, filled, group=filled, **QUICK) as two:
+                with anyio.fail_after(DEADLINE_S):
+                    while len(two.assignment) != 2 or len(one.assignment) != 2:
+                        await one.poll(timeout_ms=20)
+                        await two.poll(timeout_ms=20)
+            assert {stands.offset for stands in (await one.committed()).values()} == {100}
+        return values
+
+    assert sorted(run(main)) == list(range(COUNT))
+    assert told == [("assigned", 4), ("revoked", 2), ("revoked", 2)] or told[-1][0] == "revoked"
+    with Admin(daemon.address) as admin:
+        assert admin.describe_group(filled).state == "Empty"
+
+
+def test_cancelling_ends_an_async_member_at_once_and_it_leaves(
+    daemon: Daemon, filled: str, run: Callable[..., Any]
+) -> None:
+    async def main() -> tuple[int, float]:
+        seen, cancelled = 0, 0.0
+        with anyio.CancelScope() as scope:
+            async with AsyncConsumer(daemon.address, filled, group=filled) as consumer:
+                async for _ in consumer:
+                    seen += 1
+                    if seen == COUNT:
+                        cancelled = time.monotonic()
+                        scope.cancel()
+        return seen, time.monotonic() - cancelled
+
+    seen, took = run(main)
+    assert seen == COUNT
+    assert took < 0.25  # 50 ms, on a machine that has time
+    with Admin(daemon.address) as admin:
+        assert admin.describe_group(filled).state == "Empty"
+    with Consumer(daemon.address, filled, group=filled, stop_at_end=True) as consumer:
+        assert list(consumer) == []
+
+
+def test_an_async_job_that_awaits_for_long_costs_no_partition(
+    daemon: Daemon, filled: str, run: Callable[..., Any]
+) -> None:
+    async def main() -> None:
+        async with AsyncConsumer(
+            daemon.address,
+            filled,
+            group=filled,
+            heartbeat_interval_ms=100,
+            session_timeout_ms=6_000,
+        ) as consumer:
+            async for _ in consumer:
+                await anyio.sleep(6.5)
+                assert len(consumer.assignment) == PARTITIONS
+                await consumer.commit()
+                break
+
+    run(main)
