@@ -59,6 +59,8 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     replaying        frames of the WAL put back into the segments they came from
     putting_back     all that the WAL holds: back, kept, or told
     resuming         how partitions go on after a start
+    rolling          what a partition that rolls has others do
+    evicting         retention of one open partition, a few files at a time
     journaling       appends of class fsync on their way to the WAL
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
     age_clock        the clock that ages are measured by

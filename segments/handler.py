@@ -31,7 +31,7 @@ from .accounting import Account, account
 from .background import Flushers, FlushState, Housekeeper
 from .ceilings import IDLE_MS, PartitionCeiling
 from .corruption import remove_mark
-from .deleting import compact_manifest, delete_records_before, evict_due, unlink_doomed
+from .deleting import delete_records_before
 from .errors import (
     PASSING_ERRNOS,
     CorruptSegment,
@@ -44,6 +44,7 @@ from .errors import (
     PartitionRefused,
     StorageError,
 )
+from .evicting import Evicting
 from .journaling import Journaling
 from .lookup import end_offset_for_epoch, greatest_timestamp, offset_for_timestamp
 from .manifest import Row
@@ -53,7 +54,8 @@ from .planning import plan_read
 from .producers import Producer
 from .reading import ReadPlan
 from .report import LogReport
-from .retention import due, is_capped, lacks_room, wants_roll
+from .retention import is_capped, lacks_room, wants_roll
+from .rolling import Rolling
 from .salvaging import Retry, salvage
 from .sealing import checkpoint, close_log, seal
 from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
@@ -67,10 +69,6 @@ log = structlog.get_logger()
 T = TypeVar("T")
 CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 PRODUCER_EXPIRATION_MS = 86_400_000
-SEAL_GROUP = 8
-"""Full segments that are sealed together; fewer on the tick."""
-UNLINK_MAX = 64
-"""Segments whose files are unlinked in one go, before others of the thread get their turn."""
 
 
 class AppendResult(NamedTuple):
@@ -87,22 +85,18 @@ class DiskHandler:
     """One topic-partition.  Made by DiskManager."""
 
     __slots__ = (
-        "_age_ms",
         "_call_soon",
         "_evicting",
         "_flushers",
-        "_housekeeper",
         "_is_capped",
         "_journaling",
         "_log",
-        "_maker",
-        "_making",
         "_now_ms",
         "_on_attention",
         "_reopen",
         "_report",
         "_retry",
-        "_sealing",
+        "_rolling",
         "_sync_failed",
         "_wal_failed",
         "ceiling",
@@ -165,18 +159,14 @@ class DiskHandler:
         self._log = opened
         self._reopen = reopen
         self._flushers = flushers
-        self._housekeeper = housekeeper
-        self._maker = maker
         self._on_attention = on_attention
         self._call_soon = call_soon
         self._journaling = Journaling(
             self, self, lambda: self._log, wal, flushers, topic_id, partition
         )
         self.wants_attention = False
-        self._sealing = False
-        self._making = False
-        self._evicting = False
-        self._age_ms: int | None = None
+        self._rolling = Rolling(self, lambda: self._log, maker, housekeeper)
+        self._evicting = Evicting(topic, partition, lambda: self._log, housekeeper, now_ms)
         self._is_capped = is_capped(opened.config)
         self._retry = Retry()
         self._sync_failed = False
@@ -334,7 +324,7 @@ class DiskHandler:
         if not self.wants_attention:
             self._ask_attention()
         if opened.active.number != number or opened.wants_ready:
-            self._rolled_soon(opened)
+            self._rolling.rolled(opened)
         stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         return AppendResult(
             base_offset,
@@ -562,111 +552,23 @@ class DiskHandler:
             # The records are as good as before: nothing of the log itself was touched.
             raise StorageError(f"cannot delete records of {opened.paths.folder}: {exc}") from exc
         if opened.doomed:
-            self._evict_soon()
+            self._evicting.evict_soon()
         return start
-
-    def _retain(self, age_ms: int | None) -> None:
-        """Have retention take what is due.  Also on a full disk: it makes room."""
-        if age_ms is None:
-            age_ms = self._age_ms
-        opened = self._log
-        with opened.state_lock:
-            is_due = due(opened, age_ms) is not None
-        if is_due:
-            self._age_ms = age_ms
-        if is_due or opened.doomed:
-            self._evict_soon()
-
-    def _evict_soon(self) -> None:
-        """Have what is due taken out, and the files of what is gone unlinked, off this thread."""
-        if not self._evicting:
-            self._evicting = True
-            self._housekeeper.submit(self._evict)
-
-    def _evict(self) -> None:
-        self._evicting = False
-        opened = self._log
-        # Ages are looked at once per round: what is old when it is sent stays until the next.
-        age_ms, self._age_ms = self._age_ms, None
-        try:
-            start = opened.log_start_offset
-            eviction = evict_due(opened, age_ms)
-        except LogClosed:
-            return
-        except OSError as exc:
-            # Nothing of the records was touched; it is tried again at the next visit.
-            log.warning("segments_not_evicted", path=opened.paths.folder, error=str(exc))
-            return
-        if eviction is not None and eviction.reason is not None:
-            log.info(
-                "segments_evicted",
-                topic=self.topic,
-                partition=self.partition,
-                segments=eviction.segments,
-                lost_from=start,
-                lost_to=opened.log_start_offset,
-                reason=eviction.reason.name.lower(),
-            )
-        limit = UNLINK_MAX if self._housekeeper.is_threaded else None
-        if unlink_doomed(opened, limit):
-            self._evict_soon()  # behind what others want to have done
-            return
-        try:
-            compact_manifest(opened, self._now_ms())
-        except OSError as exc:
-            log.warning("manifest_not_compacted", path=opened.paths.folder, error=str(exc))
 
     def _ask_attention(self) -> None:
         self.wants_attention = True
         self._on_attention(self)
 
-    @property
-    def _seal_group(self) -> int:
-        """Full segments that are sealed together; fewer where they weigh against a small cap."""
-        config = self._log.config
-        if config.retention_bytes < 0:
-            return SEAL_GROUP
-        return min(SEAL_GROUP, max(1, config.retention_bytes // (8 * config.segment_bytes)))
+    def segments_sealed(self, recovery_point: int) -> None:
+        """Full segments were synced and sealed: their rows are written."""
+        self._call_soon(lambda: self._advance(recovery_point))
+        self._evicting.retain(None)
 
-    def _rolled_soon(self, opened: PartitionLog) -> None:
-        """Have the next segments made and a group of full ones sealed, off this thread."""
-        if opened.wants_ready and not self._making:
-            self._making = True
-            self._maker.submit(self._make_ready)
-        if len(opened.rotating) >= (self._seal_group if self._housekeeper.is_threaded else 1):
-            self.seal_soon()
-
-    def seal_soon(self) -> None:
-        """Have what is rotating sealed, off this thread."""
-        if not self._sealing:
-            self._sealing = True
-            self._housekeeper.submit(self._seal)
-
-    def _make_ready(self) -> None:
-        self._making = False
-        opened = self._log
-        if self.read_only is not None or opened.is_closed:
-            return
-        try:
-            opened.ready.make(opened.active.number)
-        except OSError as exc:
-            # Not a failed write: the roll makes the file itself, and reports.
-            log.warning("segment_not_prepared", path=opened.paths.folder, error=str(exc))
-
-    def _seal(self) -> None:
-        self._sealing = False
-        opened = self._log
-        if self.read_only is not None or opened.is_closed:
-            return
-        try:
-            seal(opened)
-        except OSError as exc:
-            # An index or a row that could not be written for want of space passes; a sync does not.
-            self._sync_failed = self._sync_failed or opened.sync_failed
-            self._poison(exc)
-            return
-        self._call_soon(lambda: self._advance(opened.recovery_point))
-        self._retain(None)
+    def sealing_failed(self, cause: OSError) -> None:
+        """Full segments could not be sealed."""
+        # An index or a row that could not be written for want of space passes; a sync does not.
+        self._sync_failed = self._sync_failed or self._log.sync_failed
+        self._poison(cause)
 
     def attend(self, now_ms: int) -> bool:
         """What `on_attention` asked for, on the tick; whether it has to be asked again.
@@ -678,7 +580,7 @@ class DiskHandler:
             self.wants_attention = self._is_poisoned and not self.try_recover(now_ms)
             return self.wants_attention
         if self._log.rotating:
-            self.seal_soon()
+            self._rolling.seal_soon()
         if self.config.durability is Durability.DISK and self.has_unsynced:
             self._flushers.request(self)
         return False
@@ -690,7 +592,7 @@ class DiskHandler:
         """
         if self.read_only is not None:
             if isinstance(self.read_only, DiskFull):
-                self._retain(age_ms)
+                self._evicting.retain(age_ms)
             return
         opened = self._log
         try:
@@ -698,12 +600,12 @@ class DiskHandler:
             if not rolled and wants_roll(opened, age_ms):
                 rolled = self._roll_all(opened, now_ms, age_ms)
             if rolled:
-                self._age_ms = age_ms
-                self.seal_soon()
+                self._evicting.look_at_ages(age_ms)
+                self._rolling.seal_soon()
         except OSError as exc:
             self._poison(exc)
             return
-        self._retain(age_ms)
+        self._evicting.retain(age_ms)
         self._settle_ceiling(now_ms)
         if len(self._log.producers) or self._log.producers.transactions.aborted:
             with self._log.append_lock:

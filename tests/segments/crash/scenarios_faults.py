@@ -53,7 +53,7 @@ def the_sync_of_a_full_segment_fails(driver: Driver) -> None:
 
 @scenario(durability="fsync")
 def every_sync_of_a_directory_fails(driver: Driver) -> None:
-    driver.handler("t")._making = True
+    driver.handler("t")._rolling._making = True
     driver.append("t", count=3)
     fault(driver, Fault("fsync_dir", "partition_0", 0, lasts=True))
     driver.append("t", count=4)
