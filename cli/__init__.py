@@ -28,6 +28,7 @@ What is where; a module imports only what stands above it:
     produce
     consume
     topic
+    spark
     dump
     version
     completion

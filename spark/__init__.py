@@ -26,6 +26,11 @@ only what stands above it:
     sink       the writers of batches and streams
     data_source    which of them Spark gets
     session    a session with the source in it
+    progress   how far a streaming query is
+    decoding   what is inside the values
+    arrow_values   values that are Arrow streams, as rows
+    pipelines  topic to files, files to topic, topic to topic
+    asking     SQL over topics
 """
 
 from .data_source import SegbrokerDataSource

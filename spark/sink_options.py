@@ -25,7 +25,7 @@ AT_LEAST_ONCE = "at-least-once"
 LINGER_MS = 5
 BATCH_BYTES = 128 << 10
 DELIVERY_TIMEOUT_MS = 120_000
-TRANSACTION_TIMEOUT_MS = 60_000
+TRANSACTION_TIMEOUT_MS = 600_000
 
 SINK = ("topic", "deliveryGuarantee", "transactionalId", "batchId")
 # What Spark itself hands on to a stream's sink.

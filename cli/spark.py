@@ -1,0 +1,348 @@
+"""`segbroker spark export | import | sql | replay`: pipelines on Spark, here or on a cluster.
+
+Everything is in segbroker.spark.pipelines and .asking; here are the options, the session and the
+lines that say how far it is, one per micro-batch, on standard error.  Spark itself is loaded when a
+command runs: without `pip install segbroker[spark]` the commands say what is missing.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .command import Group, bootstrap_option, interruptible, note
+from .exit_codes import ExitCode
+from .failures import Failure
+from .tables import table_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from segbroker.spark.pipelines import Broker, Pace
+    from segbroker.spark.progress import Progress
+
+FORMATS = ("parquet", "json", "csv")
+AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
+
+
+def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def session_options(function: AnyCallable) -> AnyCallable:
+    """Where Spark runs, and further settings."""
+    for option in (
+        click.option(
+            "-X",
+            "--property",
+            "properties",
+            multiple=True,
+            metavar="NAME=VALUE",
+            callback=_pairs,
+            help="A property of Kafka's clients, such as security.protocol=SASL_SSL.",
+        ),
+        click.option(
+            "--conf",
+            multiple=True,
+            metavar="NAME=VALUE",
+            callback=_pairs,
+            help="A setting of Spark, such as spark.executor.memory=4g.",
+        ),
+        click.option(
+            "--master",
+            default="local[*]",
+            show_default=True,
+            metavar="URL",
+            help="Where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://URL.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def pace_options(function: AnyCallable) -> AnyCallable:
+    """How a pipeline runs."""
+    for option in (
+        click.option(
+            "--max-offsets",
+            type=click.IntRange(1),
+            help="Most offsets of one batch; default: all that is there.",
+        ),
+        click.option(
+            "--every",
+            metavar="INTERVAL",
+            help="Stay, and take a batch per interval, such as '10 seconds'.",
+        ),
+        click.option(
+            "--checkpoint", metavar="PATH", help="Where the pipeline notes how far it is."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group(cls=Group)
+def spark() -> None:
+    """Pipelines on Spark: topics to files and back, SQL over topics, topic to topic.
+
+    \b
+    Example:
+      segbroker spark sql "SELECT carrier, count(*) FROM topic('flights') GROUP BY carrier"
+    """
+
+
+@spark.command()
+@click.argument("topic")
+@click.option("--to", "path", required=True, metavar="PATH", help="Folder or URL for the files.")
+@click.option("--format", "file_format", type=click.Choice(FORMATS), default="parquet")
+@click.option(
+    "--values",
+    metavar="FORM",
+    help="binary, text, json (columns by a sample) or columns such as 'carrier STRING, n INT'."
+    "  [default: binary for parquet, text for the others]",
+)
+@click.option("--start", type=click.Choice(["earliest", "latest"]), default="earliest")
+@pace_options
+@session_options
+@bootstrap_option
+def export(topic: str, path: str, bootstrap: str, **options: Any) -> None:  # noqa: ANN401
+    """Write what is new in TOPIC to files, in folders by date.
+
+    Run it again, and it writes what came since.
+
+    \b
+    Examples:
+      segbroker spark export flights --to /lake/flights
+      segbroker spark export flights --to out --format json --values json
+    """
+    with _spark(f"export {topic}", options) as session:
+        from segbroker.spark.pipelines import export_topic
+
+        rows = export_topic(
+            session,
+            _broker(bootstrap, options),
+            topic,
+            path,
+            tell=_tell,
+            pace=_pace(options),
+            file_format=options["file_format"],
+            values=options["values"],
+            start=options["start"],
+            checkpoint=options["checkpoint"],
+        )
+    note(f"exported {rows:,} records of {topic} to {path}")
+
+
+@spark.command("import")
+@click.argument("path")
+@click.option("--topic", required=True, help="Where the rows go.")
+@click.option("--format", "file_format", type=click.Choice([*FORMATS, "text"]), default="parquet")
+@click.option("--key", metavar="COLUMN", help="The column that is the records' key.")
+@pace_options
+@session_options
+@bootstrap_option
+def import_(path: str, topic: str, bootstrap: str, **options: Any) -> None:  # noqa: ANN401
+    """Send the rows of the files in PATH to a topic, each file once.
+
+    Files that `export` wrote become the records they were; of others each row is a JSON object.
+
+    \b
+    Examples:
+      segbroker spark import /lake/flights --topic flights-again
+      segbroker spark import people.csv --format csv --topic people --key id
+    """
+    with _spark(f"import {topic}", options) as session:
+        from segbroker.spark.pipelines import import_files
+
+        rows = import_files(
+            session,
+            _broker(bootstrap, options),
+            path,
+            topic,
+            tell=_tell,
+            pace=_pace(options),
+            file_format=options["file_format"],
+            key=options["key"],
+            checkpoint=options["checkpoint"],
+        )
+    note(f"imported {rows:,} rows of {path} into {topic}")
+
+
+@spark.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--sql", help="A SELECT from `records` that has a column `value`.")
+@click.option("--where", help="A condition, instead of SQL: text LIKE '%late%'.")
+@click.option(
+    "--values", metavar="COLUMNS", help="The value as a struct `data`: 'carrier STRING, n INT'."
+)
+@click.option("--start", type=click.Choice(["earliest", "latest"]), default="earliest")
+@pace_options
+@session_options
+@bootstrap_option
+def replay(source: str, target: str, bootstrap: str, **options: Any) -> None:  # noqa: ANN401
+    """Send the records of SOURCE, filtered or changed, to TARGET; each exactly once.
+
+    `records` has key, value (binary), text (the value as a string), topic, partition, offset,
+    timestamp, headers, and with --values the struct data.
+
+    \b
+    Examples:
+      segbroker spark replay flights late --values 'dep_delay INT' --where 'data.dep_delay > 60'
+      segbroker spark replay a b --sql "SELECT key, upper(text) AS value FROM records"
+    """
+    checkpoint = options["checkpoint"] or f"segbroker-checkpoints/replay-{source}-{target}"
+    with _spark(f"replay {source}", options) as session:
+        from segbroker.spark.pipelines import replay as run_replay
+
+        note(f"the checkpoint is {checkpoint}")
+        rows = run_replay(
+            session,
+            _broker(bootstrap, options),
+            source,
+            target,
+            checkpoint,
+            tell=_tell,
+            pace=_pace(options),
+            sql=options["sql"],
+            where=options["where"],
+            values=options["values"],
+            start=options["start"],
+        )
+    note(f"read {rows:,} records of {source}")
+
+
+@spark.command()
+@click.argument("query")
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table")
+@click.option(
+    "--limit", type=click.IntRange(0), default=1000, show_default=True, help="Most rows; 0: all."
+)
+@session_options
+@bootstrap_option
+def sql(query: str, bootstrap: str, output: str, limit: int, **options: Any) -> None:  # noqa: ANN401
+    """Ask topics with SQL: topic('NAME') is a table.
+
+    JSON objects have their fields as columns, and _key, _partition, _offset, _timestamp beside
+    them. topic('NAME', 'carrier STRING, n INT') says which fields, topic('NAME', 'text') takes the
+    values as strings, topic('NAME', 'arrow') as Arrow streams.
+
+    \b
+    Example:
+      segbroker spark sql "SELECT carrier, count(*) FROM topic('flights') GROUP BY carrier"
+    """
+    with _spark("sql", options) as session:
+        from segbroker.spark.asking import ask
+
+        began = time.monotonic()
+        frame = ask(session, _broker(bootstrap, options), query)
+        rows = _print(frame if not limit else frame.limit(limit), output)
+        note(f"{rows:,} rows in {time.monotonic() - began:.1f} s")
+
+
+def _print(frame: "DataFrame", output: str) -> int:
+    if output == "json":
+        count = 0
+        for row in frame.toLocalIterator():
+            click.echo(json.dumps(row.asDict(recursive=True), default=_plain))
+            count += 1
+        return count
+    rows = frame.collect()
+    numbers = {
+        column
+        for column, (_, kind) in enumerate(frame.dtypes)
+        if kind.startswith(("int", "bigint", "double", "float", "decimal", "smallint", "tinyint"))
+    }
+    cells = [tuple(map(_cell, row)) for row in rows]
+    for line in table_lines(frame.columns, cells, numbers=numbers):
+        click.echo(line)
+    return len(rows)
+
+
+def _plain(value: object) -> object:
+    """What JSON has no word for."""
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    return str(value)
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else str(_plain(value))
+
+
+@contextmanager
+def _spark(name: str, options: dict[str, Any]) -> "Iterator[SparkSession]":
+    """A session for one command; its errors become sentences."""
+    if find_spec("pyspark") is None:
+        raise Failure(
+            "Spark is not installed here", ExitCode.SYSTEM, "pip install 'segbroker[spark]'"
+        )
+    interruptible()
+    from segbroker.spark import session
+    from segbroker.spark.errors import OptionError
+
+    conf = {
+        "spark.master": options["master"],
+        "spark.app.name": f"segbroker {name}",
+        "spark.log.level": "OFF",
+        "spark.sql.session.timeZone": "UTC",
+        **options["conf"],
+    }
+    try:
+        running = session(conf)
+    except RuntimeError as exc:  # no Java
+        raise Failure(str(exc), ExitCode.SYSTEM) from exc
+    try:
+        yield running
+    except OptionError as exc:
+        raise Failure(str(exc), ExitCode.USAGE) from exc
+    except Exception as exc:
+        sentence = _sentence(exc)
+        if sentence is None:
+            raise
+        raise Failure(sentence, ExitCode.REFUSED) from exc
+    finally:
+        running.stop()
+
+
+def _sentence(error: Exception) -> str | None:
+    """What an error of Spark says, without the tracebacks inside it; None for another error."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException):
+        return None
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("segbroker.spark.errors.")]
+    if ours:
+        return ours[-1].partition(": ")[2]
+    return lines[0] if lines else type(error).__name__
+
+
+def _broker(bootstrap: str, options: dict[str, Any]) -> "Broker":
+    from segbroker.spark.pipelines import Broker
+
+    return Broker(bootstrap=bootstrap, properties=options["properties"])
+
+
+def _pace(options: dict[str, Any]) -> "Pace":
+    from segbroker.spark.pipelines import Pace
+
+    return Pace(every=options["every"], offsets_max=options["max_offsets"])
+
+
+def _tell(progress: "Progress") -> None:
+    rate = "" if not progress.seconds else f", {progress.rows / progress.seconds:,.0f}/s"
+    behind = "" if progress.behind is None else f", {progress.behind:,} behind"
+    note(f"batch {progress.batch}: {progress.rows:,} rows{rate}{behind}")
+    sys.stderr.flush()

@@ -1,0 +1,83 @@
+"""What is inside the values: text, or the fields of JSON objects, as columns.
+
+    decode(frame, "text")                 key, value as strings
+    decode(frame, "binary")               as they are
+    decode(frame, "json")                 columns of the JSON objects, their types by a sample
+    decode(frame, "carrier STRING, ...")  these fields of the JSON objects
+
+Beside the columns of the value stand those of the record: _key, _topic, _partition, _offset,
+_timestamp; with `text` and `binary` they have their own names.
+
+Limits: a sample is SAMPLE_ROWS records; a field that none of them has is not seen.
+"""
+
+from typing import TYPE_CHECKING
+
+from .errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SAMPLE_ROWS = 1_000
+
+TEXT = "text"
+BINARY = "binary"
+JSON = "json"
+
+OF_RECORD = (
+    "CAST(key AS STRING) AS _key",
+    "topic AS _topic",
+    "partition AS _partition",
+    "offset AS _offset",
+    "timestamp AS _timestamp",
+)
+
+
+def decode(frame: "DataFrame", form: str, sample: "DataFrame | None" = None) -> "DataFrame":
+    """The frame with its values decoded; `sample`: where a streaming frame's types are looked up.
+
+    form: text, binary, json, or the fields of JSON objects as SQL declares columns.
+    Raises OptionError where the sample has nothing of the form.
+    """
+    match form.strip().lower():
+        case "text":
+            return frame.selectExpr(
+                "CAST(key AS STRING) AS key",
+                "CAST(value AS STRING) AS value",
+                *("topic", "partition", "offset", "timestamp"),
+            )
+        case "binary":
+            return frame.select("key", "value", "topic", "partition", "offset", "timestamp")
+        case "json":
+            fields = _json_fields(sample if sample is not None else frame)
+            if fields is None:
+                raise OptionError("the values are not JSON objects; say text or binary")
+        case _:
+            fields = form
+    return _json(frame, fields)
+
+
+def guess(sample: "DataFrame") -> str:
+    """The fields of the JSON objects that the values are, else `text`."""
+    return _json_fields(sample) or TEXT
+
+
+def _json(frame: "DataFrame", fields: str) -> "DataFrame":
+    quoted = fields.replace("'", "\\'")
+    parsed = frame.selectExpr(f"from_json(CAST(value AS STRING), '{quoted}') AS _value", *OF_RECORD)
+    return parsed.select("_value.*", *(each.rpartition(" ")[2] for each in OF_RECORD))
+
+
+def _json_fields(sample: "DataFrame") -> str | None:
+    """The fields as SQL declares them; None where the values are no objects."""
+    texts = [
+        row[0]
+        for row in sample.selectExpr("CAST(value AS STRING)").limit(SAMPLE_ROWS).collect()
+        if row[0] is not None
+    ]
+    if not texts or not all(text.lstrip().startswith("{") for text in texts):
+        return None
+    spark = sample.sparkSession
+    schema = spark.read.json(spark.sparkContext.parallelize(texts, 1)).schema
+    names = [field for field in schema.fields if field.name != "_corrupt_record"]
+    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in names) or None

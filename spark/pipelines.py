@@ -1,0 +1,205 @@
+"""Pipelines that are run, not written: topic to files, files to topic, topic to topic.
+
+    export   topic  --> files by date      incremental: each run takes what is new, then ends
+    import   files  --> topic              incremental by file, exactly once
+    replay   topic  --> SQL --> topic      exactly once
+
+Each is a streaming query with a checkpoint and Trigger.AvailableNow; with `every` it stays and
+takes a batch per interval.  So a run that was killed goes on where it was, and a run with nothing
+new does nothing.
+
+Files of an export lie in PATH/date=YYYY-MM-DD/, the date of a record's timestamp in UTC.  Spark
+notes in PATH/_spark_metadata which files are whole: who reads PATH with Spark sees each record
+once, also after a crash; others should leave out files that are not in it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .decoding import BINARY, TEXT, decode
+from .errors import OptionError
+from .progress import Tell, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+FORMATS = ("parquet", "json", "csv")
+IMPORT_FORMATS = (*FORMATS, "text")
+# What the SQL of a replay selects from.
+RECORDS = "records"
+# Files that a file source looks past begin with this.
+HIDDEN = "_segbroker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """Where the topics are: HOST:PORT, and further options of Kafka's clients without `kafka.`."""
+
+    bootstrap: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            **{f"kafka.{name}": value for name, value in self.properties.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How a pipeline runs.
+
+    every: a batch per interval ("10 seconds") for ever; None: what is there, then the end.
+    offsets_max: the most offsets of one batch.
+    """
+
+    every: str | None = None
+    offsets_max: int | None = None
+
+
+def export_topic(
+    spark: "SparkSession",
+    broker: Broker,
+    topic: str,
+    path: str,
+    *,
+    tell: Tell,
+    file_format: str = "parquet",
+    values: str | None = None,
+    start: str = "earliest",
+    checkpoint: str | None = None,
+    pace: Pace | None = None,
+) -> int:
+    """Write what is new in the topic to files in `path`; the records in all.
+
+    values: a form of decoding, default binary for parquet and text for the others.
+    checkpoint: default inside `path`.
+    Raises OptionError, and what ends a query.
+    """
+    form = values or (BINARY if file_format == "parquet" else TEXT)
+    pace = pace or Pace()
+    frame = _stream(spark, broker, topic, start, pace)
+    decoded = decode(frame, form, sample=_batch(spark, broker, topic))
+    time = "_timestamp" if "_timestamp" in decoded.columns else "timestamp"
+    dated = decoded.selectExpr("*", f"date_format({time}, 'yyyy-MM-dd') AS date")
+    writer = dated.writeStream.format(file_format).partitionBy("date").option("path", path)
+    if file_format == "csv":
+        writer = writer.option("header", "true")
+    place = checkpoint or f"{path.rstrip('/')}/{HIDDEN}/export-{topic}"
+    return _run(writer, place, pace, tell)
+
+
+def import_files(
+    spark: "SparkSession",
+    broker: Broker,
+    path: str,
+    topic: str,
+    *,
+    tell: Tell,
+    file_format: str = "parquet",
+    key: str | None = None,
+    checkpoint: str | None = None,
+    pace: Pace | None = None,
+) -> int:
+    """Send the rows of files in `path` that no earlier run has sent; the rows in all.
+
+    Rows with a column `value` are records (what export wrote); of others each is one JSON object.
+    key: the column that is the record's key.
+    checkpoint: default inside `path`, or beside it where it is one file.
+    Raises OptionError, and what ends a query.
+    """
+    header = {"header": "true"} if file_format == "csv" else {}
+    schema = spark.read.format(file_format).options(**header).load(path).schema
+    frame = spark.readStream.format(file_format).schema(schema).options(**header).load(path)
+    if key is not None and key not in frame.columns:
+        raise OptionError(f"there is no column {key!r} to be the key; {', '.join(frame.columns)}")
+    if "value" in frame.columns:
+        kept = [name for name in ("key", "value", "headers") if name in frame.columns]
+        rows = frame.selectExpr(*kept)
+        if key is not None:
+            rest = [name for name in kept if name != "key"]
+            rows = frame.selectExpr(f"CAST(`{key}` AS STRING) AS key", *rest)
+    else:
+        keys = [] if key is None else [f"CAST(`{key}` AS STRING) AS key"]
+        rows = frame.selectExpr(*keys, "to_json(struct(*)) AS value")
+    place = checkpoint or _beside(path, f"import-{topic}")
+    return _run(_into(rows, broker, topic), place, pace or Pace(), tell)
+
+
+def replay(
+    spark: "SparkSession",
+    broker: Broker,
+    source: str,
+    target: str,
+    checkpoint: str,
+    *,
+    tell: Tell,
+    sql: str | None = None,
+    where: str | None = None,
+    values: str | None = None,
+    start: str = "earliest",
+    pace: Pace | None = None,
+) -> int:
+    """Send the topic's records, filtered or changed, to another topic; exactly once.
+
+    sql: a SELECT from `records` that has a column `value`, maybe key, headers, partition.
+    where: a condition on `records`, instead of it.
+    values: `data`, the value as a struct, has these fields (carrier STRING, ...).
+    Raises OptionError, and what ends a query.
+    """
+    pace = pace or Pace()
+    if source == target:
+        raise OptionError(f"topic {source!r} would be replayed into itself without end")
+    if sql is not None and where is not None:
+        raise OptionError("give the filter in the SQL itself, or as --where, not both")
+    frame = _stream(spark, broker, source, start, pace, includeHeaders="true")
+    columns = ["*", "CAST(value AS STRING) AS text"]
+    if values is not None:
+        quoted = values.replace("'", "\\'")
+        columns.append(f"from_json(CAST(value AS STRING), '{quoted}') AS data")
+    frame.selectExpr(*columns).createOrReplaceTempView(RECORDS)
+    if sql is None:
+        condition = "" if where is None else f" WHERE {where}"
+        sql = f"SELECT key, value, headers FROM {RECORDS}{condition}"
+    return _run(_into(spark.sql(sql), broker, target), checkpoint, pace, tell)
+
+
+def _stream(
+    spark: "SparkSession", broker: Broker, topic: str, start: str, pace: Pace, **more: str
+) -> "DataFrame":
+    options = {**broker.options, "subscribe": topic, "startingOffsets": start, **more}
+    options["kafka.isolation.level"] = "read_committed"
+    if pace.offsets_max is not None:
+        options["maxOffsetsPerTrigger"] = str(pace.offsets_max)
+    return spark.readStream.format("segbroker").options(**options).load()
+
+
+def _batch(spark: "SparkSession", broker: Broker, topic: str) -> "DataFrame":
+    """The same topic as it is now, to look at values."""
+    options = {**broker.options, "subscribe": topic}
+    return spark.read.format("segbroker").options(**options).load()
+
+
+def _into(rows: "DataFrame", broker: Broker, topic: str) -> "DataStreamWriter":
+    writer = rows.writeStream.format("segbroker").options(**broker.options)
+    return writer.option("topic", topic)
+
+
+def _run(writer: "DataStreamWriter", checkpoint: str, pace: Pace, tell: Tell) -> int:
+    writer = writer.option("checkpointLocation", checkpoint)
+    if pace.every is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=pace.every)
+    return run(writer.start(), tell)
+
+
+def _beside(path: str, name: str) -> str:
+    """A hidden folder in the folder `path`; of a file, or a pattern, in the folder it lies in."""
+    folder, _, last = path.rstrip("/").rpartition("/")
+    if "." in last or "*" in last:
+        return f"{folder or '.'}/{HIDDEN}/{name}-{last.replace('*', '+')}"
+    return f"{path.rstrip('/')}/{HIDDEN}/{name}"

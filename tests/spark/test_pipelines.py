@@ -1,0 +1,152 @@
+"""The pipelines, through the command line, in the session that the folder shares.
+
+The command makes and stops a session of its own; here it is given the shared one, which stays.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow
+import pytest
+from click.testing import CliRunner
+
+from segbroker.cli.main import segbroker
+
+from .topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+Name = Callable[[], str]
+
+
+class Lent:
+    """A session that does not stop when it is told to."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        pass
+
+
+class Command:
+    """`segbroker spark ...`."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def __call__(self, *words: str) -> str:
+        """Its standard output."""
+        result = CliRunner().invoke(segbroker, ["spark", *words, "-b", self.bootstrap])
+        assert result.exit_code == 0, (result.stderr, result.exception)
+        self.said = result.stderr
+        return result.stdout
+
+    def refused(self, *words: str) -> str:
+        result = CliRunner().invoke(segbroker, ["spark", *words, "-b", self.bootstrap])
+        assert result.exit_code in (2, 6), result.stdout
+        return result.stderr
+
+
+@pytest.fixture
+def command(spark: "SparkSession", bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Command:
+    def lend(conf: Mapping[str, str] | None = None) -> Lent:
+        return Lent(spark)
+
+    monkeypatch.setattr("segbroker.spark.session", lend)
+    return Command(bootstrap)
+
+
+def flights(count: int) -> list[bytes]:
+    rows = [{"carrier": "UA" if n % 3 else "AA", "delay": n} for n in range(count)]
+    return [json.dumps(row).encode() for row in rows]
+
+
+def test_an_export_takes_what_is_new_and_an_import_sends_each_file_once(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic, again = name(), name()
+    topics.create(topic, 2)
+    topics.create(again)
+    day_ms = 86_400_000
+    times = {0: 1_700_000_000_000, 1: 1_700_000_000_000 + day_ms}
+    topics.produce(topic, [b"one", b"two"], key=b"k", timestamps_ms=times)
+    folder = str(tmp_path / "lake")
+    command("export", topic, "--to", folder)
+    assert "batch 0: 2 rows" in command.said
+    assert "exported 2 records" in command.said
+    topics.produce(topic, [b"three"], partition=1, timestamps_ms=times)
+    command("export", topic, "--to", folder)
+    assert "exported 1 records" in command.said
+    dates = sorted(path.name for path in (tmp_path / "lake").glob("date=*"))
+    assert dates == ["date=2023-11-14", "date=2023-11-15"]
+    command("import", folder, "--topic", again)
+    assert sorted(row.value or b"" for row in topics.read(again, 3)) == [b"one", b"three", b"two"]
+    assert sorted(row.key or b"" for row in topics.read(again, 3)) == [b"", b"k", b"k"]
+    command("import", folder, "--topic", again)
+    assert "imported 0 rows" in command.said
+
+
+def test_sql_sees_the_fields_of_json_objects_and_of_arrow_streams(
+    command: Command, topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    topics.produce(topic, flights(30), partition=0)
+    out = command(
+        "sql", f"SELECT carrier, sum(delay) FROM topic('{topic}') GROUP BY carrier ORDER BY 1"
+    )
+    assert [line.split() for line in out.splitlines()] == [
+        ["carrier", "sum(delay)"],
+        ["AA", str(sum(range(0, 30, 3)))],
+        ["UA", str(sum(n for n in range(30) if n % 3))],
+    ]
+    query = f"SELECT delay, _offset FROM topic('{topic}', 'delay INT') WHERE delay = 7"
+    assert json.loads(command("sql", query, "--format", "json")) == {"delay": 7, "_offset": 7}
+
+    columnar = name()
+    topics.create(columnar)
+    table = pyarrow.RecordBatch.from_pydict({"n": [1, 2], "name": ["a", "b"]})
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_batch(table)
+    topics.produce(columnar, [sink.getvalue().to_pybytes()] * 2)
+    out = command("sql", f"SELECT sum(n), max(name) FROM topic('{columnar}', 'arrow')")
+    assert out.splitlines()[1].split() == ["6", "b"]
+
+
+def test_a_replay_filters_into_another_topic_and_goes_on_where_it_was(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic, late = name(), name()
+    topics.create(topic)
+    topics.create(late)
+    topics.produce(topic, flights(20), key=b"k", headers=[("h", b"1")])
+    words = ["replay", topic, late, "--checkpoint", str(tmp_path), "--values", "delay INT"]
+    command(*words, "--where", "data.delay >= 18")
+    topics.produce(topic, flights(20))
+    command(*words, "--where", "data.delay >= 18", "--max-offsets", "15")
+    found = topics.read(late, 4)
+    assert [json.loads(row.value or b"")["delay"] for row in found] == [18, 19, 18, 19]
+    assert [(row.key, row.headers) for row in found] == [(b"k", [("h", b"1")])] * 2 + [
+        (None, [])
+    ] * 2
+
+
+def test_what_goes_wrong_is_one_sentence(command: Command, topics: Topics, name: Name) -> None:
+    topic = name()
+    assert f"topic '{topic}' does not exist" in command.refused(
+        "sql", f"SELECT * FROM topic('{topic}')"
+    )
+    said = command.refused("replay", topic, topic)
+    assert "would be replayed into itself" in said
+    assert len(said.strip().splitlines()) <= 2
+    assert "PARSE_SYNTAX_ERROR" in command.refused("sql", "SELEC 1")
