@@ -29,14 +29,13 @@ from typing import Final, TypeAlias
 import structlog
 import trio
 
+from segbroker.protocol.tls_records import cut_records
+
 from .config import BrokerConfig
 
 log = structlog.get_logger()
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-
-# The largest TLS record, so that a write goes wholly or not at all.
-_RECORD_BYTES: Final = 16 << 10
 
 _CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
@@ -122,7 +121,7 @@ class TlsSocket:
             if self._again:
                 sent = self._send(self._again)
                 self._again = b""
-            for record in _records(pieces, sent):
+            for record in cut_records(pieces, sent):
                 count = self._send(record)
                 sent += count
                 if count < len(record):
@@ -223,28 +222,6 @@ def _escaped(value: str) -> str:
     if text.endswith(" ") and len(value) > 1:
         text = text[:-1] + "\\ "
     return text
-
-
-def _records(pieces: Sequence[Buffer], skip: int) -> list[Buffer]:
-    """The bytes behind the first `skip`, in pieces of at most one TLS record, small ones joined."""
-    records: list[Buffer] = []
-    small: list[Buffer] = []
-    small_bytes = 0
-    for piece in pieces:
-        view = memoryview(piece).cast("B")
-        if skip:
-            view, skip = view[skip:], max(0, skip - len(view))
-        while len(view):
-            part = view[: _RECORD_BYTES - small_bytes]
-            view = view[len(part) :]
-            small.append(part)
-            small_bytes += len(part)
-            if small_bytes == _RECORD_BYTES:
-                records.append(b"".join(small) if len(small) > 1 else part)
-                small, small_bytes = [], 0
-    if small:
-        records.append(b"".join(small))
-    return records
 
 
 def _reason(exc: ssl.SSLError) -> str:

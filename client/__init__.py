@@ -7,8 +7,9 @@ It works against segbroker and against Apache Kafka.  A guide with examples: doc
 
 What is where, from the inside out; a module imports only what stands above it:
 
-    errors completion clock backoff records settings     values
-    connection network cluster engine                    every client's core: no sockets, no clock
+    errors completion clock backoff records              values
+    security settings
+    login connection network cluster engine              every client's core: no sockets, no clock
     producer_batch pending inbox columns accumulator     the producer's: records on their way
     batch_order identity producing                       ... and the answers
     lookups starting consumed arrow assigned             the consumer's: values
@@ -30,6 +31,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .errors import (
+    AuthenticationFailed,
     BrokenError,
     BrokerError,
     BrokerUnreachable,
@@ -44,6 +46,7 @@ from .errors import (
     OffsetOutOfRange,
     SegbrokerError,
     TimedOut,
+    TlsFailed,
     TopicAlreadyExists,
     TopicRecreated,
     Undelivered,
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
     from .producer import Deliveries, Producer
     from .producer import SyncDelivery as Delivery
     from .quota_administration import Quota
+    from .security import Security
 
 _LOADED_LATER = {
     "Acl": "acl_administration",
@@ -89,6 +93,7 @@ _LOADED_LATER = {
     "Delivery": "producer",
     "Producer": "producer",
     "Quota": "quota_administration",
+    "Security": "security",
     "TopicDescription": "administration",
 }
 # Called otherwise where it is made.
@@ -103,6 +108,7 @@ __all__ = [
     "AsyncDeliveries",
     "AsyncDelivery",
     "AsyncProducer",
+    "AuthenticationFailed",
     "BrokenError",
     "BrokerError",
     "BrokerUnreachable",
@@ -132,8 +138,10 @@ __all__ = [
     "Quota",
     "Record",
     "RecordMetadata",
+    "Security",
     "SegbrokerError",
     "TimedOut",
+    "TlsFailed",
     "TopicAlreadyExists",
     "TopicDescription",
     "TopicPartition",

@@ -27,6 +27,7 @@ from .group_administration import GroupDescription, GroupListing
 from .group_offsets import CommittedOffset
 from .quota_administration import Quota
 from .records import OffsetAndTimestamp, TopicPartition
+from .security import Security
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
 from .thread_driver import ThreadDriver
 
@@ -41,6 +42,7 @@ class Admin:
         bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
         *,
         client_id: str = "segbroker-python",
+        security: Security | None = None,
         request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 10_000,
         api_timeout_ms: int = 60_000,
@@ -48,6 +50,7 @@ class Admin:
         """An admin client; nothing is opened before its `with` block.
 
         bootstrap: "host:port,...", brokers to begin with.
+        security: TLS and login; see Security.
         request_timeout_ms: an unanswered request ends its connection.
         connect_timeout_ms: how long entering the block waits for a broker.
         api_timeout_ms: how long one call may take, retries included.
@@ -56,6 +59,7 @@ class Admin:
         settings = ClientSettings(
             bootstrap=parse_bootstrap(bootstrap),
             client_id=client_id,
+            security=security,
             request_timeout_ms=request_timeout_ms,
             connect_timeout_ms=connect_timeout_ms,
             api_timeout_ms=api_timeout_ms,

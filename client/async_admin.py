@@ -20,6 +20,7 @@ from .group_administration import GroupDescription, GroupListing
 from .group_offsets import CommittedOffset
 from .quota_administration import Quota
 from .records import OffsetAndTimestamp, TopicPartition
+from .security import Security
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
 
 _EVERY_ACL: Final = AclFilter()
@@ -33,6 +34,7 @@ class AsyncAdmin:
         bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
         *,
         client_id: str = "segbroker-python",
+        security: Security | None = None,
         request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 10_000,
         api_timeout_ms: int = 60_000,
@@ -40,6 +42,7 @@ class AsyncAdmin:
         """An admin client; nothing is opened before its `async with` block.
 
         bootstrap: "host:port,...", brokers to begin with.
+        security: TLS and login; see Security.
         request_timeout_ms: an unanswered request ends its connection.
         connect_timeout_ms: how long entering the block waits for a broker.
         api_timeout_ms: how long one call may take, retries included.
@@ -48,6 +51,7 @@ class AsyncAdmin:
         settings = ClientSettings(
             bootstrap=parse_bootstrap(bootstrap),
             client_id=client_id,
+            security=security,
             request_timeout_ms=request_timeout_ms,
             connect_timeout_ms=connect_timeout_ms,
             api_timeout_ms=api_timeout_ms,

@@ -13,6 +13,7 @@ State changes only in `pump` and in what sockets bring, never across an await; s
 
 from collections.abc import Callable
 from math import inf
+from ssl import SSLContext
 from types import TracebackType
 from typing import TypeVar
 
@@ -25,7 +26,8 @@ from .completion import Waitable
 from .connection import Connection, State
 from .engine import Call, Engine, connect
 from .errors import ClosedError, SegbrokerError
-from .transport import SocketAddress, Transport, resolve
+from .settings import tls_context
+from .transport import SocketAddress, Transport, Wait, resolve
 
 T = TypeVar("T")
 
@@ -38,6 +40,7 @@ class AsyncDriver:
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
+        self._context: SSLContext | None = None
         self._tasks: TaskGroup | None = None
         self._kick = anyio.Event()
         self._asleep_until_ms: float = -inf
@@ -57,9 +60,11 @@ class AsyncDriver:
     async def start(self, engine: Engine) -> None:
         """Start the tasks and wait until one broker was reached.
 
-        Raises BrokerUnreachable after connect_timeout_ms; no task is left then.
+        Raises BrokerUnreachable after connect_timeout_ms, TlsFailed and AuthenticationFailed as
+        soon as it is clear; no task is left then.
         """
         assert self._tasks is None, "started twice"
+        self._context = tls_context(engine.settings)
         self._engine = engine
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
@@ -158,7 +163,7 @@ class AsyncDriver:
             for _ in range(4):
                 engine.step(now_ms())
                 for connection in engine.network.take_opening():
-                    self._transports[connection] = Transport(connection, ())
+                    self._transports[connection] = Transport(connection, (), self._context)
                     tasks.start_soon(self._run_connection, connection, name="segbroker connection")
                 self._apply_closed(engine)
                 for transport in list(self._transports.values()):
@@ -214,11 +219,14 @@ class AsyncDriver:
             )
         transport.addresses = addresses
         transport.connect_next()
-        while True:
+        wait: Wait | None = Wait.WRITABLE
+        while wait is not None:
             assert transport.socket is not None
-            await anyio.wait_writable(transport.socket)
-            if transport.finish_connect():
-                break
+            if wait is Wait.WRITABLE:
+                await anyio.wait_writable(transport.socket)
+            else:
+                await anyio.wait_readable(transport.socket)
+            wait = transport.establish()
         if connection.state is State.CONNECTING:
             connection.connected()
             self.pump()

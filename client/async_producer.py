@@ -30,6 +30,7 @@ from .lookups import topics_known
 from .producer import GRACE_MS
 from .producing import Producing
 from .records import Headers, RecordMetadata
+from .security import Security
 from .settings import (
     DEFAULT_BOOTSTRAP,
     KIB,
@@ -96,6 +97,7 @@ class AsyncProducer:
         bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
         *,
         client_id: str = "segbroker-python",
+        security: Security | None = None,
         acks: Acks = "all",
         idempotent: bool | None = None,
         compression: Compression = "none",
@@ -111,6 +113,7 @@ class AsyncProducer:
         self._client = ClientSettings(
             bootstrap=parse_bootstrap(bootstrap),
             client_id=client_id,
+            security=security,
             request_timeout_ms=request_timeout_ms,
             connect_timeout_ms=connect_timeout_ms,
         )

@@ -1,8 +1,13 @@
 """One connection to one broker, without a socket: bytes in, replies out, bytes to send.
 
-    CONNECTING --connected()--> NEGOTIATING --ApiVersions reply--> READY
-         |                           |                               |
-         +------------ lost() -------+------------ lost() -----------+--> CLOSED
+    CONNECTING --connected()--> NEGOTIATING --ApiVersions reply--> (LOGGING_IN) --> READY
+         |                           |                                   |             |
+         +------------ lost() -------+------------ lost() ---------------+-------------+--> CLOSED
+
+TLS, if there is any, is the transport's: it says `connected` when the handshake is over.  A login
+goes SaslHandshake, then SaslAuthenticate until the mechanism has said all.  When the broker bounds
+a session, it is renewed in its last part: no request is taken (`is_ready`), those in flight are
+answered, then the login runs again on the same connection.
 
 The shell owns the socket.  It says `connected`, puts what it received into `get_buffer()` and
 says `received(n)`, sends what `outgoing` holds and says `sent(n)`, and says `lost(error)` when the
@@ -37,13 +42,31 @@ from segbroker.protocol.headers import (
 )
 from segbroker.protocol.limits import FRAME_SIZE_MAX
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
+from segbroker.protocol.messages_security import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from segbroker.protocol.schema import Message, Part
 from segbroker.protocol.vendor import VendorKey, unpack
 
-from .errors import ConnectionLost, PeerError, SegbrokerError, TimedOut, UnsupportedByBroker
+from .errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    PeerError,
+    SegbrokerError,
+    TimedOut,
+    UnsupportedByBroker,
+)
+from .login import Login
 
 SOFTWARE_NAME = "segbroker-python"
 SOFTWARE_VERSION = "0.1.0"
+
+# A session is renewed when so much of it is over: early enough for a broker that is slow.
+RENEW_PERCENT = 80
+RENEWAL_TIMEOUT_MS = 30_000
 
 # Of each api, what this client can speak and means.  From 10 on Metadata tells topic ids.  Produce
 # and Fetch end before they are asked by topic id (13).
@@ -52,6 +75,7 @@ SPOKEN: dict[ApiKey | VendorKey, ApiVersionRange] = {
     ApiKey.FETCH: ApiVersionRange(4, 12),
     ApiKey.LIST_OFFSETS: ApiVersionRange(1, 7),
     ApiKey.METADATA: ApiVersionRange(1, 12),
+    ApiKey.SASL_HANDSHAKE: ApiVersionRange(1, 1),
     ApiKey.API_VERSIONS: ApiVersionRange(0, 3),
     ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7),
     ApiKey.DELETE_TOPICS: ApiVersionRange(1, 5),
@@ -65,6 +89,7 @@ SPOKEN: dict[ApiKey | VendorKey, ApiVersionRange] = {
     ApiKey.DELETE_ACLS: ApiVersionRange(1, 3),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiVersionRange(0, 1),
     ApiKey.ALTER_CLIENT_QUOTAS: ApiVersionRange(0, 1),
+    ApiKey.SASL_AUTHENTICATE: ApiVersionRange(0, 2),
     ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1),
     ApiKey.FIND_COORDINATOR: ApiVersionRange(0, 4),
@@ -77,6 +102,8 @@ SPOKEN: dict[ApiKey | VendorKey, ApiVersionRange] = {
     ApiKey.LIST_GROUPS: ApiVersionRange(0, 4),
     ApiKey.DESCRIBE_GROUPS: ApiVersionRange(0, 5),
     ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
     ApiKey.ADD_PARTITIONS_TO_TXN: ApiVersionRange(0, 3),
     ApiKey.END_TXN: ApiVersionRange(0, 4),
     VendorKey.FLOORS: ApiVersionRange(0, 0),
@@ -107,8 +134,16 @@ Buffer = bytes | bytearray | memoryview
 class State(Enum):
     CONNECTING = "connecting"
     NEGOTIATING = "negotiating"
+    LOGGING_IN = "logging in"
     READY = "ready"
     CLOSED = "closed"
+
+
+_SETUP_WORDS = {
+    State.CONNECTING: "connect",
+    State.NEGOTIATING: "answer ApiVersions",
+    State.LOGGING_IN: "answer the login",
+}
 
 
 class InFlight:
@@ -142,8 +177,11 @@ class Connection:
         client_id: str,
         deadline_ms: int,
         ask_version: int = 3,
+        new_login: Callable[[], Login] | None = None,
     ) -> None:
-        """`deadline_ms` bounds connecting and negotiating; `ask_version` is ApiVersions' own."""
+        """`deadline_ms` bounds connecting, negotiating and the login; `ask_version` is
+        ApiVersions' own; `new_login` makes a login, None: none is asked for.
+        """
         self.host = host
         self.port = port
         self.state = State.CONNECTING
@@ -157,6 +195,11 @@ class Connection:
         self.ask_version = ask_version
         self.on_ready: Callable[[int], None] | None = None
         self._client_id = client_id
+        self._new_login = new_login
+        self._login: Login | None = None
+        # When the session has to be renewed, if ever.
+        self.renew_at_ms: int | None = None
+        self._is_renewing = False
         self._correlation_ids = count(1)
         self._reader = FrameReader(FRAME_SIZE_MAX)
         self._versions: dict[int, ApiVersionRange] = {}
@@ -166,7 +209,7 @@ class Connection:
 
     @property
     def is_ready(self) -> bool:
-        return self.state is State.READY
+        return self.state is State.READY and not self._is_renewing
 
     # What the shell says.
 
@@ -265,8 +308,10 @@ class Connection:
         """Give the connection up when a deadline has passed: of setting it up, or of a reply."""
         if self.state is State.CLOSED:
             return
+        if self.renew_at_ms is not None and now_ms >= self.renew_at_ms:
+            self._begin_renewal(now_ms)
         if self.state is not State.READY and now_ms >= self.setup_deadline_ms:
-            what = "connect" if self.state is State.CONNECTING else "answer ApiVersions"
+            what = _SETUP_WORDS[self.state]
             self.lost(TimedOut(f"{self.host}:{self.port} did not {what} in time"), now_ms)
         elif any(request.deadline_ms <= now_ms for request in self.in_flight):
             self.lost(TimedOut(f"{self.host}:{self.port} did not reply in time"), now_ms)
@@ -274,7 +319,7 @@ class Connection:
     def next_deadline_ms(self) -> int | None:
         if self.state is State.CLOSED:
             return None
-        deadline = None if self.state is State.READY else self.setup_deadline_ms
+        deadline = self.renew_at_ms if self.state is State.READY else self.setup_deadline_ms
         for request in self.in_flight:
             if deadline is None or request.deadline_ms < deadline:
                 deadline = request.deadline_ms
@@ -309,6 +354,10 @@ class Connection:
             self.in_flight.popleft()
             self._handle_versions(frame, request.api_version, now_ms)
             return
+        if self.state is State.LOGGING_IN:
+            self.in_flight.popleft()
+            self._handle_login(frame, request, now_ms)
+            return
         message: Message | VendorReply
         if is_vendor(request.api_key):
             message = VendorReply(unpack(frame[4:]))
@@ -316,6 +365,8 @@ class Connection:
             _, message = decode_response(frame, request.api_key, request.api_version)
         self.in_flight.popleft()
         request.on_reply(message, now_ms)
+        if self._is_renewing and not self.in_flight:
+            self._begin_login()
 
     def _ask_versions(self) -> None:
         message = ApiVersionsRequest(
@@ -336,10 +387,70 @@ class Connection:
         self._versions = {
             row.api_key: ApiVersionRange(row.min_version, row.max_version) for row in reply.api_keys
         }
+        if self._new_login is None:
+            self._become_ready(now_ms)
+        else:
+            self._begin_login()
+
+    def _become_ready(self, now_ms: int) -> None:
         self.state = State.READY
         self.was_ready = True
+        self._is_renewing = False
         if self.on_ready is not None:
             self.on_ready(now_ms)
+
+    def _begin_renewal(self, now_ms: int) -> None:
+        self.renew_at_ms = None
+        self._is_renewing = True
+        self.setup_deadline_ms = now_ms + RENEWAL_TIMEOUT_MS
+        if not self.in_flight:
+            self._begin_login()
+
+    def _begin_login(self) -> None:
+        assert self._new_login is not None, "asked by whoever wants a login"
+        self.state = State.LOGGING_IN
+        self._login = self._new_login()
+        self._ask_login(SaslHandshakeRequest(mechanism=self._login.mechanism))
+
+    def _ask_login(self, message: Message) -> None:
+        version = self.version_for(message.message_key)
+        if version is None:
+            raise RemoteProtocolError("the broker knows no logins")
+        self._send(message, version, _ignore, self.setup_deadline_ms)
+
+    def _handle_login(self, frame: memoryview, request: InFlight, now_ms: int) -> None:
+        assert self._login is not None, "begun"
+        _, reply = decode_response(frame, request.api_key, request.api_version)
+        if isinstance(reply, SaslHandshakeResponse):
+            if reply.error_code != ErrorCode.NONE:
+                self._login_failed(
+                    f"the broker does not offer {self._login.mechanism},"
+                    f" but {', '.join(reply.mechanisms) or 'no login at all on this port'}",
+                    now_ms,
+                )
+                return
+            self._ask_login(SaslAuthenticateRequest(auth_bytes=self._login.begin()))
+            return
+        assert isinstance(reply, SaslAuthenticateResponse)
+        if reply.error_code != ErrorCode.NONE:
+            known = ErrorCode.of(reply.error_code)
+            self._login_failed(reply.error_message or known.description, now_ms)
+            return
+        try:
+            message = self._login.answer(reply.auth_bytes)
+        except AuthenticationFailed as exc:
+            self._login_failed(str(exc), now_ms)
+            return
+        if message is not None:
+            self._ask_login(SaslAuthenticateRequest(auth_bytes=message))
+            return
+        self._login = None
+        if reply.session_lifetime_ms > 0:
+            self.renew_at_ms = now_ms + reply.session_lifetime_ms * RENEW_PERCENT // 100
+        self._become_ready(now_ms)
+
+    def _login_failed(self, why: str, now_ms: int) -> None:
+        self.lost(AuthenticationFailed(f"{self.host}:{self.port}: {why}"), now_ms)
 
 
 def _key(api_key: int) -> ApiKey | VendorKey:

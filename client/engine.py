@@ -319,4 +319,6 @@ def connect(engine: Engine) -> Call[None]:
     while not engine.cluster.replies_count:
         yield Refresh()
         if not engine.cluster.replies_count:
+            if (refusal := engine.network.refusal()) is not None:
+                raise refusal
             yield Pause(backoff.next_delay_ms())

@@ -5,6 +5,7 @@
       BusyError            two at once, or a *_nowait call that would have to wait
       BrokenError          the world: connection, time, a peer that talks nonsense
         ConnectionLost  BrokerUnreachable  TimedOut  PeerError  UnsupportedByBroker  CorruptBatch
+        AuthenticationFailed  TlsFailed
       BrokerError          the broker answered with an error code; one subclass per code
       DeliveryFailed       records that the broker did not acknowledge, with the records
       GapError             records that the log has lost, before they were read or after
@@ -76,6 +77,16 @@ class PeerError(BrokenError):
 
 class UnsupportedByBroker(BrokenError):
     """The broker has no version of a request that this client can speak."""
+
+
+class AuthenticationFailed(BrokenError):
+    """The broker refused the login, or could not prove that it knows the password."""
+
+
+class TlsFailed(BrokenError):
+    """TLS with the broker is not possible: its certificate is not trusted, ours is not, or it
+    does not speak TLS on this port.
+    """
 
 
 class CorruptBatch(BrokenError):

@@ -19,12 +19,22 @@ Invariant: a request's `on_reply` is called exactly once.  Nothing here waits or
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 
 from .backoff import Backoff
 from .connection import Connection, OnReply, Request, State
-from .errors import BrokerUnreachable, ClosedError, ConnectionLost, SegbrokerError, TimedOut
+from .errors import (
+    AuthenticationFailed,
+    BrokerUnreachable,
+    ClosedError,
+    ConnectionLost,
+    SegbrokerError,
+    TimedOut,
+    TlsFailed,
+)
+from .login import Login, Salted
 from .settings import Address, ClientSettings, joined
 
 NodeKey = tuple[int, str]
@@ -84,6 +94,11 @@ class Network:
         self._opening: list[Connection] = []
         self._over: list[Connection] = []
         self._last_used = 0
+        self._salted: Salted = {}
+        security = settings.security
+        self._new_login: Callable[[], Login] | None = None
+        if security is not None and security.mechanism is not None:
+            self._new_login = partial(Login, security, self._salted)
         for index, address in enumerate(settings.bootstrap):
             self.node((-1 - index, CONTROL), address)
 
@@ -252,17 +267,20 @@ class Network:
             client_id=self.settings.client_id,
             deadline_ms=now_ms + SETUP_TIMEOUT_MS,
             ask_version=node.ask_version,
+            new_login=self._new_login,
         )
-
-        def on_ready(ready_ms: int) -> None:
-            # Not reset() here: a broker that accepts and then hangs up must be backed off from.
-            waiting, node.waiting = node.waiting, deque()
-            for request in waiting:
-                deadline_ms = min(request.deadline_ms, ready_ms + request.timeout_ms)
-                self._send(connection, request.message, request.on_reply, ready_ms, deadline_ms)
-
-        connection.on_ready = on_ready
+        connection.on_ready = partial(self._on_ready, connection)
         self._opening.append(connection)
+
+    def _on_ready(self, connection: Connection, now_ms: int) -> None:
+        """Negotiation is over, or a session was renewed: send what has waited for it."""
+        # Not reset() here: a broker that accepts and then hangs up must be backed off from.
+        for node in self.nodes.values():
+            if node.connection is connection:  # it may have been adopted meanwhile
+                waiting, node.waiting = node.waiting, deque()
+                for request in waiting:
+                    deadline_ms = min(request.deadline_ms, now_ms + request.timeout_ms)
+                    self._send(connection, request.message, request.on_reply, now_ms, deadline_ms)
 
     # Effects for the shell.
 
@@ -295,6 +313,13 @@ class Network:
             waiting, node.waiting = node.waiting, deque()
             for request in waiting:
                 request.on_reply(error, now_ms)
+
+    def refusal(self) -> SegbrokerError | None:
+        """Why asking again is of no use: every address refuses the login, or TLS."""
+        errors = [node.last_error for key, node in self.nodes.items() if key[1] == CONTROL]
+        if all(isinstance(error, AuthenticationFailed | TlsFailed) for error in errors):
+            return errors[-1]
+        return None
 
     def unreachable(self) -> BrokerUnreachable:
         """The error of having reached nobody, with the last reason of each address."""

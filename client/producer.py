@@ -25,6 +25,7 @@ from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
 from .producing import Producing
 from .records import Headers, RecordMetadata
+from .security import Security
 from .settings import (
     DEFAULT_BOOTSTRAP,
     KIB,
@@ -104,6 +105,7 @@ class Producer:
         bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
         *,
         client_id: str = "segbroker-python",
+        security: Security | None = None,
         acks: Acks = "all",
         idempotent: bool | None = None,
         compression: Compression = "none",
@@ -124,6 +126,7 @@ class Producer:
         batch_bytes: a batch is sent when it has this size, uncompressed.
         buffer_bytes: what may be under way; beyond, `send` waits.
         delivery_timeout_ms: a record that is not acknowledged by then has failed.
+        security: TLS and login; see Security.
         request_timeout_ms: an unanswered request ends its connection.
         connect_timeout_ms: how long entering the block waits for a broker.
 
@@ -133,6 +136,7 @@ class Producer:
         self._client = ClientSettings(
             bootstrap=parse_bootstrap(bootstrap),
             client_id=client_id,
+            security=security,
             request_timeout_ms=request_timeout_ms,
             connect_timeout_ms=connect_timeout_ms,
         )

@@ -11,12 +11,16 @@ Every wait of the client has its end here:
     delivery_timeout_ms   one record, from send() to acknowledged or failed
 """
 
+import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict
 
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.limits import FRAME_SIZE_MAX
+
+from .errors import TlsFailed
+from .security import Security
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_PORT = 9092
@@ -74,6 +78,7 @@ class ClientSettings:
 
     bootstrap: tuple[Address, ...]
     client_id: str = "segbroker-python"
+    security: Security | None = None
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
     api_timeout_ms: int = 60_000
@@ -224,6 +229,7 @@ class ConsumerOptions(GroupOptions, total=False):
     """What the consumers' constructors take besides topics, start and end; see Consumer."""
 
     client_id: str
+    security: Security | None
     isolation: Isolation
     on_reset: OnReset
     prefetch_bytes: int
@@ -291,3 +297,19 @@ def parse_acks(acks: str | int) -> int:
 def joined(addresses: Sequence[Address]) -> str:
     """Addresses as a person writes them, for messages."""
     return ",".join(f"{host}:{port}" for host, port in addresses)
+
+
+def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
+    """What the connections of a client are protected with; None: nothing.
+
+    Raises TlsFailed: a file is not there, or does not hold what it should.
+    """
+    security = settings.security
+    if security is None or not security.tls:
+        return None
+    try:
+        return security.context()
+    except OSError as exc:
+        files = (security.ca_file, security.cert_file, security.key_file)
+        names = ", ".join(name for name in files if name)
+        raise TlsFailed(f"the files for TLS cannot be used ({names}): {exc}") from exc

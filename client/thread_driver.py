@@ -25,6 +25,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
+from ssl import SSLContext
 from time import sleep
 from typing import TypeVar
 
@@ -33,7 +34,8 @@ from .completion import Waitable
 from .connection import Connection, State
 from .engine import Call, Engine, connect
 from .errors import ClosedError, SegbrokerError, TimedOut
-from .transport import SocketAddress, Transport, resolve
+from .settings import tls_context
+from .transport import SocketAddress, Transport, Wait, resolve
 
 T = TypeVar("T")
 
@@ -44,6 +46,7 @@ class ThreadDriver:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._engine: Engine | None = None
+        self._context: SSLContext | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._is_pushing = False
@@ -66,9 +69,11 @@ class ThreadDriver:
     def start(self, engine: Engine) -> None:
         """Start the thread and wait until one broker was reached.
 
-        Raises BrokerUnreachable after connect_timeout_ms; the thread is gone then.
+        Raises BrokerUnreachable after connect_timeout_ms, TlsFailed and AuthenticationFailed as
+        soon as it is clear; the thread is gone then.
         """
         assert self._thread is None, "started twice"
+        self._context = tls_context(engine.settings)
         self._engine = engine
         self._stopping = False
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -219,22 +224,30 @@ class ThreadDriver:
             self._finish_connect(transport)
             return
         if mask & selectors.EVENT_READ:
+            self._receive(transport)
+        # Writable: the next turn sends.
+
+    def _receive(self, transport: Transport) -> None:
+        connection = transport.connection
+        while connection.state is not State.CLOSED:
             try:
                 size = transport.receive_some()
             except SegbrokerError as exc:
                 self._lost(transport, exc)
                 return
-            if size is not None:
-                with self.lock:
-                    connection.received(size, now_ms())
-                # Whoever waited for this goes first; without this it would wait for the
-                # interpreter's lock until our next system call.
-                sleep(0)
-        # Writable: the next turn sends.
+            if size is None:
+                return
+            with self.lock:
+                connection.received(size, now_ms())
+            # Whoever waited for this goes first; without this it would wait for the
+            # interpreter's lock until our next system call.
+            sleep(0)
+            if not transport.has_received:
+                return  # if there is more, the selector will say so
 
     def _open(self, connection: Connection) -> None:
         addresses = resolve(connection.host, connection.port, numeric_only=True)
-        transport = self._transports[connection] = Transport(connection, addresses)
+        transport = self._transports[connection] = Transport(connection, addresses, self._context)
         if addresses:
             self._connect(transport)
             return
@@ -274,13 +287,13 @@ class ThreadDriver:
         assert transport.socket is not None
         self._selector.unregister(transport.socket)
         try:
-            is_connected = transport.finish_connect()
+            wait = transport.establish()
         except SegbrokerError as exc:
             self._lost(transport, exc)
             return
-        mask = selectors.EVENT_READ if is_connected else selectors.EVENT_WRITE
+        mask = selectors.EVENT_WRITE if wait is Wait.WRITABLE else selectors.EVENT_READ
         self._selector.register(transport.socket, mask, transport)
-        if is_connected:
+        if wait is None:
             with self.lock:
                 transport.connection.connected()
 

@@ -1,21 +1,34 @@
 """A non-blocking socket under a Connection: what both shells do between two waits.
 
-Nothing here waits.  `connect_next` begins, `is_connected` asks, `send_some` and `receive_some` move
-bytes; each says when the shell has to wait for the socket.  Failures become ConnectionLost.
+Nothing here waits.  `connect_next` begins, `establish` goes on until the connection stands (with
+TLS: until the handshake is over), `send_some` and `receive_some` move bytes; each says when the
+shell has to wait for the socket.  Failures become ConnectionLost, those of TLS that will not go
+away by themselves TlsFailed.
+
+With TLS a lock guards the connection's state, as the blocking shell sends from two threads; it is
+held for encrypting or decrypting what is there, never for a wait.
 
 A host name may have several addresses (localhost: ::1 and 127.0.0.1); they are tried in turn.
 """
 
 import os
 import socket
+import ssl
 from collections.abc import Sequence
+from enum import Enum
 from itertools import islice
+from threading import Lock
+
+from segbroker.protocol.tls_records import cut_records
 
 from .connection import Buffer, Connection
-from .errors import BrokerUnreachable, ConnectionLost
+from .errors import BrokerUnreachable, ConnectionLost, SegbrokerError, TlsFailed
 
 # Buffers per sendmsg; the kernel takes up to 1024.
 GATHER_COUNT_MAX = 64
+
+# OpenSSL's words for bytes that are no TLS.
+_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"})
 
 # What getaddrinfo gives of an address: family and socket address.
 SocketAddress = tuple[int, tuple[str, int] | tuple[str, int, int, int]]
@@ -38,12 +51,31 @@ def resolve(host: str, port: int, *, numeric_only: bool) -> list[SocketAddress]:
     return sorted(addresses, key=lambda address: address[0] != socket.AF_INET)
 
 
+class Wait(Enum):
+    """What the socket has to become before the shell goes on."""
+
+    READABLE = "readable"
+    WRITABLE = "writable"
+
+
 class Transport:
     """See the module.  Owns the socket: `close` is due exactly once."""
 
-    def __init__(self, connection: Connection, addresses: Sequence[SocketAddress]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        addresses: Sequence[SocketAddress],
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        """`context`: TLS."""
         self.connection = connection
         self.socket: socket.socket | None = None
+        # The same socket, once it is connected.
+        self._tls: ssl.SSLSocket | None = None
+        self._context = context
+        self._lock = Lock()
+        # A record that the socket did not take whole: TLS demands the same bytes again.
+        self._again: Buffer = b""
         self.addresses = list(addresses)
         # The shell waits for the socket to take more.
         self.waits_to_send = False
@@ -73,11 +105,43 @@ class Transport:
             return
         raise ConnectionLost(problem)
 
-    def finish_connect(self) -> bool:
-        """The socket became writable: True when connected, False when the next address is tried.
+    def establish(self) -> Wait | None:
+        """The socket became what was waited for (writable at first); None: the connection stands.
 
-        Raises ConnectionLost when none is left.
+        `socket` may be another one than before.  Raises ConnectionLost, TlsFailed.
         """
+        if self._tls is None:
+            if not self._finish_connect():
+                return Wait.WRITABLE
+            if self._context is None:
+                return None
+            self._wrap(self._context)
+        return self._handshake()
+
+    def _wrap(self, context: ssl.SSLContext) -> None:
+        assert self.socket is not None
+        try:
+            self.socket = self._tls = context.wrap_socket(
+                self.socket,
+                do_handshake_on_connect=False,
+                server_hostname=self.connection.host,
+            )
+        except OSError as exc:
+            raise self._lost(exc) from exc
+
+    def _handshake(self) -> Wait | None:
+        assert self._tls is not None
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return Wait.READABLE
+        except ssl.SSLWantWriteError:
+            return Wait.WRITABLE
+        except OSError as exc:
+            raise self._lost(exc) from exc
+        return None
+
+    def _finish_connect(self) -> bool:
         assert self.socket is not None
         error = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if not error:
@@ -97,6 +161,9 @@ class Transport:
         if self.socket is None:
             raise ConnectionLost(f"{self.connection.host}:{self.connection.port}: closed meanwhile")
         try:
+            if self._tls is not None:
+                with self._lock:
+                    return self._send_tls(self._tls, buffers)
             return self.socket.sendmsg(buffers)
         except BlockingIOError:
             return 0
@@ -107,17 +174,68 @@ class Transport:
         """How many bytes came (0: the end); None when there are none now.  ConnectionLost."""
         assert self.socket is not None
         try:
+            if self._tls is not None:
+                return self._receive_tls(self._tls)
             return self.socket.recv_into(self.connection.get_buffer())
         except BlockingIOError:
             return None
         except OSError as exc:
             raise self._lost(exc) from exc
 
+    @property
+    def has_received(self) -> bool:
+        """Whether bytes may be here of which the socket, once emptied, says nothing."""
+        return self._tls is not None
+
+    def _receive_tls(self, tls: ssl.SSLSocket) -> int | None:
+        """Until the buffer is full or nothing is there."""
+        space = self.connection.get_buffer()
+        received = 0
+        with self._lock:
+            while received < len(space):
+                try:
+                    count = tls.recv_into(space[received:])
+                except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    return received or None
+                if not count:
+                    break
+                received += count
+        return received
+
+    def _send_tls(self, tls: ssl.SSLSocket, buffers: Sequence[Buffer]) -> int:
+        sent = 0
+        try:
+            if self._again:
+                sent = tls.send(self._again)
+                self._again = b""
+            for record in cut_records(buffers, sent):
+                self._again = record
+                count = tls.send(record)
+                self._again = b""
+                sent += count
+                if count < len(record):
+                    break
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            # The caller may drop what it offered: a copy, of the one record.
+            self._again = bytes(self._again)
+        return sent
+
     def close(self) -> None:
         if self.socket is not None:
             self.socket.close()
-            self.socket = None
+            self.socket = self._tls = None
+            self._again = b""
 
-    def _lost(self, exc: OSError) -> ConnectionLost:
-        host, port = self.connection.host, self.connection.port
-        return ConnectionLost(f"{host}:{port}: {exc.strerror or exc}")
+    def _lost(self, exc: OSError) -> SegbrokerError:
+        where = f"{self.connection.host}:{self.connection.port}"
+        if isinstance(exc, ssl.SSLCertVerificationError):
+            return TlsFailed(f"{where}: its certificate is not trusted: {exc.verify_message}")
+        if isinstance(exc, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+            return ConnectionLost(
+                f"{where}: closed during the TLS handshake; is TLS spoken on this port?"
+            )
+        if isinstance(exc, ssl.SSLError):
+            if exc.reason in _NOT_TLS:
+                return TlsFailed(f"{where} does not speak TLS on this port ({exc.reason})")
+            return TlsFailed(f"{where}: TLS failed: {exc.reason or exc}")
+        return ConnectionLost(f"{where}: {exc.strerror or exc}")

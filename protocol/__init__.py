@@ -18,6 +18,7 @@ come in, values go out, and the other way round.  A module imports only what sta
     api_keys       what each api key is, which versions are served, which are advertised
     headers        request and response headers, whole frames
     hot            produce and fetch of one partition, without objects
+    tls_records    bytes cut as TLS wants them
     sasl           the mechanisms' names; PLAIN
     scram          SCRAM: both sides, and what is kept of a password
     checksums      CRC-32C, XXH3-64

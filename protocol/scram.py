@@ -189,9 +189,18 @@ class ScramServer:
 class ScramClient:
     """One exchange on the client's side: `first`, `answer`, then `verify`."""
 
-    def __init__(self, mechanism: ScramMechanism, user: str, password: str, nonce: bytes) -> None:
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        user: str,
+        password: str,
+        nonce: bytes,
+        known: "dict[tuple[bytes, int], bytes] | None" = None,
+    ) -> None:
+        """`known`: salted passwords of earlier exchanges of this user, by salt and iterations."""
         self._mechanism = mechanism
         self._password = password
+        self._known = {} if known is None else known
         self._nonce = b64encode(nonce)
         self._bare = b"n=%s,r=%s" % (_escape(user), self._nonce)
         self._verifier = b""
@@ -222,7 +231,11 @@ class ScramClient:
                 f" {ITERATIONS_MIN} to {ITERATIONS_TAKEN_MAX}"
             )
         salt = _decode(salt_text)
-        salted = salted_password(self._mechanism, self._password, salt, iterations)
+        salted = self._known.get((salt, iterations))
+        if salted is None:
+            salted = salted_password(self._mechanism, self._password, salt, iterations)
+            self._known.clear()  # the one of before, if the password was set anew
+            self._known[salt, iterations] = salted
         credential = credential_of(self._mechanism, salted, salt, iterations)
         without_proof = b"c=%s,r=%s" % (b64encode(b"n,,"), nonce)
         signed = b",".join((self._bare, challenge, without_proof))

@@ -149,6 +149,12 @@ class EmbeddedBroker:
         assert self._broker is not None, "the broker has not started"
         return join_address(*self._broker.address)
 
+    @property
+    def addresses(self) -> dict[str, str]:
+        """`host:port` by name of the listener, where the settings name several."""
+        assert self._broker is not None, "the broker has not started"
+        return {one.spec.name: join_address(*one.bound) for one in self._broker.listeners}
+
     def create_topic(
         self, name: str, *, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> str:

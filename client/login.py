@@ -1,0 +1,69 @@
+"""A login on one connection, without the connection: messages out, answers in.
+
+    begin()        -> the first message
+    answer(bytes)  -> the next one, or None: done.  Raises AuthenticationFailed
+
+The salted password of a login is remembered for the next one with the same salt (a client has
+several connections, and they come back): computing it takes milliseconds, in which an event loop
+stands still.  With SCRAM the broker has to prove that it knows the password, too.
+"""
+
+import secrets
+
+from segbroker.protocol.errors import RemoteProtocolError
+from segbroker.protocol.sasl import PLAIN, encode_plain
+from segbroker.protocol.scram import MECHANISMS, NONCE_SIZE, ScramClient
+
+from .errors import AuthenticationFailed
+from .security import Security
+
+# Salted passwords of one client, by salt and iterations.
+Salted = dict[tuple[bytes, int], bytes]
+
+
+class Login:
+    """See the module."""
+
+    def __init__(self, security: Security, salted: Salted) -> None:
+        """`salted` is shared by the logins of one client."""
+        assert security.mechanism is not None, "looked at by the caller"
+        self.mechanism = security.mechanism
+        self._user = security.user or ""
+        self._password = security.password or ""
+        self._salted = salted
+        self._scram: ScramClient | None = None
+        self._answers = 0
+
+    def __repr__(self) -> str:
+        return f"<Login {self.mechanism} {self._user!r}>"
+
+    def begin(self) -> bytes:
+        """The first message."""
+        if self.mechanism == PLAIN:
+            return encode_plain(self._user, self._password)
+        nonce = secrets.token_bytes(NONCE_SIZE)
+        mechanism = MECHANISMS[self.mechanism]
+        self._scram = ScramClient(mechanism, self._user, self._password, nonce, self._salted)
+        return self._scram.first()
+
+    def answer(self, message: bytes) -> bytes | None:
+        """The next message; None: the login is done.
+
+        Raises AuthenticationFailed: what the broker says is not an answer, or it does not know the
+        password itself.
+        """
+        self._answers += 1
+        if self._scram is None:
+            return None
+        try:
+            if self._answers == 1:
+                return self._scram.answer(message)
+            is_proven = self._scram.verify(message)
+        except RemoteProtocolError as exc:
+            raise AuthenticationFailed(f"{self.mechanism}: {exc}") from exc
+        if not is_proven:
+            raise AuthenticationFailed(
+                f"{self.mechanism}: the broker has not proven that it knows the password of"
+                f" {self._user!r}; it may not be the one that it should be"
+            )
+        return None

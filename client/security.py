@@ -1,0 +1,192 @@
+"""How a client protects its connections, and who it says it is.
+
+    Security(tls=True, ca_file="ca.pem")                                          SSL
+    Security(tls=True, ca_file="ca.pem", cert_file="me.pem", key_file="me.key")   SSL, both sides
+    Security(mechanism="SCRAM-SHA-512", user="alice", password="…")               SASL_PLAINTEXT
+    Security(tls=True, mechanism="PLAIN", user="alice", password="…")             SASL_SSL
+
+`Security.from_properties` takes the names that Kafka's clients use, Java's and librdkafka's:
+
+| property | here |
+|---|---|
+| security.protocol | tls, and whether there is a mechanism |
+| sasl.mechanism, sasl.mechanisms | mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 |
+| sasl.username and sasl.password, or sasl.jaas.config | user, password |
+| ssl.ca.location, ssl.truststore.location | ca_file; without: the authorities of the system |
+| ssl.certificate.location, ssl.keystore.location | cert_file |
+| ssl.key.location, ssl.key.password | key_file, key_password |
+| ssl.endpoint.identification.algorithm | verify_host: https, or none (also written empty) |
+| enable.ssl.certificate.verification | verify |
+
+Files are PEM; Java's stores are refused by name.  Passwords are never shown: not by repr, not in
+an error.
+"""
+
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from segbroker.protocol.sasl import PLAIN
+from segbroker.protocol.scram import MECHANISMS as SCRAM_MECHANISMS
+
+MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_JAAS: Final = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_STORES: Final = (".jks", ".p12", ".pfx")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """See the module.  ValueError for what does not go together."""
+
+    tls: bool = False
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    verify: bool = True
+    verify_host: bool = True
+    mechanism: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.mechanism is not None and self.mechanism not in MECHANISMS:
+            raise ValueError(f"mechanism={self.mechanism!r} is not one of {', '.join(MECHANISMS)}")
+        if self.mechanism is not None and not (self.user and self.password):
+            raise ValueError(f"mechanism={self.mechanism!r} needs user and password")
+        if self.mechanism is None and (self.user or self.password):
+            raise ValueError(f"user={self.user!r} without a mechanism")
+        if not self.tls and (self.ca_file or self.cert_file):
+            raise ValueError("ca_file and cert_file have no meaning without tls")
+        if self.key_file and not self.cert_file:
+            raise ValueError("key_file without cert_file")
+        if "\0" in f"{self.user}{self.password}":
+            raise ValueError("a user name or password with NUL")
+
+    @property
+    def protocol(self) -> str:
+        """As Kafka names it: `SASL_SSL`."""
+        return PROTOCOLS[self.tls + 2 * (self.mechanism is not None)]
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> "Security | None":
+        """From Kafka's property names; None: PLAINTEXT, nothing to protect.
+
+        Raises ValueError for a name that is not known, and for values that do not go together.
+        """
+        values: dict[str, Any] = {}
+        for name, value in properties.items():
+            if name not in _PROPERTIES:
+                raise ValueError(
+                    f"unknown property {name!r}; known are {', '.join(sorted(_PROPERTIES))}"
+                )
+            values.update(_PROPERTIES[name](name, value))
+        protocol = values.pop("protocol", None)
+        if protocol is None:
+            protocol = PROTOCOLS[0]
+            if values:
+                raise ValueError(
+                    f"{next(iter(properties))} without security.protocol, one of"
+                    f" {', '.join(PROTOCOLS[1:])}"
+                )
+        if protocol == PROTOCOLS[0]:
+            return None
+        if protocol.startswith("SASL"):
+            # Java's default is GSSAPI, which nobody means here.
+            values.setdefault("mechanism", PLAIN)
+        else:
+            for name in ("mechanism", "user", "password"):
+                values.pop(name, None)
+        if not protocol.endswith("SSL"):
+            for name in ("ca_file", "cert_file", "key_file", "key_password"):
+                values.pop(name, None)
+        return cls(tls=protocol.endswith("SSL"), **values)
+
+    def context(self) -> ssl.SSLContext:
+        """For connections.  Reads the files.
+
+        Raises OSError (ssl.SSLError is one): a file is not there, or does not hold what it should.
+        """
+        assert self.tls, "asked by whoever wants TLS"
+        context = ssl.create_default_context(cafile=self.ca_file)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self.verify and self.verify_host
+        context.verify_mode = ssl.CERT_REQUIRED if self.verify else ssl.CERT_NONE
+        if self.cert_file:
+            # Always a function: without one OpenSSL would ask at the terminal.
+            password = self.key_password or ""
+            context.load_cert_chain(self.cert_file, self.key_file, password=lambda: password)
+        return context
+
+    def with_password(self, password: str) -> "Security":
+        """The same with another password."""
+        return replace(self, password=password)
+
+
+def _protocol(name: str, value: str) -> dict[str, Any]:
+    if value.upper() not in PROTOCOLS:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(PROTOCOLS)}")
+    return {"protocol": value.upper()}
+
+
+def _text(key: str) -> Callable[[str, str], dict[str, Any]]:
+    return lambda _, value: {key: value}
+
+
+def _file(key: str) -> Callable[[str, str], dict[str, Any]]:
+    def parse(name: str, value: str) -> dict[str, Any]:
+        if value.lower().endswith(_STORES):
+            raise ValueError(f"{name}={value!r}: only PEM files are read, no Java stores")
+        return {key: value}
+
+    return parse
+
+
+def _store_type(name: str, value: str) -> dict[str, Any]:
+    if value.upper() != "PEM":
+        raise ValueError(f"{name}={value!r}: only PEM files are read")
+    return {}
+
+
+def _jaas(name: str, value: str) -> dict[str, Any]:
+    found = {key: re.sub(r"\\(.)", r"\1", text) for key, text in _JAAS.findall(value)}
+    if found.keys() != {"username", "password"}:
+        raise ValueError(f'{name} is not `… required username="…" password="…";`')
+    return {"user": found["username"], "password": found["password"]}
+
+
+def _verify(name: str, value: str) -> dict[str, Any]:
+    if value.lower() not in ("true", "false"):
+        raise ValueError(f"{name}={value!r} is neither true nor false")
+    return {"verify": value.lower() == "true"}
+
+
+def _verify_host(name: str, value: str) -> dict[str, Any]:
+    if value.lower() not in ("https", "none", ""):
+        raise ValueError(f"{name}={value!r} is neither https nor none")
+    return {"verify_host": value.lower() == "https"}
+
+
+_PROPERTIES: Final[dict[str, Callable[[str, str], dict[str, Any]]]] = {
+    "security.protocol": _protocol,
+    "sasl.mechanism": _text("mechanism"),
+    "sasl.mechanisms": _text("mechanism"),
+    "sasl.username": _text("user"),
+    "sasl.password": _text("password"),
+    "sasl.jaas.config": _jaas,
+    "ssl.ca.location": _file("ca_file"),
+    "ssl.truststore.location": _file("ca_file"),
+    "ssl.truststore.type": _store_type,
+    "ssl.certificate.location": _file("cert_file"),
+    "ssl.keystore.location": _file("cert_file"),
+    "ssl.keystore.type": _store_type,
+    "ssl.key.location": _file("key_file"),
+    "ssl.key.password": _text("key_password"),
+    "ssl.endpoint.identification.algorithm": _verify_host,
+    "enable.ssl.certificate.verification": _verify,
+}
+SECRET_PROPERTIES: Final = frozenset({"sasl.password", "sasl.jaas.config", "ssl.key.password"})
+"""Those whose values are told to nobody."""
