@@ -35,8 +35,8 @@ import trio._core._run as trio_run
 
 import segbroker.broker.connection
 import segbroker.broker.lanes
+import segbroker.broker.listener
 import segbroker.broker.pace
-import segbroker.broker.server
 import segbroker.client
 import segbroker.client.clock
 import segbroker.client.transport
@@ -126,9 +126,8 @@ def _chance_of_client(world: World) -> list[tuple[object, str, object]]:
 def simulated(world: World, network: Network, first: threads.Threads) -> Iterator[None]:
     """Everything inside happens in `world`.  `first` are the threads until a process starts."""
 
-    async def bind(address: str) -> Listener:
-        host, _, port = address.rpartition(":")
-        return Listener(network, (host, int(port)))
+    async def bind(host: str, port: int) -> Listener:
+        return Listener(network, (host, port))
 
     def getaddrinfo(host: str, port: int, **_: object) -> list[tuple[Any, ...]]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
@@ -150,7 +149,7 @@ def simulated(world: World, network: Network, first: threads.Threads) -> Iterato
         (anyio_trio, "wait_readable", _wait_readable),
         (anyio_trio, "wait_writable", _wait_writable),
         (anyio_trio, "notify_closing", _notify_closing),
-        (segbroker.broker.server, "bind", bind),
+        (segbroker.broker.listener, "bind", bind),
         (segbroker.broker.connection, "time", timing),
         (segbroker.broker.pace, "time", timing),
         (segbroker.client.transport, "socket", sockets),
