@@ -8,7 +8,7 @@ ROOMS = protocol segments broker client cli testing spark pyspark_segbroker
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help install spark demo test matrix lint types check bench soak asan clean
+.PHONY: help install spark demo test matrix peers compare lint types check bench soak asan clean
 
 help:            ## This list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -41,6 +41,12 @@ test: install spark  ## The tests
 
 matrix: install  ## Old releases of foreign clients; installs them on first use
 	$(BIN)/python -m pytest -q -m matrix
+
+peers: install   ## The suites of librdkafka and kafka-python against a daemon; builds them first
+	$(BIN)/python -m tests.peers
+
+compare: install ## The same requests to an Apache Kafka and to segbroker, answers field by field
+	$(BIN)/python -m tests.compare
 
 lint: install    ## Format and lint
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .

@@ -1,0 +1,199 @@
+"""The differences from Apache Kafka 4.1 that are on purpose, each with its reason.
+
+Every other difference is an error of the run; a rule that nothing needed any more is told.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from segbroker.protocol.api_keys import ApiKey
+
+from .answers import ABSENT, ROW
+
+ANY: Final = object()
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A difference that is on purpose.
+
+    Attributes:
+        key: the api.
+        path: regular expression for the path, with or without what tells rows apart.
+        reason: why segbroker does otherwise.
+        label: regular expression for the request's label.
+        theirs: Apache Kafka's value, ANY for every one.
+        ours: segbroker's.
+    """
+
+    key: ApiKey
+    path: str
+    reason: str
+    label: str = ".*"
+    theirs: object = ANY
+    ours: object = ANY
+
+
+# Kafka's settings of a topic that mean nothing here.
+_NOT_OURS: Final = "|".join(
+    name.replace(".", r"\.")
+    for name in (
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "segment.jitter.ms",
+        "unclean.leader.election.enable",
+    )
+)
+_OWN: Final = (
+    r"durability|on\.corruption|retention\.full\.policy|retention\.records|segment\.records"
+)
+_OTHER_DEFAULT: Final = r"index\.interval\.bytes|max\.message\.bytes|segment\.bytes"
+
+
+def _settings(key: ApiKey) -> tuple[Accepted, ...]:
+    return (
+        Accepted(
+            key,
+            rf".*configs\[({_NOT_OURS})\]",
+            "replication, tiers, compaction and levels of compression are not offered",
+            theirs=ROW,
+            ours=ABSENT,
+        ),
+        Accepted(key, rf".*configs\[({_OWN})\]", "segbroker's own", theirs=ABSENT, ours=ROW),
+        Accepted(key, rf".*configs\[({_OTHER_DEFAULT})\]\.value", "another default"),
+    )
+
+
+ACCEPTED: Final = (
+    *_settings(ApiKey.CREATE_TOPICS),
+    *_settings(ApiKey.DESCRIBE_CONFIGS),
+    Accepted(
+        ApiKey.API_VERSIONS,
+        r"(supported|finalized)_features.*",
+        "features are the agreements of a cluster's brokers and of its metadata quorum",
+        theirs=ANY,
+    ),
+    Accepted(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        r"responses\.error_code",
+        "there is no compaction: the policy is refused instead of being ignored",
+        label="append.*",
+        theirs=0,
+        ours=40,
+    ),
+    Accepted(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        r"responses\.error_code",
+        "Kafka's own code fails; the request is invalid",
+        label="an operation that is not there",
+        theirs=-1,
+        ours=42,
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_GROUPS,
+        r"groups\.authorized_operations",
+        "groups have no settings here, so nobody may read or change them",
+        theirs=3400,
+        ours=328,
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_GROUPS,
+        r"groups\.(group_state|protocol_type|members.*)",
+        "Kafka may not have written its record of a group that just began; then it is Dead",
+        label="between join and sync",
+    ),
+    Accepted(
+        ApiKey.OFFSET_DELETE,
+        r"error_code|topics.*",
+        "a group without members and without offsets is not kept",
+        label="again|a (partition|topic) that is not there",
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.error_code",
+        "of a magic that nobody knows, UNSUPPORTED_FOR_MESSAGE_FORMAT says more than a checksum",
+        label="magic 3",
+        theirs=2,
+        ours=43,
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.error_code",
+        "Kafka's own code fails; UNSUPPORTED_COMPRESSION_TYPE is the error for it",
+        label="unknown codec",
+        theirs=-1,
+        ours=76,
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.(error_code|base_offset)",
+        "the bit is the broker's to set: with it, all records would show one time",
+        label="broker's timestamp type|good after all",
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.log_start_offset",
+        "of a refused batch it is not said where the log starts; nobody asks",
+        theirs=0,
+        ours=-1,
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.log_append_time_ms",
+        "also a duplicate has its own times, so long as the topic does not stamp",
+        label=".* again",
+        ours=-1,
+    ),
+    Accepted(
+        ApiKey.PRODUCE,
+        r"responses\.partition_responses\.error_code",
+        "a negative epoch beside a producer id is malformed, not old",
+        label="negative epoch",
+        theirs=47,
+        ours=87,
+    ),
+    Accepted(
+        ApiKey.FETCH,
+        r"responses\.partitions\.(high_watermark|last_stable_offset|log_start_offset)",
+        "an error says between which offsets there are records: our client tells its user",
+        theirs=-1,
+    ),
+    Accepted(
+        ApiKey.FETCH,
+        r"responses\.partitions\.aborted_transactions",
+        "null beside an error; clients look at neither",
+        theirs="(rows)",
+        ours=None,
+    ),
+    Accepted(
+        ApiKey.FETCH,
+        r"error_code|responses\.partitions\.(error_code|aborted_transactions|records.*)",
+        "Kafka's own code fails at an isolation level nobody knows; here it is read_uncommitted",
+        label="isolation 7",
+    ),
+    Accepted(
+        ApiKey.LIST_OFFSETS,
+        r"topics\.partitions.*",
+        "a partition that is asked for twice is answered twice",
+        label="twice",
+    ),
+)

@@ -1,0 +1,112 @@
+"""An answer as a flat table of its fields, and the difference between two of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from segbroker.protocol.fields import Field
+from segbroker.protocol.record_batch import decode_batch, iter_batches, read_header
+from segbroker.protocol.schema import Message, records_view
+
+Fields = dict[str, object]
+
+CLOSED: Fields = {"": "connection closed"}
+ABSENT = "(absent)"
+ROW = "(a row)"
+# The fields that identify a row of a list, in the order in which they are tried.
+NAMES: Final = (
+    *("name", "topic", "resource_name", "group_id", "key", "transactional_id", "user"),
+    *("index", "partition_index", "partition", "node_id", "broker_id", "api_key"),
+)
+# Members have ids that are drawn at random.
+IDENTITIES: Final[dict[str, tuple[str, ...]]] = {"members": ("group_instance_id",)}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One field on which the brokers disagree.
+
+    Attributes:
+        path: the field, with positions in lists: `responses[0].error_code`.
+        theirs: what Apache Kafka has there; ABSENT for nothing.
+        ours: what segbroker has there.
+    """
+
+    path: str
+    theirs: object
+    ours: object
+
+
+def flatten(message: Message, version: int, name: str) -> Fields:
+    """Every field that the version has, under its path.
+
+    A row of a list is found by what identifies it (its name, its number), not by where it stands:
+    both brokers may order their rows as they like.  `name`, which is part of the names of topics
+    and groups of a case, is written as ~.
+    """
+    return {
+        path.replace(name, "~"): value.replace(name, "~") if isinstance(value, str) else value
+        for path, value in _walk(message, version, "")
+    }
+
+
+def differences(theirs: Fields, ours: Fields) -> Iterator[Difference]:
+    """Where two answers disagree, in the order of the fields; a row too many is one difference."""
+    lone: list[str] = []
+    for path in dict.fromkeys([*theirs, *ours]):
+        if path.startswith(tuple(lone)):
+            continue
+        their, our = theirs.get(path, ABSENT), ours.get(path, ABSENT)
+        if their != our:
+            if path.endswith("]") and ROW in (their, our):
+                lone.append(f"{path}.")
+            yield Difference(path, their, our)
+
+
+def _walk(message: Message, version: int, prefix: str) -> Iterator[tuple[str, object]]:
+    for field in type(message).fields():
+        if not field.is_in(version):
+            continue
+        value = getattr(message, field.name)
+        path = f"{prefix}{field.name}"
+        if value is None or not field.is_array:
+            yield from _one(field, value, version, path)
+        elif field.struct is None:
+            yield path, list(value)
+        else:
+            yield path, "(rows)"
+            for item, key in zip(value, _keys(field.name, value), strict=True):
+                yield f"{path}[{key}]", ROW
+                yield from _walk(item, version, f"{path}[{key}].")
+
+
+def _keys(name: str, rows: Sequence[Message]) -> list[str]:
+    """What tells the rows of a list apart, or their numbers."""
+    for field in IDENTITIES.get(name, NAMES):
+        keys = [str(getattr(row, field, None)) for row in rows]
+        if len(set(keys)) == len(rows) and "None" not in keys:
+            return keys
+    return [str(number) for number in range(len(rows))]
+
+
+def _one(field: Field, value: object, version: int, path: str) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Message):
+        yield from _walk(value, version, f"{path}.")
+    elif field.kind.name == "records" and value is not None:
+        yield from _records(records_view(value), path)  # type: ignore[arg-type]  # by its kind
+    elif isinstance(value, memoryview):
+        yield path, bytes(value)
+    else:
+        yield path, value
+
+
+def _records(data: memoryview, path: str) -> Iterator[tuple[str, object]]:
+    """Batches, not bytes: what a consumer sees, and each header field by itself."""
+    batches = list(iter_batches(data))
+    yield f"{path}.batches", len(batches)
+    for number, raw in enumerate(batches):
+        header = read_header(raw)
+        for name in header._fields:
+            yield f"{path}.batch[{number}].{name}", getattr(header, name)
+        if not header.is_control:
+            yield f"{path}.batch[{number}].records", decode_batch(raw).records()

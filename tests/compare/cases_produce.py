@@ -1,0 +1,143 @@
+"""Produce: what is taken, what is refused and how."""
+
+from typing import Any
+
+from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.record_batch import encode_batch
+
+from .cases import case
+from .forging import forged
+from .stage import Stage
+
+NOW_MS = 1_700_000_000_000
+
+
+def batch(count: int = 3, **how: Any) -> bytes:
+    """Records with a key each, at a fixed time."""
+    how = {"keys": [b"k%d" % n for n in range(count)], "timestamps_ms": NOW_MS} | how
+    return encode_batch([b"value %d" % n for n in range(count)], **how)
+
+
+async def produce(stage: Stage, label: str, topic: str, records: bytes | None, **more: Any) -> Any:
+    row = {"index": more.pop("partition", 0), "records": records}
+    fields = {"acks": -1, "timeout_ms": 10_000} | more
+    topics = [{"name": topic, "partition_data": [row]}]
+    return await stage.ask(label, ApiKey.PRODUCE, topic_data=topics, **fields)
+
+
+@case(ApiKey.PRODUCE, since=3)
+async def batches_of_every_codec(stage: Stage) -> None:
+    topic = await stage.topic()
+    for codec in Codec:
+        await produce(stage, codec.name, topic, batch(codec=codec))
+    await produce(stage, "acks 1", topic, batch(), acks=1)
+
+
+@case(ApiKey.PRODUCE, since=3)
+async def places_that_do_not_exist(stage: Stage) -> None:
+    topic = await stage.topic()
+    await produce(stage, "unknown topic", f"{stage.name}-nowhere", batch())
+    await produce(stage, "unknown partition", topic, batch(), partition=7)
+    await produce(stage, "negative partition", topic, batch(), partition=-1)
+    await produce(stage, "bad name", "no/such name", batch())
+    await produce(stage, "empty name", "", batch())
+
+
+@case(ApiKey.PRODUCE, since=3)
+async def wrong_acks(stage: Stage) -> None:
+    topic = await stage.topic()
+    for acks in (2, -2):
+        await produce(stage, f"acks {acks}", topic, batch(), acks=acks)
+
+
+@case(ApiKey.PRODUCE, since=3)
+async def several_partitions_and_topics_at_once(stage: Stage) -> None:
+    one, two = await stage.topic("-one", 2), await stage.topic("-two")
+    await stage.ask(
+        "mixed",
+        ApiKey.PRODUCE,
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[
+            {
+                "name": one,
+                "partition_data": [
+                    {"index": 0, "records": batch()},
+                    {"index": 1, "records": batch(1)},
+                    {"index": 9, "records": batch(1)},
+                ],
+            },
+            {"name": two, "partition_data": [{"index": 0, "records": batch(2)}]},
+        ],
+    )
+    await stage.ask("nothing", ApiKey.PRODUCE, acks=-1, timeout_ms=1_000, topic_data=[])
+
+
+@case(ApiKey.PRODUCE, since=3)
+async def damaged_batches(stage: Stage) -> None:
+    topic = await stage.topic()
+    good = batch()
+    await produce(stage, "wrong checksum", topic, good[:-1] + bytes([good[-1] ^ 1]))
+    await produce(stage, "two batches", topic, good + good)
+    await produce(stage, "cut short", topic, good[:-4])
+    await produce(stage, "shorter than a header", topic, good[:30])
+    await produce(stage, "count too high", topic, forged(good, records_count=4))
+    await produce(stage, "last offset too high", topic, forged(good, last_offset_delta=9))
+    await produce(stage, "no records", topic, forged(good[:61], records_count=0))
+    await produce(stage, "control batch", topic, forged(good, attributes=1 << 5))
+    await produce(stage, "magic 3", topic, forged(good, magic=3))
+    await produce(stage, "unknown codec", topic, forged(good, attributes=7))
+    await produce(stage, "broker's timestamp type", topic, forged(good, attributes=1 << 3))
+    await produce(stage, "good after all", topic, good)
+
+
+@case(ApiKey.PRODUCE, since=3)
+async def no_records_at_all(stage: Stage) -> None:
+    topic = await stage.topic()
+    await produce(stage, "empty", topic, b"")
+
+
+@case(ApiKey.PRODUCE, since=3)
+async def what_the_topic_wants(stage: Stage) -> None:
+    small = await stage.topic("-small", max_message_bytes="1000")
+    await produce(stage, "too large", small, batch(200))
+    compacted = await stage.topic("-compacted", cleanup_policy="compact")
+    await produce(stage, "without keys", compacted, batch(keys=None))
+    await produce(stage, "one without a key", compacted, batch(keys=[b"a", None, b"c"]))
+    await produce(stage, "with keys", compacted, batch())
+    stamped = await stage.topic("-stamped", message_timestamp_type="LogAppendTime")
+    await produce(stage, "stamped", stamped, batch())
+    dated = await stage.topic(
+        "-dated", message_timestamp_before_max_ms="1000", message_timestamp_after_max_ms="1000"
+    )
+    await produce(stage, "too old", dated, batch(timestamps_ms=1_000_000))
+    await produce(stage, "from the future", dated, batch(timestamps_ms=4_000_000_000_000))
+
+
+@case(ApiKey.PRODUCE, since=3)
+async def idempotent_producers(stage: Stage) -> None:
+    topic = await stage.topic()
+    answer = await stage.quietly(
+        ApiKey.INIT_PRODUCER_ID, 0, transactional_id=None, transaction_timeout_ms=60_000
+    )
+    me = answer.producer_id
+
+    def numbered(sequence: int, epoch: int = 0, producer: int = me) -> bytes:
+        return batch(producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+    await produce(stage, "first", topic, numbered(0))
+    await produce(stage, "second", topic, numbered(3))
+    await produce(stage, "first again", topic, numbered(0))
+    await produce(stage, "second again", topic, numbered(3))
+    await produce(stage, "a hole", topic, numbered(9))
+    await produce(stage, "overlapping", topic, numbered(4))
+    await produce(stage, "next epoch, not from 0", topic, numbered(6, 1))
+    await produce(stage, "next epoch", topic, numbered(0, 1))
+    await produce(stage, "old epoch", topic, numbered(6, 0))
+    for n in range(1, 7):
+        await produce(stage, f"onwards {n}", topic, numbered(3 * n, 1))
+    await produce(stage, "older than five batches", topic, numbered(0, 1))
+    await produce(stage, "unknown producer, from 5", topic, numbered(5, 0, me + 1_000))
+    await produce(stage, "without a sequence", topic, numbered(-1, 1))
+    await produce(stage, "negative epoch", topic, numbered(0, -1))

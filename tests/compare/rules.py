@@ -1,0 +1,83 @@
+"""What is not compared, and how a rule of accepted.py is found.
+
+NORMALISED fields have a value that only its broker can know: both sides must have the field, what
+is in it is not looked at.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from segbroker.protocol.api_keys import ApiKey
+
+from .accepted import ACCEPTED, ANY, Accepted
+from .answers import Difference, Fields
+
+
+@dataclass(frozen=True)
+class Normalised:
+    """Fields whose value is not compared.
+
+    Attributes:
+        path: regular expression for the whole path, without the positions in lists.
+        reason: why.
+        key: the api, None for every one.
+    """
+
+    path: str
+    reason: str
+    key: ApiKey | None = None
+
+
+NORMALISED: Final = (
+    Normalised(r".*throttle_time_ms", "how busy the broker is"),
+    Normalised(r".*\b(host|port|node_endpoints.*)", "where it listens"),
+    Normalised(r"(.*\.)?cluster_id", "every cluster has its own"),
+    Normalised(r"(.*\.)?topic_id", "drawn at random"),
+    Normalised(r"(.*\.)?error_message|.*batch_index_error_message", "a sentence for people"),
+    Normalised(r"(.*\.)?(member_id|leader)", "drawn at random", ApiKey.JOIN_GROUP),
+    Normalised(r"(.*\.)?member_id", "drawn at random", ApiKey.DESCRIBE_GROUPS),
+    Normalised(r"(.*\.)?member_id", "drawn at random", ApiKey.LEAVE_GROUP),
+    Normalised(r"(.*\.)?producer_id", "given in turn"),
+    Normalised(r".*log_append_time_ms|.*last_timestamp|.*transaction_start_time_ms", "the time"),
+    Normalised(r".*\.crc", "covers the fields that are compared one by one"),
+    Normalised(r".*documentation", "a sentence for people"),
+)
+
+
+def normalised(key: ApiKey, fields: Fields) -> Fields:
+    """The fields with what is not compared made alike; throttle_time_ms is left out."""
+    rules = [re.compile(rule.path) for rule in NORMALISED if rule.key in (None, key)]
+    made: Fields = {}
+    for path, value in fields.items():
+        if any(rule.fullmatch(bare(path)) for rule in rules):
+            # Null, empty and the number for "none" stay what they are.
+            made[path] = value if value in (None, "", -1) and "error" not in path else "*"
+        else:
+            made[path] = value
+    return made
+
+
+def acceptance(key: ApiKey, label: str, difference: Difference) -> Accepted | None:
+    """The rule by which a difference is on purpose."""
+    for rule in ACCEPTED:
+        if (
+            rule.key == key
+            and (
+                re.fullmatch(rule.path, bare(difference.path))
+                or re.fullmatch(rule.path, difference.path)
+            )
+            and re.fullmatch(rule.label, label)
+            and rule.theirs in (ANY, difference.theirs)
+            and rule.ours in (ANY, difference.ours)
+        ):
+            return rule
+    return None
+
+
+def bare(path: str) -> str:
+    """A path without what tells the rows of its lists apart."""
+    return re.sub(r"\[[^\]]*\]", "", path)
+
+
+__all__ = ["ACCEPTED", "NORMALISED", "acceptance", "bare", "normalised"]

