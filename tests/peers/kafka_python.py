@@ -23,7 +23,7 @@ from .places import Missing, cache, run, unfinished
 from .verdicts import Outcome
 
 VERSION = "3.0.12"
-INFERRED_KAFKA = "3.8"
+INFERRED_KAFKA = "4.3"
 ONE_TEST_TIMEOUT_S = 60
 ALL_TIMEOUT_S = 900
 
