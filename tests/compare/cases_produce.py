@@ -15,8 +15,8 @@ NOW_MS = 1_700_000_000_000
 
 def batch(count: int = 3, **how: Any) -> bytes:
     """Records with a key each, at a fixed time."""
-    how = {"keys": [b"k%d" % n for n in range(count)], "timestamps_ms": NOW_MS} | how
-    return encode_batch([b"value %d" % n for n in range(count)], **how)
+    mine: dict[str, Any] = {"keys": [b"k%d" % n for n in range(count)], "timestamps_ms": NOW_MS}
+    return encode_batch([b"value %d" % n for n in range(count)], **(mine | how))
 
 
 async def produce(stage: Stage, label: str, topic: str, records: bytes | None, **more: Any) -> Any:

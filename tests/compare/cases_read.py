@@ -25,7 +25,7 @@ async def fetch(stage: Stage, label: str, topic: str, offset: int, **more: Any) 
     fields |= {"max_bytes": 1 << 20, "session_epoch": -1}
     for name, value in more.items():
         (fields if name in fields or name == "isolation_level" else row)[name] = value
-    named = {"topic": topic, "partitions": [row]}
+    named: dict[str, Any] = {"topic": topic, "partitions": [row]}
     if stage.version >= 13:
         named = {"topic_id": await stage.topic_id(topic), "partitions": [row]}
     return await stage.ask(label, ApiKey.FETCH, topics=[named], **fields)
