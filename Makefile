@@ -59,7 +59,7 @@ check: lint types test  ## What CI runs
 SECONDS ?= 120
 SEED ?= 1
 KILLS ?= 50
-soak: install    ## Fuzz, faults and damage, each for SECONDS (KILLS of the daemon), from SEED on
+soak: install spark  ## Fuzz, faults and damage, each for SECONDS (KILLS of the daemon), from SEED on
 	-$(BIN)/python -m pip install -q --disable-pip-version-check atheris
 	$(BIN)/python -m tests.fuzz.soak --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.images --seconds $(SECONDS) --seed $(SEED)
@@ -68,6 +68,7 @@ soak: install    ## Fuzz, faults and damage, each for SECONDS (KILLS of the daem
 	$(BIN)/python -m tests.soak.file_damage --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.kill_loop --kills $(KILLS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.simulation --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.spark --rounds 1 --seed $(SEED)
 
 ASAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g
 asan: install    ## The kernel's tests under AddressSanitizer and UBSan

@@ -13,6 +13,7 @@ only what stands above it:
     link       one connection with a blocking socket
     loss       what of a range is gone
     cluster    topics, leaders and the bounds of logs
+    segment_files  sealed segments from a shared file system
     fetching   the batches of one range, one fetch ahead
     columns    batches as Arrow record batches
     weighing   how many bytes the next offsets take

@@ -6,6 +6,9 @@
 The next offset stands in the last header of a reply, so the next fetch is on its way before the
 first record of this one is decoded: the broker reads and the network carries while Spark works.
 
+With `readSegmentsFrom` the sealed segments of the range are read first, from their files (see
+segment_files); the broker has the rest, and all that the files cannot prove.
+
 A fetch asks for about what the rest of the range needs, at most `fetch_bytes`: a micro-batch
 of a hundred records must not bring megabytes that it throws away.
 
@@ -22,6 +25,7 @@ Invariant: yields each batch that holds records of the range once, in order; con
 with read_committed, the batches of aborted transactions only move the position.
 """
 
+import logging
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -56,6 +60,9 @@ from .link import Link, now_ms
 from .loss import Lost, clip, in_log, report
 from .offsets import OffsetRange
 from .options import Assign, SourceOptions
+from .segment_files import SegmentFiles, Unreadable
+
+log = logging.getLogger("segbroker.spark")
 
 FETCH_WAIT_MS = 500
 FETCH_BYTES_MIN = 16 << 10
@@ -117,6 +124,8 @@ class RangeFetcher:
         """The same, with includeGaps also what is lost, where it would stand."""
         try:
             yield from self._losses()
+            if self._options.segments_folder is not None:
+                yield from self._from_files(self._options.segments_folder)
             while self._position < self._range.end:
                 row = self._next_reply()
                 yield from self._losses()
@@ -136,6 +145,24 @@ class RangeFetcher:
         finally:
             self._release()
             self._cluster.close()
+
+    # Sealed segments, where they can be reached.
+
+    def _from_files(self, folder: str) -> Iterator[RecordBatch | Lost]:
+        """What the files have; the position is then where the broker is asked to go on."""
+        asked = self._range
+        try:
+            for run in SegmentFiles(folder, asked.topic, asked.partition).runs(asked):
+                if self._options.read_committed and any(
+                    header.is_transactional for header in map(read_header, iter_batches(run))
+                ):
+                    return  # which of them were aborted, only the broker says
+                for view in self._walk_batches(run, []):
+                    yield view if isinstance(view, Lost) else self._decode(view)
+                if self._position >= asked.end:
+                    return
+        except Unreadable as exc:
+            log.info("%s from offset %d on from the broker: %s", self._about, self._position, exc)
 
     # One reply.
 
@@ -171,11 +198,16 @@ class RangeFetcher:
         aborted = sorted(
             (each.first_offset, each.producer_id) for each in row.aborted_transactions or ()
         )
+        return self._walk_batches(records_view(row.records), aborted)
+
+    def _walk_batches(
+        self, records: memoryview, aborted: list[tuple[int, int]]
+    ) -> list[memoryview | Lost]:
         aborted_producers: set[int] = set()
         views: list[memoryview | Lost] = []
         first, size = self._position, 0
         try:
-            for view in iter_batches(records_view(row.records)):
+            for view in iter_batches(records):
                 header = read_header(view)
                 if header.next_offset <= self._position:
                     continue

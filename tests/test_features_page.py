@@ -23,7 +23,7 @@ SERVED = {
     "F": (1, 2, 3, 4, 5, 6),
     "H": (1, 2, 3, 4, 5, 7, 8),
     "K": (1, 2, 3, 4, 5, 6),
-    "L": (1, 2, 3, 4, 5, 7),
+    "L": (1, 2, 3, 4, 5, 6, 7),
     "M": (2, 5),
 }
 PROVEN = [f"{section}{number}" for section, numbers in SERVED.items() for number in numbers]

@@ -1,0 +1,216 @@
+"""Sealed segments read from a shared file system, past the broker; every block is verified.
+
+    <folder>/topics/<topic>/partition_<N>/
+        <topic>_partition_<N>.manifest             which segments are sealed
+        <topic>_partition_<N>_segment_<k>.index    their blocks
+        <topic>_partition_<N>_segment_<k>.log      batches
+
+The formats are those of docs/formats.md: a manifest row and an index header carry an XXH3-64 of
+their own, and each index entry the XXH3-64 of its block and of itself.  Nothing that does not
+match is handed out; what cannot be read here (not sealed yet, evicted, another format, damaged) is
+left to the broker, which knows why.
+
+A reader of its own on protocol/, and not the storage engine: executors only ever read (docs/
+decisions/0137).
+
+Invariant: what is yielded is verified, whole and in order; PINNED_COUNT_MAX segments ahead of the
+reading are open, so that retention, which unlinks them, takes them from nobody who reads.
+"""
+
+import os
+import struct
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from segbroker.protocol.checksums import xxh3_64
+
+from .offsets import OffsetRange
+
+MANIFEST_MAGIC = b"SBMF"
+INDEX_MAGIC = b"SBIX"
+VERSION = 1
+HEADER_SIZE = 32
+_MANIFEST_HEAD = struct.Struct(">4sHHqQQ")
+_ROW = struct.Struct(">BBHIQqqQIIqQ")
+_INDEX_HEAD = struct.Struct(">4sHHqqQ")
+_ENTRY = struct.Struct(">IIIIqQ")
+_SUMMED_SIZE = 24
+_SEGMENT_ROW = 1
+_HOT = 0
+
+PINNED_COUNT_MAX = 64
+# Blocks are read in runs of about this size.
+RUN_BYTES = 4 << 20
+
+
+class Unreadable(Exception):
+    """The files do not have it, or not as it was written; says why."""
+
+
+class Sealed(NamedTuple):
+    """What the manifest says of a segment."""
+
+    number: int
+    base_offset: int
+    end_offset: int
+    size: int
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One entry of an index: where a run of batches lies, and what proves it."""
+
+    offset: int
+    position: int
+    length: int
+    summed: bytes
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pinned:
+    """A segment that is open; its index is in memory."""
+
+    segment: Sealed
+    descriptor: int
+    blocks: list[Block]
+
+
+class SegmentFiles:
+    """The sealed segments of one partition under a broker's data directory."""
+
+    def __init__(self, folder: str, topic: str, partition: int) -> None:
+        name = f"{topic}_partition_{partition}"
+        self._prefix = os.path.join(folder, "topics", topic, f"partition_{partition}", name)
+
+    def runs(self, wanted: OffsetRange) -> Iterator[memoryview]:
+        """Whole batches from the one that holds wanted.start on, as far as sealed segments go.
+
+        Raises Unreadable at the first place where the files cannot be believed or are not there;
+        everything before it has been yielded.
+        """
+        todo = deque(self.sealed(wanted))
+        pinned: deque[_Pinned] = deque()
+        try:
+            while todo or pinned:
+                failed: Unreadable | None = None
+                while todo and len(pinned) < PINNED_COUNT_MAX and failed is None:
+                    try:
+                        pinned.append(self._pin(todo[0]))
+                        todo.popleft()
+                    except Unreadable as exc:
+                        # What is pinned before it can still be read.
+                        failed = exc
+                if failed is not None and not pinned:
+                    raise failed
+                yield from _read(pinned[0], wanted)
+                os.close(pinned.popleft().descriptor)
+        finally:
+            for each in pinned:
+                os.close(each.descriptor)
+
+    def sealed(self, wanted: OffsetRange) -> list[Sealed]:
+        """The segments that hold offsets of the range, in order and without a hole.
+
+        Raises Unreadable where there is no manifest.
+        """
+        data = _file(self._prefix + ".manifest")
+        if len(data) < HEADER_SIZE or not _is_head(data, _MANIFEST_HEAD, MANIFEST_MAGIC):
+            raise Unreadable(f"{self._prefix}.manifest is not a manifest")
+        rows: dict[int, Sealed] = {}
+        for position in range(HEADER_SIZE, len(data) - _ROW.size + 1, _ROW.size):
+            row = data[position : position + _ROW.size]
+            kind, tier, tag, _, number, base, end, size, *_, checksum = _ROW.unpack(row)
+            if xxh3_64(row[:-8]) != checksum:
+                break  # the file ends here: what is behind was being written
+            if kind == _SEGMENT_ROW and tier == _HOT:
+                rows[number] = Sealed(number, base, end, size, tag)
+        found: list[Sealed] = []
+        at = wanted.start
+        for segment in sorted(rows.values()):
+            if segment.end_offset <= at or segment.base_offset >= wanted.end:
+                continue
+            if segment.base_offset > at:
+                break
+            found.append(segment)
+            at = segment.end_offset
+        return found
+
+    def _pin(self, segment: Sealed) -> _Pinned:
+        path = f"{self._prefix}_segment_{segment.number}"
+        blocks = _blocks(_file(path + ".index"), segment, path)
+        try:
+            return _Pinned(segment, os.open(path + ".log", os.O_RDONLY | os.O_CLOEXEC), blocks)
+        except OSError as exc:
+            raise Unreadable(str(exc)) from exc
+
+
+def _read(pinned: _Pinned, wanted: OffsetRange) -> Iterator[memoryview]:
+    """The blocks of a segment that hold offsets of the range, in verified runs."""
+    blocks, base = pinned.blocks, pinned.segment.base_offset
+    offsets = [block.offset for block in blocks]
+    first = max(0, bisect_right(offsets, wanted.start - base) - 1)
+    last = bisect_right(offsets, wanted.end - 1 - base)
+    while first < last:
+        begin = blocks[first].position
+        until = first + 1
+        while until < last and blocks[until].position + blocks[until].length - begin <= RUN_BYTES:
+            until += 1
+        size = blocks[until - 1].position + blocks[until - 1].length - begin
+        try:
+            data = memoryview(os.pread(pinned.descriptor, size, begin))
+        except OSError as exc:
+            raise Unreadable(str(exc)) from exc
+        for block in blocks[first:until]:
+            at = block.position - begin
+            part = data[at : at + block.length]
+            if (
+                len(part) < block.length
+                or xxh3_64(b"".join((part, block.summed))) != block.checksum
+            ):
+                if at:
+                    yield data[:at]
+                raise Unreadable(
+                    f"segment {pinned.segment.number}: the block at position {block.position}"
+                    " is not what its index was written for"
+                )
+        yield data
+        first = until
+
+
+def _blocks(data: bytes, segment: Sealed, path: str) -> list[Block]:
+    if len(data) < HEADER_SIZE or not _is_head(data, _INDEX_HEAD, INDEX_MAGIC):
+        raise Unreadable(f"{path}.index is not an index")
+    _, _, tag, base_offset, _, _ = _INDEX_HEAD.unpack_from(data)
+    if base_offset != segment.base_offset or (tag and segment.tag and tag != segment.tag):
+        raise Unreadable(f"{path}.index is of another segment")
+    blocks = []
+    position = 0
+    for at in range(HEADER_SIZE, len(data) - _ENTRY.size + 1, _ENTRY.size):
+        offset, start, length, _, _, checksum = _ENTRY.unpack_from(data, at)
+        if start != position:
+            raise Unreadable(f"{path}.index has a hole at position {position}")
+        blocks.append(Block(offset, start, length, data[at : at + _SUMMED_SIZE], checksum))
+        position = start + length
+    if position != segment.size:
+        raise Unreadable(f"{path}.index ends at {position}, the segment at {segment.size}")
+    return blocks
+
+
+def _is_head(data: bytes, head: struct.Struct, magic: bytes) -> bool:
+    found, version, *_, checksum = head.unpack_from(data)
+    return bool(
+        found == magic and version == VERSION and xxh3_64(data[: head.size - 8]) == checksum
+    )
+
+
+def _file(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as exc:
+        raise Unreadable(str(exc)) from exc

@@ -1,0 +1,147 @@
+"""Direct reading of sealed segments: what the files prove, and what is left to the broker."""
+
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from segbroker.spark.data_source import SegbrokerDataSource
+from segbroker.spark.fetching import RangeFetcher, Task
+from segbroker.spark.offsets import OffsetRange
+from segbroker.spark.options import parse_options
+from segbroker.spark.segment_files import SegmentFiles, Unreadable
+
+from ..support.daemon import Daemon
+from .topics import Topics
+
+Name = Callable[[], str]
+
+COUNT = 3000
+VALUES = [b"%06d" % n + bytes(500) for n in range(COUNT)]
+
+
+@pytest.fixture
+def topic(topics: Topics, daemon: Daemon, name: Name) -> str:
+    """About 1.5 MB in segments of 128 KiB, nearly all of them sealed."""
+    topic = name()
+    topics.create(topic, 1, **{"segment.bytes": "131072", "max.message.bytes": "131072"})
+    settings: dict[str, Any] = {"batch.num.messages": 20}
+    topics.produce(topic, VALUES, **settings)
+    sealed_to(daemon, topic)
+    return topic
+
+
+@pytest.fixture
+def folder(daemon: Daemon, topic: str) -> Path:
+    return daemon.data / "topics" / topic / "partition_0"
+
+
+def sealed_to(daemon: Daemon, topic: str) -> int:
+    """Up to which offset segments are sealed; the broker does it in groups, so it is waited for."""
+    deadline = time.monotonic() + 20
+    files = SegmentFiles(str(daemon.data), topic, 0)
+    while True:
+        try:
+            found = files.sealed(OffsetRange(topic, 0, 0, COUNT))
+        except Unreadable:  # the manifest is made with its first row
+            found = []
+        if found and found[-1].end_offset > COUNT * 0.8:
+            return found[-1].end_offset
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
+def without_broker(daemon: Daemon, topic: str, start: int, end: int) -> list[int]:
+    """Offsets of [start, end), read where no broker answers."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        nobody = unused.getsockname()
+    given = {"kafka.bootstrap.servers": f"{nobody[0]}:{nobody[1]}", "subscribe": topic}
+    given |= {"readSegmentsFrom": str(daemon.data), "kafkaConsumer.pollTimeoutMs": "100"}
+    options = parse_options(given, streaming=False)
+    fetcher = RangeFetcher(options, Task(OffsetRange(topic, 0, start, end), nobody))
+    found = [offset for each in fetcher.batches() for offset in each.offsets()]
+    return [offset for offset in found if start <= offset < end]
+
+
+def copied(folder: Path, to: Path) -> Path:
+    """A partition's files in another data directory, as on a disk of an executor's machine."""
+    copy = to / folder.relative_to(folder.parents[2])
+    copy.mkdir(parents=True)
+    for file in folder.iterdir():
+        if file.is_file():
+            (copy / file.name).write_bytes(file.read_bytes())
+    return copy
+
+
+def rows(topics: Topics, data: Path, topic: str, **options: str) -> list[tuple[int, bytes]]:
+    given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic, **options}
+    given["readSegmentsFrom"] = str(data)
+    reader = SegbrokerDataSource(given).reader(StructType())
+    tasks: list[InputPartition] = reader.partitions()
+    return [
+        (row["offset"], row["value"])
+        for task in tasks
+        for table in reader.read(task)
+        for row in table.to_pylist()
+    ]
+
+
+def test_sealed_segments_are_read_without_the_broker(daemon: Daemon, topic: str) -> None:
+    end = sealed_to(daemon, topic)
+    assert without_broker(daemon, topic, 0, end) == list(range(end))
+    assert without_broker(daemon, topic, 1234, 1300) == list(range(1234, 1300))
+
+
+def test_the_tail_comes_from_the_broker(topics: Topics, daemon: Daemon, topic: str) -> None:
+    assert rows(topics, daemon.data, topic) == list(enumerate(VALUES))
+    assert rows(topics, daemon.data, topic, minPartitions="5") == list(enumerate(VALUES))
+
+
+def test_a_damaged_block_is_not_handed_out_and_the_broker_is_asked(
+    topics: Topics, daemon: Daemon, topic: str, folder: Path, tmp_path: Path
+) -> None:
+    # The broker's own files stay whole.
+    copy = copied(folder, tmp_path)
+    (log,) = copy.glob("*_segment_3.log")
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    files = SegmentFiles(str(tmp_path), topic, 0)
+    runs = files.runs(OffsetRange(topic, 0, 0, COUNT))
+    with pytest.raises(Unreadable, match="segment 3: the block at position"):
+        list(runs)
+    assert rows(topics, tmp_path, topic) == list(enumerate(VALUES))
+
+
+@pytest.mark.parametrize("missing", [".manifest", "_segment_2.index", "_segment_2.log"])
+def test_a_file_that_is_not_there_is_no_error(
+    topics: Topics, daemon: Daemon, topic: str, folder: Path, tmp_path: Path, missing: str
+) -> None:
+    for file in copied(folder, tmp_path).glob("*" + missing):
+        file.unlink()
+    assert rows(topics, tmp_path, topic) == list(enumerate(VALUES))
+
+
+def test_a_segment_that_is_evicted_while_it_is_read_is_read_to_its_end(
+    topics: Topics, daemon: Daemon, topic: str, folder: Path
+) -> None:
+    end = sealed_to(daemon, topic)
+    runs = SegmentFiles(str(daemon.data), topic, 0).runs(OffsetRange(topic, 0, 0, end))
+    first = next(runs)
+    for file in folder.glob("*_segment_*.log"):
+        file.unlink()
+    assert len(first) + sum(map(len, runs)) > end * 500
+
+
+def test_aborted_records_are_left_to_the_broker(topics: Topics, daemon: Daemon, topic: str) -> None:
+    settings: dict[str, Any] = {"transactional.id": topic, "batch.num.messages": 20}
+    topics.produce(topic, VALUES[:600], commit=False, **settings)
+    topics.produce(topic, VALUES[:600], commit=True, **settings)
+    committed = {"kafka.isolation.level": "read_committed"}
+    found = [value for _, value in rows(topics, daemon.data, topic, **committed)]
+    assert found == [*VALUES, *VALUES[:600]]
