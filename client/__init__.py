@@ -11,18 +11,20 @@ What is where, from the inside out; a module imports only what stands above it:
     security settings
     login connection network cluster engine              every client's core: no sockets, no clock
     producer_batch pending inbox columns accumulator     the producer's: records on their way
-    batch_order identity producing                       ... and the answers
+    batch_order identity                                 ... and the answers
+    coordinator group_offsets                            who knows a group or a transactional id
+    transactions producing
     lookups starting consumed arrow assigned             the consumer's: values
     start_lookup
     prefetched log_bounds log_changes reply_walk         ... what was lost, and what is told of it
     fetching progress
-    coordinator group_offsets sticky assignors           ... as a member of a group
+    sticky assignors                                     ... as a member of a group
     membership group_reading
     reading                                              ... both
     administration group_administration                  the admin's
     acl_administration quota_administration
     transport thread_driver async_driver                 sockets; who waits
-    producer consumer admin, async_...                   what a user sees
+    producer consumer admin, async_..., transforming      what a user sees
 
 The clients are loaded when they are first named: who produces does not pay for reading.
 """
@@ -43,12 +45,15 @@ from .errors import (
     FencedInstanceId,
     GapError,
     IllegalGeneration,
+    NoTransaction,
     OffsetOutOfRange,
+    ProducerFenced,
     SegbrokerError,
     TimedOut,
     TlsFailed,
     TopicAlreadyExists,
     TopicRecreated,
+    TransactionAborted,
     Undelivered,
     UnknownMemberId,
     UnknownTopicOrPartition,
@@ -70,6 +75,8 @@ if TYPE_CHECKING:
     from .producer import SyncDelivery as Delivery
     from .quota_administration import Quota
     from .security import Security
+    from .transactions import PreparedTransaction
+    from .transforming import Outgoing, async_transform, transform
 
 _LOADED_LATER = {
     "Acl": "acl_administration",
@@ -91,10 +98,14 @@ _LOADED_LATER = {
     "Consumer": "consumer",
     "Deliveries": "producer",
     "Delivery": "producer",
+    "Outgoing": "transforming",
+    "PreparedTransaction": "transactions",
     "Producer": "producer",
     "Quota": "quota_administration",
     "Security": "security",
     "TopicDescription": "administration",
+    "async_transform": "transforming",
+    "transform": "transforming",
 }
 # Called otherwise where it is made.
 _OTHER_NAMES = {"Delivery": "SyncDelivery"}
@@ -132,9 +143,13 @@ __all__ = [
     "GroupMember",
     "GroupMetadata",
     "IllegalGeneration",
+    "NoTransaction",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
+    "Outgoing",
+    "PreparedTransaction",
     "Producer",
+    "ProducerFenced",
     "Quota",
     "Record",
     "RecordMetadata",
@@ -146,9 +161,12 @@ __all__ = [
     "TopicDescription",
     "TopicPartition",
     "TopicRecreated",
+    "TransactionAborted",
     "Undelivered",
     "UnknownMemberId",
     "UnknownTopicOrPartition",
+    "async_transform",
+    "transform",
 ]
 
 

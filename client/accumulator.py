@@ -41,7 +41,7 @@ from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
 
 from .columns import as_bytes, column_of, headers_size, size_of, total_size
 from .completion import Completion
-from .errors import ClosedError, DeliveryFailed, SegbrokerError, Undelivered
+from .errors import ClosedError, DeliveryFailed, NoTransaction, SegbrokerError, Undelivered
 from .inbox import ANY_PARTITION, Delivery, Group, Inbox, Many, Span
 from .pending import partitions_for_keys, scatter
 from .producer_batch import PartitionQueue, ProducerBatch, TopicQueue, WakeBy
@@ -533,6 +533,7 @@ class Accumulator:
                 producer_id=queue.producer_id,
                 producer_epoch=queue.epoch,
                 base_sequence=batch.sequence,
+                transactional=self.settings.transactional_id is not None,
             )
         return batch.encoded
 
@@ -627,29 +628,72 @@ class Accumulator:
         self.failed_bytes = 0
         return [record for batch in failed for record in batch.undelivered()]
 
-    def break_off(self, error: SegbrokerError) -> None:
-        """Nothing more will be sent: everything unfinished fails with `error`."""
+    # Between transactions.
+
+    def shut(self, error: NoTransaction) -> None:
+        """Take nothing more, for now; what was taken stays on its way."""
+        self.error = error
+        self._close_inboxes()
+        self.wake_senders()
+
+    def reopen(self) -> None:
+        """Take records again."""
+        self.error = None
+        for name, state in self.topics.items():
+            if state.partition_count:
+                self.inboxes[name] = Inbox(self, name, self._delivery)
+
+    def drop_unsent(self, error: SegbrokerError) -> bool:
+        """Everything that is not in flight fails with `error`.
+
+        Whether that leaves a hole in the sequences: what was sent once may be there.
+        """
+        has_hole = False
+        for queue in list(self.active):
+            batches = list(queue.sealed)
+            fresh = [batch for batch in batches if not batch.is_sent]
+            has_hole = has_hole or len(fresh) < len(batches)
+            if fresh and fresh[0].sequence >= 0:
+                queue.next_sequence = fresh[0].sequence
+            queue.sealed.clear()
+            self._fail_all(queue, batches, error)
+        return has_hole
+
+    def _fail_all(
+        self, queue: PartitionQueue, batches: list[ProducerBatch], error: SegbrokerError
+    ) -> None:
+        """These, and the open one."""
+        if queue.open is not None:
+            if queue.open.values:
+                queue.open.count = len(queue.open.values)
+                batches.append(queue.open)
+            else:
+                self.unfinished_count -= 1
+                self.reserved_bytes -= queue.open.reserved
+        queue.open = None
+        for batch in batches:
+            if not batch.done:
+                batch.fail(error)
+                self.finished(batch)
+
+    def _close_inboxes(self) -> None:
         inboxes = list(self.inboxes.values())
         self.inboxes.clear()
         for inbox in inboxes:
             self._drain(inbox, force=True)
             self._close_inbox(inbox)
+
+    def break_off(self, error: SegbrokerError) -> None:
+        """Nothing more will be sent: everything unfinished fails with `error`."""
+        self._close_inboxes()
+        if isinstance(self.error, NoTransaction):
+            self.error = None
         self.error = error if isinstance(error, ClosedError) else self.error or error
         for queue in list(self.active):
             batches = [*queue.in_flight, *queue.sealed]
-            if queue.open is not None:
-                if queue.open.values:
-                    queue.open.count = len(queue.open.values)
-                    batches.append(queue.open)
-                else:
-                    self.unfinished_count -= 1
-                    self.reserved_bytes -= queue.open.reserved
-            queue.in_flight, queue.open = [], None
+            queue.in_flight = []
             queue.sealed.clear()
-            for batch in batches:
-                if not batch.done:
-                    batch.fail(error)
-                    self.finished(batch)
+            self._fail_all(queue, batches, error)
             self.active.pop(queue, None)
         for state in self.topics.values():
             if not state.known.done:

@@ -11,7 +11,8 @@ Cancelling ends at once; what stays undelivered is said in a note on the excepti
 No task of it outlives the block.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -24,10 +25,11 @@ from .async_driver import AsyncDriver, wait_done
 from .clock import now_ms, wall_ms
 from .completion import Completion
 from .engine import Engine
-from .errors import BusyError, DeliveryFailed, Undelivered
+from .errors import BusyError, DeliveryFailed, SegbrokerError, Undelivered
+from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
-from .producer import GRACE_MS
+from .producer import GRACE_MS, HURRIED_MS
 from .producing import Producing
 from .records import Headers, RecordMetadata
 from .security import Security
@@ -43,6 +45,7 @@ from .settings import (
     parse_bootstrap,
     parse_codec,
 )
+from .transactions import PreparedTransaction
 
 
 class AsyncDelivery(Delivery):
@@ -105,6 +108,8 @@ class AsyncProducer:
         batch_bytes: int = 128 * KIB,
         buffer_bytes: int = 32 * MIB,
         delivery_timeout_ms: int = 120_000,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
         request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 10_000,
     ) -> None:
@@ -125,6 +130,8 @@ class AsyncProducer:
             batch_bytes=batch_bytes,
             buffer_bytes=buffer_bytes,
             delivery_timeout_ms=delivery_timeout_ms,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
         )
         self._driver = AsyncDriver()
         random = Random()
@@ -262,6 +269,55 @@ class AsyncProducer:
         undelivered = self._accumulator.take_undelivered()
         if undelivered:
             raise DeliveryFailed(undelivered)
+
+    # Transactions.
+
+    async def init_transactions(self) -> None:
+        """Take the transactional id over; as Producer.init_transactions."""
+        await self._driver.call(self._producing.in_transactions.init())
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """What is sent in this `async with` block is seen together; as Producer.transaction."""
+        transactions = self._producing.in_transactions
+        await self._driver.call(transactions.begin())
+        try:
+            yield
+            if transactions.is_open:
+                await self._driver.call(transactions.commit(), timeout_ms=self._end_timeout_ms)
+        except BaseException as exc:
+            await self._abort(exc)
+            raise
+
+    async def _abort(self, exc: BaseException) -> None:
+        """Because of `exc`, which goes on."""
+        abort = self._producing.in_transactions.abort()
+        if not isinstance(exc, Exception):
+            await self._driver.call_last(abort, HURRIED_MS)
+            return
+        try:
+            await self._driver.call(abort, timeout_ms=self._end_timeout_ms)
+        except SegbrokerError as failure:
+            # The broker aborts it in time, at the latest when the next producer of the name begins.
+            exc.add_note(f"aborting the transaction failed too: {failure}")
+
+    @property
+    def _end_timeout_ms(self) -> int:
+        return self._client.api_timeout_ms + self._settings.delivery_timeout_ms
+
+    async def send_offsets(
+        self, offsets: Mapping[tuple[str, int], int | CommittedOffset], group: GroupMetadata
+    ) -> None:
+        """Have the group stand there when the transaction commits; as Producer.send_offsets."""
+        await self._driver.call(
+            self._producing.in_transactions.send_offsets(as_offsets(offsets), group)
+        )
+
+    async def prepare(self) -> PreparedTransaction:
+        """Have the open transaction written, and leave it open; as Producer.prepare."""
+        return await self._driver.call(
+            self._producing.in_transactions.prepare(), timeout_ms=self._end_timeout_ms
+        )
 
     async def partitions_for(self, topic: str) -> int:
         """How many partitions a topic has; the broker may create it."""

@@ -17,9 +17,10 @@ Replies come in request order (Kafka guarantees it), so what is in flight is a F
 correlation id that is not the oldest one's means that the peer or we have lost count: the
 connection is given up.  An acks=0 produce has no reply and takes no place in the FIFO.
 
-ApiVersions is asked first, with version 3 and our name.  A broker that does not know version 3
-answers error 35 in the version 0 layout; then version 0 is asked on the same connection.  A broker
-that closes instead is asked with version 0 on the next connection (see `Node`).
+ApiVersions is asked first, with version 4 and our name.  A broker that does not know version 4
+answers error 35 in the version 0 layout, with what it does know (KIP-511; else 0); then that is
+asked on the same connection.  A broker that closes instead is asked with version 0 on the next
+connection (see `Node`).
 
 Invariant: each request's `on_reply` is called exactly once, with the reply or the error.
 """
@@ -76,7 +77,7 @@ SPOKEN: dict[ApiKey | VendorKey, ApiVersionRange] = {
     ApiKey.LIST_OFFSETS: ApiVersionRange(1, 7),
     ApiKey.METADATA: ApiVersionRange(1, 12),
     ApiKey.SASL_HANDSHAKE: ApiVersionRange(1, 1),
-    ApiKey.API_VERSIONS: ApiVersionRange(0, 3),
+    ApiKey.API_VERSIONS: ApiVersionRange(0, 4),
     ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7),
     ApiKey.DELETE_TOPICS: ApiVersionRange(1, 5),
     ApiKey.DELETE_RECORDS: ApiVersionRange(0, 2),
@@ -105,11 +106,31 @@ SPOKEN: dict[ApiKey | VendorKey, ApiVersionRange] = {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
     ApiKey.ADD_PARTITIONS_TO_TXN: ApiVersionRange(0, 3),
+    ApiKey.ADD_OFFSETS_TO_TXN: ApiVersionRange(0, 3),
+    ApiKey.TXN_OFFSET_COMMIT: ApiVersionRange(0, 4),
     ApiKey.END_TXN: ApiVersionRange(0, 4),
     VendorKey.FLOORS: ApiVersionRange(0, 0),
     VendorKey.COMMIT_BATCH: ApiVersionRange(0, 0),
     VendorKey.QUERY_STATE: ApiVersionRange(0, 0),
 }
+
+# What a request AtNewest goes up to: these versions do more than the ones before, see transactions.
+NEWEST: dict[int, int] = {
+    ApiKey.PRODUCE: 12,
+    ApiKey.TXN_OFFSET_COMMIT: 5,
+    ApiKey.END_TXN: 5,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AtNewest:
+    """A request whose newest versions mean something else, and that is meant."""
+
+    message: Message
+
+    @property
+    def message_key(self) -> int:
+        return self.message.message_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +146,7 @@ class VendorReply:
     body: Mapping[str, Any]
 
 
-Request = Message | VendorRequest
+Request = Message | VendorRequest | AtNewest
 Reply = Message | VendorReply | SegbrokerError
 OnReply = Callable[[Reply, int], None]
 Buffer = bytes | bytearray | memoryview
@@ -176,7 +197,7 @@ class Connection:
         *,
         client_id: str,
         deadline_ms: int,
-        ask_version: int = 3,
+        ask_version: int = 4,
         new_login: Callable[[], Login] | None = None,
     ) -> None:
         """`deadline_ms` bounds connecting, negotiating and the login; `ask_version` is
@@ -203,6 +224,8 @@ class Connection:
         self._correlation_ids = count(1)
         self._reader = FrameReader(FRAME_SIZE_MAX)
         self._versions: dict[int, ApiVersionRange] = {}
+        # Feature of the broker -> its level; empty before ApiVersions 4.
+        self.features: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"<Connection {self.host}:{self.port} {self.state.value}>"
@@ -288,6 +311,12 @@ class Connection:
         """
         assert self.state is State.READY, self.state
         version = self.version_for(message.message_key)
+        if isinstance(message, AtNewest):
+            newest = NEWEST.get(message.message_key, 0)
+            theirs = self._versions.get(message.message_key)
+            if version is not None and theirs is not None:
+                version = max(version, min(newest, theirs.max))
+            message = message.message
         if version is None:
             raise UnsupportedByBroker(
                 f"{self.host}:{self.port} has no version of {_key(message.message_key).name}"
@@ -327,7 +356,9 @@ class Connection:
 
     # Inside.
 
-    def _send(self, message: Request, version: int, on_reply: OnReply, deadline_ms: int) -> None:
+    def _send(
+        self, message: Message | VendorRequest, version: int, on_reply: OnReply, deadline_ms: int
+    ) -> None:
         correlation_id = next(self._correlation_ids)
         parts: list[Part]
         if isinstance(message, VendorRequest):
@@ -377,7 +408,7 @@ class Connection:
     def _handle_versions(self, frame: memoryview, asked: int, now_ms: int) -> None:
         error_code = int.from_bytes(frame[4:6], "big", signed=True)
         if error_code == ErrorCode.UNSUPPORTED_VERSION and asked > 0:
-            self.ask_version = 0
+            self.ask_version = _known_version(frame, asked)
             self._ask_versions()
             return
         _, reply = decode_response(frame, ApiKey.API_VERSIONS, asked)
@@ -387,6 +418,7 @@ class Connection:
         self._versions = {
             row.api_key: ApiVersionRange(row.min_version, row.max_version) for row in reply.api_keys
         }
+        self.features = {row.name: row.max_version_level for row in reply.finalized_features}
         if self._new_login is None:
             self._become_ready(now_ms)
         else:
@@ -451,6 +483,16 @@ class Connection:
 
     def _login_failed(self, why: str, now_ms: int) -> None:
         self.lost(AuthenticationFailed(f"{self.host}:{self.port}: {why}"), now_ms)
+
+
+def _known_version(frame: memoryview, asked: int) -> int:
+    """Of ApiVersions, what a broker that refuses `asked` says that it knows; 0 if it does not."""
+    _, refusal = decode_response(frame, ApiKey.API_VERSIONS, 0)
+    assert isinstance(refusal, ApiVersionsResponse)
+    for row in refusal.api_keys:
+        if row.api_key == ApiKey.API_VERSIONS:
+            return max(0, min(row.max_version, asked - 1))
+    return 0
 
 
 def _key(api_key: int) -> ApiKey | VendorKey:

@@ -16,6 +16,7 @@ from segbroker.protocol.messages_groups import FindCoordinatorRequest, FindCoord
 from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
+from .connection import AtNewest
 from .engine import Ask, Call, Engine, Pause
 from .errors import BrokerError, SegbrokerError, broker_error
 from .network import CONTROL
@@ -72,7 +73,7 @@ class Coordinator:
 
     def ask(
         self,
-        request: Message,
+        request: Message | AtNewest,
         codes: Callable[[Message], set[int]],
         *,
         lane: str = CONTROL,

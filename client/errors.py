@@ -7,6 +7,7 @@
         ConnectionLost  BrokerUnreachable  TimedOut  PeerError  UnsupportedByBroker  CorruptBatch
         AuthenticationFailed  TlsFailed
       BrokerError          the broker answered with an error code; one subclass per code
+      NoTransaction        sent outside of a transaction; TransactionAborted: it was given up
       DeliveryFailed       records that the broker did not acknowledge, with the records
       GapError             records that the log has lost, before they were read or after
 
@@ -152,6 +153,14 @@ class DeliveryFailed(SegbrokerError):
         )
 
 
+class NoTransaction(SegbrokerError):
+    """Your doing: sent outside of a transaction, or a transaction begun within one."""
+
+
+class TransactionAborted(SegbrokerError):
+    """Nothing of the transaction will be seen: it was given up, by you or by the broker."""
+
+
 class BrokerError(SegbrokerError):
     """The broker answered with an error code."""
 
@@ -244,6 +253,21 @@ class FencedInstanceId(BrokerError):
 class UnstableOffsetCommit(BrokerError):
     """Offsets of a transaction that is still open are pending."""
     code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+class InvalidTxnState(BrokerError):
+    """The transaction is not in a state for this."""
+    code = ErrorCode.INVALID_TXN_STATE
+class InvalidProducerIdMapping(BrokerError):
+    """The transactional id has another producer id by now."""
+    code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+class InvalidTransactionTimeout(BrokerError):
+    """The broker does not take this transaction_timeout_ms."""
+    code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+class ConcurrentTransactions(BrokerError):
+    """The previous transaction is still being completed."""
+    code = ErrorCode.CONCURRENT_TRANSACTIONS
+class TransactionAbortable(BrokerError):
+    """The transaction can only be aborted."""
+    code = ErrorCode.TRANSACTION_ABORTABLE
 class InvalidTopic(BrokerError):
     """The topic name is not valid."""
     code = ErrorCode.INVALID_TOPIC_EXCEPTION

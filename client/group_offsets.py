@@ -52,6 +52,16 @@ OUTSIDE: Final = GroupMetadata("")
 """Somebody who is no member."""
 
 
+def as_offsets(
+    offsets: Mapping[tuple[str, int], int | CommittedOffset],
+) -> dict[TopicPartition, CommittedOffset]:
+    """What a caller gave: a plain number is the offset."""
+    return {
+        TopicPartition(*tp): CommittedOffset(stands) if isinstance(stands, int) else stands
+        for tp, stands in offsets.items()
+    }
+
+
 def fetch_offsets(
     coordinator: Coordinator,
     group_id: str,

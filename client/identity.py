@@ -31,6 +31,8 @@ class Identity:
         self.epoch = -1
         self._engine = engine
         self._accumulator = accumulator
+        # A transactional producer's: its transactions ask, see there.
+        self._is_given = accumulator.settings.transactional_id is not None
         self._is_asking = False
         self._due_ms = 0
         self._backoff = Backoff(random, 50, 1_000)
@@ -42,7 +44,9 @@ class Identity:
 
     def next_wake_ms(self) -> int | None:
         """When to `ask`; None while the answer is on its way, or none is needed."""
-        return self._due_ms if self.is_missing and not self._is_asking else None
+        if self._is_given or self._is_asking or not self.is_missing:
+            return None
+        return self._due_ms
 
     def forget(self, queue: PartitionQueue) -> None:
         """The broker does not know the identity of this partition's batches (any more)."""
@@ -51,7 +55,7 @@ class Identity:
 
     def ask(self, now_ms: int) -> None:
         """Ask for an id, if it is time."""
-        if self._is_asking or now_ms < self._due_ms:
+        if self._is_given or self._is_asking or now_ms < self._due_ms:
             return
         node = self._engine.network.any_node(now_ms)
         if node.connection is None and now_ms < node.retry_at_ms:
@@ -71,7 +75,7 @@ class Identity:
                 code = reply.error_code
                 if code == ErrorCode.NONE:
                     self._backoff.reset()
-                    self._taken(reply.producer_id, reply.producer_epoch)
+                    self.take(reply.producer_id, reply.producer_epoch)
                     return
                 error: SegbrokerError = broker_error(code, "producer id")
                 if not error.retryable:
@@ -87,7 +91,8 @@ class Identity:
             deadline_ms=now_ms + self._engine.settings.request_timeout_ms,
         )
 
-    def _taken(self, producer_id: int, epoch: int) -> None:
+    def take(self, producer_id: int, epoch: int) -> None:
+        """Be this producer from now on; partitions without answers outstanding at once."""
         self.producer_id = producer_id
         self.epoch = epoch
         for topic in self._accumulator.topics.values():

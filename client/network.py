@@ -74,8 +74,8 @@ class Node:
         self.connection: Connection | None = None
         self.retry_at_ms = 0
         self.waiting: deque[Waiting] = deque()
-        # A broker that hangs up on ApiVersions 3 is asked with 0 the next time.
-        self.ask_version = 3
+        # A broker that hangs up on ApiVersions 4 is asked with 0 the next time.
+        self.ask_version = 4
         self.last_error: SegbrokerError | None = None
 
     @property

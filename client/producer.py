@@ -8,10 +8,15 @@ Leaving the block delivers everything, or raises DeliveryFailed with the records
 acknowledged.  When the block ends with an exception, that one is raised: what is left gets
 a moment (none after Ctrl-C), and what stays undelivered is said in a note on the exception.
 
+    with Producer(transactional_id="billing-1") as producer:
+        with producer.transaction():
+            producer.send(...)           all of it, or nothing
+
 A producer may be used by several threads.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -20,7 +25,8 @@ from .accumulator import Accumulator
 from .clock import now_ms, wall_ms
 from .completion import Completion
 from .engine import Engine
-from .errors import BusyError, DeliveryFailed, Undelivered
+from .errors import BusyError, DeliveryFailed, SegbrokerError, Undelivered
+from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
 from .producing import Producing
@@ -39,9 +45,12 @@ from .settings import (
     parse_codec,
 )
 from .thread_driver import ThreadDriver, wait_result
+from .transactions import PreparedTransaction
 
 # What is left when a `with` block ends with an exception gets this long.
 GRACE_MS = 1_000
+# What an abort gets after Ctrl-C.
+HURRIED_MS = 30
 
 
 class SyncDelivery(Delivery):
@@ -113,6 +122,8 @@ class Producer:
         batch_bytes: int = 128 * KIB,
         buffer_bytes: int = 32 * MIB,
         delivery_timeout_ms: int = 120_000,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
         request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 10_000,
     ) -> None:
@@ -126,6 +137,9 @@ class Producer:
         batch_bytes: a batch is sent when it has this size, uncompressed.
         buffer_bytes: what may be under way; beyond, `send` waits.
         delivery_timeout_ms: a record that is not acknowledged by then has failed.
+        transactional_id: send in transactions, under this name: see `transaction`.  Whoever takes
+            the name next fences this producer.
+        transaction_timeout_ms: the broker aborts a transaction that is open for longer.
         security: TLS and login; see Security.
         request_timeout_ms: an unanswered request ends its connection.
         connect_timeout_ms: how long entering the block waits for a broker.
@@ -148,6 +162,8 @@ class Producer:
             batch_bytes=batch_bytes,
             buffer_bytes=buffer_bytes,
             delivery_timeout_ms=delivery_timeout_ms,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
         )
         self._driver = ThreadDriver()
         self._lock = self._driver.lock
@@ -304,6 +320,70 @@ class Producer:
             undelivered = self._accumulator.take_undelivered()
         if undelivered:
             raise DeliveryFailed(undelivered)
+
+    # Transactions.
+
+    def init_transactions(self) -> None:
+        """Take the transactional id over: what its last producer left open is aborted, and it is
+        fenced.  The first `transaction` does it, too."""
+        self._driver.call(self._producing.in_transactions.init())
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is sent in this `with` block is seen together, or not at all.
+
+        Committed at its end, aborted by an exception.  Committing raises DeliveryFailed when a
+        record was not acknowledged (then it is aborted), TransactionAborted when the broker gave
+        it up, ProducerFenced when another producer took the transactional id, and TimedOut when
+        the broker did not say whether it is committed.
+
+        One transaction at a time: NoTransaction for one in another.
+        """
+        transactions = self._producing.in_transactions
+        self._driver.call(transactions.begin())
+        try:
+            yield
+            if transactions.is_open:
+                self._driver.call(transactions.commit(), timeout_ms=self._end_timeout_ms)
+        except BaseException as exc:
+            self._abort(exc)
+            raise
+
+    def _abort(self, exc: BaseException) -> None:
+        """Because of `exc`, which goes on."""
+        is_hurried = not isinstance(exc, Exception)
+        try:
+            self._driver.call(
+                self._producing.in_transactions.abort(),
+                timeout_ms=HURRIED_MS if is_hurried else self._end_timeout_ms,
+            )
+        except SegbrokerError as failure:
+            # The broker aborts it in time, at the latest when the next producer of the name begins.
+            exc.add_note(f"aborting the transaction failed too: {failure}")
+
+    @property
+    def _end_timeout_ms(self) -> int:
+        return self._client.api_timeout_ms + self._settings.delivery_timeout_ms
+
+    def send_offsets(
+        self, offsets: Mapping[tuple[str, int], int | CommittedOffset], group: GroupMetadata
+    ) -> None:
+        """Have the group stand at these offsets, if and when the transaction is committed.
+
+        group: `consumer.group_metadata`.  Raises UnknownMemberId, IllegalGeneration and
+        FencedInstanceId when that consumer's membership is over: let it abort the transaction.
+        """
+        self._driver.call(self._producing.in_transactions.send_offsets(as_offsets(offsets), group))
+
+    def prepare(self) -> PreparedTransaction:
+        """Have the open transaction written, and leave it open for somebody else to end.
+
+        The block that it is in then ends without a commit, and this producer sends no more.
+        Raises as a commit.
+        """
+        return self._driver.call(
+            self._producing.in_transactions.prepare(), timeout_ms=self._end_timeout_ms
+        )
 
     def partitions_for(self, topic: str) -> int:
         """How many partitions a topic has; the broker may create it."""

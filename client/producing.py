@@ -42,12 +42,13 @@ from .accumulator import Accumulator
 from .backoff import Backoff
 from .batch_order import part_of, precedes, put_back, unanswered
 from .completion import Completion
-from .connection import Reply
+from .connection import AtNewest, Reply
 from .engine import Engine
-from .errors import SegbrokerError, TimedOut, broker_error
+from .errors import NoTransaction, SegbrokerError, TimedOut, broker_error
 from .identity import Identity
 from .network import Node
 from .producer_batch import PartitionQueue, ProducerBatch
+from .transactions import Transactions
 
 # The partition moved, or is not there yet: the cluster view is wrong.
 LEADER_CODES = frozenset(
@@ -80,6 +81,7 @@ class Producing:
         self.accumulator = accumulator
         self.settings = accumulator.settings
         self._identity = Identity(engine, accumulator, random)
+        self.transactions: Transactions | None = None
         self._random = random
         self._flushes: list[Completion[None]] = []
         # When the first of the records that wait for nothing but time may go; see `_send`.
@@ -87,9 +89,17 @@ class Producing:
         self._wanted: list[str] = []
         accumulator.wanted = self._wanted.append
         engine.components.append(self)
+        if self.settings.transactional_id is not None:
+            self.transactions = Transactions(engine, accumulator, self._identity, self.flush)
         engine.cluster.on_update.append(self._cluster_updated)
 
     # The shell's side.
+
+    @property
+    def in_transactions(self) -> Transactions:
+        if self.transactions is None:
+            raise NoTransaction("this producer has no transactional_id")
+        return self.transactions
 
     def flush(self) -> Completion[None]:
         """Done when everything appended so far is acknowledged or failed."""
@@ -192,6 +202,8 @@ class Producing:
                 continue
             if self.settings.idempotent and not self._identity.adopt(queue):
                 continue
+            if self.transactions is not None and not self.transactions.may_send(queue):
+                continue
             leader = cluster.leader(queue.topic, queue.partition)
             if leader is None:
                 cluster.invalidate()
@@ -249,7 +261,7 @@ class Producing:
             )
         timeout_ms = self.engine.settings.request_timeout_ms
         request = ProduceRequest(
-            transactional_id=None,
+            transactional_id=self.settings.transactional_id,
             acks=self.settings.acks,
             timeout_ms=timeout_ms,
             topic_data=[
@@ -266,8 +278,13 @@ class Producing:
         def on_reply(reply: Reply, at_ms: int) -> None:
             self._answered(batches, reply, at_ms)
 
+        is_newest = self.transactions is not None and self.transactions.is_second
         self.engine.network.request(
-            node, request, on_reply, now_ms=now_ms, deadline_ms=now_ms + timeout_ms
+            node,
+            AtNewest(request) if is_newest else request,
+            on_reply,
+            now_ms=now_ms,
+            deadline_ms=now_ms + timeout_ms,
         )
 
     def _send_unanswered(
@@ -330,6 +347,8 @@ class Producing:
             # Appended, and so long ago that the broker forgot where.
             queue.failures = 0
             self._finish(batch, -1, -1)
+        elif self.transactions is not None and self._ends_transaction(code):
+            self._give_up(batch, error)
         elif code in TOO_LARGE_CODES and batch.count > 1:
             put_back(*self._split(batch))
             self._hold(queue, now_ms, delayed=False)
@@ -348,6 +367,15 @@ class Producing:
             self._hold(queue, now_ms, delayed=True)
         else:
             self._give_up(batch, error)
+
+    def _ends_transaction(self, code: ErrorCode) -> bool:
+        """Whether this is nothing to be mended within the transaction.
+
+        A hole in the sequences, another identity: under a new epoch it would be another one.
+        """
+        assert self.transactions is not None
+        is_over = self.transactions.error is not None
+        return is_over or code in IDENTITY_CODES or code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def _hold(self, queue: PartitionQueue, now_ms: int, *, delayed: bool) -> None:
         """Nothing more for this partition until its answers are in, and a back-off is over."""
@@ -395,6 +423,9 @@ class Producing:
         queue = batch.queue
         batch.fail(error)
         self.accumulator.finished(batch)
+        if self.transactions is not None:
+            self.transactions.fail(error)
+            return
         # What is unanswered may be there: under another epoch the broker could not tell. It is sent
         # again as it was, and where there is a hole the oldest is told so.
         if self.settings.idempotent and batch.is_sent and not unanswered(queue):

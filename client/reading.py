@@ -18,7 +18,7 @@ from .consumed import ConsumedBatch
 from .engine import Call, Engine
 from .errors import ClosedError
 from .fetching import Fetching, WakeBy
-from .group_offsets import CommittedOffset, GroupMetadata, fetch_offsets
+from .group_offsets import CommittedOffset, GroupMetadata, as_offsets, fetch_offsets
 from .group_reading import GroupReading, Listener
 from .lookups import END_TIME, START_TIME, look_up, topics_known
 from .progress import Progress
@@ -188,12 +188,7 @@ class Reading:
             offsets = {(offsets.topic, offsets.partition): offsets.offset + 1}
         if offsets is None:
             return self.group.commit(None)
-        return self.group.commit(
-            {
-                TopicPartition(*tp): CommittedOffset(stands) if isinstance(stands, int) else stands
-                for tp, stands in offsets.items()
-            }
-        )
+        return self.group.commit(as_offsets(offsets))
 
     def committed(
         self, partitions: Iterable[tuple[str, int]] | None

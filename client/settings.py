@@ -119,6 +119,8 @@ class ProducerSettings:
     request_bytes: int = 4 * MIB
     delivery_timeout_ms: int = 120_000
     in_flight_count: int = 5
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         ClientSettings.__post_init__(self)  # type: ignore[arg-type]  # same rule, other fields
@@ -133,6 +135,10 @@ class ProducerSettings:
             )
         if self.request_bytes > FRAME_SIZE_MAX // 2:
             raise ValueError(f"request_bytes={self.request_bytes} > {FRAME_SIZE_MAX // 2}")
+        if self.transactional_id is not None and not (self.transactional_id and self.idempotent):
+            raise ValueError(
+                f"transactional_id={self.transactional_id!r} needs a name, and idempotent=True"
+            )
         if self.idempotent and self.acks != -1:
             raise ValueError(
                 f'idempotent=True needs acks="all", not acks={self.acks}; say idempotent=False'

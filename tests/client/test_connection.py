@@ -61,7 +61,7 @@ def keep(got: list[str], name: str, reply: Reply, now_ms: int) -> None:
 
 def test_the_first_request_asks_for_versions_and_says_who_we_are() -> None:
     data = b"".join(connection().outgoing)
-    assert data[4:8] == bytes.fromhex("0012 0003")
+    assert data[4:8] == bytes.fromhex("0012 0004")
     assert b"segbroker-python" in data
 
 
@@ -84,17 +84,20 @@ def test_the_highest_version_that_both_know_is_used(
     assert ready({ApiKey.METADATA: theirs}).version_for(ApiKey.METADATA) == version
 
 
-def test_a_broker_that_does_not_know_our_version_is_asked_again_with_0() -> None:
+@pytest.mark.parametrize(("says", "asked"), [({18: (0, 3)}, 3), ({}, 0), ({18: (0, 9)}, 3)])
+def test_a_broker_that_does_not_know_our_version_is_asked_with_one_that_it_knows(
+    says: dict[int, tuple[int, int]], asked: int
+) -> None:
     made = connection()
     made.outgoing.clear()
-    receive(made, versions({18: (0, 2)}, version=0, error=35))
-    assert b"".join(made.outgoing)[4:8] == bytes.fromhex("0012 0000")
-    receive(made, versions({3: (0, 5)}, version=0, correlation_id=2))
+    receive(made, versions(says, version=0, error=35))
+    assert b"".join(made.outgoing)[4:8] == bytes.fromhex("0012") + asked.to_bytes(2, "big")
+    receive(made, versions({3: (0, 5)}, version=asked, correlation_id=2))
     assert made.is_ready
     assert made.version_for(ApiKey.METADATA) == 5
 
 
-def test_a_broker_that_hangs_up_on_version_3_is_asked_with_0_the_next_time() -> None:
+def test_a_broker_that_hangs_up_is_asked_with_0_the_next_time() -> None:
     world = World()
     world.engine.step(world.now_ms)
     (first,) = world.engine.network.take_opening()

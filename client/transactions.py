@@ -1,0 +1,448 @@
+"""A producer's transactions: what is sent between begin and end is seen together or not at all.
+
+    NEW --init--> READY --begin--> OPEN --commit, abort--> READY
+     ^                             | a record or offset was refused: only an abort is left
+     |                             +--prepare--> PREPARED: somebody else ends it
+     +--- how an end went is not known, or a hole is in the sequences: init again, same identity
+    FENCED: another producer took the transactional id; final
+
+The broker knows a transactional id by one producer id and epoch.  Whoever asks for it anew gets the
+next epoch, what its predecessor left open is aborted, and the predecessor is *fenced*.  Asking
+again with the own identity (KIP-360) takes the next epoch only if nobody else did.
+
+    protocol 1    each partition, and each group, is added before it is written to; the epoch
+                  stays.  An end that was delayed on its way can hit the next transaction.
+    protocol 2    (KIP-890) writing adds; every end gives the next epoch, and so is told apart
+                  from one before.  Taken where the broker has the feature transaction.version 2.
+
+A broker whose answer to an end does not come is asked again until the deadline of the call: the
+same end twice is one.
+
+Invariants: while a transaction is not OPEN nothing is sent.  An abort waits for all answers that
+are outstanding, so that nothing of the transaction arrives behind its end.  A commit is asked for
+only when everything was acknowledged.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from segbroker.protocol.schema import Message
+
+from .accumulator import Accumulator
+from .backoff import Backoff
+from .completion import Completion
+from .connection import AtNewest
+from .coordinator import GROUP_KEY, TRANSACTION_KEY, Coordinator
+from .engine import Call, Engine, Pause, Until
+from .errors import (
+    BrokerError,
+    DeliveryFailed,
+    NoTransaction,
+    ProducerFenced,
+    SegbrokerError,
+    TransactionAborted,
+    broker_error,
+)
+from .group_offsets import CommittedOffset, GroupMetadata
+from .identity import Identity
+from .producer_batch import PartitionQueue
+from .records import TopicPartition
+
+FEATURE: Final = "transaction.version"
+# Of these the broker says that the identity is not the one it knows (any more).
+FENCING: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+# These pass without anybody changing anything, though a table of codes does not say so.
+PASSING: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+    }
+)
+
+
+class State(Enum):
+    NEW = "new"
+    READY = "ready"
+    OPEN = "open"
+    ENDING = "ending"
+    PREPARED = "prepared"
+    FENCED = "fenced"
+
+
+class PreparedTransaction(NamedTuple):
+    """A transaction whose records are written, for somebody else to end."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class Transactions:
+    """See the module.  A component of the engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        accumulator: Accumulator,
+        identity: Identity,
+        flush: Callable[[], Completion[None]],
+    ) -> None:
+        settings = accumulator.settings
+        assert settings.transactional_id is not None, "a transactional producer has an id"
+        self.transactional_id = settings.transactional_id
+        self.state = State.NEW
+        # Why the transaction that is open can only be aborted.
+        self.error: SegbrokerError | None = None
+        # Whether the broker speaks protocol 2.
+        self.is_second = False
+        self._engine = engine
+        self._accumulator = accumulator
+        self._identity = identity
+        self._flush = flush
+        self._timeout_ms = settings.transaction_timeout_ms
+        self._coordinator = Coordinator(engine, self.transactional_id, TRANSACTION_KEY)
+        self._groups: dict[str, Coordinator] = {}
+        self._added: set[PartitionQueue] = set()
+        self._wanted: dict[PartitionQueue, None] = {}
+        self._is_adding = False
+        # Something was written, so that there is something to end.
+        self._is_touched = False
+        self._has_hole = False
+        accumulator.shut(_outside())
+        engine.components.append(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is this producer's to end."""
+        return self.state is State.OPEN
+
+    # The caller's side: calls.
+
+    def init(self) -> Call[None]:
+        """Take the transactional id over; again: nothing.  Raises ProducerFenced."""
+        if self.state is State.FENCED:
+            raise ProducerFenced(f"{self.transactional_id!r} is another producer's by now")
+        if self.state is not State.NEW:
+            return
+        identity = self._identity
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._timeout_ms,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+        )
+        reply = yield from self._ask(request, "init")
+        assert isinstance(reply, InitProducerIdResponse)
+        self._find_version()
+        identity.take(reply.producer_id, reply.producer_epoch)
+        self._has_hole = False
+        self.state = State.READY
+
+    def begin(self) -> Call[None]:
+        """Raises NoTransaction when one is open, ProducerFenced."""
+        if self.state in (State.OPEN, State.ENDING, State.PREPARED):
+            raise NoTransaction(f"a transaction is {self.state.value} already")
+        yield from self.init()
+        self.state = State.OPEN
+        self.error = None
+        self._is_touched = False
+        self._accumulator.reopen()
+
+    def commit(self) -> Call[None]:
+        """End it, everything in it seen.
+
+        Raises DeliveryFailed when a record was not acknowledged, ProducerFenced; nothing of it is
+        seen then.  TimedOut when the broker did not answer: whether it was committed is open, and
+        the next `begin` finds out.
+        """
+        yield from self._settled()
+        yield from self._end(committed=True)
+
+    def abort(self) -> Call[None]:
+        """End it, nothing in it seen; what was not sent yet is dropped.  None open: nothing."""
+        if self.state is not State.OPEN:
+            return
+        self._accumulator.shut(_outside())
+        self.error = self.error or TransactionAborted("the transaction was aborted")
+        self._drop_unsent(self.error)
+        yield Until(self._flush())
+        self._accumulator.take_undelivered()
+        yield from self._end(committed=False)
+
+    def _drop_unsent(self, error: SegbrokerError) -> None:
+        self._has_hole |= self._accumulator.drop_unsent(error)
+
+    def prepare(self) -> Call[PreparedTransaction]:
+        """Have everything written and leave it open, for somebody else to end."""
+        yield from self._settled()
+        self._accumulator.shut(NoTransaction("the transaction is prepared: somebody else ends it"))
+        self.state = State.PREPARED
+        return PreparedTransaction(
+            self.transactional_id, self._identity.producer_id, self._identity.epoch
+        )
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], group: GroupMetadata
+    ) -> Call[None]:
+        """Have the group stand there when the transaction is committed.
+
+        Raises UnknownMemberId, IllegalGeneration, FencedInstanceId when the member that read them
+        is none any more; the transaction can only be aborted then.
+        """
+        self._check_open()
+        if not offsets:
+            return
+        self._is_touched = True
+        try:
+            if not self.is_second:
+                reply = yield from self._ask(
+                    AddOffsetsToTxnRequest(
+                        transactional_id=self.transactional_id,
+                        producer_id=self._identity.producer_id,
+                        producer_epoch=self._identity.epoch,
+                        group_id=group.group_id,
+                    ),
+                    f"offsets of group {group.group_id!r}",
+                )
+                assert isinstance(reply, AddOffsetsToTxnResponse)
+            yield from self._ask(
+                self._offsets_request(offsets, group),
+                f"offsets of group {group.group_id!r}",
+                of=self._groups.setdefault(
+                    group.group_id, Coordinator(self._engine, group.group_id, GROUP_KEY)
+                ),
+            )
+        except SegbrokerError as exc:
+            self.fail(exc)
+            raise
+
+    # Inside.
+
+    def _check_open(self) -> None:
+        if self.state is State.FENCED:
+            raise ProducerFenced(f"{self.transactional_id!r} is another producer's by now")
+        if self.state is not State.OPEN:
+            raise _outside()
+        if self.error is not None:
+            raise self.error
+
+    def _settled(self) -> Call[None]:
+        """Everything is acknowledged, or the transaction has failed."""
+        self._check_open()
+        self._accumulator.shut(_outside())
+        yield Until(self._flush())
+        undelivered = self._accumulator.take_undelivered()
+        if isinstance(self.error, BrokerError) and self.error.code in FENCING:
+            raise ProducerFenced(
+                f"{self.transactional_id!r}: another producer took over, or the transaction was"
+                " open for longer than transaction_timeout_ms"
+            ) from self.error
+        if undelivered:
+            raise DeliveryFailed(undelivered)
+        self._check_open()
+
+    def _end(self, *, committed: bool) -> Call[None]:
+        self.state = State.ENDING
+        try:
+            if self._is_touched:
+                yield from self._say_end(committed=committed)
+            if self._has_hole:
+                self.state = State.NEW
+                yield from self.init()
+        except BrokerError as exc:
+            if exc.code in FENCING:
+                # Its time was over, and the coordinator has aborted it; or we are fenced: ask.
+                self.state = State.NEW
+                yield from self.init()
+                if committed:
+                    raise TransactionAborted(
+                        "the broker aborted the transaction: it was open for longer than"
+                        f" transaction_timeout_ms={self._timeout_ms}"
+                    ) from exc
+            elif exc.code == ErrorCode.TRANSACTION_ABORTABLE:
+                self.state = State.OPEN
+                self.error = exc
+                raise
+            else:
+                self.state = State.NEW
+                raise
+        finally:
+            self._added.clear()
+            self._wanted.clear()
+            if self.state is State.ENDING:
+                # Interrupted: only the broker knows how it went, and says so by what comes next.
+                self.state = State.NEW
+        self.state = State.READY
+
+    def _say_end(self, *, committed: bool) -> Call[None]:
+        identity = self._identity
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            committed=committed,
+        )
+        reply = yield from self._ask(request, "commit" if committed else "abort")
+        assert isinstance(reply, EndTxnResponse)
+        if self.is_second and reply.producer_id >= 0:
+            identity.take(reply.producer_id, reply.producer_epoch)
+            self._has_hole = False
+
+    def _ask(self, request: Message, about: str, *, of: Coordinator | None = None) -> Call[Message]:
+        """The coordinator's answer, once it is not about something that passes."""
+        coordinator = of or self._coordinator
+        backoff = Backoff(self._engine.random, 10, 500)
+        while True:
+            asked = AtNewest(request) if self.is_second else request
+            reply = yield from coordinator.ask(asked, _codes)
+            codes = _codes(reply) - {ErrorCode.NONE}
+            if not codes:
+                return reply
+            if codes & FENCING and not isinstance(request, InitProducerIdRequest | EndTxnRequest):
+                self.fail(broker_error(min(codes & FENCING), f"{self.transactional_id!r}: {about}"))
+            if codes <= PASSING or all(ErrorCode.of(code).retryable for code in codes):
+                yield Pause(backoff.next_delay_ms())
+                continue
+            code = min(codes - PASSING, default=min(codes))
+            if isinstance(request, InitProducerIdRequest) and code in FENCING:
+                self.state = State.FENCED
+                raise ProducerFenced(f"{self.transactional_id!r} is another producer's by now")
+            raise broker_error(code, f"{self.transactional_id!r}: {about}")
+
+    def _find_version(self) -> None:
+        node_id = self._coordinator.node_id
+        node = None if node_id is None else self._engine.cluster.node(node_id)
+        connection = None if node is None else node.connection
+        self.is_second = connection is not None and connection.features.get(FEATURE, 0) >= 2
+
+    def _offsets_request(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], group: GroupMetadata
+    ) -> TxnOffsetCommitRequest:
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (name, partition), stands in offsets.items():
+            topics.setdefault(name, []).append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=partition,
+                    committed_offset=stands.offset,
+                    committed_leader_epoch=stands.leader_epoch,
+                    committed_metadata=stands.metadata,
+                )
+            )
+        return TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group.group_id,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.epoch,
+            generation_id=group.generation,
+            member_id=group.member_id,
+            group_instance_id=group.instance_id,
+            topics=[
+                TxnOffsetCommitRequestTopic(name=name, partitions=rows)
+                for name, rows in topics.items()
+            ],
+        )
+
+    # What producing asks.
+
+    def may_send(self, queue: PartitionQueue) -> bool:
+        """Whether the partition takes part; if not, it soon does."""
+        if self.state not in (State.OPEN, State.ENDING):
+            return False
+        self._is_touched = True
+        if self.is_second or queue in self._added:
+            return True
+        self._wanted[queue] = None
+        return False
+
+    def fail(self, error: SegbrokerError) -> None:
+        """Something of the transaction was refused, or given up: it can only be aborted."""
+        self._has_hole = True
+        if self.error is None:
+            self.error = error
+
+    # The engine's side.
+
+    def step(self, now_ms: int) -> None:
+        if not self._wanted or self._is_adding or self.state is not State.OPEN:
+            return
+        wanted = list(self._wanted)
+        self._wanted.clear()
+        self._is_adding = True
+        call = self._engine.call(self._add(wanted), now_ms)
+        call.on_done(lambda: self._add_done(wanted, call))
+
+    def _add(self, queues: list[PartitionQueue]) -> Call[None]:
+        topics: dict[str, list[int]] = {}
+        for queue in queues:
+            topics.setdefault(queue.topic, []).append(queue.partition)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self._identity.producer_id,
+            v3_and_below_producer_epoch=self._identity.epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnRequestTopic(name=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+        yield from self._ask(request, "partitions")
+
+    def _add_done(self, queues: list[PartitionQueue], call: Completion[None]) -> None:
+        self._is_adding = False
+        if call.error is None:
+            self._added.update(queues)
+            return
+        error = call.error
+        if not isinstance(error, SegbrokerError):
+            raise error
+        self.fail(error)
+        # Nothing of it will be sent: who waits for it must not wait for the delivery timeout.
+        self._drop_unsent(error)
+
+    def next_wake_ms(self) -> int | None:
+        return 0 if self._wanted and not self._is_adding and self.state is State.OPEN else None
+
+    def close(self, error: SegbrokerError) -> None:
+        self._wanted.clear()
+
+
+def _outside() -> NoTransaction:
+    return NoTransaction("a transactional producer sends inside `with producer.transaction():`")
+
+
+def _codes(reply: Message) -> set[int]:
+    match reply:
+        case AddPartitionsToTxnResponse():
+            return {
+                row.partition_error_code
+                for topic in reply.results_by_topic_v3_and_below
+                for row in topic.results_by_partition
+            }
+        case TxnOffsetCommitResponse():
+            return {row.error_code for topic in reply.topics for row in topic.partitions}
+        case InitProducerIdResponse() | AddOffsetsToTxnResponse() | EndTxnResponse():
+            return {reply.error_code}
+    raise AssertionError(f"not an answer about a transaction: {reply}")

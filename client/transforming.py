@@ -1,0 +1,159 @@
+"""Consume, transform, produce: each record is worked at once, and what came of it seen once.
+
+    poll --records--> transaction: send what the function makes of them | the consumer's offsets
+                           |commit                                      |abort
+                           v                                            v
+                      the next poll                       back to where the group stands, again
+
+Input position and output are one transaction: after a crash, or when the member lost its place, the
+records are read again and what was sent of them the first time is never seen (read_committed).
+
+    with (
+        Consumer(address, "orders", group="billing", auto_commit=False) as consumer,
+        Producer(address, transactional_id="billing-1") as producer,
+    ):
+        transform(consumer, producer, lambda record: [Outgoing("bills", bill(record))])
+
+Each running instance needs a transactional_id of its own, the same after a restart: that is how
+what it left open is given up.  The function must not have effects elsewhere: it may run again.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from inspect import isawaitable
+from typing import Any, NamedTuple
+
+from .async_consumer import AsyncConsumer
+from .async_producer import AsyncProducer
+from .consumer import Consumer
+from .errors import IllegalGeneration, TransactionAborted, UnknownMemberId
+from .group_offsets import CommittedOffset
+from .producer import Producer
+from .reading import Reading
+from .records import Headers, Record, TopicPartition
+
+# The transaction is void, and the next one may succeed.
+VOID = (IllegalGeneration, UnknownMemberId, TransactionAborted)
+
+
+class Outgoing(NamedTuple):
+    """A record to be sent; as the arguments of Producer.send."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Its keyword arguments."""
+        return {name: getattr(self, name) for name in self._fields[2:]}
+
+
+Function = Callable[[Record], Iterable[Outgoing] | None]
+AsyncFunction = Callable[[Record], Iterable[Outgoing] | Awaitable[Iterable[Outgoing] | None] | None]
+
+
+def transform(
+    consumer: Consumer[Any],
+    producer: Producer,
+    function: Function,
+    *,
+    max_records: int = 500,
+    wait_ms: int = 1_000,
+) -> None:
+    """Go on for ever; or to the end, of a consumer with stop_at_end.
+
+    function: of each record, what is to be sent of it; None is nothing.
+    max_records: how many records are one transaction, at most.
+    wait_ms: how long a poll waits for the first of them.
+
+    Raises what the function raises (the transaction is aborted), ProducerFenced, FencedInstanceId,
+    and what Consumer.poll and Producer.transaction raise.
+    """
+    _check(consumer._reading)
+    while True:
+        records = _records(consumer.poll(max_records=max_records, timeout_ms=wait_ms))
+        if not records:
+            if consumer._reading.is_ended:
+                return
+            continue
+        try:
+            with producer.transaction():
+                for record in records:
+                    for out in function(record) or ():
+                        producer.send(out.topic, out.value, **out.options())
+                with consumer._lock:
+                    positions = _positions(consumer._reading, records)
+                producer.send_offsets(positions, consumer.group_metadata)
+        except BaseException as exc:
+            with consumer._lock:
+                _go_back(consumer._reading, records)
+            if not isinstance(exc, VOID):
+                raise
+
+
+async def async_transform(
+    consumer: AsyncConsumer[Any],
+    producer: AsyncProducer,
+    function: AsyncFunction,
+    *,
+    max_records: int = 500,
+    wait_ms: int = 1_000,
+) -> None:
+    """As `transform`; the function may be an async one."""
+    _check(consumer._reading)
+    while True:
+        records = _records(await consumer.poll(max_records=max_records, timeout_ms=wait_ms))
+        if not records:
+            if consumer._reading.is_ended:
+                return
+            continue
+        try:
+            async with producer.transaction():
+                for record in records:
+                    made = function(record)
+                    if isawaitable(made):
+                        made = await made
+                    for out in made or ():
+                        await producer.send(out.topic, out.value, **out.options())
+                await producer.send_offsets(
+                    _positions(consumer._reading, records), consumer.group_metadata
+                )
+        except BaseException as exc:
+            _go_back(consumer._reading, records)
+            if not isinstance(exc, VOID):
+                raise
+
+
+def _check(reading: Reading) -> None:
+    if reading.group.settings.auto_commit:
+        raise ValueError("auto_commit=True would commit what is in no transaction: say False")
+
+
+def _records(items: list[Any]) -> list[Record]:
+    """Without the gaps of a consumer with on_gap="yield"."""
+    return [item for item in items if isinstance(item, Record)]
+
+
+def _positions(
+    reading: Reading, records: list[Record]
+) -> dict[tuple[str, int], int | CommittedOffset]:
+    """Where the consumer stands in the partitions of these records, if they are still its own."""
+    positions: dict[tuple[str, int], int | CommittedOffset] = {}
+    for tp in {TopicPartition(record.topic, record.partition) for record in records}:
+        position = reading.position(tp) if tp in reading.fetching.states else None
+        if position is None:
+            raise IllegalGeneration(f"{tp.topic}-{tp.partition} is another member's by now")
+        positions[tp] = position
+    return positions
+
+
+def _go_back(reading: Reading, records: list[Record]) -> None:
+    """Read these again, of partitions that are still read here."""
+    first: dict[TopicPartition, int] = {}
+    for record in records:
+        first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+    for tp, offset in first.items():
+        if tp in reading.fetching.states:
+            reading.seek(*tp, offset)

@@ -1,0 +1,310 @@
+"""A transactional producer against a real daemon: all or nothing, once, and by one producer."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from segbroker.client import (
+    Admin,
+    AsyncConsumer,
+    AsyncProducer,
+    Consumer,
+    IllegalGeneration,
+    NoTransaction,
+    Outgoing,
+    Producer,
+    ProducerFenced,
+    Record,
+    TransactionAborted,
+    async_transform,
+    transform,
+)
+from segbroker.client.connection import Connection
+
+from ..support.daemon import Daemon
+
+
+@pytest.fixture(params=[2, 1], ids=["protocol2", "protocol1"])
+def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The newer protocol, or what a client finds at a broker that has not got it."""
+    if request.param == 1:
+        monkeypatch.setattr(Connection, "features", property(lambda _: {}, lambda *_: None), False)
+    version: int = request.param
+    return version
+
+
+@pytest.fixture
+def topic(daemon: Daemon, topic: str) -> str:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=2)
+    return topic
+
+
+def read(daemon: Daemon, topic: str, isolation: Any = "read_committed") -> list[bytes]:  # noqa: ANN401
+    with Consumer(daemon.address, topic, isolation=isolation, stop_at_end=True) as consumer:
+        return sorted(record.value or b"" for record in consumer)
+
+
+@pytest.mark.usefixtures("protocol")
+def test_a_block_is_seen_whole_and_one_with_an_exception_not_at_all(
+    daemon: Daemon, topic: str
+) -> None:
+    def failing(producer: Producer, *, is_written: bool) -> None:
+        with producer.transaction():
+            producer.send_many(topic, [b"never"] * 100, partition=1)
+            if is_written:
+                producer.flush()
+            raise ZeroDivisionError
+
+    with Producer(daemon.address, transactional_id=topic) as producer:
+        for number in range(3):
+            with producer.transaction():
+                producer.send(topic, b"%d" % number, partition=0)
+                producer.send(topic, b"%d" % number, partition=1)
+            for is_written in (False, True):
+                with pytest.raises(ZeroDivisionError):
+                    failing(producer, is_written=is_written)
+    assert read(daemon, topic) == [b"0", b"0", b"1", b"1", b"2", b"2"]
+    assert read(daemon, topic, "read_uncommitted").count(b"never") == 300
+
+
+@pytest.mark.usefixtures("protocol")
+def test_what_is_open_is_not_seen_and_what_is_behind_it_waits(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address, transactional_id=topic) as producer:
+        with producer.transaction():
+            producer.send(topic, b"open", partition=0)
+            producer.flush()
+            with Producer(daemon.address) as other:
+                other.send(topic, b"behind", partition=0).result(10)
+            assert read(daemon, topic) == []
+        assert read(daemon, topic) == [b"behind", b"open"]
+
+
+def test_sending_outside_of_a_transaction_is_refused(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address, transactional_id=topic) as producer:
+        with pytest.raises(NoTransaction, match=r"inside `with producer.transaction"):
+            producer.send(topic, b"")
+        with producer.transaction():
+            producer.send(topic, b"in it")
+            with pytest.raises(NoTransaction, match="is open already"), producer.transaction():
+                pass
+        for send in (producer.send, producer.send_nowait):
+            with pytest.raises(NoTransaction):
+                send(topic, b"behind it")
+    assert read(daemon, topic) == [b"in it"]
+    with Producer(daemon.address) as plain, pytest.raises(NoTransaction), plain.transaction():
+        pass
+    with pytest.raises(ValueError, match="needs a name, and idempotent=True"):
+        Producer(transactional_id="x", acks=1)
+
+
+@pytest.mark.usefixtures("protocol")
+def test_the_next_producer_of_the_name_aborts_what_is_open_and_fences(
+    daemon: Daemon, topic: str
+) -> None:
+    def zombie(old: Producer) -> None:
+        with old.transaction():
+            old.send(topic, b"of the zombie", partition=0).result(10)
+            with Producer(daemon.address, transactional_id=topic) as new, new.transaction():
+                new.send(topic, b"of the next", partition=0)
+            old.send(topic, b"of the zombie", partition=1)
+
+    with Producer(daemon.address, transactional_id=topic) as old:
+        with pytest.raises(ProducerFenced):
+            zombie(old)
+        with pytest.raises(ProducerFenced), old.transaction():
+            pass
+    assert read(daemon, topic) == [b"of the next"]
+
+
+@pytest.mark.usefixtures("protocol")
+def test_a_killed_producer_leaves_nothing_when_its_name_is_taken_again(
+    daemon: Daemon, topic: str
+) -> None:
+    code = (
+        "import sys, time\n"
+        "from segbroker.client import Producer\n"
+        "address, topic = sys.argv[1:]\n"
+        "with Producer(address, transactional_id=topic) as producer, producer.transaction():\n"
+        "    producer.send(topic, b'half').result(10)\n"
+        "    print('written', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, daemon.address, topic], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"written\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    with Producer(daemon.address, transactional_id=topic) as producer, producer.transaction():
+        producer.send(topic, b"whole")
+    assert read(daemon, topic) == [b"whole"]
+
+
+@pytest.mark.usefixtures("protocol")
+def test_offsets_are_committed_with_the_records_or_not_at_all(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address) as plain:
+        plain.send_many(topic, [b"in"] * 10, partition=0)
+    with (
+        Consumer(daemon.address, topic, group=topic, auto_commit=False) as consumer,
+        Producer(daemon.address, transactional_id=topic) as producer,
+    ):
+        consumer.poll(max_records=10, timeout_ms=10_000)
+
+        def aborted() -> None:
+            with producer.transaction():
+                producer.send_offsets({(topic, 0): 7}, consumer.group_metadata)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            aborted()
+        assert consumer.committed() == {}
+        with producer.transaction():
+            producer.send(topic, b"out", partition=1)
+            producer.send_offsets({(topic, 0): 5}, consumer.group_metadata)
+        assert {tp: stands.offset for tp, stands in consumer.committed().items()} == {(topic, 0): 5}
+        strange = consumer.group_metadata._replace(generation=99)
+        with pytest.raises(IllegalGeneration), producer.transaction():
+            producer.send_offsets({(topic, 0): 9}, strange)
+        with producer.transaction():
+            producer.send(topic, b"goes on", partition=1)
+    assert {b"out", b"goes on"} <= set(read(daemon, topic))
+
+
+def test_a_transaction_that_was_open_for_too_long_is_aborted_and_said(
+    daemon: Daemon, topic: str
+) -> None:
+    def slow(producer: Producer) -> None:
+        with producer.transaction():
+            producer.send(topic, b"late").result(10)
+            ends = time.monotonic() + 20
+            with Producer(daemon.address) as other:
+                behind = other.send(topic, b"behind").result(10)
+            with Consumer(daemon.address) as consumer:
+                consumer.assign([(topic, behind.partition)])
+                while time.monotonic() < ends and not consumer.poll(timeout_ms=100):
+                    pass
+
+    with (
+        Producer(daemon.address, transactional_id=topic, transaction_timeout_ms=1_000) as producer,
+        pytest.raises((TransactionAborted, ProducerFenced)),
+    ):
+        slow(producer)
+    assert b"late" not in read(daemon, topic)
+
+
+def test_a_prepared_transaction_is_left_for_somebody_else_to_end(
+    daemon: Daemon, topic: str
+) -> None:
+    with Producer(daemon.address, transactional_id=topic) as producer:
+        with producer.transaction():
+            producer.send(topic, b"prepared")
+            prepared = producer.prepare()
+            with pytest.raises(NoTransaction, match="somebody else ends it"):
+                producer.send(topic, b"more")
+        with pytest.raises(NoTransaction, match="is prepared already"), producer.transaction():
+            pass
+    assert prepared.transactional_id == topic
+    assert prepared.producer_id >= 0
+    assert read(daemon, topic) == []
+    assert read(daemon, topic, "read_uncommitted") == [b"prepared"]
+
+
+def doubled(out: str) -> Callable[[Record], Iterable[Outgoing]]:
+    return lambda record: [Outgoing(out, (record.value or b"") * 2, key=record.key)]
+
+
+COUNT = 300
+
+
+@pytest.mark.usefixtures("protocol")
+def test_each_record_is_transformed_once_though_an_instance_fails_in_the_middle(
+    daemon: Daemon, topic: str
+) -> None:
+    out = f"{topic}-out"
+    with Admin(daemon.address) as admin:
+        admin.create_topic(out, partitions=2)
+    with Producer(daemon.address) as plain:
+        plain.send_many(
+            topic, [b"%d," % n for n in range(COUNT)], keys=[b"%d" % n for n in range(COUNT)]
+        )
+    calls = 0
+
+    def failing(record: Record) -> Iterable[Outgoing]:
+        nonlocal calls
+        calls += 1
+        if calls == 130:
+            raise ZeroDivisionError
+        return doubled(out)(record)
+
+    def run(function: Callable[[Record], Iterable[Outgoing]], name: str) -> None:
+        with (
+            Consumer(
+                daemon.address, topic, group=topic, auto_commit=False, stop_at_end=True
+            ) as consumer,
+            Producer(daemon.address, transactional_id=f"{topic}-{name}") as producer,
+        ):
+            transform(consumer, producer, function, max_records=50)
+
+    with pytest.raises(ZeroDivisionError):
+        run(failing, "a")
+    assert 0 < len(read(daemon, out)) < COUNT
+    threads = [threading.Thread(target=run, args=(doubled(out), name)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert read(daemon, out) == sorted(b"%d,%d," % (n, n) for n in range(COUNT))
+
+
+def test_trio_and_asyncio_have_transactions_too(
+    daemon: Daemon, topic: str, run: Callable[..., Any]
+) -> None:
+    out = f"{topic}-out"
+    with Admin(daemon.address) as admin:
+        admin.create_topic(out, partitions=2)
+
+    async def function(record: Record) -> list[Outgoing]:
+        await anyio.lowlevel.checkpoint()
+        return list(doubled(out)(record))
+
+    failed: list[str] = []
+
+    async def main() -> None:
+        async with AsyncProducer(daemon.address, transactional_id=topic) as producer:
+            async with producer.transaction():
+                for n in range(COUNT):
+                    await producer.send(topic, b"%d," % n)
+            try:
+                async with producer.transaction():
+                    await producer.send(topic, b"never")
+                    raise ZeroDivisionError
+            except ZeroDivisionError:
+                failed.append(topic)
+            with anyio.CancelScope() as scope:
+                async with producer.transaction():
+                    await (await producer.send(topic, b"never"))
+                    scope.cancel()
+                    await anyio.sleep(60)
+        async with (
+            AsyncConsumer(
+                daemon.address, topic, group=topic, auto_commit=False, stop_at_end=True
+            ) as consumer,
+            AsyncProducer(daemon.address, transactional_id=f"{topic}-t") as producer,
+        ):
+            await async_transform(consumer, producer, function, max_records=50)
+
+    run(main)
+    assert failed == [topic]
+    assert len(read(daemon, topic)) == COUNT
+    assert read(daemon, out) == sorted(b"%d,%d," % (n, n) for n in range(COUNT))
