@@ -7,7 +7,7 @@ metadata, so that `docs/configuration.md`, DescribeConfigs and the errors all sa
 compares the page with the fields).  `merge` is a pure function of three texts: whoever reads files
 and environments is the CLI.
 
-In TOML the keys stand at the top level under their own names (`listen = "0.0.0.0:9092"`).  Sizes
+In TOML the keys stand at the top level under their own names (`listen = "127.0.0.1:9092"`).  Sizes
 may be written as whole numbers or with a binary unit ("64 MiB").  An unknown key is an error in
 every source: a typing mistake must not silently leave a default in force.
 """
@@ -21,6 +21,8 @@ from typing import Any, Final, Literal, TypeAlias
 from .address import InvalidConfig as InvalidConfig
 from .address import join_address as join_address
 from .address import split_address as split_address
+from .connection_overrides import parse_overrides
+from .exposure import check_exposure
 from .listener_spec import ListenerSpec, parse_listeners, parse_mechanisms
 from .principal import parse_principals
 
@@ -192,6 +194,21 @@ class BrokerConfig:
         least=1,
         kafka="max.connections",
     )
+    connections_per_ip_max: int = _key(
+        2**31 - 1,
+        "Most connections from one address at once; a further one is closed at once.",
+        kafka="max.connections.per.ip",
+    )
+    connections_per_ip_overrides: str = _key(
+        "",
+        "Other numbers for some addresses: 10.0.0.1:200,10.0.0.2:5.",
+        kafka="max.connections.per.ip.overrides",
+    )
+    connections_per_ip_per_second: int = _key(
+        0,
+        "Most new connections per second from one address that has no quota of its own "
+        "(connection_creation_rate); a further one is closed at once. 0: any number.",
+    )
     frame_bytes_max: int = _key(
         100 << 20,
         "Largest request, in bytes; a larger one closes its connection.",
@@ -223,6 +240,12 @@ class BrokerConfig:
         least=1 << 16,
         most=1 << 40,
         kafka="queued.max.request.bytes",
+    )
+    request_bytes_per_ip_max: int = _key(
+        128 << 20,
+        "The same for the connections of one address together: it waits when it alone holds more.",
+        least=1 << 16,
+        most=1 << 40,
     )
     request_wait_ms: int = _key(
         10_000, "Longest wait of a large request for request_bytes_max.", least=1
@@ -310,6 +333,11 @@ class BrokerConfig:
         most=365 * _DAY_MS,
         kafka="producer.id.expiration.ms",
     )
+    allow_anonymous_network: bool = _key(
+        False,
+        "Whether a listener without authentication may be on an address that other machines "
+        "reach. Without it such a listener is an error at the start.",
+    )
     authorizer: str = _key(
         "none",
         "Who may do what. none: everybody may do everything. acl: only what an access rule or "
@@ -334,6 +362,16 @@ class BrokerConfig:
         "Different decisions that the audit log tells per minute; the others are counted.",
         most=100_000,
     )
+    quota_produce_bytes_per_second: int = _key(
+        0,
+        "Bytes of produce requests per second of each user from each address that no quota is set "
+        "for (producer_byte_rate); beyond it the connection is not read for a while. 0: no limit.",
+        most=1 << 40,
+    )
+    quota_consume_bytes_per_second: int = _key(
+        0, "The same for bytes of records that are fetched (consumer_byte_rate).", most=1 << 40
+    )
+    quota_requests_per_second: int = _key(0, "The same for requests of any kind (request_rate).")
     lanes: int = _key(
         8, "Threads for cold reads, opening of partitions and administration.", least=1, most=256
     )
@@ -417,7 +455,11 @@ class BrokerConfig:
             parse_principals(self.super_users)
         except ValueError as exc:
             raise InvalidConfig(f"super_users: {exc}") from exc
+        parse_overrides(self.connections_per_ip_overrides)
         specs = self.listener_specs
+        check_exposure(
+            specs, client_auth=self.ssl_client_auth, allowed=self.allow_anonymous_network
+        )
         parse_mechanisms(self.sasl_mechanisms)
         if any(spec.protocol.is_tls for spec in specs) and not self.ssl_certificate:
             raise InvalidConfig(f"listeners = {self.listeners!r} needs ssl_certificate")

@@ -37,6 +37,7 @@ from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
 from .config import join_address
 from .core import Core
 from .fetch import TooManyPartitions
+from .half_requests import HalfRequests
 from .listener import Listener
 from .login import handle_login
 from .peer import Peer
@@ -81,36 +82,6 @@ class Shelf:
         assert not reader.buffered, "bytes of one peer must not reach another"
         if len(self._readers) < SHELF_MAX and reader.size_max == self._frame_bytes_max:
             self._readers.append(reader)
-
-
-class HalfRequests:
-    """Bytes of requests that are not whole yet, over all connections."""
-
-    __slots__ = ("_budget", "_room", "held_bytes")
-
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
-        self._room: trio.Event | None = None
-        self.held_bytes = 0
-
-    @property
-    def full(self) -> bool:
-        """Whether who is in the middle of a large request must wait."""
-        return self.held_bytes > self._budget
-
-    def change(self, delta: int) -> None:
-        """A connection holds `delta` more bytes than before."""
-        self.held_bytes += delta
-        if self._room is not None and not self.full:
-            self._room.set()
-            self._room = None
-
-    async def wait_room(self) -> None:
-        """Wait until there is room again."""
-        while self.full:
-            if self._room is None:
-                self._room = trio.Event()
-            await self._room.wait()
 
 
 class Connection:
@@ -255,7 +226,7 @@ class Connection:
         return FrameReader(LOGIN_FRAME_BYTES_MAX, size_min=0)
 
     async def _read(self) -> None:
-        sock, core = self._sock, self.core
+        sock, core, peer = self._sock, self.core, self.peer
         handle = self._handle
         outbox, clock = self.outbox, time.perf_counter
         slots_max = core.config.slots_max
@@ -264,6 +235,8 @@ class Connection:
         over = clock() + TURN_S
         try:
             while True:
+                if peer.muted_until:
+                    await self._wait_unmuted()
                 if reader is None:
                     reader = self._take_reader()
                 space = reader.get_buffer()
@@ -283,11 +256,16 @@ class Connection:
                 self.reads += 1
                 while (frame := reader.next_frame()) is not None:
                     self.greeted = True
-                    if (pending := handle(core, self.peer, frame)) is not None:
+                    began = 0.0 if core.quotas is None else clock()
+                    if (pending := handle(core, peer, frame)) is not None:
                         core.turn.end()
                         await pending
-                        if self.peer.sasl is not None and self.peer.sasl.refusal is not None:
-                            raise self.peer.sasl.refusal
+                        if peer.sasl is not None and peer.sasl.refusal is not None:
+                            raise peer.sasl.refusal
+                    elif began and core.quotas is not None:
+                        core.quotas.worked(peer, clock() - began)
+                    if peer.muted_until:
+                        await self._wait_unmuted()
                     if len(outbox) >= slots_max:
                         core.turn.end()
                         await outbox.wait_room(slots_max)
@@ -310,7 +288,7 @@ class Connection:
                     budget, over = TURN_BYTES, clock() + TURN_S
         finally:
             core.turn.end()
-            self._half.change(-self._held)
+            self._half.change(self.peer.address[0], -self._held)
             self._held = 0
 
     async def _wait_readable(self, reader: FrameReader) -> FrameReader | None:
@@ -324,15 +302,25 @@ class Connection:
         self._parked = False
         return kept
 
+    async def _wait_unmuted(self) -> None:
+        """Read nothing until what its client owes is paid; replies leave meanwhile."""
+        self.core.turn.end()
+        peer = self.peer
+        while (left := peer.muted_until - trio.current_time()) > 0 and not self._draining:
+            self._parked = True
+            await trio.sleep(left)
+            self._parked = False
+        peer.muted_until = 0.0
+
     async def _wait_room(self, buffered: int, slots_max: int) -> None:
         """Everything that stops the reading."""
         held = buffered if buffered > SMALL_BYTES else 0
         if held != self._held:
-            self._half.change(held - self._held)
+            self._half.change(self.peer.address[0], held - self._held)
             self._held = held
-        if held and self._half.full:
+        if held and self._half.is_full(self.peer.address[0]):
             with trio.move_on_after(self.core.config.request_wait_ms / 1000) as patience:
-                await self._half.wait_room()
+                await self._half.wait_room(self.peer.address[0])
             if patience.cancelled_caught:
                 raise Unserved(
                     f"no room for a large request: {self._half.held_bytes} bytes of half "

@@ -17,6 +17,7 @@ from .lanes import Lanes
 from .peer import Peer
 from .pool import BufferPool
 from .producer_ids import ProducerIds
+from .quotas import Quotas
 from .refusals import Refusals
 from .topics import Topics
 from .transaction_upkeep import TransactionUpkeep
@@ -61,8 +62,11 @@ class Core:
     now_ms: Callable[[], int]
     open_connections: Callable[[], int]
     scrubber: Scrubber
+    all_quotas: Quotas
     # None: everybody may do everything.
     authorizer: Authorizer | None = None
+    # `all_quotas`; None while there is none.
+    quotas: Quotas | None = None
     counters: Counters = field(default_factory=Counters)
     refusals: Refusals = field(default_factory=Refusals)
 

@@ -83,7 +83,7 @@ class FetchSlot:
     def begin(self) -> None:
         """Answer at once, or wait for records."""
         wait_ms = min(self._request.max_wait_ms, self._core.config.long_poll_max_ms)
-        if wait_ms <= 0 or self._is_ready():
+        if wait_ms <= 0 or self._owes() or self._is_ready():
             self._finish()
             return
         for target in self._targets:
@@ -128,6 +128,11 @@ class FetchSlot:
 
     def render(self) -> list[Buffer] | None:
         return self._reply.render()
+
+    def _owes(self) -> bool:
+        """Whether its client has had more than its quota: the reply is empty, and at once."""
+        quotas = self._core.quotas
+        return quotas is not None and not quotas.fetch_limit(self._peer)
 
     def _is_ready(self) -> bool:
         """Whether there is an error or enough to read."""

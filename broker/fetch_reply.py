@@ -41,6 +41,7 @@ from .pace import Pace
 from .partition import Partition
 from .peer import Peer
 from .pool import Lease
+from .quotas import UNLIMITED
 from .replies import Buffer
 
 log = structlog.get_logger()
@@ -107,6 +108,7 @@ class FetchReply:
         "_header",
         "_kept",
         "_lease",
+        "_limit",
         "_parts",
         "_peer",
         "_pending",
@@ -134,12 +136,14 @@ class FetchReply:
         self._forgotten: list[Buffer | _Kept] | None = None
         self._pending = False  # waits for a buffer or for a lane
         self._abandoned = False
+        # Most bytes that the quota of the client leaves it; 0: none, it owes something.
+        self._limit = UNLIMITED
 
     @property
     def bytes_max(self) -> int:
         """Bytes of records that may be in it, but for a first batch that is larger."""
         config = self._core.config
-        return max(_READ_LEAST, min(self._request.max_bytes, config.fetch_bytes_max))
+        return max(_READ_LEAST, min(self._request.max_bytes, config.fetch_bytes_max, self._limit))
 
     def partition_bytes_max(self, target: FetchTarget) -> int:
         """... and of one partition."""
@@ -163,6 +167,8 @@ class FetchReply:
             self.release()
 
     def _render(self) -> list[Buffer] | None:
+        if self._core.quotas is not None:
+            self._limit = self._core.quotas.fetch_limit(self._peer)
         if len(self._targets) > TARGETS_ON_LOOP_MAX:
             self._pending = True
             self._core.spawn(self._render_paced)
@@ -174,6 +180,7 @@ class FetchReply:
         for _ in self._plan(response, reads):
             pass
         if not reads:
+            response.throttle_time_ms = self._peer.throttle_ms()
             return self._encode(response)
         size = reads[-1].stop
         lease = self._core.pool.lease(size)
@@ -190,6 +197,7 @@ class FetchReply:
             self._core.counters.lane_reads += 1
             self._core.spawn(lambda: self._read_in_lane(response, unread, lease))
             return None
+        response.throttle_time_ms = self._peer.throttle_ms()
         return self._encode(response)
 
     def _render_single(self) -> list[Buffer] | None:
@@ -201,7 +209,7 @@ class FetchReply:
             return None
         (target,) = self._targets
         partition = target.partition
-        if target.code or partition is None:
+        if target.code or partition is None or not self._limit:
             return None
         topics, pool = self._core.topics, self._core.pool
         if topics.served_partition(partition.topic, partition.index) is not partition:
@@ -234,7 +242,8 @@ class FetchReply:
             self._kept.append(_Kept(plan, 0, plan.size_max, view))
         header = self._header
         high_watermark = handler.high_watermark
-        self._core.counters.fetched_bytes += 0 if view is None else len(view)
+        if view is not None:
+            self._count(len(view))
         return encode_single_fetch_response(
             header.api_version,
             header.correlation_id,
@@ -245,6 +254,7 @@ class FetchReply:
             last_stable_offset=min(high_watermark, handler.last_stable_offset),
             log_start_offset=handler.log_start_offset,
             records=() if view is None else (view,),
+            throttle_time_ms=self._peer.throttle_ms(),
         )
 
     async def _render_paced(self) -> None:
@@ -265,6 +275,7 @@ class FetchReply:
                 self._lease = lease
                 for read in reads:
                     await self._read_lane(read, lease)
+            response.throttle_time_ms = self._peer.throttle_ms()
             parts = await self._core.lanes.run(self._encode, response)
         except Exception:
             log.exception("lane_read_failed")
@@ -298,7 +309,7 @@ class FetchReply:
             row = self._row(target)
             topic.partitions.append(row)
             yield
-            if row.error_code or position >= room or target.partition is None:
+            if row.error_code or position >= room or target.partition is None or not self._limit:
                 continue
             size = min(self.partition_bytes_max(target), room - position)
             aborted: AbortedRanges | None = None
@@ -372,6 +383,7 @@ class FetchReply:
         try:
             for read in unread:
                 await self._read_lane(read, lease)
+            response.throttle_time_ms = self._peer.throttle_ms()
             self._parts = self._encode(response)
         except Exception:
             log.exception("lane_read_failed")
@@ -401,7 +413,7 @@ class FetchReply:
         if read.aborted is not None:
             read.row.aborted_transactions = aborted_in(read.aborted, read.fetch_offset, view)
         self._kept.append(_Kept(read.plan, read.start, read.stop, view))
-        self._core.counters.fetched_bytes += len(view)
+        self._count(len(view))
 
     def _let_go(self, reads: list[_Read]) -> None:
         """Release the plans of which nothing was kept."""
@@ -485,6 +497,12 @@ class FetchReply:
     ) -> None:
         row.error_code, _ = wire_error(exc)
         log.error("read_failed", topic=partition.topic, partition=partition.index, error=str(exc))
+
+    def _count(self, size: int) -> None:
+        core = self._core
+        core.counters.fetched_bytes += size
+        if core.quotas is not None:
+            core.quotas.consumed(self._peer, size)
 
     def _encode(self, response: FetchResponse) -> list[Buffer]:
         header = self._header

@@ -7,8 +7,15 @@ from segbroker.protocol.headers import encode_response
 from segbroker.protocol.schema import Message
 
 from .call import Call
+from .peer import Peer
 from .replies import Buffer
 from .turn import Turn
+
+
+def say_throttled(peer: Peer, message: Message) -> None:
+    """Have a reply say how long its connection is not read, where its api has a word for it."""
+    if hasattr(message, "throttle_time_ms"):
+        message.throttle_time_ms = peer.throttle_ms()
 
 
 class LaterReply:
@@ -32,6 +39,8 @@ class LaterReply:
         header = self._call.header
         if self._call.amend is not None:
             self._call.amend(message)
+        if self._call.peer.muted_until:
+            say_throttled(self._call.peer, message)
         self._parts = encode_response(
             message, header.api_key, header.api_version, header.correlation_id
         )

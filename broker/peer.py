@@ -1,8 +1,11 @@
 """Who is at the other end of a connection, as the requests see it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
+
+import trio
 
 from .listener import Listener
 from .principal import ANONYMOUS, Principal
@@ -34,6 +37,10 @@ class Peer:
     authenticated: bool = False
     # Its login; None: the listener asks for none.
     sasl: SaslSession | None = None
+    # Until when its connection is not read, on trio's clock (quotas.py); 0: it is.
+    muted_until: float = 0.0
+    # Its buckets, as quotas.py looked them up last.
+    meter: object = None
     # outbox.flush, made once: what a slot gives to the turn.
     flush: Callable[[], None] = field(init=False, repr=False)
 
@@ -44,6 +51,16 @@ class Peer:
     def is_admitted(self) -> bool:
         """Whether its requests are handled: nothing is asked, or it has logged in."""
         return self.sasl is None or self.authenticated
+
+    def mute(self, seconds: float) -> None:
+        """Have it wait so long from now, unless it waits for longer already."""
+        self.muted_until = max(self.muted_until, trio.current_time() + seconds)
+
+    def throttle_ms(self) -> int:
+        """What a reply says about how long its connection is not read, rounded up."""
+        if not self.muted_until:
+            return 0
+        return max(0, math.ceil((self.muted_until - trio.current_time()) * 1000))
 
     @property
     def is_ours(self) -> bool:

@@ -133,7 +133,9 @@ class ProduceSlot:
 
     def render(self) -> list[Buffer] | None:
         header = self._header
-        self._response.throttle_time_ms = self._core.ingest.throttle_time_ms
+        self._response.throttle_time_ms = max(
+            self._core.ingest.throttle_time_ms, self._peer.throttle_ms()
+        )
         return encode_response(
             self._response, header.api_key, header.api_version, header.correlation_id
         )

@@ -55,7 +55,7 @@ from .group_apis import (
     sync_group,
 )
 from .inventory import describe_log_dirs, describe_topic_partitions, list_config_resources
-from .later_reply import LaterReply
+from .later_reply import LaterReply, say_throttled
 from .metadata import metadata
 from .offset_store import offset_commit, offset_fetch
 from .offsets import list_offsets, offset_for_leader_epoch
@@ -66,6 +66,7 @@ from .placement import (
     list_partition_reassignments,
 )
 from .produce import produce, produce_paced
+from .quota_apis import alter_client_quotas, describe_client_quotas
 from .replies import Buffer
 from .sasl_apis import sasl_authenticate, sasl_handshake
 from .single_produce import produce_single
@@ -147,6 +148,8 @@ ANSWERS: Final[dict[int, Answer]] = {
 SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.METADATA: metadata,
     ApiKey.DESCRIBE_ACLS: describe_acls,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: alter_client_quotas,
     ApiKey.CREATE_ACLS: create_acls,
     ApiKey.DELETE_ACLS: delete_acls,
     ApiKey.LIST_OFFSETS: list_offsets,
@@ -198,6 +201,8 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
     peer.client_id = header.client_id
     core.counters.requests += 1
     key = header.api_key
+    if core.quotas is not None:
+        core.quotas.arrived(peer, len(frame), is_produce=key == _PRODUCE)
     if key == _API_VERSIONS:
         _api_versions(core, peer, header, frame)
         return None
@@ -301,6 +306,8 @@ async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: me
 
 
 async def _reply_from_lane(core: Core, peer: Peer, header: RequestHeader, message: Message) -> None:
+    if peer.muted_until:
+        say_throttled(peer, message)
     parts = await core.lanes.run(
         encode_response, message, header.api_key, header.api_version, header.correlation_id
     )
@@ -315,6 +322,8 @@ async def _answer_vendor(core: Core, peer: Peer, header: RequestHeader, frame: m
 
 
 def _reply(core: Core, peer: Peer, header: RequestHeader, message: Message) -> None:
+    if peer.muted_until:
+        say_throttled(peer, message)
     parts = encode_response(message, header.api_key, header.api_version, header.correlation_id)
     peer.outbox.push(Reply(parts))
     core.turn.flush(peer.flush)

@@ -25,16 +25,19 @@ from segbroker.segments.manager import DiskManager
 from segbroker.segments.scrubbing import Scrubber
 from segbroker.segments.wal.journal import WalConfig
 
+from .address_limits import AddressLimits
 from .audit import Audit
 from .authentication import Authentication
 from .authorizer import Authorizer
 from .config import BrokerConfig, join_address
-from .connection import Connection, HalfRequests, Shelf
+from .connection import Connection, Shelf
+from .connection_overrides import parse_overrides
 from .coordinator import Coordinator
 from .core import Core, wall_ms
 from .deadlines import Deadlines
 from .error_map import STORAGE_FAILURES
 from .groups import Groups
+from .half_requests import HalfRequests
 from .ingest import Ingest
 from .lanes import Lanes
 from .listener import Listener, accept_all, bind_all
@@ -42,6 +45,8 @@ from .markers import Markers
 from .pool import BufferPool
 from .principal import parse_principals
 from .producer_ids import ProducerIds
+from .quota_rules import CONSUME, PRODUCE, REQUESTS
+from .quotas import Quotas
 from .tls import Certificate
 from .topics import Topics
 from .transaction_upkeep import TransactionUpkeep
@@ -77,10 +82,11 @@ class Broker:
         self._connections: set[Connection] = set()
         # In the middle of a handshake or a login when last looked at, the oldest first.
         self._unsettled: dict[Connection, None] = {}
+        self._limits: AddressLimits
         self._draining = trio.Event()
         self._core: Core | None = None
         self._shelf = Shelf(config.frame_bytes_max)
-        self._half = HalfRequests(config.request_bytes_max)
+        self._half = HalfRequests(config.request_bytes_max, config.request_bytes_per_ip_max)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -184,6 +190,13 @@ class Broker:
             spawn = partial(_spawn, services)
             markers = Markers(topics, lanes, turn)
             coordinator = Coordinator(manager, config, markers, producer_ids, spawn, self._now_ms)
+            quotas = _quotas_of(config, manager)
+            self._limits = AddressLimits(
+                most=config.connections_per_ip_max,
+                overrides=parse_overrides(config.connections_per_ip_overrides),
+                rate=config.connections_per_ip_per_second,
+                quotas=quotas,
+            )
             self._core = core = Core(
                 config=config,
                 topics=topics,
@@ -206,6 +219,8 @@ class Broker:
                 open_connections=self._connections.__len__,
                 scrubber=Scrubber(manager, config.scrub_bytes_per_second, config.scrub_interval_ms),
                 authorizer=_authorizer_of(config, manager),
+                all_quotas=quotas,
+                quotas=quotas if quotas.is_active else None,
             )
             self._address = core.bound
             core.upkeep.start()
@@ -293,14 +308,13 @@ class Broker:
         sock: socket.socket,
         address: tuple[str, int],
     ) -> None:
-        core = self.core
+        core, limits, now = self.core, self._limits, trio.current_time()
+        why = limits.why_refused(address[0], now)
         if self._draining.is_set() or len(self._connections) >= self.config.connections_max:
+            why = {"limit": self.config.connections_max, "reason": "too many connections"}
+        if why is not None:
             core.counters.connections_refused += 1
-            log.warning(
-                "connection_refused",
-                peer=join_address(*address),
-                limit=self.config.connections_max,
-            )
+            limits.refused(address[0], now, why)
             sock.close()
             return
         connection = Connection(
@@ -308,6 +322,7 @@ class Broker:
         )
         core.counters.connections += 1
         self._connections.add(connection)
+        limits.opened(address[0])
         if listener.protocol.is_tls or listener.protocol.is_sasl:
             self._make_room_for_handshake()
             self._unsettled[connection] = None
@@ -334,6 +349,7 @@ class Broker:
             await connection.run()
         finally:
             self._connections.discard(connection)
+            self._limits.closed(connection.peer.address[0])
             self._unsettled.pop(connection, None)
             log.debug("connection_closed", **connection.name())
 
@@ -362,6 +378,17 @@ def _authorizer_of(config: BrokerConfig, manager: DiskManager) -> Authorizer | N
         super_users=parse_principals(config.super_users),
         allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
         audit=Audit(lines_max=config.audit_lines_max, allowed_too=config.audit_allowed),
+    )
+
+
+def _quotas_of(config: BrokerConfig, manager: DiskManager) -> Quotas:
+    return Quotas(
+        manager,
+        {
+            PRODUCE: config.quota_produce_bytes_per_second,
+            CONSUME: config.quota_consume_bytes_per_second,
+            REQUESTS: config.quota_requests_per_second,
+        },
     )
 
 

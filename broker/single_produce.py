@@ -126,7 +126,7 @@ class SingleProduceSlot:
                 base_offset=self._base_offset,
                 log_append_time_ms=self._append_time_ms,
                 log_start_offset=self._start_offset,
-                throttle_time_ms=self._core.ingest.throttle_time_ms,
+                throttle_time_ms=max(self._core.ingest.throttle_time_ms, self._peer.throttle_ms()),
             )
         ]
 
@@ -149,7 +149,7 @@ class SingleProduceSlot:
             error_message=self._message,
         )
         topic = ProduceResponseTopic(name=self._name, partition_responses=[row])
-        throttle_time_ms = self._core.ingest.throttle_time_ms
+        throttle_time_ms = max(self._core.ingest.throttle_time_ms, self._peer.throttle_ms())
         response = ProduceResponse(responses=[topic], throttle_time_ms=throttle_time_ms)
         return encode_response(response, header.api_key, header.api_version, header.correlation_id)
 

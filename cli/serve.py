@@ -118,7 +118,7 @@ def serve(
     \b
     Examples:
       segbroker serve
-      segbroker serve --data /var/lib/segbroker --listen 0.0.0.0:9092
+      segbroker serve --data /var/lib/segbroker --listen 127.0.0.1:9092
       segbroker serve --listen 127.0.0.1:0 --durability disk
     """
     settings = merge(flags, os.environ, config.read_text() if config else "")

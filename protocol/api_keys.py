@@ -162,6 +162,8 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1),
     ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2),
     ApiKey.OFFSET_DELETE: ApiVersionRange(0, 0),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiVersionRange(0, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: ApiVersionRange(0, 1),
     ApiKey.DESCRIBE_LOG_DIRS: ApiVersionRange(1, 5),
     ApiKey.ELECT_LEADERS: ApiVersionRange(0, 2),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 1),

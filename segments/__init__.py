@@ -19,6 +19,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     committed        where consumer groups stand
     transactions     what is known of transactional ids
     acls             who may do what
+    quotas           how much of it
     credentials      what is kept of users' passwords
     control          its changes: control events
     metadata_log     ... and who keeps it; meta/

@@ -169,7 +169,7 @@ async def test_the_advertised_address_is_told_with_the_bound_port_for_0() -> Non
 
 async def test_who_listens_everywhere_tells_the_address_that_was_reached() -> None:
     async with (
-        serving(listen="0.0.0.0:0") as broker,
+        serving(listen="0.0.0.0:0", allow_anonymous_network=True) as broker,
         connect(("127.0.0.1", broker.address[1])) as client,
     ):
         reply = await client.ask(MetadataRequest(topics=[]), MetadataResponse, 1)

@@ -1,0 +1,51 @@
+"""Quotas of clients, kept as control events like all that is not a batch.
+
+    section "quotas" of the snapshot: {"rows": [[[[kind, name or null], ...], {key: value}], ...]}
+
+| event | fields | afterwards |
+|---|---|---|
+| quotas_set | entity [[kind, name or null]], values {key: value} | it has these, and no others |
+
+An entity is a set of kinds (user, client-id, ip), each with a name or with null for the default;
+kinds are in the order of their names, so that there is one spelling.  What the keys mean is decided
+by the broker.  Every function here is pure.
+
+Limits: ENTITIES_MAX altogether, refused above; NAME_SIZE_MAX bytes of a name.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+SECTION: Final = "quotas"
+SET: Final = "quotas_set"
+
+ENTITIES_MAX: Final = 10_000
+NAME_SIZE_MAX: Final = 1_000
+
+Content: TypeAlias = Mapping[str, Any]
+Fields: TypeAlias = Mapping[str, Any]
+Entity: TypeAlias = tuple[tuple[str, str | None], ...]
+
+
+def entity_of(parts: Mapping[str, str | None]) -> Entity:
+    """The one spelling of an entity."""
+    return tuple(sorted(parts.items()))
+
+
+def quotas_of(content: Content | None) -> dict[Entity, dict[str, float]]:
+    """The quotas of the section's content, by entity."""
+    return {
+        tuple((kind, name) for kind, name in entity): dict(values)
+        for entity, values in (content or {}).get("rows", ())
+    }
+
+
+def changed(content: Content | None, fields: Fields) -> Content:
+    """After quotas_set."""
+    rows = quotas_of(content)
+    entity = tuple((kind, name) for kind, name in fields["entity"])
+    if fields["values"]:
+        rows[entity] = dict(fields["values"])
+    else:
+        rows.pop(entity, None)
+    return {"rows": [[[list(part) for part in one], values] for one, values in rows.items()]}

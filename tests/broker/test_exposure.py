@@ -1,0 +1,37 @@
+"""A listener that strangers reach is refused, unless it is asked for in words."""
+
+import pytest
+
+from segbroker.broker.config import BrokerConfig, InvalidConfig, merge
+
+
+@pytest.mark.parametrize(
+    "listen", ["0.0.0.0:9092", "[::]:9092", "192.168.1.5:9092", "broker.example.org:9092"]
+)
+def test_a_listener_without_authentication_stays_on_loopback(listen: str) -> None:
+    with pytest.raises(InvalidConfig, match="allow_anonymous_network = true") as refused:
+        BrokerConfig(listen=listen)
+    assert "SASL_SSL://" in str(refused.value)
+    assert BrokerConfig(listen=listen, allow_anonymous_network=True).listen == listen
+    environment = {"SEGBROKER_LISTEN": listen, "SEGBROKER_ALLOW_ANONYMOUS_NETWORK": "true"}
+    assert merge(environment=environment).listen == listen
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.1.2.3:0", "[::1]:0", "localhost:0"])
+def test_loopback_needs_no_word(listen: str) -> None:
+    assert BrokerConfig(listen=listen).listen == listen
+
+
+def test_who_logs_in_or_shows_a_certificate_may_come_from_anywhere() -> None:
+    BrokerConfig(listeners="SASL_PLAINTEXT://0.0.0.0:9092")
+    BrokerConfig(listeners="SASL_SSL://0.0.0.0:9093", ssl_certificate="broker.pem")
+    tls = {"listeners": "SSL://0.0.0.0:9093", "ssl_certificate": "b.pem", "ssl_ca": "ca.pem"}
+    BrokerConfig(**tls, ssl_client_auth="required")  # type: ignore[arg-type]
+    for client_auth in ("none", "requested"):
+        with pytest.raises(InvalidConfig, match="SSL listener"):
+            BrokerConfig(**tls, ssl_client_auth=client_auth)  # type: ignore[arg-type]
+
+
+def test_one_open_listener_among_several_is_enough_to_refuse() -> None:
+    with pytest.raises(InvalidConfig, match=r"PLAINTEXT listener on 10\.0\.0\.1:9093"):
+        BrokerConfig(listeners="SASL_PLAINTEXT://0.0.0.0:9092,PLAINTEXT://10.0.0.1:9093")

@@ -1,0 +1,365 @@
+"""Quotas: who is charged for what, and what it costs in time."""
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import trio
+
+from segbroker.broker.quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, find
+from segbroker.broker.quotas import BUCKETS_MAX, DEBT_S, Bucket, Quotas
+from segbroker.broker.server import Broker
+from segbroker.protocol import messages_quotas as messages
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import (
+    FetchResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceResponse,
+)
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.quotas import Entity, entity_of
+
+from ..support.wire_client import (
+    WireClient,
+    batch,
+    connect,
+    fetch_request,
+    produce_request,
+)
+from .conftest import Events, manager, serving
+from .test_authorization import connect_from
+
+Parts = dict[str, str | None]
+USER_A: Parts = {"user": "a"}
+
+
+async def alter(client: WireClient, parts: Parts, **values: float | None) -> int:
+    """Set quotas; the code of the answer."""
+    request = messages.AlterClientQuotasRequest(
+        entries=[
+            messages.AlterClientQuotasRequestEntry(
+                entity=[
+                    messages.AlterClientQuotasRequestEntity(entity_type=kind, entity_name=name)
+                    for kind, name in parts.items()
+                ],
+                ops=[
+                    messages.AlterClientQuotasRequestOp(
+                        key=key, value=value or 0.0, remove=value is None
+                    )
+                    for key, value in values.items()
+                ],
+            )
+        ],
+        validate_only=False,
+    )
+    reply = await client.ask(request, messages.AlterClientQuotasResponse, 1)
+    return reply.entries[0].error_code
+
+
+async def describe(client: WireClient, *components: Any, strict: bool = False) -> dict[Any, Any]:  # noqa: ANN401
+    request = messages.DescribeClientQuotasRequest(
+        components=[
+            messages.DescribeClientQuotasRequestComponent(
+                entity_type=kind, match_type=match_type, match=match
+            )
+            for kind, match_type, match in components
+        ],
+        strict=strict,
+    )
+    reply = await client.ask(request, messages.DescribeClientQuotasResponse, 0)
+    assert reply.error_code == 0
+    assert reply.entries is not None
+    return {
+        tuple((one.entity_type, one.entity_name) for one in entry.entity): {
+            one.key: one.value for one in entry.values
+        }
+        for entry in reply.entries
+    }
+
+
+def rows(*some: tuple[Parts, float]) -> dict[Entity, dict[str, float]]:
+    return {entity_of(parts): {PRODUCE: rate} for parts, rate in some}
+
+
+ANY_USER: Parts = {"user": None}
+LEVELS: list[Parts] = [
+    {"user": "a", "client-id": "c"},
+    {"user": "a", "client-id": None},
+    {"user": "a"},
+    {"user": None, "client-id": "c"},
+    {"user": None, "client-id": None},
+    {"user": None},
+    {"client-id": "c"},
+    {"client-id": None},
+]
+
+
+def test_the_most_particular_quota_holds() -> None:
+    some = [(parts, float(n + 1)) for n, parts in enumerate(LEVELS)]
+    for kept in itertools.chain.from_iterable(
+        itertools.combinations(some, count) for count in range(1, len(some) + 1)
+    ):
+        found = find(rows(*kept), PRODUCE, "a", "c")
+        assert found is not None
+        assert found.rate == kept[0][1]
+    assert find(rows(*some), CONSUME, "a", "c") is None
+
+
+def test_an_allowance_belongs_to_the_pair_the_user_or_the_client() -> None:
+    def owner(parts: Parts, user: str = "a", client: str = "c") -> tuple[str, ...]:
+        found = find(rows((parts, 1.0)), PRODUCE, user, client)
+        assert found is not None
+        return found.owner[1:]
+
+    assert owner(LEVELS[1]) == ("user", "a", "client-id", "c")
+    assert owner(LEVELS[5]) == ("user", "a")
+    assert owner(LEVELS[5], client="d") == ("user", "a")
+    assert owner(LEVELS[5], user="b") == ("user", "b")
+    assert owner(LEVELS[7]) == owner(LEVELS[7], user="b") == ("client-id", "c")
+
+
+def test_a_bucket_gives_its_rate_over_time_and_forgives_what_is_too_much() -> None:
+    bucket = Bucket(100, now=0)
+    assert bucket.charge(100, now=0) == 0
+    assert bucket.charge(50, now=0) == 0.5
+    assert bucket.charge(0, now=0.5) == 0
+    assert bucket.charge(100, now=100) == 0, "at most a second's worth is saved up"
+    assert bucket.charge(1e9, now=100) == DEBT_S
+    assert bucket.charge(0, now=100 + DEBT_S / 2) == DEBT_S / 2
+
+
+async def test_a_producer_over_its_rate_is_told_and_not_read_for_so_long() -> None:
+    async with serving() as broker, connect(broker.address, "fast") as client:
+        await client.create("t", durability="disk")
+        assert broker.core.quotas is None
+        assert await alter(client, {"client-id": "fast"}, producer_byte_rate=20_000) == 0
+        request = produce_request("t", batch(b"x" * 30_000))
+        began = trio.current_time()
+        first = await client.ask(request, ProduceResponse, 9)
+        # A second's worth is free; the 10,000 bytes over it take half a second.
+        assert 400 <= first.throttle_time_ms <= 520
+        assert trio.current_time() - began < 0.3, "the reply itself does not wait"
+        await client.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
+        assert trio.current_time() - began >= 0.4, "what comes next does"
+        async with connect(broker.address, "other") as other:
+            reply = await other.ask(request, ProduceResponse, 9)
+            assert reply.throttle_time_ms == 0
+
+
+async def test_a_consumer_over_its_rate_gets_nothing_until_it_is_paid() -> None:
+    async with serving() as broker, connect(broker.address, "slow") as client:
+        await client.create("t", durability="disk")
+        for _ in range(4):
+            await client.produce("t", b"x" * 10_000)
+        assert await alter(client, {"client-id": "slow"}, consumer_byte_rate=5_000) == 0
+        first = await client.ask(fetch_request("t", 0), FetchResponse, 12)
+        assert len(first.responses[0].partitions[0].records or b"") > 10_000, "one batch fits"
+        assert 800 <= first.throttle_time_ms <= 1_100
+        async with connect(broker.address, "slow") as same:
+            reply = await same.ask(fetch_request("t", 0, wait_ms=5_000), FetchResponse, 12)
+            assert not reply.responses[0].partitions[0].records
+            assert reply.throttle_time_ms > 0
+        async with connect(broker.address, "other") as other:
+            reply = await other.ask(fetch_request("t", 0), FetchResponse, 12)
+            assert len(reply.responses[0].partitions[0].records or b"") > 40_000
+
+
+async def test_requests_are_counted_and_the_time_they_take() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        assert await alter(client, {"user": None}, request_rate=50) == 0
+        await alter(client, {"client-id": "test"}, request_percentage=0.001)
+        began = trio.current_time()
+        for _ in range(60):
+            reply = await client.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
+        assert trio.current_time() - began >= 0.1
+        assert reply.throttle_time_ms > 0
+        assert await alter(client, {"user": None}, request_rate=None) == 0
+        assert await alter(client, {"client-id": "test"}, request_percentage=None) == 0
+        assert broker.core.quotas is None
+
+
+async def test_quotas_are_described_by_component_and_survive_a_restart() -> None:
+    storage = MemoryStorage()
+    async with serving(storage=storage) as broker, connect(broker.address) as client:
+        assert await alter(client, USER_A, producer_byte_rate=1.5, consumer_byte_rate=2) == 0
+        assert await alter(client, USER_A, consumer_byte_rate=None, request_rate=7) == 0
+        assert await alter(client, {"user": "a", "client-id": None}, request_rate=8) == 0
+        assert await alter(client, {"user": None}, request_rate=9) == 0
+        assert await alter(client, {"ip": "10.0.0.1"}, connection_creation_rate=3) == 0
+    of_a = {(("user", "a"),): {PRODUCE: 1.5, REQUESTS: 7.0}}
+    of_pair = {(("client-id", None), ("user", "a")): {REQUESTS: 8.0}}
+    of_all = {(("user", None),): {REQUESTS: 9.0}}
+    of_ip = {(("ip", "10.0.0.1"),): {"connection_creation_rate": 3.0}}
+    async with serving(storage=storage) as broker, connect(broker.address) as client:
+        assert await describe(client) == of_a | of_pair | of_all | of_ip
+        assert await describe(client, ("user", 0, "a")) == of_a | of_pair
+        assert await describe(client, ("user", 0, "a"), strict=True) == of_a
+        assert await describe(client, ("user", 1, None)) == of_all
+        assert await describe(client, ("user", 2, None)) == of_a | of_pair | of_all
+        assert await describe(client, ("client-id", 1, None), ("user", 0, "a")) == of_pair
+
+
+@pytest.mark.parametrize(
+    ("parts", "values"),
+    [
+        ({}, {PRODUCE: 1}),
+        ({"planet": "x"}, {PRODUCE: 1}),
+        ({"ip": "10.0.0.1", "user": "a"}, {PRODUCE: 1}),
+        ({"ip": "10.0.0.1"}, {PRODUCE: 1}),
+        ({"user": "a"}, {"connection_creation_rate": 1}),
+        ({"user": "a"}, {"controller_mutation_rate": 1}),
+        ({"user": ""}, {PRODUCE: 1}),
+        ({"user": "n" * 1_001}, {PRODUCE: 1}),
+        ({"user": "a"}, {PRODUCE: 0}),
+        ({"user": "a"}, {PRODUCE: -1}),
+        ({"user": "a"}, {PRODUCE: math.inf}),
+        ({"user": "a"}, {PRODUCE: math.nan}),
+    ],
+    ids=str,
+)
+async def test_what_is_no_quota_is_refused(parts: Parts, values: dict[str, float]) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        assert await alter(client, parts, **values) == ErrorCode.INVALID_REQUEST
+        assert broker.core.all_quotas.rows == {}
+
+
+async def test_a_quota_of_the_settings_holds_for_who_has_none() -> None:
+    async with (
+        serving(quota_produce_bytes_per_second="20 KiB") as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", durability="disk")
+        request = produce_request("t", batch(b"x" * 30_000))
+        reply = await client.ask(request, ProduceResponse, 9)
+        assert reply.throttle_time_ms > 300
+        async with connect_from("127.0.0.2", broker) as other:
+            small = produce_request("t", batch(b"x" * 10_000))
+            assert (await other.ask(small, ProduceResponse, 9)).throttle_time_ms == 0
+
+
+async def test_a_muted_connection_ends_with_the_broker() -> None:
+    with trio.fail_after(10):
+        async with serving() as broker, connect(broker.address) as client:
+            await client.create("t", durability="disk")
+            await alter(client, {"client-id": "test"}, producer_byte_rate=100)
+            await client.produce("t", b"x" * 30_000)
+            assert broker.core.quotas is not None
+            broker.drain()
+            assert await client.is_closed()
+
+
+async def test_invented_client_ids_share_what_is_left() -> None:
+    opened = manager()
+    opened.open()
+    quotas = Quotas(opened, {})
+    quotas.rows = {entity_of({"client-id": None}): {PRODUCE: 1.0}}
+    for n in range(2 * BUCKETS_MAX):
+        peer = _Peer(f"invented-{n}")
+        quotas.arrived(peer, 10, is_produce=True)  # type: ignore[arg-type]
+    assert quotas.buckets_count <= BUCKETS_MAX + 1
+    last = _Peer("the last")
+    quotas.arrived(last, 10, is_produce=True)  # type: ignore[arg-type]
+    assert last.muted_s == DEBT_S
+    opened.close()
+
+
+class _Peer:
+    def __init__(self, client_id: str) -> None:
+        from segbroker.broker.principal import ANONYMOUS
+
+        self.principal = ANONYMOUS
+        self.client_id = client_id
+        self.address = ("127.0.0.1", 1)
+        self.meter: object = None
+        self.muted_s = 0.0
+
+    def mute(self, seconds: float) -> None:
+        self.muted_s = seconds
+
+
+async def _closed_at_once(broker: Broker, host: str) -> bool:
+    async with connect_from(host, broker) as client:
+        with trio.move_on_after(0.3):
+            return await client.is_closed()
+    return False
+
+
+async def test_connections_of_one_address_are_limited_and_another_is_served(
+    events: Events,
+) -> None:
+    async with serving(
+        connections_per_ip_max=3, connections_per_ip_overrides="127.0.0.3:1"
+    ) as broker:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(_hold, broker, "127.0.0.1")
+            await _until(lambda: broker.connections == 3)
+            for _ in range(5):
+                assert await _closed_at_once(broker, "127.0.0.1")
+            assert len(events.named("connection_refused")) == 1, "one line per address and window"
+            async with connect_from("127.0.0.2", broker) as other:
+                await other.create("t")
+            async with connect_from("127.0.0.3", broker) as third:
+                await third.create("u")
+                assert await _closed_at_once(broker, "127.0.0.3")
+            nursery.cancel_scope.cancel()
+        await _until(lambda: broker.connections == 0)
+        async with connect_from("127.0.0.1", broker) as again:
+            await again.create("v")
+
+
+async def test_new_connections_of_one_address_are_limited_per_second() -> None:
+    async with serving(connections_per_ip_per_second=5) as broker:
+        refused = [await _closed_at_once(broker, "127.0.0.1") for _ in range(1)]
+        assert refused == [False]
+        async with trio.open_nursery() as nursery:
+            for _ in range(30):
+                nursery.start_soon(_hold, broker, "127.0.0.1", 0.2)
+        assert broker.core.counters.connections_refused >= 20
+        assert not await _closed_at_once(broker, "127.0.0.2")
+
+
+async def test_half_requests_of_one_address_do_not_take_the_room_of_another() -> None:
+    async with serving(
+        request_bytes_max=4 << 20,
+        request_bytes_per_ip_max=1 << 20,
+        request_wait_ms=20_000,
+        drain_timeout_ms=200,
+    ) as broker:
+        big = produce_request("t", batch(b"x" * 300_000))
+        huge = produce_request("t", batch(b"x" * 3_000_000))
+        async with connect_from("127.0.0.1", broker) as setup:
+            await setup.create("t", durability="disk")
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(_send_half, broker, huge)
+            await _until(lambda: broker.half_request_bytes > 1 << 20)
+            with trio.fail_after(5):
+                async with connect_from("127.0.0.2", broker) as other:
+                    reply = await other.ask(big, ProduceResponse, 9)
+                    assert reply.responses[0].partition_responses[0].error_code == 0
+            nursery.cancel_scope.cancel()
+
+
+async def _send_half(broker: Broker, request: Any) -> None:  # noqa: ANN401
+    async with connect_from("127.0.0.1", broker) as client:
+        _, frame = client.encode(request, 9)
+        await client.send_bytes(frame[: len(frame) // 2])
+        await trio.sleep_forever()
+
+
+async def _hold(broker: Broker, host: str, seconds: float = math.inf) -> None:
+    async with connect_from(host, broker):
+        await trio.sleep(seconds)
+
+
+async def _until(is_so: Any) -> None:  # noqa: ANN401
+    with trio.fail_after(5):
+        while not is_so():  # noqa: ASYNC110
+            await trio.sleep(0.01)
+
+
+def test_the_keys_of_time_and_requests_are_those_of_the_page() -> None:
+    assert (TIME, REQUESTS) == ("request_percentage", "request_rate")
