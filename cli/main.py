@@ -38,6 +38,7 @@ class Segbroker(Group):
         "topic": Leaf("topic", "topic", "Create, list, describe, alter and delete topics."),
         "group": Leaf("group", "group", "List, describe, move and delete consumer groups."),
         "acl": Leaf("acl", "acl", "List, add and remove access rules."),
+        "quota": Leaf("quota", "quota", "List, set and remove quotas of clients."),
         "spark": Leaf("spark", "spark", "Pipelines on Spark: export, import, SQL, replay."),
         "verify": Leaf("verify", "verify", "Check a data directory; repair it when asked."),
         "dump": Leaf("dump", "dump", "Show what a file of a data directory holds."),

@@ -1,0 +1,53 @@
+"""Access rules and quotas through our own admin clients, blocking and on both event loops."""
+
+import pytest
+
+from segbroker.client import Acl, AclFilter, Admin, AsyncAdmin, Quota
+from segbroker.client.errors import InvalidRequest, SecurityDisabled
+from segbroker.testing.embedded import EmbeddedBroker
+
+READ = Acl("User:alice", "read", "topic", "flights", pattern="prefixed")
+DENY = Acl("User:*", "all", "topic", "secret", host="10.0.0.1", permission="deny")
+
+
+def test_rules_are_created_found_by_what_they_concern_and_deleted() -> None:
+    with (
+        EmbeddedBroker(authorizer="acl", super_users="User:ANONYMOUS") as broker,
+        Admin(broker.address) as admin,
+    ):
+        admin.create_acls([READ, DENY, READ])
+        assert admin.list_acls() == sorted([READ, DENY])
+        concerning = AclFilter(resource_type="topic", resource_name="flights-eu", pattern="match")
+        assert admin.list_acls(concerning) == [READ]
+        assert admin.list_acls(AclFilter(permission="deny")) == [DENY]
+        with pytest.raises(InvalidRequest, match="kafka-cluster"):
+            admin.create_acls([Acl("User:a", "alter", "cluster", "another")])
+        with pytest.raises(ValueError, match="none of"):
+            admin.create_acls([Acl("User:a", "fly", "topic", "t")])
+        assert admin.delete_acls(AclFilter(principal="User:alice")) == [READ]
+        assert admin.list_acls() == [DENY]
+
+
+def test_without_an_authorizer_there_are_no_rules() -> None:
+    with (
+        EmbeddedBroker() as broker,
+        Admin(broker.address) as admin,
+        pytest.raises(SecurityDisabled),
+    ):
+        admin.list_acls()
+
+
+async def test_quotas_and_rules_on_an_event_loop() -> None:
+    with EmbeddedBroker(authorizer="acl", super_users="User:ANONYMOUS") as broker:
+        async with AsyncAdmin(broker.address) as admin:
+            await admin.create_acls([READ])
+            assert await admin.list_acls() == [READ]
+            assert await admin.delete_acls(AclFilter()) == [READ]
+            await admin.alter_quotas({"user": "alice"}, {"producer_byte_rate": 1e6})
+            await admin.alter_quotas({"user": None}, {"consumer_byte_rate": 5})
+            assert await admin.list_quotas({"user": "alice"}) == [
+                Quota({"user": "alice"}, {"producer_byte_rate": 1e6})
+            ]
+            assert len(await admin.list_quotas()) == 2
+            await admin.alter_quotas({"user": "alice"}, {"producer_byte_rate": None})
+            assert await admin.list_quotas({"user": "alice"}) == []
