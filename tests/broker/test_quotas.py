@@ -363,3 +363,28 @@ async def _until(is_so: Any) -> None:  # noqa: ANN401
 
 def test_the_keys_of_time_and_requests_are_those_of_the_page() -> None:
     assert (TIME, REQUESTS) == ("request_percentage", "request_rate")
+
+
+async def test_a_flood_of_requests_from_one_address_does_not_slow_another() -> None:
+    async with (
+        serving(quota_requests_per_second=200) as broker,
+        trio.open_nursery() as nursery,
+    ):
+        for _ in range(20):
+            nursery.start_soon(_flood, broker)
+        await _until(lambda: broker.core.counters.requests > 400)
+        slowest = 0.0
+        async with connect_from("127.0.0.2", broker) as other:
+            for _ in range(50):
+                began = trio.current_time()
+                await other.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
+                slowest = max(slowest, trio.current_time() - began)
+        assert slowest < 0.25
+        nursery.cancel_scope.cancel()
+
+
+async def _flood(broker: Broker) -> None:
+    async with connect_from("127.0.0.1", broker) as client:
+        _, frame = client.encode(MetadataRequest(topics=[]), 9)
+        while True:
+            await client.send_bytes(frame * 100)
