@@ -224,7 +224,7 @@ class Wal:
                         self._free_files(shard)
                     except OSError as exc:
                         log.error("wal_checkpoint_failed", error=str(exc))
-                        shard.nothing_freed()
+                        shard.nothing_freed(exc)
                 else:
                     shard.nothing_to_free()
 

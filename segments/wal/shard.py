@@ -152,6 +152,8 @@ class Shard:
         # Under _room: what the maker has made, what it could not make, whether it is at work.
         self._ready: WalFile | None = None
         self._make_error: OSError | None = None
+        self._cause: OSError | None = None
+        """Why the last checkpoint freed nothing."""
         self._making = False
         self._writing = threading.Lock()
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
@@ -253,12 +255,22 @@ class Shard:
         else:
             self.nothing_freed()
 
-    def nothing_freed(self) -> None:
+    def nothing_freed(self, cause: OSError | None = None) -> None:
         """A checkpoint could not free the oldest file: who waits for room waits in vain."""
         with self._room:
+            self._cause = cause
             if self._ready is None and not self._making:
-                self._make_error = _wal_full(self._files.folder)
+                self._make_error = self._is_full()
                 self._room.notify_all()
+
+    def _is_full(self) -> OSError:
+        """Why there is no room: what a log or the snapshot of the metadata failed with, last."""
+        why = "a log in its oldest file cannot be synced" if self._cause is None else self._cause
+        return OSError(
+            errno.ENOSPC,
+            f"the WAL is full, its oldest file is still needed: {why}",
+            self._files.folder,
+        )
 
     def close(self) -> None:
         """Write what is queued, end the thread, close the files; they stay as they are."""
@@ -421,7 +433,7 @@ class Shard:
                     self._starves = False
                     raise error
                 if self._thread is None:
-                    raise _wal_full(self._files.folder)
+                    raise self._is_full()
                 self._starves = True
                 self._room.wait()
             self._starves = False
@@ -450,12 +462,6 @@ class Shard:
             self._room.notify_all()
         if is_bound:
             self._checkpoint_soon()
-
-
-def _wal_full(folder: str) -> OSError:
-    return OSError(
-        errno.ENOSPC, "the WAL is full and a log in its oldest file cannot be synced", folder
-    )
 
 
 class _Blocking(Request):

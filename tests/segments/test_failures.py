@@ -9,7 +9,7 @@ import errno
 import pytest
 
 from segbroker.protocol.record_batch import iter_batches, read_header
-from segbroker.segments.errors import DiskFull, PartitionReadOnly
+from segbroker.segments.errors import DiskFull, PartitionReadOnly, StorageError
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryFile, MemoryStorage, _Inode
@@ -246,3 +246,39 @@ def test_a_full_disk_that_only_control_events_met_passes_too() -> None:
     manager.create_topic("u", 1, DISK, now_ms=1_000)
     manager.close()
     assert sorted(manager_on(disk).topics) == ["t", "u"]
+
+
+def test_a_snapshot_that_keeps_failing_fills_the_wal_up_to_its_bound_and_no_further() -> None:
+    # Its oldest file has the topic's creation, which nothing but a snapshot makes superfluous.
+    disk = TreacherousStorage()
+    manager, handler = partition_on(disk)
+    bound = manager.wal.config.shard_bytes
+    disk.fails = (".msgpack.tmp",)
+
+    def fill() -> None:
+        for number in range(1_000):
+            write(handler, number)
+
+    with pytest.raises(StorageError, match=r"the WAL is full, its oldest file .*planted"):
+        fill()
+    acked = handler.high_watermark
+    assert acked > 100
+    folder = "/data/wal/shard-00"
+    files = disk.listdir(folder)
+    assert sum(disk.open(f"{folder}/{name}").size() for name in files) <= bound
+    assert handler.read_only is not None
+    assert readable(handler) == list(range(acked)), "reads go on"
+    with pytest.raises(StorageError, match="the WAL is full"):
+        manager.create_topic("u", 1, SMALL, now_ms=1_000)
+    # The disk lets snapshots be written again: so does the broker, without a restart.
+    disk.fails = ()
+    for second in range(5, 60):
+        manager.housekeeping(second * 1_000)
+    assert handler.read_only is None
+    write(handler, 7)
+    manager.create_topic("u", 1, SMALL, now_ms=1_000)
+    again = manager_on(disk.after_power_cut())
+    found = readable(again.get_handler("t", 0))
+    assert found == list(range(len(found)))
+    assert acked < len(found) <= acked + 2, "one was written, and nobody was told"
+    assert set(again.topics) == {"t", "u"}
