@@ -661,6 +661,7 @@ class DiskManager:
                 leader_epoch=self._known.leader_epoch(meta, partition),
                 create=False,
                 durable_end=self._putting_back.end_of(meta, partition),
+                acks_unsynced=self._resuming.is_unresolved(meta, partition),
                 report=LogReport(self.report, meta.name, partition),
             )
             self._putting_back.opened(meta, partition)

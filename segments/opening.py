@@ -44,13 +44,15 @@ def open_log(
     create: bool = True,
     durable_end: int = -1,
     writes_again: bool = True,
+    acks_unsynced: bool = False,
     report: LogReport | None = None,
 ) -> PartitionLog:
     """Open the log in `paths`, recovering what a crash left; an empty one when there is none.
 
     leader_epoch: the least that the log begins with.  `create`: make the directory if missing.
     durable_end: END frames vouch for the offsets below it.  report: what is done is added to it.
-    writes_again: False where this process opened the log before and no sync of it failed.
+    acks_unsynced: what nobody vouches for may have been acknowledged before its sync, whatever the
+    class is now: it is a lost tail where it is missing.  writes_again: False where this process opened the log before and no sync of it failed.
     Raises CorruptSegment when the directory is missing and may not be made, PartitionRefused,
     OSError.
     """
@@ -59,7 +61,9 @@ def open_log(
         if not create:
             raise CorruptSegment(paths.folder, 0, "the partition's directory is missing")
         make_dirs(storage, paths.folder)
-    around = Circumstances(now_ms, leader_epoch, durable_end, _reason_above(config))
+    loses_tails = acks_unsynced or config.durability is not Durability.FSYNC
+    above = GapReason.LOST_TAIL if loses_tails else GapReason.CORRUPTION
+    around = Circumstances(now_ms, leader_epoch, durable_end, above)
     found = survey(storage, paths, around)
     damage = "" if found.damaged is None else _told(paths, found.damaged)
     name = (report.topic or paths.prefix, max(report.partition, 0))
@@ -148,13 +152,6 @@ def _told(paths: LogPaths, step: Step) -> str:
         f"{paths.log(step.number)} is damaged at byte {step.scan.valid_size} "
         f"({step.scan.tail.value}), offsets lost: {lost}"
     )
-
-
-def _reason_above(config: TopicConfig) -> GapReason:
-    """Why bytes may be missing that nobody vouched for."""
-    if config.durability is Durability.FSYNC:
-        return GapReason.CORRUPTION
-    return GapReason.LOST_TAIL
 
 
 def _activate(

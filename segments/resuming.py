@@ -112,6 +112,12 @@ class Resuming:
             if ceiling.boot not in (SETTLED, state.boot)
         ]
 
+    def is_unresolved(self, meta: TopicMeta, partition: int) -> bool:
+        """Whether offsets of this partition were reserved by a class that acknowledges before the
+        sync, and nothing says yet that they are synced: also after it became `fsync`."""
+        ceiling = self._metadata.state.ceiling((meta.topic_id, partition))
+        return ceiling is not None and ceiling.boot != SETTLED
+
     def resume(
         self, opened: Sequence[Found], now_ms: int, each: Each = one_by_one
     ) -> list[PartitionCeiling | None]:

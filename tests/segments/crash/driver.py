@@ -160,13 +160,9 @@ class Driver:
         if durability is not Durability.FSYNC:
             self._set_durability(life, durability)  # less is promised from now on
         life.configs.append(overrides)
-        for partition in life.partitions:
-            partition.is_changing = True
         self.model.changed()
         self.running.alter_topic(name, overrides)
         life.configs = [overrides]
-        for partition in life.partitions:
-            partition.is_changing = False
         if durability is Durability.FSYNC:
             self._set_durability(life, durability)
         self._changed()

@@ -130,7 +130,7 @@ def _gap(model: PartitionModel, begin: int, end: int, reason: str, promised: int
         yield f"I1: [{begin}, {end}) is lost ({reason}), {promised} was promised"
     if reason == "corruption" and end > model.end:
         yield f"I7: [{begin}, {end}) is reported as damaged, nothing was sent past {model.end}"
-    loses_tails = model.durability is not Durability.FSYNC and not model.is_changing
+    loses_tails = model.durability is not Durability.FSYNC
     if loses_tails and reason == "corruption" and offset < end:
         yield f"I7: [{begin}, {end}) was never synced, and is reported as corruption"
 

@@ -39,8 +39,6 @@ class PartitionModel:
     epoch_min: int = 0
     reserves_offsets: bool = True
     """Whether an acked offset is never given to another record, also after a power cut."""
-    is_changing: bool = False
-    """Its class is being changed: what is lost may be told in the words of either."""
     damaged: list[tuple[int, int]] = field(default_factory=list)
     """Offsets that a scenario destroyed: there, or in a gap of reason corruption."""
     lost: list[tuple[int, int]] = field(default_factory=list)

@@ -43,6 +43,13 @@ def a_topic_becomes_safer(driver: Driver) -> None:
     driver.append("t", count=3)
 
 
+@scenario(durability="disk")
+def a_topic_becomes_safer_with_records_that_are_not_synced(driver: Driver) -> None:
+    driver.append("t", count=3)
+    driver.alter("t", durability="fsync")
+    driver.append("t")
+
+
 @scenario(durability="fsync")
 def a_topic_gets_other_segments(driver: Driver) -> None:
     driver.append("t", count=3)
