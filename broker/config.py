@@ -413,6 +413,7 @@ class BrokerConfig:
         "the start.",
         least=10,
         most=_DAY_MS,
+        kafka="log.retention.check.interval.ms",
     )
     scrub_bytes_per_second: int = _key(
         4 << 20,

@@ -82,6 +82,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "lanes_busy": core.lanes.busy,
         "counters": asdict(core.counters),
         "storage": asdict(core.topics.manager.statistics()),
+        "wal": asdict(core.topics.manager.wal.statistics()),
         "recovery": {
             "counts": report.summary(),
             "rows": [row.as_map() for row in report.rows[-RECOVERY_ROWS_MAX:]],

@@ -52,7 +52,8 @@ def open_log(
     leader_epoch: the least that the log begins with.  `create`: make the directory if missing.
     durable_end: END frames vouch for the offsets below it.  report: what is done is added to it.
     acks_unsynced: what nobody vouches for may have been acknowledged before its sync, whatever the
-    class is now: it is a lost tail where it is missing.  writes_again: False where this process opened the log before and no sync of it failed.
+    class is now: it is a lost tail where it is missing.
+    writes_again: False where this process opened the log before and no sync of it failed.
     Raises CorruptSegment when the directory is missing and may not be made, PartitionRefused,
     OSError.
     """

@@ -4,8 +4,8 @@
       +- a piece of the round      age rolls, retention: VISITS_MAX open partitions per step
       +- once a second             the sync tick of class `disk`, a disk with space again, the WAL
       |  (SYNC_TICK_MS)            after a failure, ceilings of idle partitions
-      +- once a minute             a snapshot of the metadata, so that less rests on the WAL alone
-      |  (SNAPSHOT_TICK_MS)
+      +- once a minute             a snapshot of the metadata, so that less rests on the WAL alone;
+      |  (SNAPSHOT_TICK_MS)         the numbers of the WAL into the log
       +- a few unopened ones       opened, where a segment in them is due (unopened.py)
       +- more open logs than may be    some are synced, so that they can be parked
 
@@ -17,6 +17,7 @@ partition's trouble: it is that partition's state, and in the log.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from itertools import islice
 from typing import Final, Protocol
 
@@ -32,7 +33,7 @@ from .metadata_log import MetadataLog
 from .salvaging import Retry
 from .topic_config import Durability
 from .unopened import Unopened
-from .wal.journal import Wal
+from .wal.journal import Wal, WalStatistics
 
 log = structlog.get_logger()
 
@@ -85,6 +86,7 @@ class Upkeep:
         self._visits: list[DiskHandler] = []
         self._tick_ms = 0
         self._absorbed_ms = now_ms
+        self._wal_said: WalStatistics | None = None
         self._wal_retry = Retry()
         self._round_began_ms: int | None = None
         self._looks_at_ages = False
@@ -151,6 +153,14 @@ class Upkeep:
                 self._metadata.absorb()
             except OSError as exc:
                 log.warning("snapshot_not_saved", error=str(exc))
+            self._say_wal()
+
+    def _say_wal(self) -> None:
+        """The numbers of the WAL, once a minute as long as they change."""
+        numbers = self._directory.wal.statistics()
+        if numbers != self._wal_said:
+            self._wal_said = numbers
+            log.info("wal_statistics", **asdict(numbers))
 
     def _attend(self, now_ms: int) -> None:
         """Look after those that asked for it; a disk that is full for some is full for the rest."""

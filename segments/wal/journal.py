@@ -74,8 +74,13 @@ class WalStatistics:
     shards: int
     shards_failed: int
     syncs: int
+    frames_written: int
+    """Many to a sync: group commit does its work."""
     bytes_written: int
+    files: int
     files_full: int
+    """That wait for a checkpoint; at `files_max` acknowledgements wait for it."""
+    files_max: int
     checkpoints: int
 
 
@@ -252,8 +257,11 @@ class Wal:
             shards=len(shards),
             shards_failed=sum(shard.failure is not None for shard in shards),
             syncs=sum(shard.syncs for shard in shards),
+            frames_written=sum(shard.frames_written for shard in shards),
             bytes_written=sum(shard.bytes_written for shard in shards),
+            files=sum(shard.files_count for shard in shards),
             files_full=sum(shard.full_count for shard in shards),
+            files_max=self.config.files_max * len(shards),
             checkpoints=self.checkpoints,
         )
 

@@ -133,6 +133,7 @@ class Shard:
         self.full: deque[Full] = deque()
         self.failure: OSError | None = None
         self.syncs = 0
+        self.frames_written = 0
         self.bytes_written = 0
         self._files = files
         self._files_max = files_max
@@ -220,6 +221,11 @@ class Shard:
     @property
     def full_count(self) -> int:
         return len(self.full)
+
+    @property
+    def files_count(self) -> int:
+        """Files that exist, used or free."""
+        return self._files.count
 
     def seal_active(self) -> None:
         """Let the active file be full, so that a checkpoint frees it too.  Blocking."""
@@ -399,6 +405,7 @@ class Shard:
                 log.error("wal_failed", path=active.path, error=str(exc))
                 raise
             self.syncs += 1
+            self.frames_written += place - first
             self.bytes_written += end - active.end
             active.end = end
 

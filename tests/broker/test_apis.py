@@ -688,6 +688,11 @@ async def test_the_server_tells_of_itself() -> None:
         assert counters["produced_bytes"] == len(batch(b"v"))
         assert set(info["performance"]) == {"storage_us"}  # type: ignore[call-overload]
         assert info["recovery"] == {"counts": {"offsets_lost": 0}, "rows": []}
+        wal = info["wal"]
+        assert isinstance(wal, dict)
+        assert wal["syncs"] <= wal["frames_written"] >= 2, "the topic and the record"
+        assert wal["bytes_written"] > counters["produced_bytes"]
+        assert (wal["shards_failed"], wal["files_full"]) == (0, 0)
 
 
 async def test_the_statistics_of_partitions() -> None:
