@@ -63,7 +63,9 @@ soak: install spark  ## Fuzz, faults and damage, each for SECONDS (KILLS of the 
 	-$(BIN)/python -m pip install -q --disable-pip-version-check atheris
 	$(BIN)/python -m tests.fuzz.soak --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.images --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.models --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.segments.planted.run
+	$(BIN)/python -m tests.soak.bit_flips --seed $(SEED) --segment-bytes 4096
 	$(BIN)/python -m tests.soak.daemon_faults --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.file_damage --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.kill_loop --kills $(KILLS) --seed $(SEED)

@@ -39,6 +39,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     lookup           offsets by time and by epoch
     accounting       offsets that are no records, and why
     retention        what goes by age, bytes, records; when a log is full
+    producer_snapshot  what is remembered of producers, saved
     deleting         a log that begins later
     salvaging        new files for those whose sync has failed
     sealing          from rotating to sealed; checkpoints

@@ -33,6 +33,7 @@ from segbroker.protocol.record_batch import GapReason
 from .errors import LogClosed, OffsetOutOfRange
 from .manifest import Floor, Row, encode_manifest, start_row
 from .partition_log import PartitionLog
+from .producer_snapshot import covers, save_producers
 from .retention import Eviction, due
 from .storage import replace_file
 
@@ -131,6 +132,8 @@ def _begin_at(log: PartitionLog, offset: int, count: int, floor: Floor) -> Row:
     numbers = range(sealed.first_number, sealed.first_number + count)
     base_offset = sealed.end_of(count - 1) if count else log.first_base_offset
     row = start_row(offset, numbers.stop, base_offset, floor)
+    if count and log.failed is None and not covers(log, base_offset):
+        _save_producers(log)
     try:
         log.note([row], sync=True)
     except OSError as exc:
@@ -147,6 +150,16 @@ def _begin_at(log: PartitionLog, offset: int, count: int, floor: Floor) -> Row:
     log.doomed += numbers
     log.checkpointed = -1  # the row stands behind it
     return row
+
+
+def _save_producers(log: PartitionLog) -> None:
+    """Raises OSError, unless the disk is full: then what is to go may go."""
+    try:
+        save_producers(log)
+    except OSError as exc:
+        if exc.errno not in _NO_SPACE:
+            raise
+        logger.warning("producers_not_saved", path=log.paths.folder, error=str(exc))
 
 
 def _unlink(log: PartitionLog, numbers: list[int]) -> None:

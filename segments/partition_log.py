@@ -69,6 +69,7 @@ class PartitionLog:
         "open_logs",
         "paths",
         "producers",
+        "producers_saved",
         "ready",
         "recently_used",
         "recovery_point",
@@ -118,6 +119,8 @@ class PartitionLog:
         self.epochs = epochs
         self.producers = ProducerTable()
         self.segments_since_snapshot = 0
+        self.producers_saved = -1
+        """The end offset of the newest snapshot of the producers; -1 without one."""
         self.checkpointed = -1
         """The end offset that the last row of the manifest vouches for; -1: there is none."""
         self.recently_used = True

@@ -31,6 +31,7 @@ def replay_producers(opened: PartitionLog) -> None:
     # A snapshot of more than the log has is of another log.
     if decoded is not None and decoded[1] <= opened.log_end_offset:
         table, end = decoded
+        opened.producers_saved = end
     opened.producers = table
     table.transactions.forget_before(opened.log_start_offset)
     if end == opened.log_end_offset:

@@ -13,13 +13,14 @@ A checkpoint is the whole state, synced: written when a log is closed in order, 
 opening scans nothing that it does not want to check.  A log that was only read writes none.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from .deleting import unlink_doomed
 from .manifest import Row, RowKind
 from .partition_log import PartitionLog
+from .producer_snapshot import save_producers
 from .segment import ActiveSegment
-from .storage import replace_file, write_all
+from .storage import write_all
 
 SNAPSHOT_SEGMENTS: Final = 16
 
@@ -36,7 +37,7 @@ def seal(log: PartitionLog) -> int:
         log.became_sealed(segments, rows)
         log.segments_since_snapshot += len(segments)
         if log.segments_since_snapshot >= SNAPSHOT_SEGMENTS:
-            _snapshot(log)
+            save_producers(log)
     return len(segments)
 
 
@@ -53,29 +54,10 @@ def _write_index(log: PartitionLog, segment: ActiveSegment) -> Row:
     return segment.row(max((block.length for block in index.blocks), default=0))
 
 
-class _Snapshot(NamedTuple):
-    """What a snapshot covers: the end of the log, and where that lies."""
-
-    end_offset: int
-    number: int
-    size: int
-
-
-def _snapshot(log: PartitionLog) -> _Snapshot:
-    """Save the producers as of now, after everything they have seen is durable."""
-    with log.append_lock:
-        producers = log.producers.copy()
-        taken = _Snapshot(log.log_end_offset, log.active.number, log.active.size)
-    log.sync()
-    replace_file(log.storage, log.paths.producers, producers.encode(taken.end_offset))
-    log.segments_since_snapshot = 0
-    return taken
-
-
 def checkpoint(log: PartitionLog) -> None:
     """Sync, save the producers and note how far everything is durable.  Raises OSError."""
     with log.seal_lock:
-        taken = _snapshot(log)
+        taken = save_producers(log)
         row = Row(
             RowKind.CHECKPOINT, number=taken.number, end_offset=taken.end_offset, size=taken.size
         )

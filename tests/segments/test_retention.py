@@ -335,3 +335,23 @@ def test_a_jump_of_the_clock_evicts_nothing_and_says_so() -> None:
     for second in range(2):
         manager.housekeeping(NOW + 400 * DAY, 6_000 + second + second * HOLD_MS)
     assert state(handler)[0] > 0
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_producer_is_known_when_the_segments_with_its_last_batch_are_gone(
+    power_cut: bool,
+) -> None:
+    # | of the producer | 1 | 2 | ... | 6 |  ->  the last two stay; then the process dies
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_bytes=800)
+    batch = batch_of(bytes(400), now_ms=NOW, producer=(7, 0, 0))
+    assert append(handler, memoryview(bytearray(batch)), NOW).base_offset == 0
+    for n in range(1, 7):
+        write(handler, n)
+    manager.keep_house_now(NOW + DAY)
+    assert handler.log_start_offset > 0
+    image = disk.after_power_cut() if power_cut else disk.after_kill()
+    again = manager_on(image).get_handler("t", 0)
+    assert again.log_start_offset == handler.log_start_offset
+    repeated = append(again, batch, NOW + DAY)
+    assert (repeated.base_offset, repeated.duplicate) == (0, True)

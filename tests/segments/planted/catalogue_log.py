@@ -160,7 +160,7 @@ LOG_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "a_checkpoint_without_a_sync",
-        "sealing",
+        "producer_snapshot",
         "    log.sync()\n    replace_file(log.storage, log.paths.producers",
         "    replace_file(log.storage, log.paths.producers",
         "closed_and_opened_again_of_class_disk",

@@ -1,0 +1,22 @@
+"""Steps that nobody wrote, crashes that nobody planned: Hypothesis against the crash model.
+
+A sample; `python -m tests.soak.models` goes on for as long as one likes.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+from .crash.explorer import silence
+from .crash.machine import CrashMachine
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with silence():
+        yield
+
+
+TestCrashes = CrashMachine.TestCase
+TestCrashes.settings = settings(max_examples=250, stateful_step_count=25, deadline=None)
