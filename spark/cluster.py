@@ -234,7 +234,12 @@ class Cluster:
         if link is None or not link.is_idle:
             if link is not None:
                 link.close()
-            link = Link(address, self._options.client_id, self._options.request_timeout_ms)
+            link = Link(
+                address,
+                self._options.client_id,
+                self._options.request_timeout_ms,
+                self._options.security,
+            )
             self._links[address] = link
         return link
 

@@ -6,6 +6,7 @@ Invariant: ClientOptions can be pickled: it travels to the executors inside a re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from segbroker.client.security import Security
 from segbroker.client.settings import Address, parse_bootstrap
 
 from .errors import OptionError
@@ -20,8 +21,9 @@ COMMON = (
     "client.id",
     "request.timeout.ms",
     "default.api.timeout.ms",
-    "security.protocol",
 )
+# Of TLS and SASL; which there are, segbroker.client.Security knows.
+SECURITY = ("security.", "ssl.", "sasl.", "enable.ssl.")
 # As Kafka's source and sink refuse them, and what to say instead.
 REFUSED = {
     "auto.offset.reset": "use startingOffsets",
@@ -42,6 +44,8 @@ class ClientOptions:
     client_id: str = CLIENT_ID
     request_timeout_ms: int = REQUEST_TIMEOUT_MS
     api_timeout_ms: int = API_TIMEOUT_MS
+    # TLS and login; None: PLAINTEXT.
+    security: Security | None = None
     # How often the driver asks in all, and its first pause; None: until the time-out.
     tries_count_max: int | None = None
     retry_backoff_ms: int | None = None
@@ -60,6 +64,7 @@ def parse_client(given: Given, label: str | None = None) -> ClientOptions:
     return ClientOptions(
         bootstrap=_bootstrap(given),
         client_id=given.client("client.id")[1] or label or CLIENT_ID,
+        security=_security(given),
         request_timeout_ms=number(given.client("request.timeout.ms"), least=1)
         or REQUEST_TIMEOUT_MS,
         api_timeout_ms=number(given.client("default.api.timeout.ms"), least=1) or API_TIMEOUT_MS,
@@ -74,9 +79,7 @@ def check_client_option(name: str, known: Collection[str]) -> None:
     bare = name.partition(".")[2]
     if bare in REFUSED:
         raise OptionError(f"{name} cannot be set: {REFUSED[bare]}")
-    if bare.startswith(("ssl.", "sasl.")):
-        raise OptionError(f"{name}: TLS and SASL are not supported by this source yet")
-    if bare not in COMMON and bare not in known:
+    if bare not in COMMON and bare not in known and not bare.startswith(SECURITY):
         without_effect(name)
 
 
@@ -84,10 +87,16 @@ def _bootstrap(given: Given) -> tuple[Address, ...]:
     name, value = given.client("bootstrap.servers")
     if value is None:
         raise OptionError(f"{name} is missing: HOST:PORT of a broker, or several with commas")
-    protocol_name, protocol = given.client("security.protocol")
-    if protocol not in (None, "PLAINTEXT"):
-        raise OptionError(f"{protocol_name}={protocol!r} is not supported yet, only PLAINTEXT")
     try:
         return parse_bootstrap(value)
     except ValueError as exc:
         raise OptionError(f"{name}={value!r}: {exc}") from exc
+
+
+def _security(given: Given) -> Security | None:
+    names = {name.partition(".")[2] for name in given.values if name.startswith(PREFIXES)}
+    found = {name: given.client(name)[1] for name in names if name.startswith(SECURITY)}
+    try:
+        return Security.from_properties({k: v for k, v in found.items() if v is not None})
+    except ValueError as exc:
+        raise OptionError(f"kafka.security.protocol and what belongs to it: {exc}") from exc

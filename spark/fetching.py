@@ -33,6 +33,7 @@ from random import Random
 
 from segbroker.client.backoff import Backoff
 from segbroker.client.errors import SegbrokerError, broker_error
+from segbroker.client.security import Security
 from segbroker.client.settings import Address
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
@@ -55,6 +56,7 @@ from segbroker.protocol.record_batch import (
 from segbroker.protocol.schema import records_view
 
 from .cluster import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, Cluster
+from .connecting import ClientOptions
 from .errors import SourceError, SourceUnavailable
 from .link import Link, now_ms
 from .loss import Lost, clip, in_log, report
@@ -75,7 +77,7 @@ LINKS_COUNT_MAX = 16
 
 # Idle links of this worker process.  Workers are forked before they run any of this, so the dict
 # is empty in each of them at the start.
-LINKS: dict[tuple[Address, str], Link] = {}
+LINKS: dict[tuple[Address, str, Security | None], Link] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ class RangeFetcher:
         """The reply to the fetch at the position; None: something was put right, try again."""
         try:
             if self._link is None:
-                self._link = _take_link(self._leader, self._options)
+                self._link = _take_link(self._leader, self._options.client)
                 self._fetch()
             timeout_ms = self._options.client.request_timeout_ms + FETCH_WAIT_MS
             reply = self._link.receive(FetchResponse, timeout_ms)
@@ -338,7 +340,7 @@ class RangeFetcher:
     def _release(self) -> None:
         link, self._link = self._link, None
         if link is not None:
-            _give_back(link, self._options)
+            _give_back(link, self._options.client)
 
 
 def _is_skipped(header: BatchHeader, aborted_producers: set[int]) -> bool:
@@ -350,15 +352,15 @@ def _is_skipped(header: BatchHeader, aborted_producers: set[int]) -> bool:
     return header.is_control or not header.records_count
 
 
-def _take_link(address: Address, options: SourceOptions) -> Link:
-    link = LINKS.pop((address, options.client.client_id), None)
+def _take_link(address: Address, client: ClientOptions) -> Link:
+    link = LINKS.pop((address, client.client_id, client.security), None)
     if link is not None and link.is_idle:
         return link
-    return Link(address, options.client.client_id, options.client.request_timeout_ms)
+    return Link(address, client.client_id, client.request_timeout_ms, client.security)
 
 
-def _give_back(link: Link, options: SourceOptions) -> None:
-    key = (link.address, options.client.client_id)
+def _give_back(link: Link, client: ClientOptions) -> None:
+    key = (link.address, client.client_id, client.security)
     if not link.is_idle or key in LINKS:
         link.close()
         return

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Literal
 
+from segbroker.client.security import SECRET_PROPERTIES
+
 from .errors import OptionError
 
 log = logging.getLogger("segbroker.spark")
@@ -41,7 +43,8 @@ class Given:
             if prefix + name in self.values
         }
         if len(set(found.values())) > 1:
-            both = " and ".join(f"{key}={value!r}" for key, value in found.items())
+            shown = {k: "…" if name in SECRET_PROPERTIES else repr(v) for k, v in found.items()}
+            both = " and ".join(f"{key}={value}" for key, value in shown.items())
             raise OptionError(f"{both} are two names of one option with two values; give one")
         for key, value in found.items():
             return key, value

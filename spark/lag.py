@@ -26,6 +26,7 @@ def publish(client: ClientOptions, group: str, offsets: Offsets) -> None:
         with Admin(
             client.bootstrap_text,
             client_id=client.client_id,
+            security=client.security,
             request_timeout_ms=TIMEOUT_MS,
             connect_timeout_ms=TIMEOUT_MS,
             api_timeout_ms=TIMEOUT_MS,

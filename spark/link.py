@@ -12,6 +12,7 @@ Invariant: after any exception the link is closed and of no further use.
 """
 
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -25,7 +26,9 @@ from segbroker.client.connection import (
     VendorReply,
     VendorRequest,
 )
-from segbroker.client.errors import ConnectionLost, SegbrokerError, TimedOut
+from segbroker.client.errors import ConnectionLost, SegbrokerError, TimedOut, TlsFailed
+from segbroker.client.login import Login, Salted
+from segbroker.client.security import Security
 from segbroker.client.settings import Address
 from segbroker.protocol.schema import Message
 
@@ -34,6 +37,10 @@ _NEVER_MS = 1 << 62
 
 # Connecting and negotiating: a broker that cannot do it in this time is taken to be away.
 SETUP_TIMEOUT_MS = 10_000
+
+# Of this process: reading certificates and salting passwords take milliseconds.
+CONTEXTS: dict[Security, ssl.SSLContext] = {}
+SALTED: dict[Security, Salted] = {}
 
 M = TypeVar("M", bound=Message | VendorReply)
 
@@ -45,14 +52,17 @@ def now_ms() -> int:
 class Link:
     """See the module."""
 
-    def __init__(self, address: Address, client_id: str, timeout_ms: int) -> None:
-        """Connect and negotiate versions, within `timeout_ms` or SETUP_TIMEOUT_MS.
+    def __init__(
+        self, address: Address, client_id: str, timeout_ms: int, security: Security | None = None
+    ) -> None:
+        """Connect, negotiate versions and log in, within `timeout_ms` or SETUP_TIMEOUT_MS.
 
         Raises ConnectionLost, TimedOut and what else the client's errors have.
         """
         self.address = address
         self._replies: deque[Reply] = deque()
         self._socket: socket.socket | None = None
+        self._security = security
         try:
             self._negotiate(client_id, timeout_ms, ask_version=3)
         except ConnectionLost:
@@ -65,8 +75,14 @@ class Link:
         host, port = self.address
         timeout_ms = min(timeout_ms, SETUP_TIMEOUT_MS)
         deadline_ms = now_ms() + timeout_ms
+        has_login = self._security is not None and self._security.mechanism is not None
         self._core = Connection(
-            host, port, client_id=client_id, deadline_ms=_NEVER_MS, ask_version=ask_version
+            host,
+            port,
+            client_id=client_id,
+            deadline_ms=_NEVER_MS,
+            ask_version=ask_version,
+            new_login=self._new_login if has_login else None,
         )
         try:
             self._socket = socket.create_connection(self.address, timeout_ms / 1000)
@@ -75,10 +91,36 @@ class Link:
             self._core.lost(error, now_ms())
             raise error from exc
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._security is not None and self._security.tls:
+            self._socket = self._wrapped(self._socket, self._security)
         self._core.connected()
         self._flush(deadline_ms)
         while self._core.state is not State.READY:
             self._read_some(deadline_ms)
+
+    def _new_login(self) -> Login:
+        assert self._security is not None
+        return Login(self._security, SALTED.setdefault(self._security, {}))
+
+    def _wrapped(self, plain: socket.socket, security: Security) -> socket.socket:
+        """The socket with TLS on it; its handshake has the time that connecting has."""
+        host, port = self.address
+        try:
+            context = CONTEXTS.get(security)
+            if context is None:
+                context = CONTEXTS[security] = security.context()
+            return context.wrap_socket(plain, server_hostname=host)
+        except OSError as exc:  # of files, of the socket, of TLS
+            plain.close()
+            error: SegbrokerError
+            if isinstance(exc, TimeoutError):
+                error = TimedOut(f"{host}:{port}: no TLS handshake in time")
+            elif isinstance(exc, (ConnectionError, ssl.SSLEOFError)):
+                error = ConnectionLost(f"{host}:{port}: {exc}")
+            else:
+                error = TlsFailed(f"{host}:{port}: {exc}")
+            self._core.lost(error, now_ms())
+            raise error from exc
 
     @property
     def is_open(self) -> bool:

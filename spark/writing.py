@@ -262,7 +262,7 @@ class RecordWriter:
         link = self._links.get(leader)
         if link is None or not link.is_open:
             client = self._options.client
-            link = Link(leader, client.client_id, client.request_timeout_ms)
+            link = Link(leader, client.client_id, client.request_timeout_ms, client.security)
             self._links[leader] = link
         return link
 

@@ -71,7 +71,7 @@ def test_a_connection_with_a_reply_on_its_way_is_not_kept() -> None:
         assert isinstance(batches, GeneratorType)
         next(batches)
         batches.close()  # what a LIMIT does
-        assert (broker.address, "segbroker-spark") not in fetching.LINKS
+        assert (broker.address, "segbroker-spark", None) not in fetching.LINKS
         assert read(broker, 0, 50) == list(range(50))
 
 

@@ -282,14 +282,16 @@ def test_headers_are_wanted_only_when_asked_for() -> None:
             "kafka.auto.offset.reset cannot be set: use startingOffsets",
         ),
         (
-            {"kafka.sasl.mechanism": "PLAIN"},
+            {"kafka.security.protocol": "SASL"},
             True,
-            "kafka.sasl.mechanism: TLS and SASL are not supported by this source yet",
+            "kafka.security.protocol and what belongs to it: security.protocol='SASL' is not one of"
+            " PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
         ),
         (
-            {"kafka.security.protocol": "SSL"},
+            {"kafka.sasl.password": "secret", "segbroker.sasl.password": "other"},
             True,
-            "kafka.security.protocol='SSL' is not supported yet, only PLAINTEXT",
+            "kafka.sasl.password=… and segbroker.sasl.password=… are two names of one option with"
+            " two values; give one",
         ),
     ],
 )
