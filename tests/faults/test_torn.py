@@ -10,7 +10,12 @@ import pytest
 from . import traced
 from .torn import UNKNOWN, torn_at
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+    # kafka-python forgets sockets whose connection was refused.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.mark.parametrize(("call", "number"), [("fdatasync", 33), ("pwrite64", 90)])
