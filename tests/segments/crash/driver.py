@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from segbroker.protocol.compression import Codec
-from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.protocol.markers import Outcome, encode_marker
+from segbroker.protocol.record_batch import check_batch, encode_batch, read_header
+from segbroker.segments.control import Event, apply, decode_event
 from segbroker.segments.errors import StorageError
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
@@ -22,7 +24,7 @@ from segbroker.segments.wal.journal import WalConfig
 
 from .explorer import Explorer, Plan
 from .model import Life, PartitionModel, Sent
-from .observing import ROOT, TINY_WAL, broker_opener
+from .observing import ROOT, TINY_WAL, broker_opener, text_of
 
 TICK_MS = 1_000
 SMALL = {"segment.bytes": "512", "index.interval.bytes": "4096"}
@@ -223,6 +225,46 @@ class Driver:
             self.explorer.step_done()
         return True
 
+    def transact(
+        self, topic: str, producer: tuple[int, int, int], partition: int = 0, count: int = 1
+    ) -> None:
+        """Append batches of a transaction; the first of them begins it."""
+        for n in range(count):
+            sequence = (*producer[:2], producer[2] + n)
+            batch = batch_with(self.number, 1, 40, self.now_ms, sequence, transactional=True)
+            self.number += 1
+            self._put(topic, partition, batch, sequence)
+
+    def mark(self, topic: str, outcome: Outcome, producer_id: int, epoch: int = 0) -> None:
+        """End the transaction of a producer in partition 0."""
+        batch = memoryview(encode_marker(outcome, producer_id, epoch, self.now_ms))
+        self._put(topic, 0, batch, (-1, -1, -1))
+
+    def _put(
+        self, topic: str, partition: int, batch: memoryview, producer: tuple[int, int, int]
+    ) -> None:
+        handler = self.handler(topic, partition)
+        self.now_ms += 1
+        base = handler.log_end_offset
+        self.model.partition(topic, partition).sent.append(Sent(base, base + 1, batch, producer))
+        self.model.changed()
+        handler.append(batch, read_header(batch), self.now_ms)
+        self.explorer.step_done()
+
+    def record(self, kind: str, **fields: object) -> None:
+        """Write a control event; until it is durable what it says is known, or is not."""
+        state = self.running._metadata.state
+        before = text_of(state.sections)
+        event = Event(state.seq + 1, kind, fields)
+        after = text_of(apply(state, decode_event(event.encode())).sections)
+        self.model.sections = {before, after}
+        self.model.changed()
+        failed: list[OSError] = []
+        self.running.record_soon(lambda exc: failed.append(exc) if exc else None, kind, **fields)
+        if not failed:
+            self.model.sections = {after}
+        self._changed()
+
     def repeat_last(self, topic: str, partition: int = 0) -> None:
         """The last batch of an idempotent producer once more: I5."""
         sent = self.model.partition(topic, partition).sent[-1]
@@ -307,6 +349,8 @@ def batch_with(
     now_ms: int,
     producer: tuple[int, int, int] = (-1, -1, -1),
     codec: Codec = Codec.NONE,
+    *,
+    transactional: bool = False,
 ) -> memoryview:
     """A batch whose values carry the numbers from `number` on."""
     values = [(b"record %06d " % (number + i)).ljust(size, b"x") for i in range(records)]
@@ -320,6 +364,7 @@ def batch_with(
                 producer_epoch=epoch,
                 base_sequence=sequence,
                 codec=codec,
+                transactional=transactional,
             )
         )
     )

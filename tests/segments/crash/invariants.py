@@ -6,6 +6,7 @@
 | I2 I3 | nothing foreign; whole or not at all | every batch is, byte for byte, one that was sent |
 | I4 | one payload per offset, offsets rise | base offsets are those that were assigned |
 | I5 | a retry is no second record | what is remembered of producers is what the batches say |
+|    | read_committed shows the truth | so are open transactions and aborted ranges |
 | I7 | every offset is accounted for | items follow each other from the start to the end |
 | I8 | start and end | the start is one that was asked for; the end covers what was acked |
 | I9 | no wrong bytes | reads verify, and the comparison of I2 is with what was sent |
@@ -17,6 +18,8 @@ has nothing outside of the data directory to create).
 
 from collections.abc import Iterator
 
+from segbroker.protocol.batch_pure import LENGTH_END
+from segbroker.protocol.markers import Outcome, marker_outcome
 from segbroker.protocol.record_batch import read_header
 from segbroker.segments.topic_config import Durability
 
@@ -30,6 +33,8 @@ def violations(model: Model, seen: Seen, *, is_kill: bool) -> Iterator[str]:
         yield f"I1: the identity is {seen.identity!r}, it was {model.identity!r}"
     if seen.next_producer_id < model.producer_ids:
         yield f"I4: producer id {seen.next_producer_id} comes next, {model.producer_ids} was given"
+    if model.identity and seen.sections not in model.sections:
+        yield f"I1: known is {seen.sections}, not one of {sorted(model.sections)}"
     for name in seen.topics.keys() - model.topics.keys():
         yield f"I2: there is a topic {name!r} that nobody made"
     for name, allowed in model.topics.items():
@@ -82,6 +87,7 @@ def of_partition(model: PartitionModel, seen: SeenPartition, *, is_kill: bool) -
         yield f"I4: leader epoch {seen.epoch}, it had {model.epoch_min}"
     yield from _items(model, seen, promised, is_kill=is_kill)
     yield from _producers(model, seen)
+    yield from _transactions(seen)
 
 
 def _items(
@@ -143,7 +149,11 @@ def _producers(model: PartitionModel, seen: SeenPartition) -> Iterator[str]:
             newest.clear()  # what a gap may hide is forgotten with it
             continue
         header = read_header(bytes(BODY) + item.body)
-        if header.producer_id >= 0:
+        if header.is_control:
+            # A marker has no sequence; one with a new epoch makes all that was before it void.
+            if newest.get(header.producer_id, (header.producer_epoch,))[0] < header.producer_epoch:
+                del newest[header.producer_id]
+        elif header.producer_id >= 0:
             last = (header.base_sequence + header.last_offset_delta) & 0x7FFF_FFFF
             newest[header.producer_id] = (header.producer_epoch, last, item.next_offset - 1)
     known = {pid: rest for pid, *rest in seen.newest}
@@ -154,3 +164,38 @@ def _producers(model: PartitionModel, seen: SeenPartition) -> Iterator[str]:
     for pid, _, _, last_offset in seen.newest:
         if not any(p[0] == pid and offset == last_offset for p, offset in sent):
             yield f"I5: of producer {pid} it knows an offset {last_offset} that was never sent"
+
+
+def _transactions(seen: SeenPartition) -> Iterator[str]:
+    """Open transactions and aborted ranges are those of the batches that can be read.
+
+    One that began below the start may be known from there on, or from its first batch behind it.
+    """
+    opened: dict[int, int] = {}
+    aborted: dict[tuple[int, int], int] = {}
+    for item in seen.items:
+        batch = bytes(BODY) + item.body
+        header = read_header(batch)._replace(batch_length=len(batch) - LENGTH_END)
+        if item.is_gap or not header.is_transactional:
+            continue
+        if not header.is_control:
+            opened.setdefault(header.producer_id, item.base_offset)
+            continue
+        first = opened.pop(header.producer_id, None)
+        outcome = marker_outcome(header, batch)
+        if first is not None and outcome is Outcome.ABORT:
+            aborted[header.producer_id, item.base_offset] = first
+    known = dict(seen.open)
+    for pid, first in opened.items():
+        if known.get(pid, -1) != first and not known.get(pid, seen.start) < seen.start:
+            yield f"I5: producer {pid} has a transaction open from {first}, known: {seen.open}"
+    for pid in known.keys() - opened.keys():
+        if known[pid] >= seen.start:
+            yield f"I5: producer {pid} has nothing open, known: {seen.open}"
+    ranges = {(pid, last): first for pid, first, last in seen.aborted}
+    for key, first in aborted.items():
+        if ranges.get(key, -1) != first and not ranges.get(key, seen.start) < seen.start:
+            yield f"I5: {key} was aborted from {first} on, known: {seen.aborted}"
+    for pid, last in ranges.keys() - aborted.keys():
+        if ranges[pid, last] >= seen.start:
+            yield f"I5: ({pid}, {last}) was not aborted, known: {seen.aborted}"

@@ -72,6 +72,8 @@ class Model:
         be absent."""
         self.identity = ""
         self.producer_ids = 0
+        self.sections = {"{}"}
+        """What may be known of groups and transactions right now (observing.text_of)."""
         self.version = 0
 
     def changed(self) -> None:

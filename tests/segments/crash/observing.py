@@ -4,7 +4,8 @@ Two systems are opened alike: `Broker` is a DiskManager without threads, `Librar
 shown as partition 0 of a topic of its own.
 """
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -78,6 +79,10 @@ class SeenPartition:
     """(producer id, epoch, last sequence, last offset) of what is remembered of producers."""
     epoch: int = 0
     floor: int = 0
+    open: tuple[tuple[int, int], ...] = ()
+    """(producer id, first offset) of the transactions that are open."""
+    aborted: tuple[tuple[int, int, int], ...] = ()
+    """(producer id, first offset, marker) of those that were aborted."""
     error: str = ""
 
 
@@ -98,6 +103,8 @@ class Seen:
     topics: dict[str, SeenTopic]
     identity: str = ""
     next_producer_id: int = 0
+    sections: str = ""
+    """What further kinds of control events have made, as text."""
 
     def partitions(self) -> Iterator[tuple[str, int, SeenPartition]]:
         for name, topic in self.topics.items():
@@ -123,7 +130,7 @@ def items_of(batches: Iterator[memoryview]) -> tuple[Item, ...]:
     for batch in batches:
         header = read_header(batch)
         reason = ""
-        if header.is_control:
+        if header.is_control and not header.records_count:
             known = gap_reason(header)
             reason = known.name.lower() if known is not None else "unknown"
         body = bytes(batch[BODY:])
@@ -164,7 +171,8 @@ class Broker:
             partitions = tuple(self._partition(name, number) for number in range(meta.partitions))
             overrides = tuple(sorted(meta.config.overrides.items()))
             topics[name] = SeenTopic(meta.topic_id.bytes, meta.epoch, overrides, partitions)
-        return Seen(topics, manager.cluster_id, manager._known.next_producer_id)
+        sections = text_of(manager._known.sections)
+        return Seen(topics, manager.cluster_id, manager._known.next_producer_id, sections)
 
     def _partition(self, topic: str, number: int) -> SeenPartition:
         try:
@@ -220,6 +228,8 @@ def see_handler(handler: DiskHandler) -> SeenPartition:
         items_of(batches()),
         newest_of(handler._log.producers),
         handler._log.leader_epoch,
+        open=tuple(sorted(handler.transactions.open.items())),
+        aborted=tuple(tuple(row) for row in handler.transactions.aborted),
     )
 
 
@@ -228,8 +238,14 @@ def newest_of(table: ProducerTable) -> tuple[tuple[int, int, int, int], ...]:
         sorted(
             (pid, known.epoch, known.batches[-1].last_sequence, known.batches[-1].last_offset)
             for pid, known in table._producers.items()
+            if known.batches
         )
     )
+
+
+def text_of(sections: Mapping[str, object]) -> str:
+    """Sections as something that can be compared: a list is as good as a tuple."""
+    return json.dumps(sections, sort_keys=True, default=bytes.hex)
 
 
 class Library:

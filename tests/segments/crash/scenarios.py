@@ -7,6 +7,7 @@ from . import (
     scenarios_records,
     scenarios_retention,
     scenarios_topics,
+    scenarios_transactions,
     scenarios_wal,
 )
 from .registry import SCENARIOS
@@ -19,5 +20,6 @@ __all__ = [
     "scenarios_records",
     "scenarios_retention",
     "scenarios_topics",
+    "scenarios_transactions",
     "scenarios_wal",
 ]

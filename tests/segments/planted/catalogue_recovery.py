@@ -89,6 +89,27 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "snapshots_of_producers",
     ),
     Bug(
+        "an_open_transaction_is_not_in_the_snapshot",
+        "producers",
+        "            first_offset = opened.get(producer_id, -1)\n",
+        "            first_offset = -1\n",
+        "a_snapshot_inside_a_transaction",
+    ),
+    Bug(
+        "aborted_ranges_are_not_in_the_snapshot",
+        "producers",
+        "        opened, aborted = self.transactions.open, self.transactions.aborted\n",
+        "        opened, aborted = self.transactions.open, []\n",
+        "a_snapshot_inside_a_transaction",
+    ),
+    Bug(
+        "a_lost_tail_ends_what_is_open",
+        "producers",
+        "        return ProducerTable(transactions=self.transactions)\n",
+        "        return ProducerTable()\n",
+        "markers_of_class_disk",
+    ),
+    Bug(
         "the_epoch_of_a_deleted_topic_is_forgotten",
         "metadata",
         "        floor, retired = self.epoch_floor, {**self.retired, name: highest}\n",
