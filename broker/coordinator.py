@@ -320,10 +320,9 @@ class Coordinator:
     ) -> ErrorCode:
         """One durable event; the markers follow.  Every entry is locked."""
         if commit:
-            for entry, _ in ending:
-                assert entry.known is not None, "it is open"
-                if not await self._markers.sync_data(entry.known):
-                    return _UNAVAILABLE
+            known = [entry.known for entry, _ in ending if entry.known is not None]
+            if not await self._markers.sync_data(known):
+                return _UNAVAILABLE
         at_ms = self._now_ms()
         code = await self._record(
             DECIDED,

@@ -13,6 +13,7 @@ transaction that counts as ended, would leave it open for ever.  Their records a
 the decision to commit, too: a committed transaction is whole after a power cut, whatever the class.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
@@ -68,16 +69,19 @@ class Markers:
                 for index in indexes:
                     nursery.start_soon(self.write, topic, index, ended.ending, outcome, now_ms)
 
-    async def sync_data(self, ending: Transaction) -> bool:
-        """Make durable what the classes `disk` and `memory` have of a transaction that is about to
-        be committed: a power cut behind the decision must not take half of it."""
-        found: list[bool] = []
-        async with trio.open_nursery() as nursery:
-            for topic, indexes in ending.partitions.items():
+    async def sync_data(self, ending: Iterable[Transaction]) -> bool:
+        """Make durable what the classes `disk` and `memory` have of transactions that are about to
+        be committed: a power cut behind the decision must not take half of them."""
+        partitions: set[tuple[str, int]] = set()
+        for known in ending:
+            for topic, indexes in known.partitions.items():
                 meta = self._topics.get(topic)
                 if meta is not None and meta.config.durability in SYNCED_ON_COMMIT:
-                    for index in indexes:
-                        nursery.start_soon(self._sync, topic, index, found)
+                    partitions.update((topic, index) for index in indexes)
+        found: list[bool] = []
+        async with trio.open_nursery() as nursery:
+            for key in sorted(partitions):
+                nursery.start_soon(self._sync, *key, found)
         return all(found)
 
     async def _sync(self, topic: str, index: int, found: list[bool]) -> None:
