@@ -3,6 +3,8 @@
 The long tier takes them all: `python -m tests.soak.transactions`.
 """
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,18 @@ from .torn import UNKNOWN, torn_at
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(120),
-    # kafka-python forgets sockets whose connection was refused.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    # kafka-python forgets sockets whose connection was refused (see the fixture).
+    pytest.mark.filterwarnings(
+        "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"
+    ),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """What is left of a client is collected here, not in somebody else's test."""
+    yield
+    gc.collect()
 
 
 @pytest.mark.parametrize(("call", "number"), [("fdatasync", 33), ("pwrite64", 90)])
