@@ -23,15 +23,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.transactions", description=__doc__)
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at", metavar="CALL:NUMBER", help="one life with this kill")
     options = parser.parse_args()
     random = Random(options.seed)
     deadline_s = time.monotonic() + options.seconds
     outcomes: Counter[str] = Counter()
     lives = killed = found = 0
-    while time.monotonic() < deadline_s:
+    while time.monotonic() < deadline_s and not (options.at and lives):
         folder = Path(tempfile.mkdtemp(prefix="transactions-"))
         call = random.choice(list(CALLS))
-        verdict = torn_at(folder / "data", call, random.randint(1, CALLS[call]))
+        number = random.randint(1, CALLS[call])
+        if options.at:
+            call, _, given = options.at.partition(":")
+            number = int(given)
+        verdict = torn_at(folder / "data", call, number)
         print(verdict, flush=True)
         lives += 1
         killed += verdict.was_killed
