@@ -229,7 +229,7 @@ def see_handler(handler: DiskHandler) -> SeenPartition:
         newest_of(handler._log.producers),
         handler._log.leader_epoch,
         open=tuple(sorted(handler.transactions.open.items())),
-        aborted=tuple(tuple(row) for row in handler.transactions.aborted),
+        aborted=tuple((*row,) for row in handler.transactions.aborted),
     )
 
 

@@ -53,7 +53,7 @@ def interleaved_transactions_over_rolls(driver: Driver) -> None:
 
 @scenario(durability=FSYNC)
 def a_snapshot_inside_a_transaction(driver: Driver) -> None:
-    before, sealing.SNAPSHOT_SEGMENTS = sealing.SNAPSHOT_SEGMENTS, 1
+    before, sealing.SNAPSHOT_SEGMENTS = sealing.SNAPSHOT_SEGMENTS, 1  # type: ignore[misc]
     try:
         driver.transact("t", (SEVEN, 0, 0), count=5)
         driver.mark("t", Outcome.ABORT, SEVEN)
@@ -63,7 +63,7 @@ def a_snapshot_inside_a_transaction(driver: Driver) -> None:
         driver.mark("t", Outcome.ABORT, SEVEN, epoch=3)
         driver.append("t", count=2)
     finally:
-        sealing.SNAPSHOT_SEGMENTS = before
+        sealing.SNAPSHOT_SEGMENTS = before  # type: ignore[misc]
 
 
 @scenario(durability=FSYNC)
