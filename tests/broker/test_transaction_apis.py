@@ -46,6 +46,7 @@ from segbroker.segments.errors import PartitionReadOnly
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.transactions import TRANSACTION, State
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, fetch_request, produce_request, values
 from .conftest import serving
 
@@ -445,6 +446,32 @@ async def test_a_partition_that_cannot_be_written_holds_up_its_marker_and_nothin
 
         await until(goes_on)
         assert values(await read(client, "t"))[:1] == [b"v"]
+
+
+async def test_the_opposite_of_a_decision_that_failed_waits_until_none_of_it_is_left() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=10) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        tx = Tx(client, "tx")
+        await tx.init()
+        assert await tx.send("t", b"v") == 0
+        disk.sync_error = OSError(5, "says the test")
+        assert await tx.end(commit=True) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        # The event may be on the disk: an abort now could come to light beside it.
+        assert await tx.end(commit=False) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await read(client, "t")).last_stable_offset == 0
+        disk.sync_error = None
+
+        async def is_decided() -> bool:
+            return await tx.end(commit=False) == 0
+
+        await until(is_decided)
+        row = await read(client, "t")
+        assert aborted(row) == [(tx.producer_id, 0)]
+        assert row.last_stable_offset == row.high_watermark
 
 
 async def test_a_full_topic_that_refuses_records_takes_markers() -> None:
