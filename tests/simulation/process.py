@@ -55,7 +55,12 @@ class Process:
         self.mount.serves = True
         threads.use(self.threads)
         host, port = BROKER
-        self._config = BrokerConfig(listen=f"{host}:{port}", data=ROOT, **settings)  # type: ignore[arg-type]
+        self._config = BrokerConfig(
+            listen=f"{host}:{port}",
+            allow_anonymous_network=True,
+            data=ROOT,
+            **settings,  # type: ignore[arg-type]
+        )
         self.manager = DiskManager(
             ROOT,
             storage=self.mount,
