@@ -302,6 +302,26 @@ class BrokerConfig:
     group_size_max: int = _key(
         10_000, "Most members of one group.", least=1, kafka="group.max.size"
     )
+    group_consumer_session_timeout_ms: int = _key(
+        45_000,
+        "A member of the consumer protocol (KIP-848) that was not heard of for this long is gone.",
+        least=1,
+        most=_DAY_MS,
+        kafka="group.consumer.session.timeout.ms",
+    )
+    group_consumer_heartbeat_interval_ms: int = _key(
+        5_000,
+        "How often such a member is told to be heard of; it learns no earlier of a new assignment.",
+        least=1,
+        most=_DAY_MS,
+        kafka="group.consumer.heartbeat.interval.ms",
+    )
+    group_consumer_size_max: int = _key(
+        10_000,
+        "Most members of one group of the consumer protocol.",
+        least=1,
+        kafka="group.consumer.max.size",
+    )
     groups_max: int = _key(100_000, "Most groups with members at once.", least=1)
     offsets_retention_minutes: int = _key(
         10_080,

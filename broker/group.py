@@ -72,9 +72,9 @@ class Group:
         return self.roster.by_id
 
     @property
-    def is_expected(self) -> bool:
-        """Whether somebody was given an id and has not joined yet."""
-        return bool(self.roster.given)
+    def is_idle(self) -> bool:
+        """Whether nobody is in it, nor was given an id to join with."""
+        return self.state is State.EMPTY and not self.roster.given
 
     # Joining
 

@@ -49,11 +49,12 @@ from .groups import monotonic_ms
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED
 from .recording import recorded
+from .refused import Refused
 
 _CONSUMER: Final = "consumer"
 _CLASSIC: Final = "classic"
 # Bits of Kafka's ACL operations that a group has: READ, DELETE, DESCRIBE.
-_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
+GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
 _ID_FIRST_SINCE: Final = 4  # JoinGroup: an id is given before a place (KIP-394)
 _SKIP_SINCE: Final = 9  # JoinGroup: a returning leader is told that nothing has to be assigned
 _MEMBERS_SINCE: Final = 3  # LeaveGroup: a list
@@ -99,9 +100,10 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
     if request.member_id and core.groups.get(request.group_id) is None:
         refuse(ErrorCode.UNKNOWN_MEMBER_ID)
         return
-    group = core.groups.obtain(request.group_id)
-    if group is None:
-        refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    try:
+        group = core.groups.obtain(request.group_id)
+    except Refused as exc:
+        refuse(exc.code)
         return
     rebalance_ms = request.rebalance_timeout_ms
     if rebalance_ms < 0:  # version 0 has one time for both
@@ -207,29 +209,38 @@ async def list_groups(core: Core, call: Call[ListGroupsRequest]) -> ListGroupsRe
     types = {kind.lower() for kind in call.request.types_filter}
     found = []
     for name in core.groups.names():
-        group = core.groups.get(name)
-        state = (group.state if group is not None else State.EMPTY).value
-        if (states and state.lower() not in states) or (types and _CLASSIC not in types):
-            continue
-        found.append(
-            ListGroupsResponseGroup(
-                group_id=name,
-                protocol_type=(group.protocol_type if group is not None else "") or _CONSUMER,
-                group_state=state,
-                group_type=_CLASSIC,
-            )
-        )
+        row = _listed(core, name)
+        is_wanted = not states or row.group_state.lower() in states
+        if is_wanted and (not types or row.group_type in types):
+            found.append(row)
     return ListGroupsResponse(groups=found)
+
+
+def _listed(core: Core, name: str) -> ListGroupsResponseGroup:
+    """A row; a group that nobody was in since the start is a classic one without members."""
+    row = ListGroupsResponseGroup(
+        group_id=name,
+        protocol_type=_CONSUMER,
+        group_state=State.EMPTY.value,
+        group_type=_CLASSIC,
+    )
+    if (group := core.groups.get(name)) is not None:
+        row.group_state = group.state.value
+        row.protocol_type = group.protocol_type or _CONSUMER
+    elif (consumer := core.groups.get_consumer(name)) is not None:
+        row.group_state, row.group_type = consumer.state, _CONSUMER
+    return row
 
 
 async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
     """State and members; an unknown group is Dead."""
-    operations = _GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
+    operations = GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
     rows = []
     for name in call.request.groups:
+        is_classic = core.groups.exists(name) and core.groups.get_consumer(name) is None
         row = DescribeGroupsResponseGroup(
             group_id=name,
-            group_state=State.EMPTY.value if core.groups.exists(name) else State.DEAD.value,
+            group_state=(State.EMPTY if is_classic else State.DEAD).value,
             protocol_type="",
             protocol_data="",
             members=[],
@@ -240,7 +251,7 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
         if group is None:
             if row.group_state == State.DEAD.value and call.version >= _SAYS_UNKNOWN_SINCE:
                 row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                row.error_message = f"there is no group {name!r}"
+                row.error_message = f"there is no classic group {name!r}"
             continue
         row.group_state = group.state.value
         row.protocol_type = group.protocol_type
@@ -263,9 +274,8 @@ async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGr
     """Delete groups without members, and their offsets."""
     rows = []
     for name in call.request.groups_names:
-        group = core.groups.get(name)
         code = ErrorCode.NONE
-        if group is not None and group.members:
+        if core.groups.members_count(name):
             code = ErrorCode.NON_EMPTY_GROUP
         elif not core.groups.exists(name):
             code = ErrorCode.GROUP_ID_NOT_FOUND
@@ -286,6 +296,8 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
     if group is not None and group.members and group.protocol_type != _CONSUMER:
         return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[])
     subscribed = _subscribed(group)
+    if (consumer := core.groups.get_consumer(request.group_id)) is not None:
+        subscribed |= consumer.subscribed()
     topics = []
     forgotten: list[tuple[str, int]] = []
     for topic in request.topics:

@@ -4,7 +4,9 @@
     offsets      control events of the storage engine: durable before a commit is answered
 
 A group exists while it has members, or offsets, or was looked at a moment ago.  Each has one alarm
-in the broker's heap of deadlines, at the next thing that it has to do.
+in the broker's heap of deadlines, at the next thing that it has to do.  It is of the classic
+protocol (group.py) or of KIP-848's (consumer_group.py); one without members becomes the other when
+a member of that comes, and goes on counting its generations as epochs, and back.
 
 Limits: `groups_max` groups with members, `group_size_max` members each; offsets of a group
 without members go `offsets_retention_minutes` after its last commit and its last member, but not
@@ -30,8 +32,10 @@ from segbroker.segments.committed import (
 from segbroker.segments.manager import DiskManager
 
 from .config import BrokerConfig
+from .consumer_group import ConsumerGroup
 from .deadlines import Deadlines
-from .group import NEVER_MS, Group, State
+from .group import NEVER_MS, Group
+from .refused import Refused
 
 log = structlog.get_logger()
 
@@ -67,7 +71,7 @@ class Groups:
         self._manager = manager
         self._config = config
         self._deadlines = deadlines
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, Group | ConsumerGroup] = {}
         self._alarms: dict[str, _Alarm] = {}
         self._visits: list[str] = []
         self._started_ms = monotonic_ms()
@@ -75,22 +79,71 @@ class Groups:
     # Groups with members
 
     def get(self, group_id: str) -> Group | None:
-        """The group, if it had members since the start."""
-        return self._groups.get(group_id)
-
-    def obtain(self, group_id: str) -> Group | None:
-        """The group, made if it is new; None when there are too many."""
+        """The group, if it is classic and had members since the start."""
         group = self._groups.get(group_id)
-        if group is None and len(self._groups) < self._config.groups_max:
-            group = self._groups[group_id] = Group(
-                group_id,
-                _new_member_id,
-                self._config.group_initial_rebalance_delay_ms,
-                self._config.group_size_max,
-            )
-        return group
+        return group if isinstance(group, Group) else None
 
-    def changed(self, group: Group) -> None:
+    def get_consumer(self, group_id: str) -> ConsumerGroup | None:
+        """The group, if it is of KIP-848's protocol and had members since the start."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def obtain(self, group_id: str) -> Group:
+        """The classic group, made if it is new.  Raises Refused: too many, or not classic."""
+        group = self._groups.get(group_id)
+        if isinstance(group, Group):
+            return group
+        if group is not None and not group.is_idle:
+            raise Refused(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group_id!r} is no classic group"
+            )
+        self._check_room(group_id)
+        made = Group(
+            group_id,
+            _new_member_id,
+            self._config.group_initial_rebalance_delay_ms,
+            self._config.group_size_max,
+        )
+        if group is not None:
+            made.generation = group.epoch
+        self._replace(made)
+        return made
+
+    def obtain_consumer(self, group_id: str) -> ConsumerGroup:
+        """The KIP-848 group, made if it is new.  Raises Refused: too many, or a classic one."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if group is not None and not group.is_idle:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id!r} is a classic group")
+        self._check_room(group_id)
+        made = ConsumerGroup(
+            group_id,
+            self._config.group_consumer_session_timeout_ms,
+            self._config.group_consumer_size_max,
+        )
+        if group is not None:
+            made.epoch = made.assignment_epoch = group.generation
+        self._replace(made)
+        return made
+
+    def _check_room(self, group_id: str) -> None:
+        if group_id not in self._groups and len(self._groups) >= self._config.groups_max:
+            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"there are {len(self._groups)} groups")
+
+    def _replace(self, made: Group | ConsumerGroup) -> None:
+        alarm = self._alarms.pop(made.group_id, None)
+        if alarm is not None:
+            alarm.done = True
+            self._deadlines.forget()
+        self._groups[made.group_id] = made
+
+    def members_count(self, group_id: str) -> int:
+        """How many are in it now."""
+        group = self._groups.get(group_id)
+        return 0 if group is None else len(group.members)
+
+    def changed(self, group: Group | ConsumerGroup) -> None:
         """Something was done with this group: its alarm is set anew if it has to come earlier."""
         alarm = self._alarms.get(group.group_id)
         if alarm is not None:
@@ -104,7 +157,7 @@ class Groups:
             self._alarms[group.group_id] = alarm
             self._deadlines.add(group.due_ms / 1000, alarm)
 
-    def _ring(self, group: Group) -> None:
+    def _ring(self, group: Group | ConsumerGroup) -> None:
         self._deadlines.forget()
         self._alarms.pop(group.group_id, None)
         try:
@@ -128,9 +181,7 @@ class Groups:
     def exists(self, group_id: str) -> bool:
         """Whether there is such a group."""
         group = self._groups.get(group_id)
-        return (group is not None and group.state is not State.DEAD) or group_id in (
-            self._manager.committed
-        )
+        return group is not None or group_id in self._manager.committed
 
     def offsets(self, group_id: str, topic: str, topic_id: UUID) -> dict[int, CommittedOffset]:
         """What the group committed to this topic, by partition."""
@@ -194,7 +245,7 @@ class Groups:
     def _visit(self, group_id: str, now_ms: int) -> None:
         content = self._manager.committed
         group = self._groups.get(group_id)
-        if group is not None and (group.state is not State.EMPTY or group.is_expected):
+        if group is not None and not group.is_idle:
             return
         if group_id not in content:
             self.remove(group_id)

@@ -102,12 +102,12 @@ async def _asked(
     core: Core, peer: Peer, asked: MetadataRequestTopic, create: bool
 ) -> MetadataResponseTopic:
     authorizer = core.authorizer
-    if asked.name is None:
+    if asked.name is None or asked.topic_id != ZERO_UUID:  # Java sends an empty name with an id
         by_id = core.topics.by_id(asked.topic_id)
         if by_id is None:
-            return _unknown(None, ErrorCode.UNKNOWN_TOPIC_ID, asked)
+            return _unknown(asked.name, ErrorCode.UNKNOWN_TOPIC_ID, asked)
         if authorizer is not None and not authorizer.allows(peer, DESCRIBE, TOPIC, by_id.name):
-            return _unknown(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
+            return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
         return _topic(core, by_id)
     if authorizer is not None and not authorizer.allows(peer, DESCRIBE, TOPIC, asked.name):
         return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)

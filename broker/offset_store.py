@@ -41,6 +41,7 @@ from .groups import monotonic_ms
 from .later_reply import LaterReply
 
 METADATA_SIZE_MAX: Final = 4096
+_MEMBER_EPOCH_SINCE: Final = 9
 _NOTHING: Final = CommittedOffset(-1, -1, "", -1)
 
 
@@ -59,6 +60,10 @@ def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply)
             request.generation_id_or_member_epoch,
         )
         core.groups.changed(group)
+    elif (consumer := core.groups.get_consumer(request.group_id)) is not None:
+        code = consumer.check_commit(request.member_id, request.generation_id_or_member_epoch)
+        if not code and request.member_id and call.version < _MEMBER_EPOCH_SINCE:
+            code = ErrorCode.UNSUPPORTED_VERSION
     else:
         is_member = request.generation_id_or_member_epoch >= 0 or bool(request.member_id)
         code = ErrorCode.UNKNOWN_MEMBER_ID if is_member else ErrorCode.NONE
@@ -136,6 +141,14 @@ async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetc
         wanted = [
             (topic.name, topic.topic_id, topic.partition_indexes) for topic in group.topics or ()
         ]
+        consumer = core.groups.get_consumer(group.group_id)
+        if consumer is not None and (
+            code := consumer.check_fetch(group.member_id, group.member_epoch)
+        ):
+            groups.append(
+                OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=code)
+            )
+            continue
         found = _stand(core, group.group_id, None if group.topics is None else wanted)
         groups.append(
             OffsetFetchResponseGroup(

@@ -42,6 +42,7 @@ from .authorized import Unguarded, guard
 from .call import Call
 from .cluster import describe_cluster, find_coordinator
 from .config_admin import alter_configs, describe_configs, incremental_alter_configs
+from .consumer_group_apis import consumer_group_describe, consumer_group_heartbeat
 from .core import Core
 from .fetch import fetch, fetch_large
 from .group_apis import (
@@ -173,6 +174,8 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.DESCRIBE_GROUPS: describe_groups,
     ApiKey.DELETE_GROUPS: delete_groups,
     ApiKey.OFFSET_DELETE: offset_delete,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     ApiKey.ELECT_LEADERS: elect_leaders,

@@ -169,6 +169,8 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 1),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 2),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: ApiVersionRange(0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ApiVersionRange(0, 1),
     ApiKey.LIST_CONFIG_RESOURCES: ApiVersionRange(0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ApiVersionRange(0, 0),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
@@ -293,21 +295,22 @@ def response_header_version(key: int, version: int) -> int:
     return 1 if key != ApiKey.API_VERSIONS and is_flexible(key, version) else 0
 
 
+_FEATURE_LEVELS: Final = {"group.version": 1, "transaction.version": 2}
+"""What clients take from them.  group.version 1: KIP-848's groups.  transaction.version 2: KIP-890,
+they send no AddPartitionsToTxn and go on with another epoch after each transaction."""
 _FEATURES: Final[dict[str, Any]] = {
     "supported_features": [
-        ApiVersionsResponseSupportedFeature(
-            name="transaction.version", min_version=0, max_version=2
-        )
+        ApiVersionsResponseSupportedFeature(name=name, min_version=0, max_version=level)
+        for name, level in _FEATURE_LEVELS.items()
     ],
     "finalized_features_epoch": 0,
     "finalized_features": [
         ApiVersionsResponseFinalizedFeature(
-            name="transaction.version", max_version_level=2, min_version_level=2
+            name=name, max_version_level=level, min_version_level=level
         )
+        for name, level in _FEATURE_LEVELS.items()
     ],
 }
-"""KIP-890: clients that know it send no AddPartitionsToTxn and go on with another epoch after each
-transaction."""
 FEATURES_SINCE: Final = 4
 """ApiVersions 3 cannot carry a feature whose least version is 0 (KAFKA-17011)."""
 

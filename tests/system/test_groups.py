@@ -19,6 +19,8 @@ from ..support.tools import require
 DEADLINE_S = 60.0
 PARTITIONS = 4
 COUNT = 200
+# Of the consumer protocol the broker sets both.
+CLASSIC = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
 
 
 def filled(address: str, name: str) -> None:
@@ -43,8 +45,7 @@ class Member:
                 "bootstrap.servers": address,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 6000,
-                "heartbeat.interval.ms": 500,
+                **({} if conf.get("group.protocol") == "consumer" else CLASSIC),
                 **conf,
             }
         )

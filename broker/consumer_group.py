@@ -1,0 +1,367 @@
+"""One consumer group of the KIP-848 protocol: a state machine, time and topics passed in.
+
+There is one request: a heartbeat, which joins (epoch 0), says what is read and what is subscribed,
+and leaves (-1; a static member that means to come back: -2).  The broker assigns.
+
+    epoch              rises with every change of members, subscriptions or subscribed topics
+    assignment_epoch   the epoch that the target was made for; made at the next heartbeat
+    a member's epoch   the target it has taken up; a request with another one is fenced
+
+    EMPTY        nobody            ASSIGNING    the target is older than the group
+    RECONCILING  somebody is not at the target yet (consumer_members.py)       STABLE
+
+A partition is given to a member only when nobody else has it or is still to let go of it, so
+nobody stops for the others: who keeps its partitions reads on.  Who was told to let go and has not
+done so for its rebalance_timeout is dropped; so is who was not heard of for a session.
+
+| refused with | who |
+|---|---|
+| 25 UNKNOWN_MEMBER_ID | is no member: it joins again |
+| 110 FENCED_MEMBER_EPOCH | is at another epoch: it joins again |
+| 82 FENCED_INSTANCE_ID, 111 UNRELEASED_INSTANCE_ID | its instance is another member's |
+| 81 GROUP_MAX_SIZE_REACHED | one too many |
+| 128 INVALID_REGULAR_EXPRESSION, 112 UNSUPPORTED_ASSIGNOR | asks for what there is not |
+| 113 STALE_MEMBER_EPOCH | commits or fetches offsets at another epoch: after a heartbeat again |
+
+Invariants: `owners` holds each partition once, with the member that may read it; epochs only rise;
+`due_ms` is never later than the next thing that has to happen.
+Source: KIP-848, KIP-1082 (members choose their ids).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+from uuid import UUID
+
+from segbroker.protocol.errors import ErrorCode
+
+from .consumer_members import Beat, ConsumerMember, Reconciled, Told
+from .group import NEVER_MS, State
+from .refused import Refused
+from .server_assignors import ASSIGNORS, DEFAULT, Assignment, Partition, TopicId
+from .topic_regex import InvalidRegex, TopicRegex
+
+JOIN: Final = 0
+LEAVE: Final = -1
+LEAVE_FOR_A_WHILE: Final = -2
+
+
+class Topic(Protocol):
+    """A topic as a group sees it."""
+
+    @property
+    def topic_id(self) -> UUID: ...
+    @property
+    def partitions(self) -> int: ...
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerGroup:
+    """One group."""
+
+    group_id: str
+    session_timeout_ms: int
+    size_max: int
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = DEFAULT
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    owners: dict[Partition, str] = field(default_factory=dict)
+    target: Assignment = field(default_factory=dict)
+    empty_since_ms: int = 0
+    due_ms: int = NEVER_MS
+    _static: dict[str, str] = field(default_factory=dict)
+    _regexes: dict[str, tuple[TopicRegex, frozenset[str]]] = field(default_factory=dict)
+    _topics: Mapping[str, Topic] = field(default_factory=dict)
+    _counts: dict[str, tuple[TopicId, int]] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        """Kafka's word for where the group stands."""
+        if not self.members:
+            return State.EMPTY.value
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        for member in self.members.values():
+            if member.reconciled is not Reconciled.STABLE or member.epoch != self.assignment_epoch:
+                return "Reconciling"
+        return State.STABLE.value
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is in it."""
+        return not self.members
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """The names that a member is subscribed to, of topics that there are."""
+        return self._found(member.names, member.regex)
+
+    def _found(self, names: frozenset[str], regex: str) -> frozenset[str]:
+        matching = self._regexes[regex][1] if regex else frozenset()
+        return (names | matching) & self._topics.keys()
+
+    def subscribed(self) -> frozenset[str]:
+        """The names that anybody is subscribed to, of topics that there are."""
+        return frozenset(self._counts)
+
+    # Heartbeats
+
+    def heartbeat(self, now_ms: int, beat: Beat, topics: Mapping[str, Topic]) -> Told:
+        """A member says where it is; what it is told.  Raises Refused.
+
+        topics: all that there are, by name; the same object as long as nothing changed.
+        """
+        if beat.epoch in (LEAVE, LEAVE_FOR_A_WHILE):
+            return self._leave(now_ms, beat)
+        regex = self._regex_asked(beat)
+        is_back = beat.epoch == JOIN and beat.member_id in self.members
+        member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
+        self._look_at_topics(topics)
+        if regex is not None:
+            self._regexes[regex.pattern] = regex, _matching(regex, topics)
+        if member.says(beat):
+            self.epoch += 1
+            self._resubscribe()
+        self._retarget()
+        changed = member.reconcile(
+            self.target.get(member.member_id, ()),
+            self.assignment_epoch,
+            # Who joins again says that it reads nothing, and may be a request that came late.
+            None if is_back else beat.owned,
+            self.owners,
+        )
+        self._heard_of(now_ms, member, restart=changed)
+        told = None
+        if changed or beat.epoch == JOIN or beat.is_full:
+            told = tuple(sorted(member.assigned))
+        return Told(member.member_id, member.epoch, told)
+
+    def _regex_asked(self, beat: Beat) -> TopicRegex | None:
+        """The expression of a beat, if it is new here.  Raises Refused for what there is not."""
+        if beat.assignor is not None and beat.assignor not in ASSIGNORS:
+            offered = ", ".join(ASSIGNORS)
+            raise Refused(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                f"no assignor {beat.assignor!r}; there are {offered}",
+            )
+        if beat.regex and beat.regex not in self._regexes:
+            try:
+                return TopicRegex(beat.regex)
+            except InvalidRegex as exc:
+                raise Refused(
+                    ErrorCode.INVALID_REGULAR_EXPRESSION, f"expression {beat.regex!r}: {exc}"
+                ) from exc
+        return None
+
+    def _join(self, beat: Beat) -> ConsumerMember:
+        known = self.members.get(beat.member_id)
+        if known is not None and known.instance_id == beat.instance_id:
+            return known  # its answer was lost, or it begins again: its place is its own
+        if beat.instance_id is not None and beat.instance_id in self._static:
+            return self._take_over(self.members[self._static[beat.instance_id]], beat)
+        if len(self.members) >= self.size_max:
+            raise Refused(
+                ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {self.size_max} members"
+            )
+        if known is not None:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{beat.member_id!r} is another instance")
+        member = ConsumerMember(beat.member_id, beat.instance_id)
+        self.members[beat.member_id] = member
+        if beat.instance_id is not None:
+            self._static[beat.instance_id] = beat.member_id
+        self.epoch += 1
+        return member
+
+    def _take_over(self, old: ConsumerMember, beat: Beat) -> ConsumerMember:
+        """A static member comes back under a new id: what the old one had is its own."""
+        if old.epoch != LEAVE_FOR_A_WHILE:
+            raise Refused(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"instance {old.instance_id!r} is held by member {old.member_id!r}",
+            )
+        member = ConsumerMember(
+            beat.member_id,
+            old.instance_id,
+            names=old.names,
+            regex=old.regex,
+            assignor=old.assignor,
+            assigned=old.assigned,
+        )
+        for partition in old.revoking:
+            del self.owners[partition]
+        self.owners.update(dict.fromkeys(member.assigned, member.member_id))
+        del self.members[old.member_id]
+        self.members[member.member_id] = member
+        assert old.instance_id is not None, "found by it"
+        self._static[old.instance_id] = member.member_id
+        self.target[member.member_id] = self.target.pop(old.member_id, ())
+        return member
+
+    def _member(self, beat: Beat) -> ConsumerMember:
+        if beat.instance_id is not None:
+            self._check_instance(beat.member_id, beat.instance_id)
+        member = self._known(beat.member_id)
+        self._check_epoch(member, beat)
+        return member
+
+    def _known(self, member_id: str) -> ConsumerMember:
+        member = self.members.get(member_id)
+        if member is None:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is no member")
+        return member
+
+    def _check_instance(self, member_id: str, instance_id: str) -> None:
+        holder = self._static.get(instance_id)
+        if holder is None:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no instance {instance_id!r}")
+        if holder != member_id:
+            raise Refused(
+                ErrorCode.FENCED_INSTANCE_ID, f"instance {instance_id!r} is member {holder!r} now"
+            )
+
+    def _check_epoch(self, member: ConsumerMember, beat: Beat) -> None:
+        """Its epoch, or the one before: the answer that told it the new one was lost."""
+        if beat.epoch == member.epoch:
+            return
+        lost_answer = beat.epoch == member.previous_epoch
+        if not lost_answer or beat.owned is None or not beat.owned <= member.assigned:
+            raise Refused(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"member {member.member_id!r} is at epoch {member.epoch}, not {beat.epoch}",
+            )
+
+    def _leave(self, now_ms: int, beat: Beat) -> Told:
+        if beat.instance_id is not None:
+            self._check_instance(beat.member_id, beat.instance_id)
+        member = self._known(beat.member_id)
+        if beat.epoch == LEAVE_FOR_A_WHILE:
+            for partition in member.revoking:
+                del self.owners[partition]
+            member.revoking.clear()
+            member.revoking_ends_ms = None
+            member.reconciled = Reconciled.STABLE
+            member.epoch, member.previous_epoch = LEAVE_FOR_A_WHILE, LEAVE
+            self._due(member.session_ends_ms)
+        else:
+            self._drop(now_ms, member)
+        return Told(member.member_id, beat.epoch)
+
+    # What is to be read, and by whom
+
+    def _look_at_topics(self, topics: Mapping[str, Topic]) -> None:
+        if topics is self._topics:
+            return
+        self._topics = topics
+        self._regexes = {
+            text: (regex, _matching(regex, topics)) for text, (regex, _) in self._regexes.items()
+        }
+        before = self._counts
+        self._resubscribe()
+        if before != self._counts:
+            self.epoch += 1
+
+    def _resubscribe(self) -> None:
+        used = {member.regex for member in self.members.values()}
+        self._regexes = {text: found for text, found in self._regexes.items() if text in used}
+        names: set[str] = set()
+        for wanted, regex in {(one.names, one.regex) for one in self.members.values()}:
+            names |= self._found(wanted, regex)
+        self._counts = {
+            name: (self._topics[name].topic_id.bytes, self._topics[name].partitions)
+            for name in names
+        }
+
+    def _retarget(self) -> None:
+        if self.epoch == self.assignment_epoch:
+            return
+        votes = Counter(one.assignor for one in self.members.values() if one.assignor)
+        self.assignor = max(votes, key=lambda name: votes[name]) if votes else DEFAULT
+        ids = {name: topic_id for name, (topic_id, _) in self._counts.items()}
+        by_names: dict[tuple[frozenset[str], str], frozenset[TopicId]] = {}
+        subscribers = []
+        for member in self.members.values():
+            key = (member.names, member.regex)
+            if key not in by_names:
+                by_names[key] = frozenset(ids[name] for name in self.topics_of(member))
+            subscribers.append(member.subscriber(by_names[key]))
+        assign = ASSIGNORS[self.assignor]
+        self.target = assign(subscribers, dict(self._counts.values()), self.target)
+        self.assignment_epoch = self.epoch
+
+    # Offsets
+
+    def check_commit(self, member_id: str, epoch: int) -> ErrorCode:
+        """Whether this member may commit; epoch -1 without members: a tool."""
+        if epoch < 0 and not self.members:
+            return ErrorCode.NONE
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether this member may ask where the group stands; without an id anybody may."""
+        if member_id is None and epoch < 0:
+            return ErrorCode.NONE
+        member = self.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+    # Time
+
+    def _heard_of(self, now_ms: int, member: ConsumerMember, *, restart: bool) -> None:
+        member.session_ends_ms = now_ms + self.session_timeout_ms
+        self._due(member.session_ends_ms)
+        if member.reconciled is not Reconciled.REVOKING:
+            member.revoking_ends_ms = None
+        elif member.revoking_ends_ms is None or restart:
+            member.revoking_ends_ms = now_ms + member.rebalance_timeout_ms
+            self._due(member.revoking_ends_ms)
+
+    def _drop(self, now_ms: int, member: ConsumerMember) -> None:
+        for partition in (*member.assigned, *member.revoking):
+            del self.owners[partition]
+        del self.members[member.member_id]
+        if member.instance_id is not None:
+            del self._static[member.instance_id]
+        self.epoch += 1
+        self._resubscribe()
+        if not self.members:
+            self.empty_since_ms = now_ms
+            self.target = {}
+            self.assignment_epoch = self.epoch
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due: drop who was not heard of, and who does not let go."""
+        for member in tuple(self.members.values()):
+            if _ends_ms(member) <= now_ms:
+                self._drop(now_ms, member)
+        self.due_ms = min((_ends_ms(one) for one in self.members.values()), default=NEVER_MS)
+
+    def _due(self, at_ms: int) -> None:
+        self.due_ms = min(self.due_ms, at_ms)
+
+    def close(self, code: ErrorCode) -> None:
+        """The group is deleted, or its broker ends.  Nobody waits for an answer here."""
+        self.members.clear()
+
+
+def _ends_ms(member: ConsumerMember) -> int:
+    """When a member is dropped, if nothing is heard of it."""
+    if member.revoking_ends_ms is None:
+        return member.session_ends_ms
+    return min(member.session_ends_ms, member.revoking_ends_ms)
+
+
+def _matching(regex: TopicRegex, topics: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in topics if regex.matches(name))
+
+
+def by_topic(partitions: Iterable[Partition]) -> dict[TopicId, list[int]]:
+    """Partitions as they travel: their numbers by topic, in order."""
+    found: dict[TopicId, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        found.setdefault(topic_id, []).append(index)
+    return found

@@ -1,0 +1,214 @@
+"""KIP-848 groups on the wire: ConsumerGroupHeartbeat and ConsumerGroupDescribe.
+
+What a request says of itself is checked here, what it says to its group in consumer_group.py.
+Both answer at once, from memory.
+
+A group is of the classic or of the consumer protocol; one without members becomes the other when a
+member of that comes.  While it has members those of the other protocol are refused: a consumer
+member with 69 GROUP_ID_NOT_FOUND, a classic one with 23 INCONSISTENT_GROUP_PROTOCOL.
+
+Members live in memory.  After a restart a heartbeat of one that was is answered 25
+UNKNOWN_MEMBER_ID, by which every client joins again; Kafka says so of unknown members only, and 69
+of unknown groups, by which the Java client gives up.
+"""
+
+from typing import Final
+from uuid import UUID, uuid4
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseAssignment,
+    ConsumerGroupDescribeResponseGroup,
+    ConsumerGroupDescribeResponseMember,
+    ConsumerGroupDescribeResponseTargetAssignment,
+    ConsumerGroupDescribeResponseTopicPartition,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseAssignment,
+    ConsumerGroupHeartbeatResponseTopicPartition,
+)
+
+from .call import Call
+from .consumer_group import JOIN, LEAVE_FOR_A_WHILE, ConsumerGroup, by_topic
+from .consumer_members import Beat, ConsumerMember
+from .core import Core
+from .group_apis import GROUP_OPERATIONS
+from .groups import monotonic_ms
+from .metadata import NOT_ASKED
+from .refused import Refused
+from .server_assignors import Partition
+
+_MEMBER_CHOOSES_ID_SINCE: Final = 1  # KIP-1082
+_OF_CONSUMER_PROTOCOL: Final = 1  # member types: 0 classic, 1 consumer
+
+
+async def consumer_group_heartbeat(
+    core: Core, call: Call[ConsumerGroupHeartbeatRequest]
+) -> ConsumerGroupHeartbeatResponse:
+    """A member joins, lives, or leaves; what it is to read, when that changed."""
+    request = call.request
+    try:
+        _check(request, call.version)
+        group = _group(core, request)
+        beat = _beat(call)
+        told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
+    except Refused as exc:
+        return ConsumerGroupHeartbeatResponse(
+            error_code=exc.code, error_message=exc.message, member_epoch=0, heartbeat_interval_ms=0
+        )
+    core.groups.changed(group)
+    leaves = beat.epoch < JOIN
+    assignment = None
+    if told.assignment is not None:
+        assignment = ConsumerGroupHeartbeatResponseAssignment(
+            topic_partitions=[
+                ConsumerGroupHeartbeatResponseTopicPartition(
+                    topic_id=UUID(bytes=topic_id), partitions=indexes
+                )
+                for topic_id, indexes in by_topic(told.assignment).items()
+            ]
+        )
+    return ConsumerGroupHeartbeatResponse(
+        member_id=told.member_id,
+        member_epoch=told.epoch,
+        heartbeat_interval_ms=0 if leaves else core.config.group_consumer_heartbeat_interval_ms,
+        assignment=assignment,
+    )
+
+
+def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+    """Raise Refused for a request that contradicts itself."""
+    epoch = request.member_epoch
+    subscribes = request.subscribed_topic_names is not None or (
+        request.subscribed_topic_regex is not None
+    )
+    problem = None
+    if not request.group_id:
+        problem = "the group has no name"
+    elif request.instance_id == "" or request.rack_id == "":
+        problem = "an instance or a rack without a name"
+    elif epoch < LEAVE_FOR_A_WHILE:
+        problem = f"{epoch} is no epoch of a member"
+    elif not request.member_id and (epoch != JOIN or version >= _MEMBER_CHOOSES_ID_SINCE):
+        problem = "the member has no id"
+    elif epoch == LEAVE_FOR_A_WHILE and request.instance_id is None:
+        problem = "only a static member comes back"
+    elif epoch == JOIN and request.rebalance_timeout_ms < 0:
+        problem = "who joins says how long it may take to let go of partitions"
+    elif epoch == JOIN and (request.topic_partitions is None or request.topic_partitions):
+        problem = "who joins has no partitions"
+    elif epoch == JOIN and not subscribes:
+        problem = "who joins subscribes"
+    if problem is not None:
+        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+
+
+def _group(core: Core, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+    if request.member_epoch != JOIN:
+        group = core.groups.get_consumer(request.group_id)
+        if group is None:
+            code = ErrorCode.UNKNOWN_MEMBER_ID
+            raise Refused(code, f"group {request.group_id!r} does not know this member")
+        return group
+    return core.groups.obtain_consumer(request.group_id)
+
+
+def _beat(call: Call[ConsumerGroupHeartbeatRequest]) -> Beat:
+    request = call.request
+    names = request.subscribed_topic_names
+    owned: frozenset[Partition] | None = None
+    if request.topic_partitions is not None:
+        owned = frozenset(
+            (topic.topic_id.bytes, index)
+            for topic in request.topic_partitions
+            for index in topic.partitions
+        )
+    return Beat(
+        request.member_id or str(uuid4()),
+        request.member_epoch,
+        request.instance_id,
+        request.rack_id,
+        call.header.client_id or "",
+        call.peer.address[0],
+        request.rebalance_timeout_ms,
+        None if names is None else frozenset(names),
+        request.subscribed_topic_regex,
+        request.server_assignor,
+        owned,
+    )
+
+
+async def consumer_group_describe(
+    core: Core, call: Call[ConsumerGroupDescribeRequest]
+) -> ConsumerGroupDescribeResponse:
+    """State, epochs, members with what they read and what they are to read."""
+    operations = GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
+    rows = []
+    for name in call.request.group_ids:
+        group = core.groups.get_consumer(name)
+        if group is None:
+            row = ConsumerGroupDescribeResponseGroup(
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=f"there is no group {name!r} of the consumer protocol",
+                group_id=name,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=[],
+            )
+        else:
+            row = _described(core, group)
+            row.authorized_operations = operations
+        rows.append(row)
+    return ConsumerGroupDescribeResponse(groups=rows)
+
+
+def _described(core: Core, group: ConsumerGroup) -> ConsumerGroupDescribeResponseGroup:
+    return ConsumerGroupDescribeResponseGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=[_member(core, group, one) for one in group.members.values()],
+    )
+
+
+def _member(
+    core: Core, group: ConsumerGroup, member: ConsumerMember
+) -> ConsumerGroupDescribeResponseMember:
+    has = (*member.assigned, *member.revoking)
+    return ConsumerGroupDescribeResponseMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=f"/{member.client_host}",
+        subscribed_topic_names=sorted(member.names),
+        subscribed_topic_regex=member.regex or None,
+        assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=_rows(core, has)),
+        target_assignment=ConsumerGroupDescribeResponseTargetAssignment(
+            topic_partitions=_rows(core, group.target.get(member.member_id, ()))
+        ),
+        member_type=_OF_CONSUMER_PROTOCOL,
+    )
+
+
+def _rows(
+    core: Core, partitions: tuple[Partition, ...]
+) -> list[ConsumerGroupDescribeResponseTopicPartition]:
+    """By topic; those of a topic that was deleted meanwhile have no name and are left out."""
+    rows = []
+    for topic_id, indexes in by_topic(partitions).items():
+        meta = core.topics.by_id(UUID(bytes=topic_id))
+        if meta is not None:
+            rows.append(
+                ConsumerGroupDescribeResponseTopicPartition(
+                    topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
+                )
+            )
+    return rows

@@ -1,0 +1,142 @@
+"""A member of a KIP-848 group, what it says and what it is told, and how it is reconciled.
+
+    STABLE       has all that it should have, at the epoch of the target
+    REVOKING     was told to let go of some partitions and has not said yet that it did;
+                 it stays at its epoch, so nobody else can have them
+    WAITING      has let go, is at the target's epoch, and waits for partitions that others
+                 have not let go of
+
+    target         what it should have
+    assigned       what it was told that it has
+    revoking       what it was told to let go of, and may still read
+
+Invariant: `assigned` and `revoking` of all members together hold each partition at most once
+(the group's `owners`).  That is what makes one owner per partition at every moment.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from .server_assignors import Partition, Subscriber, TopicId
+
+
+class Reconciled(Enum):
+    """How far a member is with its target."""
+
+    STABLE = "stable"
+    REVOKING = "revoking"
+    WAITING = "waiting"
+
+
+class Beat(NamedTuple):
+    """What a member says.  None: as before.  Times are in ms."""
+
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    names: frozenset[str] | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    owned: frozenset[Partition] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it says everything, as after a lost answer: then it is told everything."""
+        says_topics = self.names is not None or self.regex is not None
+        return self.rebalance_timeout_ms >= 0 and says_topics and self.owned is not None
+
+
+class Told(NamedTuple):
+    """What a member is told.  assignment: None when it has not changed."""
+
+    member_id: str
+    epoch: int
+    assignment: tuple[Partition, ...] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerMember:
+    """One member."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = 0
+    names: frozenset[str] = frozenset()
+    regex: str = ""
+    assignor: str | None = None
+    epoch: int = 0
+    previous_epoch: int = -1
+    reconciled: Reconciled = Reconciled.STABLE
+    assigned: set[Partition] = field(default_factory=set)
+    revoking: set[Partition] = field(default_factory=set)
+    session_ends_ms: int = 0
+    revoking_ends_ms: int | None = None
+
+    def says(self, beat: Beat) -> bool:
+        """Take over what a heartbeat says; whether its subscription changed."""
+        if beat.rebalance_timeout_ms >= 0:
+            self.rebalance_timeout_ms = beat.rebalance_timeout_ms
+        self.rack_id = beat.rack_id if beat.rack_id is not None else self.rack_id
+        self.client_id, self.client_host = beat.client_id, beat.client_host
+        before = (self.names, self.regex, self.assignor)
+        if beat.names is not None:
+            self.names = beat.names
+        if beat.regex is not None:
+            self.regex = beat.regex
+        if beat.assignor is not None:
+            self.assignor = beat.assignor
+        return before != (self.names, self.regex, self.assignor)
+
+    def subscriber(self, topics: Iterable[TopicId]) -> Subscriber:
+        """As an assignor sees it."""
+        return Subscriber(self.member_id, self.instance_id or self.member_id, frozenset(topics))
+
+    def move_to(self, epoch: int) -> None:
+        """It is at this epoch now."""
+        if epoch != self.epoch:
+            self.previous_epoch, self.epoch = self.epoch, epoch
+
+    def reconcile(
+        self,
+        target: tuple[Partition, ...],
+        target_epoch: int,
+        owned: frozenset[Partition] | None,
+        owners: dict[Partition, str],
+    ) -> bool:
+        """One step towards the target; whether `assigned` changed.
+
+        owned: what it says that it reads; None when it does not say.  owners: of all partitions.
+        """
+        if self.reconciled is Reconciled.STABLE and self.epoch == target_epoch:
+            return False
+        if self.reconciled is Reconciled.REVOKING and (owned is None or owned & self.revoking):
+            return False  # it still has what it is to let go of
+        before = frozenset(self.assigned)
+        for partition in self.revoking:
+            del owners[partition]
+        self.revoking.clear()
+        wanted = frozenset(target)
+        surplus = self.assigned - wanted
+        if surplus and (owned is None or owned & surplus):
+            self.assigned -= surplus
+            self.revoking |= surplus
+            self.reconciled = Reconciled.REVOKING
+            return True
+        for partition in surplus:
+            del owners[partition]
+        free = {one for one in wanted if one not in owners}
+        self.assigned = (self.assigned & wanted) | free
+        owners.update(dict.fromkeys(free, self.member_id))
+        is_complete = len(self.assigned) == len(wanted)
+        self.reconciled = Reconciled.STABLE if is_complete else Reconciled.WAITING
+        self.move_to(target_epoch)
+        return self.assigned != before

@@ -1,0 +1,146 @@
+"""Who reads which partition, decided by the broker (KIP-848): the assignors `uniform` and `range`.
+
+uniform   everybody has as many partitions as anybody, give or take one, as far as subscriptions
+          allow; who had a partition keeps it where that leaves the numbers even
+range     of each topic its subscribers, in the order of their names, have a range of the
+          partitions; of topics of one size that all subscribe to, everybody has the same numbers
+
+Both are pure functions of their arguments: the same group gives the same assignment.  Each
+partition of a subscribed topic has exactly one owner, who is subscribed to it.
+
+Costs: uniform is linear in partitions and members where all subscribe to the same topics, which
+most groups do; else members times partitions.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+TopicId: TypeAlias = bytes
+Partition: TypeAlias = tuple[TopicId, int]
+Assignment: TypeAlias = dict[str, tuple[Partition, ...]]
+BALANCE_ROUNDS_MAX: Final = 10
+
+
+class Subscriber(NamedTuple):
+    """A member as an assignor sees it."""
+
+    member_id: str
+    order: str
+    """What it is sorted by: its instance id, so that a static member's place stays; else its id."""
+    topics: frozenset[TopicId]
+
+
+Assignor: TypeAlias = Callable[
+    [Sequence[Subscriber], Mapping[TopicId, int], Mapping[str, tuple[Partition, ...]]], Assignment
+]
+
+
+def uniform(
+    subscribers: Sequence[Subscriber],
+    counts: Mapping[TopicId, int],
+    previous: Mapping[str, tuple[Partition, ...]],
+) -> Assignment:
+    """Even numbers, few moves.  counts: partitions of each topic.  previous: who had what."""
+    if not subscribers:
+        return {}
+    if all(one.topics == subscribers[0].topics for one in subscribers):
+        return _even(subscribers, counts, previous)
+    return _least_loaded(subscribers, counts, previous)
+
+
+def _even(
+    subscribers: Sequence[Subscriber],
+    counts: Mapping[TopicId, int],
+    previous: Mapping[str, tuple[Partition, ...]],
+) -> Assignment:
+    wanted = [
+        (topic, index)
+        for topic in sorted(subscribers[0].topics & counts.keys())
+        for index in range(counts[topic])
+    ]
+    left = set(wanted)
+    least, extra = divmod(len(wanted), len(subscribers))
+    kept: dict[str, list[Partition]] = {}
+    for one in subscribers:
+        mine = [partition for partition in previous.get(one.member_id, ()) if partition in left]
+        room = least
+        if extra and len(mine) > least:
+            room, extra = least + 1, extra - 1
+        kept[one.member_id] = mine[:room]
+        left.difference_update(kept[one.member_id])
+    free = iter([partition for partition in wanted if partition in left])
+    for mine in kept.values():
+        while len(mine) < least:
+            mine.append(next(free))
+    for mine in kept.values():
+        if extra and len(mine) == least:
+            mine.append(next(free))
+            extra -= 1
+    return {member_id: tuple(mine) for member_id, mine in kept.items()}
+
+
+def _least_loaded(
+    subscribers: Sequence[Subscriber],
+    counts: Mapping[TopicId, int],
+    previous: Mapping[str, tuple[Partition, ...]],
+) -> Assignment:
+    readers: dict[TopicId, list[str]] = {topic: [] for topic in sorted(counts)}
+    for one in subscribers:
+        for topic in one.topics & counts.keys():
+            readers[topic].append(one.member_id)
+    has: dict[str, list[Partition]] = {one.member_id: [] for one in subscribers}
+    taken: set[Partition] = set()
+    for one in subscribers:
+        for partition in previous.get(one.member_id, ()):
+            topic, index = partition
+            exists = topic in one.topics and index < counts.get(topic, 0)
+            if exists and partition not in taken:
+                has[one.member_id].append(partition)
+                taken.add(partition)
+    # The topics with the fewest readers first: the others can make up for them.
+    for topic in sorted(readers, key=lambda topic: (len(readers[topic]), topic)):
+        for index in range(counts[topic]):
+            if readers[topic] and (topic, index) not in taken:
+                least = min(readers[topic], key=lambda member: len(has[member]))
+                has[least].append((topic, index))
+    for _ in range(BALANCE_ROUNDS_MAX):
+        if not _move_some(has, readers):
+            break
+    return {member_id: tuple(mine) for member_id, mine in has.items()}
+
+
+def _move_some(has: dict[str, list[Partition]], readers: Mapping[TopicId, list[str]]) -> bool:
+    """Move partitions from those who have many; False when nothing is left to move."""
+    moved = False
+    for member_id in sorted(has, key=lambda member: -len(has[member])):
+        for partition in tuple(has[member_id]):
+            least = min(readers[partition[0]], key=lambda member: len(has[member]))
+            if len(has[least]) + 1 < len(has[member_id]):
+                has[member_id].remove(partition)
+                has[least].append(partition)
+                moved = True
+    return moved
+
+
+def ranges(
+    subscribers: Sequence[Subscriber],
+    counts: Mapping[TopicId, int],
+    previous: Mapping[str, tuple[Partition, ...]],
+) -> Assignment:
+    """Topic by topic, a range for each.  previous does not matter: the order of names decides."""
+    has: dict[str, list[Partition]] = {one.member_id: [] for one in subscribers}
+    for topic in sorted(counts):
+        readers = sorted(
+            (one for one in subscribers if topic in one.topics), key=lambda one: one.order
+        )
+        first = 0
+        for place, one in enumerate(readers):
+            each, extra = divmod(counts[topic], len(readers))
+            size = each + (place < extra)
+            has[one.member_id] += [(topic, index) for index in range(first, first + size)]
+            first += size
+    return {member_id: tuple(mine) for member_id, mine in has.items()}
+
+
+ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": uniform, "range": ranges}
+DEFAULT: Final = "uniform"

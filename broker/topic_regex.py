@@ -1,0 +1,296 @@
+"""Regular expressions for topic names that no expression can make slow.
+
+A member may subscribe by expression (KIP-848), and whoever may join may send any.  Python's `re`
+backtracks: one `(a+)+$` would stop the whole broker, in a thread too.  Here an expression becomes
+a set of states that moves over a name once, so matching is linear in the name, whatever the
+expression: RE2's way, and RE2's language as far as names need it.
+
+    literals  \\. and so on   .   [a-z] [^a-z]   \\d \\w \\s \\D \\W \\S
+    ( ) (?: )   |   * + ? {n} {n,} {n,m}, also lazy   ^ $   (?i) at the beginning
+
+Anything else (back references, look-around) is refused, as RE2 does.  The whole name has to match.
+
+Limits: PATTERN_SIZE_MAX characters, STATES_MAX states after counted repetitions are written out,
+DEPTH_MAX nested groups; beyond them the expression is refused.  Sets of states that were met are
+kept as a table, CACHE_MAX of them, then it begins anew.
+"""
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias, cast
+
+PATTERN_SIZE_MAX: Final = 1_000
+STATES_MAX: Final = 5_000
+REPEAT_MAX: Final = 1_000
+DEPTH_MAX: Final = 50
+CACHE_MAX: Final = 2_000
+
+_DIGITS: Final = frozenset("0123456789")
+_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_WORD: Final = _DIGITS | _LETTERS | {"_"}
+ALPHABET: Final = _WORD | {".", "-"}
+"""What a topic name is made of."""
+_NOTHING: Final[frozenset[str]] = frozenset()
+_CLASSES: Final = {
+    "d": _DIGITS,
+    "w": _WORD,
+    "s": _NOTHING,
+    "D": ALPHABET - _DIGITS,
+    "W": ALPHABET - _WORD,
+    "S": ALPHABET,
+}
+_REPEATS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_CHARACTERS, _SPLIT, _START, _END, _FOUND = range(5)
+
+_State: TypeAlias = tuple[int, frozenset[str], int, int]
+"""What kind; which characters it takes; where to go, and where else (a split)."""
+_Node: TypeAlias = tuple[str, object]
+_States: TypeAlias = frozenset[int]
+
+
+class InvalidRegex(Exception):
+    """Not an expression, or none that is taken here."""
+
+
+class _Parser:
+    """From text to a tree of (kind, content)."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.depth = 0
+        self.folds = text.startswith("(?i)")
+        if self.folds:
+            self.at = 4
+
+    def parse(self) -> _Node:
+        node = self.alternatives()
+        if self.at < len(self.text):
+            raise InvalidRegex(f"unexpected {self.text[self.at]!r} at {self.at}")
+        return node
+
+    def peek(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def take(self) -> str:
+        if self.at >= len(self.text):
+            raise InvalidRegex("it ends too early")
+        self.at += 1
+        return self.text[self.at - 1]
+
+    def alternatives(self) -> _Node:
+        branches = [self.sequence()]
+        while self.peek() == "|":
+            self.take()
+            branches.append(self.sequence())
+        return ("any", branches) if len(branches) > 1 else branches[0]
+
+    def sequence(self) -> _Node:
+        items: list[_Node] = []
+        while self.peek() not in ("", "|", ")"):
+            items.append(self.repeated(self.atom()))
+        return ("all", items)
+
+    def repeated(self, node: _Node) -> _Node:
+        while (sign := self.peek()) and sign in "*+?{":
+            begin = self.at
+            self.take()
+            if sign == "{":
+                least, most = self.bounds(begin)
+            else:
+                least, most = _REPEATS[sign]
+            if self.peek() == "?":
+                self.take()  # lazy: which match is found first does not matter here
+            node = ("repeat", (node, least, most))
+        return node
+
+    def bounds(self, begin: int) -> tuple[int, int | None]:
+        end = self.text.find("}", begin)
+        first, comma, last = self.text[begin + 1 : end if end > 0 else begin].partition(",")
+        if not first.isdecimal() or (last and not last.isdecimal()):
+            raise InvalidRegex(f"no bounds of a repetition at {begin}")
+        self.at = end + 1
+        least = int(first)
+        most = int(last) if last else None if comma else least
+        if max(least, most or 0) > REPEAT_MAX or (most is not None and most < least):
+            raise InvalidRegex(f"bounds {{{least},{most}}}, at most {REPEAT_MAX}")
+        return least, most
+
+    def atom(self) -> _Node:
+        match self.take():
+            case "(":
+                return self.group()
+            case "[":
+                return ("set", self.bracket())
+            case ".":
+                return ("set", ALPHABET)
+            case "^":
+                return ("start", None)
+            case "$":
+                return ("end", None)
+            case "\\":
+                return self.escape()
+            case sign if sign in "*+?{":
+                raise InvalidRegex(f"nothing to repeat at {self.at - 1}")
+            case character:
+                return ("set", self.fold({character}))
+
+    def group(self) -> _Node:
+        if self.depth == DEPTH_MAX:
+            raise InvalidRegex(f"more than {DEPTH_MAX} nested groups")
+        if self.peek() == "?":
+            if self.text[self.at : self.at + 2] != "?:":
+                raise InvalidRegex(f"a group that is not taken at {self.at}")
+            self.at += 2
+        self.depth += 1
+        node = self.alternatives()
+        self.depth -= 1
+        if self.take() != ")":
+            raise InvalidRegex("a group without its end")
+        return node
+
+    def escape(self) -> _Node:
+        character = self.take()
+        if character in "AzZ":
+            return ("start" if character == "A" else "end", None)
+        return ("set", self.escaped(character))
+
+    def escaped(self, character: str) -> frozenset[str]:
+        if character in _CLASSES:
+            return _CLASSES[character]
+        if character.isalnum():
+            raise InvalidRegex(f"\\{character} is not taken")
+        return frozenset({character})
+
+    def bracket(self) -> frozenset[str]:
+        negated = self.peek() == "^"
+        if negated:
+            self.take()
+        found: set[str] = set()
+        first = True
+        while first or self.peek() != "]":
+            first = False
+            low = self.take()
+            if low == "[" and self.peek() == ":":
+                raise InvalidRegex("named classes are not taken")
+            chosen = self.escaped(self.take()) if low == "\\" else frozenset({low})
+            if self.peek() == "-" and self.text[self.at + 1 : self.at + 2] not in ("]", ""):
+                self.take()
+                high = self.take()
+                if high == "\\":
+                    (high,) = self.one(self.escaped(self.take()))
+                (low,) = self.one(chosen)
+                if high < low:
+                    raise InvalidRegex(f"{low}-{high} is no range")
+                chosen = frozenset(c for c in ALPHABET if low <= c <= high)
+            found |= chosen
+        self.take()
+        folded = self.fold(found)
+        return ALPHABET - folded if negated else folded
+
+    def one(self, characters: frozenset[str]) -> frozenset[str]:
+        if len(characters) != 1:
+            raise InvalidRegex("a class is no end of a range")
+        return characters
+
+    def fold(self, characters: Iterable[str]) -> frozenset[str]:
+        if not self.folds:
+            return frozenset(characters)
+        return frozenset(f(c) for c in characters for f in (str.lower, str.upper))
+
+
+class TopicRegex:
+    """A compiled expression."""
+
+    def __init__(self, pattern: str) -> None:
+        """Raises InvalidRegex."""
+        if len(pattern) > PATTERN_SIZE_MAX:
+            raise InvalidRegex(f"{len(pattern)} characters, at most {PATTERN_SIZE_MAX}")
+        self.pattern = pattern
+        self._states: list[_State] = [(_FOUND, _NOTHING, 0, 0)]
+        entry = self._compile(_Parser(pattern).parse(), 0)
+        self._begin = self._closure({entry}, at_start=True)
+        self._table: dict[_States, dict[str, _States]] = {}
+
+    def matches(self, name: str) -> bool:
+        """Whether the whole name matches."""
+        states = self._begin
+        for character in name:
+            row = self._table.get(states)
+            if row is None:
+                if len(self._table) >= CACHE_MAX:
+                    self._table.clear()
+                row = self._table[states] = {}
+            following = row.get(character)
+            if following is None:
+                following = row[character] = self._step(states, character)
+            if not following:
+                return False
+            states = following
+        return 0 in self._closure(states, at_start=not name, at_end=True)
+
+    def _step(self, states: _States, character: str) -> _States:
+        return self._closure(
+            {
+                self._states[one][2]
+                for one in states
+                if self._states[one][0] == _CHARACTERS and character in self._states[one][1]
+            }
+        )
+
+    def _closure(
+        self, entries: Iterable[int], *, at_start: bool = False, at_end: bool = False
+    ) -> _States:
+        """Where one can be without a further character."""
+        found: set[int] = set()
+        left = list(entries)
+        while left:
+            one = left.pop()
+            if one in found:
+                continue
+            found.add(one)
+            kind, _, following, other = self._states[one]
+            if kind == _SPLIT:
+                left += (following, other)
+            elif (kind == _START and at_start) or (kind == _END and at_end):
+                left.append(following)
+        return frozenset(found)
+
+    def _add(self, kind: int, characters: frozenset[str], following: int, other: int = 0) -> int:
+        if len(self._states) >= STATES_MAX:
+            raise InvalidRegex(f"it needs more than {STATES_MAX} states")
+        self._states.append((kind, characters, following, other))
+        return len(self._states) - 1
+
+    def _compile(self, node: _Node, following: int) -> int:
+        """States for a node, from the end; where it begins."""
+        match node:
+            case ("set", frozenset() as characters):
+                return self._add(_CHARACTERS, characters, following)
+            case ("start", _):
+                return self._add(_START, _NOTHING, following)
+            case ("end", _):
+                return self._add(_END, _NOTHING, following)
+            case ("all", list() as items):
+                for item in reversed(items):
+                    following = self._compile(item, following)
+                return following
+            case ("any", list() as branches):
+                entry = self._compile(branches[-1], following)
+                for branch in reversed(branches[:-1]):
+                    entry = self._add(_SPLIT, _NOTHING, self._compile(branch, following), entry)
+                return entry
+            case _:
+                inner, least, most = cast(tuple[_Node, int, int | None], node[1])
+                return self._repeat(inner, least, most, following)
+
+    def _repeat(self, node: _Node, least: int, most: int | None, following: int) -> int:
+        entry = following
+        if most is None:
+            entry = self._add(_SPLIT, _NOTHING, 0, following)
+            self._states[entry] = (_SPLIT, _NOTHING, self._compile(node, entry), following)
+        else:
+            for _ in range(most - least):
+                entry = self._add(_SPLIT, _NOTHING, self._compile(node, entry), following)
+        for _ in range(least):
+            entry = self._compile(node, entry)
+        return entry

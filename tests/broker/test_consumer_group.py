@@ -1,0 +1,487 @@
+"""The state machine of one KIP-848 group: epochs, step by step reconciliation, fencing, time."""
+
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from segbroker.broker.consumer_group import JOIN, LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
+from segbroker.broker.consumer_members import Beat, Told
+from segbroker.broker.refused import Refused
+from segbroker.broker.server_assignors import Partition
+from segbroker.protocol.errors import ErrorCode
+
+SESSION_MS = 45_000
+REBALANCE_MS = 60_000
+
+
+@dataclass(frozen=True)
+class Topic:
+    topic_id: UUID
+    partitions: int
+
+
+def topics_of(**counts: int) -> dict[str, Topic]:
+    return {name: Topic(UUID(bytes=name.encode() * 16), n) for name, n in counts.items()}
+
+
+TOPICS = topics_of(a=4, b=2)
+
+
+def part(name: str, *indexes: int) -> frozenset[Partition]:
+    return frozenset((name.encode() * 16, index) for index in indexes)
+
+
+def group(size_max: int = 100) -> ConsumerGroup:
+    return ConsumerGroup("g", SESSION_MS, size_max)
+
+
+class Client:
+    """A member as the broker sees it: it does at once what it is told."""
+
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        name: str,
+        *names: str,
+        instance: str | None = None,
+        regex: str | None = None,
+        assignor: str | None = None,
+        topics: dict[str, Topic] | None = None,
+    ) -> None:
+        self.group = group
+        self.topics = TOPICS if topics is None else topics
+        self.epoch = 0
+        self.reads: frozenset[Partition] = frozenset()
+        self.said: frozenset[Partition] | None = None
+        self.beat = Beat(
+            name,
+            JOIN,
+            instance,
+            rebalance_timeout_ms=REBALANCE_MS,
+            names=frozenset(names or ("a",)),
+            regex=regex,
+            assignor=assignor,
+        )
+
+    @property
+    def name(self) -> str:
+        return self.beat.member_id
+
+    def join(self, now_ms: int = 0) -> Told:
+        self.reads = frozenset()
+        told = self.group.heartbeat(
+            now_ms, self.beat._replace(epoch=JOIN, owned=frozenset()), self.topics
+        )
+        return self.obey(told)
+
+    def question(self, *, full: bool = False) -> Beat:
+        """What its next heartbeat says."""
+        if full:
+            return self.beat._replace(epoch=self.epoch, owned=self.reads)
+        owned = None if self.reads == self.said else self.reads
+        return Beat(self.name, self.epoch, self.beat.instance_id, owned=owned)
+
+    def heartbeat(self, now_ms: int = 0, *, full: bool = False) -> Told:
+        asked = self.question(full=full)
+        told = self.group.heartbeat(now_ms, asked, self.topics)
+        self.said = self.reads if asked.owned is not None else self.said
+        return self.obey(told)
+
+    def obey(self, told: Told) -> Told:
+        self.epoch = told.epoch
+        if told.assignment is not None:
+            self.reads = frozenset(told.assignment)
+        return told
+
+    def leave(self, now_ms: int = 0, epoch: int = LEAVE) -> None:
+        self.group.heartbeat(now_ms, Beat(self.name, epoch, self.beat.instance_id), self.topics)
+
+
+def settle(*clients: Client, now_ms: int = 0) -> None:
+    """Heartbeats until nothing changes."""
+    for _ in range(6):
+        for client in clients:
+            client.heartbeat(now_ms)
+
+
+def refusal(work: object, *args: object, **options: object) -> ErrorCode:
+    with pytest.raises(Refused) as caught:
+        work(*args, **options)  # type: ignore[operator]
+    return caught.value.code
+
+
+def test_the_first_member_reads_everything_at_once() -> None:
+    one = Client(group(), "one")
+    told = one.join()
+    assert one.reads == part("a", 0, 1, 2, 3)
+    assert told.epoch == one.group.epoch == one.group.assignment_epoch > 0
+    assert one.group.state == "Stable"
+
+
+def test_a_second_member_gets_what_the_first_has_let_go_of_and_the_rest_is_read_on() -> None:
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    two.join()
+    assert two.reads == frozenset(), "nobody has let go of anything"
+    assert shared.state == "Reconciling"
+    kept = frozenset(one.heartbeat().assignment or ())
+    assert len(kept) == 2
+    two.heartbeat()
+    assert two.reads == frozenset(), "one has not said that it did"
+    one.heartbeat()
+    two.heartbeat()
+    assert two.reads == part("a", 0, 1, 2, 3) - kept
+    assert shared.state == "Stable"
+
+
+def test_a_heartbeat_with_nothing_new_is_answered_without_an_assignment() -> None:
+    one = Client(group(), "one")
+    one.join()
+    assert one.heartbeat().assignment is None
+    assert frozenset(one.heartbeat(full=True).assignment or ()) == one.reads
+
+
+def test_a_member_that_leaves_is_read_for_by_the_others() -> None:
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    two.join()
+    settle(one, two)
+    two.leave()
+    assert shared.state == "Assigning"
+    settle(one)
+    assert one.reads == part("a", 0, 1, 2, 3)
+    one.leave()
+    assert (shared.state, shared.is_idle, shared.owners) == ("Empty", True, {})
+
+
+def test_who_was_not_heard_of_for_a_session_is_dropped() -> None:
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    two.join()
+    settle(one, two)
+    one.heartbeat(SESSION_MS // 2)
+    assert shared.due_ms <= SESSION_MS
+    shared.tick(SESSION_MS)
+    assert list(shared.members) == ["one"]
+    assert refusal(two.heartbeat) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert shared.check_commit("two", two.epoch) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_who_does_not_let_go_in_time_is_dropped_though_it_is_heard_of() -> None:
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    two.join()
+    one.heartbeat()
+    holding = part("a", 0, 1, 2, 3)
+    for now_ms in range(0, REBALANCE_MS, 10_000):
+        shared.heartbeat(now_ms, Beat("one", one.epoch, owned=holding), TOPICS)
+        two.heartbeat(now_ms)
+        assert not two.reads
+    shared.tick(REBALANCE_MS)
+    two.heartbeat(REBALANCE_MS)
+    assert two.reads == holding
+
+
+def test_an_older_or_newer_epoch_is_fenced_everywhere() -> None:
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    old = one.epoch
+    two.join()
+    settle(one, two)
+    for epoch in (old - 1, one.epoch + 1):
+        assert (
+            refusal(shared.heartbeat, 0, Beat("one", epoch), TOPICS)
+            is ErrorCode.FENCED_MEMBER_EPOCH
+        )
+        assert shared.check_commit("one", epoch) is ErrorCode.STALE_MEMBER_EPOCH
+        assert shared.check_fetch("one", epoch) is ErrorCode.STALE_MEMBER_EPOCH
+    assert shared.check_commit("one", one.epoch) is ErrorCode.NONE
+    assert shared.check_fetch("one", one.epoch) is ErrorCode.NONE
+    assert shared.check_fetch(None, -1) is ErrorCode.NONE, "a tool may look"
+
+
+def test_the_epoch_before_is_taken_from_who_lost_the_answer() -> None:
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    two.join()
+    one.heartbeat()
+    asked = one.question()
+    shared.heartbeat(0, asked, TOPICS)  # moves to the next epoch, and the answer is lost
+    assert shared.members["one"].epoch > one.epoch
+    told = one.heartbeat(full=True)
+    assert told.epoch == shared.members["one"].epoch
+    assert told.assignment is not None
+
+
+def test_commits_of_tools_wait_until_the_group_is_empty() -> None:
+    shared = group()
+    assert shared.check_commit("", -1) is ErrorCode.NONE
+    one = Client(shared, "one")
+    one.join()
+    assert shared.check_commit("", -1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_who_joins_again_with_its_id_keeps_its_place_and_lets_go_only_when_it_says_so() -> None:
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    two.join()
+    late = one.beat._replace(epoch=JOIN, owned=frozenset())
+    shared.heartbeat(0, late, TOPICS)  # came late, or twice: it reads all the while
+    two.heartbeat()
+    assert not two.reads
+    one.heartbeat(full=True)
+    settle(one, two)
+    assert len(two.reads) == 2
+
+
+def test_a_full_group_takes_no_more() -> None:
+    shared = group(size_max=1)
+    Client(shared, "one").join()
+    assert refusal(Client(shared, "two").join) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_static_member_that_comes_back_has_what_it_had_and_nobody_else_notices() -> None:
+    shared = group()
+    one = Client(shared, "one", instance="i")
+    two = Client(shared, "two")
+    one.join()
+    two.join()
+    settle(one, two)
+    epoch, had = shared.epoch, one.reads
+    one.leave(epoch=LEAVE_FOR_A_WHILE)
+    settle(two)
+    back = Client(shared, "one-again", instance="i")
+    back.join()
+    assert (back.reads, shared.epoch) == (had, epoch)
+    assert refusal(one.heartbeat) is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_member_that_stays_away_is_dropped_at_the_end_of_its_session() -> None:
+    shared = group()
+    one = Client(shared, "one", instance="i")
+    one.join()
+    one.leave(epoch=LEAVE_FOR_A_WHILE)
+    assert refusal(one.heartbeat) is ErrorCode.FENCED_MEMBER_EPOCH
+    shared.tick(SESSION_MS)
+    assert shared.is_idle
+
+
+def test_an_instance_that_is_there_is_not_given_to_another() -> None:
+    shared = group()
+    Client(shared, "one", instance="i").join()
+    assert refusal(Client(shared, "two", instance="i").join) is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert (
+        refusal(shared.heartbeat, 0, Beat("x", 1, "other"), TOPICS) is ErrorCode.UNKNOWN_MEMBER_ID
+    )
+
+
+def test_a_changed_subscription_and_changed_topics_are_a_new_epoch() -> None:
+    one = Client(group(), "one")
+    one.join()
+    one.heartbeat()
+    before = one.epoch
+    one.obey(one.group.heartbeat(0, Beat("one", before, names=frozenset({"a", "b"})), TOPICS))
+    settle(one)
+    assert one.reads == part("a", 0, 1, 2, 3) | part("b", 0, 1)
+    one.topics = topics_of(a=5)
+    settle(one)
+    assert one.reads == part("a", 0, 1, 2, 3, 4)
+    assert one.epoch > before
+    epoch = one.epoch
+    one.topics = topics_of(a=5, c=1)
+    settle(one)
+    assert one.epoch == epoch, "a topic that nobody reads is nothing new"
+
+
+def test_topics_that_match_come_as_they_are_made() -> None:
+    one = Client(group(), "one", "b", regex="a.*")
+    one.join()
+    assert one.reads == part("a", 0, 1, 2, 3) | part("b", 0, 1)
+    one.topics = {**TOPICS, "ab": replace(TOPICS["a"], topic_id=UUID(bytes=b"x" * 16))}
+    settle(one)
+    assert part("x", 0, 1, 2, 3) <= one.reads
+    wrong = Client(one.group, "two", regex="(")
+    assert refusal(wrong.join) is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert list(one.group.members) == ["one"]
+
+
+def test_most_members_choose_the_assignor() -> None:
+    shared = group()
+    one = Client(shared, "one", assignor="range")
+    two = Client(shared, "two")
+    one.join()
+    two.join()
+    assert shared.assignor == "range"
+    settle(one, two)
+    assert {one.reads, two.reads} == {part("a", 0, 1), part("a", 2, 3)}
+    unknown = Client(shared, "x", assignor="unknown")
+    assert refusal(unknown.join) is ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+class ConsumerGroupMachine(RuleBasedStateMachine):
+    """Joins, leaves, lost answers, silence and changing topics: one owner at every moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 0
+        self.group = group()
+        self.topics = topics_of(a=4, b=2)
+        self.clients: dict[str, Client] = {}
+        self.gone: list[Client] = []
+        self.numbers = 0
+
+    def pick(self, n: int) -> Client:
+        return self.clients[sorted(self.clients)[n % len(self.clients)]]
+
+    def ask(self, client: Client, *, heard: bool, full: bool) -> None:
+        client.topics = self.topics
+        asked = client.question(full=full)
+        try:
+            told = self.group.heartbeat(self.now_ms, asked, self.topics)
+        except Refused as exc:
+            if exc.code not in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
+                raise
+            client.reads, client.epoch, client.said = frozenset(), 0, None
+            del self.clients[client.name]
+            return
+        if heard:
+            client.said = client.reads if asked.owned is not None else client.said
+            client.obey(told)
+        else:
+            client.said = None  # says everything again
+
+    @rule(
+        names=st.sampled_from([("a",), ("a", "b"), ("b",)]),
+        static=st.booleans(),
+        assignor=st.sampled_from([None, "uniform", "range"]),
+    )
+    def join(self, names: tuple[str, ...], static: bool, assignor: str | None) -> None:
+        if len(self.clients) >= 6:
+            return
+        self.numbers += 1
+        name = f"m{self.numbers}"
+        client = Client(
+            self.group,
+            name,
+            *names,
+            instance=f"i{self.numbers}" if static else None,
+            assignor=assignor,
+            topics=self.topics,
+        )
+        client.join(self.now_ms)
+        self.clients[name] = client
+
+    @precondition(lambda self: self.clients)
+    @rule(n=st.integers(0, 5), heard=st.booleans(), full=st.booleans())
+    def heartbeat(self, n: int, heard: bool, full: bool) -> None:
+        self.ask(self.pick(n), heard=heard, full=full or not heard)
+
+    @precondition(lambda self: self.clients)
+    @rule(n=st.integers(0, 5), while_away=st.booleans())
+    def leave(self, n: int, while_away: bool) -> None:
+        client = self.pick(n)
+        del self.clients[client.name]
+        is_static = client.beat.instance_id is not None and client.name in self.group.members
+        try:
+            client.leave(self.now_ms, LEAVE_FOR_A_WHILE if while_away and is_static else LEAVE)
+        except Refused:
+            return
+        self.gone.append(client)
+
+    @precondition(lambda self: self.gone)
+    @rule(n=st.integers(0, 5))
+    def come_back(self, n: int) -> None:
+        old = self.gone.pop(n % len(self.gone))
+        self.numbers += 1
+        client = Client(
+            self.group, f"m{self.numbers}", *sorted(old.beat.names or ()), topics=self.topics
+        )
+        client.beat = client.beat._replace(instance_id=old.beat.instance_id)
+        try:
+            client.join(self.now_ms)
+        except Refused:
+            return
+        self.clients[client.name] = client
+
+    @precondition(lambda self: self.clients)
+    @rule(n=st.integers(0, 5))
+    def fall_silent(self, n: int) -> None:
+        del self.clients[self.pick(n).name]
+
+    @rule(a=st.integers(0, 5), b=st.integers(0, 3))
+    def change_topics(self, a: int, b: int) -> None:
+        self.topics = topics_of(a=a, b=b) if a else topics_of(b=b)
+
+    @rule(step_ms=st.sampled_from([1, 1_000, SESSION_MS // 2]))
+    def wait(self, step_ms: int) -> None:
+        self.now_ms += step_ms
+        for client in tuple(self.clients.values()):
+            self.ask(client, heard=True, full=False)
+        if self.group.due_ms <= self.now_ms:
+            self.group.tick(self.now_ms)
+
+    @invariant()
+    def one_owner_at_every_moment(self) -> None:
+        owners: dict[Partition, str] = {}
+        for member in self.group.members.values():
+            for partition in (*member.assigned, *member.revoking):
+                assert partition not in owners, "two members have it"
+                owners[partition] = member.member_id
+        assert owners == self.group.owners
+        readers: dict[Partition, str] = {}
+        for client in self.clients.values():
+            member_now = self.group.members.get(client.name)
+            if member_now is None:
+                continue  # it is told at its next heartbeat; its commits are refused already
+            for partition in client.reads:
+                assert readers.setdefault(partition, client.name) == client.name
+                assert owners[partition] == client.name
+
+    @invariant()
+    def nobody_is_due_later_than_it_has_to_be(self) -> None:
+        for member in self.group.members.values():
+            assert self.group.due_ms <= member.session_ends_ms
+
+    def teardown(self) -> None:
+        """In the end, when all are heard of, everything is read, and by one."""
+        self.now_ms += REBALANCE_MS + SESSION_MS
+        self.group.tick(self.now_ms)
+        for client in tuple(self.clients.values()):
+            client.join(self.now_ms)
+        live = tuple(self.clients.values())
+        for _ in range(4):
+            for client in live:
+                self.ask(client, heard=True, full=False)
+        if not live:
+            return
+        assert self.group.state == "Stable"
+        wanted = {
+            (topic.topic_id.bytes, index)
+            for client in live
+            for name in client.beat.names or ()
+            if (topic := self.topics.get(name))
+            for index in range(topic.partitions)
+        }
+        assert set(self.group.owners) == wanted
+        assert frozenset().union(*(client.reads for client in live)) == wanted
+
+
+TestConsumerGroupMachine = ConsumerGroupMachine.TestCase
+TestConsumerGroupMachine.settings = settings(
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)

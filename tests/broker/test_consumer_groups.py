@@ -1,0 +1,310 @@
+"""KIP-848 groups on the wire: what is refused, offsets with epochs, both kinds of group."""
+
+from uuid import UUID
+
+import pytest
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
+from segbroker.protocol.messages_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseGroup,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartition,
+    ConsumerGroupHeartbeatResponse,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupRequestMember,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+from segbroker.segments.memory import MemoryStorage
+
+from ..support.wire_client import WireClient, connect
+from .conftest import serving
+
+
+def joining(member: str = "m", **changes: object) -> ConsumerGroupHeartbeatRequest:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member,
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    for name, value in changes.items():
+        setattr(request, name, value)
+    return request
+
+
+async def beat(
+    client: WireClient, request: ConsumerGroupHeartbeatRequest, version: int = 1
+) -> ConsumerGroupHeartbeatResponse:
+    return await client.ask(request, ConsumerGroupHeartbeatResponse, version)
+
+
+def read_by(reply: ConsumerGroupHeartbeatResponse) -> dict[UUID, list[int]]:
+    assert reply.assignment is not None
+    return {one.topic_id: one.partitions for one in reply.assignment.topic_partitions}
+
+
+async def described(client: WireClient, name: str = "g") -> ConsumerGroupDescribeResponseGroup:
+    request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
+    reply = await client.ask(request, ConsumerGroupDescribeResponse, 1)
+    return reply.groups[0]
+
+
+async def commit(client: WireClient, member: str, epoch: int, version: int = 9) -> int:
+    row = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=3, committed_metadata=None
+    )
+    request = OffsetCommitRequest(
+        group_id="g",
+        member_id=member,
+        generation_id_or_member_epoch=epoch,
+        topics=[OffsetCommitRequestTopic(name="t", partitions=[row])],
+    )
+    reply = await client.ask(request, OffsetCommitResponse, version)
+    return reply.topics[0].partitions[0].error_code
+
+
+async def fetch_code(client: WireClient, member: str | None, epoch: int) -> int:
+    group = OffsetFetchRequestGroup(group_id="g", member_id=member, member_epoch=epoch, topics=None)
+    reply = await client.ask(OffsetFetchRequest(groups=[group]), OffsetFetchResponse, 9)
+    return reply.groups[0].error_code
+
+
+async def join_classic(client: WireClient, member: str = "") -> JoinGroupResponse:
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id=member,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    return await client.ask(request, JoinGroupResponse, 3)
+
+
+async def test_a_member_joins_reads_and_is_described() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        reply = await beat(client, joining(instance_id="i", server_assignor="range"))
+        topic_id = broker.core.topics.all["t"].topic_id
+        assert (reply.error_code, reply.member_id) == (0, "m")
+        assert reply.heartbeat_interval_ms == 5_000
+        assert read_by(reply) == {topic_id: [0, 1]}
+        row = await described(client)
+        assert (row.group_state, row.assignor_name) == ("Stable", "range")
+        assert row.group_epoch == row.assignment_epoch == reply.member_epoch
+        (member,) = row.members
+        assert (member.member_id, member.instance_id) == ("m", "i")
+        assert member.subscribed_topic_names == ["t"]
+        for some in (member.assignment, member.target_assignment):
+            (one,) = some.topic_partitions
+            assert (one.topic_name, one.partitions) == ("t", [0, 1])
+
+
+async def test_in_version_0_the_broker_gives_the_id() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        reply = await beat(client, joining(""), version=0)
+        assert reply.error_code == 0
+        assert len(reply.member_id or "") == 36
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
+        ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
+        ({"rebalance_timeout_ms": -1}, ErrorCode.INVALID_REQUEST),
+        ({"topic_partitions": None}, ErrorCode.INVALID_REQUEST),
+        ({"subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),
+        ({"subscribed_topic_regex": "("}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+        ({"server_assignor": "sticky"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
+        ({"member_epoch": 5}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_epoch": -1}, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+async def test_what_contradicts_itself_is_refused_with_a_sentence(
+    changes: dict[str, object], code: ErrorCode
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        reply = await beat(client, joining(**changes))  # type: ignore[arg-type]
+        assert (reply.error_code, reply.assignment) == (code, None)
+        assert reply.error_message
+
+
+async def test_an_expression_subscribes_to_topics_as_they_are_made() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t1")
+        asked = joining(subscribed_topic_names=[], subscribed_topic_regex="t[0-9]+")
+        first = await beat(client, asked)
+        assert len(read_by(first)) == 1
+        await client.create("t2")
+        await client.create("other")
+        reply = await beat(
+            client,
+            ConsumerGroupHeartbeatRequest(
+                group_id="g", member_id="m", member_epoch=first.member_epoch
+            ),
+        )
+        names = {broker.core.topics.by_id(one) for one in read_by(reply)}
+        assert {meta.name for meta in names if meta is not None} == {"t1", "t2"}
+
+
+async def test_offsets_are_committed_and_fetched_at_the_members_epoch_only() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        epoch = (await beat(client, joining())).member_epoch
+        assert await commit(client, "m", epoch) == 0
+        assert await commit(client, "m", epoch - 1) == ErrorCode.STALE_MEMBER_EPOCH
+        assert await commit(client, "m", epoch, version=8) == ErrorCode.UNSUPPORTED_VERSION
+        assert await commit(client, "x", epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await commit(client, "", -1) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await fetch_code(client, "m", epoch) == 0
+        assert await fetch_code(client, None, -1) == 0
+        assert await fetch_code(client, "m", epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
+        assert await fetch_code(client, "x", epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+        gone = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=-1)
+        assert (await beat(client, gone)).error_code == 0
+        assert await commit(client, "m", epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await commit(client, "", -1) == 0, "a tool, now that nobody is there"
+
+
+async def test_a_member_that_falls_silent_is_dropped_by_the_brokers_clock() -> None:
+    async with (
+        serving(group_consumer_session_timeout_ms=50) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        await beat(client, joining())
+        with trio.fail_after(5):
+            while (await described(client)).members:
+                pass
+        assert (await described(client)).group_state == "Empty"
+
+
+async def test_after_a_restart_a_member_is_told_to_join_again() -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        epoch = (await beat(client, joining())).member_epoch
+        assert await commit(client, "m", epoch) == 0
+        image = disk.after_power_cut()
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        alive = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
+        assert (await beat(client, alive)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await commit(client, "m", epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+        again = await beat(client, joining())
+        assert (again.error_code, await fetch_code(client, "m", again.member_epoch)) == (0, 0)
+
+
+async def test_a_group_with_members_stays_of_its_protocol_and_one_without_becomes_the_other() -> (
+    None
+):
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        first = await beat(client, joining())
+        refused = await join_classic(client)
+        assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        await beat(
+            client, ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=-1)
+        )
+        classic = await join_classic(client)
+        assert classic.error_code == 0
+        assert classic.generation_id > first.member_epoch, "older generations stay fenced"
+        assert (await beat(client, joining())).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        members = [LeaveGroupRequestMember(member_id=classic.member_id)]
+        await client.ask(LeaveGroupRequest(group_id="g", members=members), LeaveGroupResponse, 3)
+        back = await beat(client, joining())
+        assert (back.error_code, back.member_epoch > classic.generation_id) == (0, True)
+
+
+async def test_tools_see_of_which_protocol_a_group_is() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        await beat(client, joining())
+        listed = await client.ask(ListGroupsRequest(), ListGroupsResponse, 5)
+        assert [(r.group_id, r.group_type, r.group_state) for r in listed.groups] == [
+            ("g", "consumer", "Stable")
+        ]
+        only = ListGroupsRequest(types_filter=["Classic"])
+        assert (await client.ask(only, ListGroupsResponse, 5)).groups == []
+        classic = DescribeGroupsRequest(groups=["g"])
+        reply = await client.ask(classic, DescribeGroupsResponse, 6)
+        (row,) = reply.groups
+        assert (row.group_state, row.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
+        unknown = await described(client, "nobody")
+        assert unknown.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        deleted = await client.ask(DeleteGroupsRequest(groups_names=["g"]), DeleteGroupsResponse, 2)
+        assert deleted.results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+
+
+async def test_a_full_group_and_too_many_groups_are_refused() -> None:
+    async with (
+        serving(groups_max=1, group_consumer_size_max=1) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        assert (await beat(client, joining())).error_code == 0
+        for changes in ({"member_id": "n"}, {"group_id": "h"}):
+            reply = await beat(client, joining(**changes))
+            assert reply.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+async def test_what_a_member_says_that_it_reads_is_taken_by_id() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        topic_id = broker.core.topics.all["t"].topic_id
+        first = await beat(client, joining("m"))
+        await beat(client, joining("n"))
+        held = [ConsumerGroupHeartbeatRequestTopicPartition(topic_id=topic_id, partitions=[0, 1])]
+        alive = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="m", member_epoch=first.member_epoch, topic_partitions=held
+        )
+        kept = read_by(await beat(client, alive))[topic_id]
+        alive.topic_partitions = [
+            ConsumerGroupHeartbeatRequestTopicPartition(topic_id=topic_id, partitions=kept)
+        ]
+        moved = await beat(client, alive)
+        other = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="n", member_epoch=moved.member_epoch
+        )
+        (given,) = read_by(await beat(client, other))[topic_id]
+        assert sorted([*kept, given]) == [0, 1]
+
+
+async def test_the_feature_of_these_groups_is_told() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        reply = await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 4)
+        levels = {one.name: one.max_version_level for one in reply.finalized_features}
+        assert levels["group.version"] == 1

@@ -1,0 +1,91 @@
+"""The broker's assignors: everything once, evenly, with few moves, by range."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segbroker.broker.server_assignors import (
+    ASSIGNORS,
+    Assignment,
+    Subscriber,
+    ranges,
+    uniform,
+)
+
+A, B, C = b"a", b"b", b"c"
+
+
+def of(**topics: set[bytes]) -> list[Subscriber]:
+    return [Subscriber(name, name, frozenset(some)) for name, some in topics.items()]
+
+
+def sizes(assignment: Assignment) -> dict[str, int]:
+    return {member: len(partitions) for member, partitions in assignment.items()}
+
+
+def test_everybody_has_as_many_as_anybody() -> None:
+    found = uniform(of(x={A}, y={A}, z={A}), {A: 7}, {})
+    assert sorted(sizes(found).values()) == [2, 2, 3]
+
+
+def test_who_had_a_partition_keeps_it_where_the_numbers_stay_even() -> None:
+    before = uniform(of(x={A}, y={A}), {A: 6}, {})
+    after = uniform(of(x={A}, y={A}, z={A}), {A: 6}, before)
+    assert sizes(after) == {"x": 2, "y": 2, "z": 2}
+    assert set(after["x"]) <= set(before["x"])
+    assert set(after["y"]) <= set(before["y"])
+
+
+def test_when_somebody_goes_only_its_partitions_move() -> None:
+    before = uniform(of(x={A}, y={A}, z={A}), {A: 9}, {})
+    after = uniform(of(x={A}, z={A}), {A: 9}, before)
+    assert set(before["x"]) <= set(after["x"])
+    assert set(before["z"]) <= set(after["z"])
+
+
+def test_different_subscriptions_are_as_even_as_they_allow() -> None:
+    found = uniform(of(x={A}, y={A, B}), {A: 4, B: 2}, {})
+    assert sizes(found) == {"x": 3, "y": 3}
+    assert uniform(of(x={A}, y={B}), {A: 4, B: 2}, found) == {
+        "x": ((A, 0), (A, 1), (A, 2), (A, 3)),
+        "y": ((B, 0), (B, 1)),
+    }
+
+
+def test_ranges_give_the_same_numbers_of_topics_of_one_size() -> None:
+    found = ranges(of(y={A, B}, x={A, B}), {A: 3, B: 3}, {})
+    assert found["x"] == ((A, 0), (A, 1), (B, 0), (B, 1))
+    assert found["y"] == ((A, 2), (B, 2))
+
+
+def test_a_topic_without_readers_has_no_owner() -> None:
+    for assign in ASSIGNORS.values():
+        assert assign(of(x=set()), {A: 2}, {}) == {"x": ()}
+        assert assign([], {A: 2}, {}) == {}
+
+
+subscriptions = st.dictionaries(
+    st.sampled_from("uvwxyz"), st.frozensets(st.sampled_from([A, B, C])), min_size=1
+)
+counts = st.fixed_dictionaries({A: st.integers(0, 7), B: st.integers(0, 7), C: st.integers(0, 7)})
+
+
+@settings(max_examples=80, deadline=None, database=None)
+@given(st.sampled_from(sorted(ASSIGNORS)), st.lists(st.tuples(subscriptions, counts), max_size=4))
+def test_each_partition_of_a_subscribed_topic_has_one_owner_who_reads_it(
+    name: str, rounds: list[tuple[dict[str, frozenset[bytes]], dict[bytes, int]]]
+) -> None:
+    previous: Assignment = {}
+    for topics, sizes_of in rounds:
+        members = [Subscriber(one, one, some) for one, some in topics.items()]
+        found = ASSIGNORS[name](members, sizes_of, previous)
+        owned = Counter(one for partitions in found.values() for one in partitions)
+        read = frozenset().union(*topics.values())
+        assert owned == Counter((t, n) for t in read for n in range(sizes_of[t]))
+        assert all(t in topics[member] for member, mine in found.items() for t, _ in mine)
+        alike = set(topics.values()) == {read}
+        if name == "uniform" and alike:
+            numbers = sizes(found).values()
+            assert max(numbers) - min(numbers) <= 1
+        previous = found
