@@ -46,7 +46,7 @@ class JavaMember:
             text=True,
         )
         self.lines: list[str] = []
-        self._thread = threading.Thread(target=self._read)
+        self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:

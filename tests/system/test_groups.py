@@ -50,7 +50,7 @@ class Member:
             }
         )
         self.consumer.subscribe([topic])
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def commit(self, offsets: list[TopicPartition]) -> None:
