@@ -22,6 +22,7 @@ SCENARIOS = {
     "fan_out": "One producer, eight consumers",
     "own_client": "Python clients on the same broker",
     "storage": "The storage engine alone",
+    "groups": "Consumer groups",
     "scale": "Many connections, partitions, slow readers",
     "spark": "The Spark source into noop",
 }

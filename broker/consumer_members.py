@@ -14,7 +14,6 @@ Invariant: `assigned` and `revoking` of all members together hold each partition
 (the group's `owners`).  That is what makes one owner per partition at every moment.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -80,6 +79,7 @@ class ConsumerMember:
     revoking: set[Partition] = field(default_factory=set)
     session_ends_ms: int = 0
     revoking_ends_ms: int | None = None
+    _subscriber: Subscriber | None = None
 
     def says(self, beat: Beat) -> bool:
         """Take over what a heartbeat says; whether its subscription changed."""
@@ -96,9 +96,13 @@ class ConsumerMember:
             self.assignor = beat.assignor
         return before != (self.names, self.regex, self.assignor)
 
-    def subscriber(self, topics: Iterable[TopicId]) -> Subscriber:
-        """As an assignor sees it."""
-        return Subscriber(self.member_id, self.instance_id or self.member_id, frozenset(topics))
+    def subscriber(self, topics: frozenset[TopicId]) -> Subscriber:
+        """As an assignor sees it; the same object as long as nothing changed."""
+        known = self._subscriber
+        if known is None or known.topics != topics:
+            order = self.instance_id or self.member_id
+            known = self._subscriber = Subscriber(self.member_id, order, topics)
+        return known
 
     def move_to(self, epoch: int) -> None:
         """It is at this epoch now."""

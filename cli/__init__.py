@@ -28,6 +28,9 @@ What is where; a module imports only what stands above it:
     produce
     consume
     topic
+    trim
+    group_lag        how far a group is behind, in records and seconds
+    group
     spark
     dump
     version

@@ -13,14 +13,18 @@ start, end     the first record that is kept; behind the last
 
 import json
 import sys
+import time
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from .command import Group, bootstrap_option, note
 from .exit_codes import ExitCode
+from .group_lag import Ages, Facts, facts_of
 from .start_position import parse_start
+from .tables import table_lines
 from .topic import echo_table, json_option, open_admin, plural
 
 if TYPE_CHECKING:
@@ -57,25 +61,55 @@ def list_(as_json: bool, bootstrap: str) -> None:
 
 @group.command()
 @click.argument("name")
+@click.option("--watch", is_flag=True, help="Describe it again and again, until Ctrl-C.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(0.1, 3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often, with --watch.",
+)
 @json_option
 @bootstrap_option
-def describe(name: str, as_json: bool, bootstrap: str) -> None:
+def describe(name: str, watch: bool, interval_s: float, as_json: bool, bootstrap: str) -> None:
     """Describe the group NAME: its members, where it stands, and how far it is behind.
 
+    The seconds are the age of the next record that it will read.  --watch draws anew on a terminal;
+    elsewhere one description follows the other, with --json one per line.
+
     \b
-    Example:
+    Examples:
       segbroker group describe billing
+      segbroker group describe billing --watch
     """
+    ages = Ages(bootstrap)
     with open_admin(bootstrap) as admin:
-        facts = facts_of(admin, name)
-    if as_json:
-        click.echo(json.dumps(facts, indent=2))
-        return
+        if not watch:
+            facts = facts_of(admin, name, ages)
+            click.echo(json.dumps(facts, indent=2) if as_json else "\n".join(_described(facts)))
+            return
+        while True:
+            facts = facts_of(admin, name, ages)
+            if as_json:
+                click.echo(json.dumps(facts))
+            else:
+                click.clear()  # of a terminal; nothing elsewhere
+                click.echo("\n".join([*_described(facts), ""]))
+            sys.stdout.flush()
+            time.sleep(interval_s)
+
+
+def _described(facts: Facts) -> Iterator[str]:
+    """The lines of a description."""
     rows = facts["partitions"]
     members = plural(len(facts["members"]), "member")
-    lag = plural(sum(row["lag"] or 0 for row in rows), "record")
-    click.echo(f"group {name}: {facts['state']}, {members}, {lag} behind")
-    click.echo()
+    lag = f"{plural(facts['lag'], 'record')} behind"
+    if facts["lag"]:
+        lag += f", {_seconds(facts['lag_seconds'])}"
+    yield f"group {facts['group']}: {facts['state']}, {members}, {lag}"
+    yield ""
     table = [
         (
             row["topic"],
@@ -83,11 +117,17 @@ def describe(name: str, as_json: bool, bootstrap: str) -> None:
             "-" if row["offset"] is None else f"{row['offset']:,}",
             f"{row['end']:,}",
             "-" if row["lag"] is None else f"{row['lag']:,}",
+            "-" if row["lag_seconds"] is None else _seconds(row["lag_seconds"]),
             row["member"] or "-",
         )
         for row in rows
     ]
-    echo_table(("topic", "partition", "offset", "end", "lag", "member"), table, {1, 2, 3, 4})
+    head = ("topic", "partition", "offset", "end", "lag", "seconds", "member")
+    yield from table_lines(head, table, numbers={1, 2, 3, 4, 5})
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.1f} s"
 
 
 @group.command()
@@ -170,44 +210,3 @@ def delete(ctx: click.Context, name: str, yes: bool, bootstrap: str) -> None:
     with open_admin(bootstrap) as admin:
         admin.delete_group(name)
     note(f"deleted group {name}")
-
-
-def facts_of(admin: "Admin", name: str) -> dict[str, Any]:
-    """What `describe --json` prints.  Raises GroupIdNotFound."""
-    from segbroker.client.errors import GroupIdNotFound
-    from segbroker.client.group_administration import DEAD
-
-    described = admin.describe_group(name)
-    stands = admin.committed(name)
-    if described.state == DEAD and not stands:
-        raise GroupIdNotFound(f"group {name!r}: there is none")
-    owners = {tp: member for member in described.members for tp in member.partitions}
-    partitions = sorted({*stands, *owners})
-    ends = {}
-    for topic in sorted({tp.topic for tp in partitions}):
-        ends.update(admin.offsets(topic, "end"))
-    return {
-        "group": name,
-        "state": described.state,
-        "protocol": described.protocol,
-        "members": [
-            {
-                "member": member.member_id,
-                "instance": member.instance_id,
-                "client": member.client_id,
-                "host": member.host,
-            }
-            for member in described.members
-        ],
-        "partitions": [
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "offset": stands[tp].offset if tp in stands else None,
-                "end": ends[tp].offset,
-                "lag": ends[tp].offset - stands[tp].offset if tp in stands else None,
-                "member": owners[tp].member_id if tp in owners else None,
-            }
-            for tp in partitions
-        ],
-    }

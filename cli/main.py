@@ -35,7 +35,7 @@ class Segbroker(Group):
         "serve": Leaf("serve", "serve", "Run a broker on a data directory."),
         "produce": Leaf("produce", "produce", "Send lines from standard input to a topic."),
         "consume": Leaf("consume", "consume", "Print the records of a topic."),
-        "topic": Leaf("topic", "topic", "Create, list, describe, alter and delete topics."),
+        "topic": Leaf("trim", "topic", "Create, list, describe, alter, trim and delete topics."),
         "group": Leaf("group", "group", "List, describe, move and delete consumer groups."),
         "acl": Leaf("acl", "acl", "List, add and remove access rules."),
         "quota": Leaf("quota", "quota", "List, set and remove quotas of clients."),

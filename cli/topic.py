@@ -1,4 +1,4 @@
-"""`segbroker topic create | list | describe | alter | delete | delete-records`.
+"""`segbroker topic create | list | describe | alter | delete`; trim.py has the rest.
 
 What a script would read goes to standard output (names, descriptions, --json); that something was
 done is said on standard error.
@@ -243,7 +243,7 @@ def delete(ctx: click.Context, name: str, yes: bool, bootstrap: str) -> None:
     note(f"deleted topic {name}")
 
 
-@topic.command("delete-records")
+@topic.command("delete-records", hidden=True)
 @click.argument("name")
 @click.option("-p", "--partition", required=True, type=click.IntRange(0), metavar="N")
 @click.option(
@@ -265,7 +265,7 @@ def delete_records(
     yes: bool,
     bootstrap: str,
 ) -> None:
-    """Delete the records of one partition of the topic NAME up to an offset.
+    """Delete the records of one partition of the topic NAME up to an offset; see `trim`.
 
     \b
     Examples:

@@ -12,6 +12,9 @@ from segbroker.protocol.consumer_protocol import assigned_partitions
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse
 from segbroker.protocol.messages_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseGroup,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,
@@ -23,11 +26,13 @@ from segbroker.protocol.schema import Message
 
 from .coordinator import GROUP_KEY, Coordinator
 from .engine import Ask, AskAll, Call, Engine
-from .errors import SegbrokerError, broker_error
+from .errors import SegbrokerError, UnsupportedByBroker, broker_error
 from .group_offsets import OUTSIDE, CommittedOffset, commit_offsets, fetch_offsets
 from .records import TopicPartition
 
 DEAD: Final = "Dead"
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
 
 
 class GroupListing(NamedTuple):
@@ -36,6 +41,7 @@ class GroupListing(NamedTuple):
     group_id: str
     state: str
     protocol_type: str
+    group_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class GroupDescription:
     state: str
     protocol: str
     members: tuple[GroupMember, ...]
+    group_type: str = CLASSIC
 
 
 def list_groups(engine: Engine) -> Call[list[GroupListing]]:
@@ -71,13 +78,28 @@ def list_groups(engine: Engine) -> Call[list[GroupListing]]:
         assert isinstance(reply, ListGroupsResponse)
         _raise(reply.error_code, "list of groups")
         found += [
-            GroupListing(row.group_id, row.group_state, row.protocol_type) for row in reply.groups
+            GroupListing(row.group_id, row.group_state, row.protocol_type, row.group_type.lower())
+            for row in reply.groups
         ]
     return sorted(found)
 
 
 def describe_group(engine: Engine, group_id: str) -> Call[GroupDescription]:
-    """State and members of one group."""
+    """State and members of one group, whichever protocol its members speak."""
+    try:
+        reply = yield from _ask(
+            engine,
+            group_id,
+            ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False),
+        )
+    except UnsupportedByBroker:
+        pass  # an older broker: all of its groups are classic
+    else:
+        assert isinstance(reply, ConsumerGroupDescribeResponse)
+        (described,) = reply.groups
+        if described.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            _raise(described.error_code, f"group {group_id!r}")
+            return _of_consumers(described)
     reply = yield from _ask(engine, group_id, DescribeGroupsRequest(groups=[group_id]))
     assert isinstance(reply, DescribeGroupsResponse)
     (row,) = reply.groups
@@ -101,6 +123,29 @@ def describe_group(engine: Engine, group_id: str) -> Call[GroupDescription]:
             )
             for member in row.members
         ),
+    )
+
+
+def _of_consumers(row: ConsumerGroupDescribeResponseGroup) -> GroupDescription:
+    """A group of the consumer protocol (KIP-848)."""
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host.lstrip("/"),
+            tuple(
+                sorted(
+                    TopicPartition(topic.topic_name, index)
+                    for topic in member.assignment.topic_partitions
+                    for index in topic.partitions
+                )
+            ),
+        )
+        for member in row.members
+    )
+    return GroupDescription(
+        row.group_id, row.group_state, row.assignor_name, members, group_type=CONSUMER
     )
 
 
@@ -137,6 +182,8 @@ def _codes(reply: Message) -> set[int]:
     match reply:
         case DescribeGroupsResponse():
             return {row.error_code for row in reply.groups}
+        case ConsumerGroupDescribeResponse():
+            return {row.error_code for row in reply.groups} - {ErrorCode.GROUP_ID_NOT_FOUND}
         case DeleteGroupsResponse():
             return {row.error_code for row in reply.results}
         case _:

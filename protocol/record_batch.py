@@ -572,18 +572,19 @@ def iter_batches(buf: Buffer) -> Iterator[memoryview]:
 
 
 def first_at_or_after(
-    buf: Buffer, timestamp_ms: int, *, size_max: int = RECORDS_SIZE_MAX
+    buf: Buffer, timestamp_ms: int, *, from_offset: int = 0, size_max: int = RECORDS_SIZE_MAX
 ) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record not older than `timestamp_ms`; None without one.
 
-    Exact to the record; decompresses a compressed batch.  Raises InvalidBatch.
+    Exact to the record, of those from `from_offset` on; decompresses a compressed batch.  Raises
+    InvalidBatch.
     """
     header = read_header(buf)
     if header.max_timestamp < timestamp_ms or not header.records_count or header.is_control:
         return None
     batch = decode_batch(buf, size_max=size_max)
     for offset, timestamp in zip(batch.offsets(), batch.timestamps(), strict=True):
-        if timestamp >= timestamp_ms:
+        if timestamp >= timestamp_ms and offset >= from_offset:
             return offset, timestamp
     return None
 

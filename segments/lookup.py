@@ -20,8 +20,8 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> tuple[int, int
     for batch in batches(log, start, log.log_end_offset):
         if read_header(batch).max_timestamp < timestamp_ms:
             continue
-        found = first_at_or_after(batch, timestamp_ms)
-        if found is not None and found[0] >= log.log_start_offset:
+        found = first_at_or_after(batch, timestamp_ms, from_offset=log.log_start_offset)
+        if found is not None:
             return found
     return None
 

@@ -400,6 +400,16 @@ async def test_offsets_by_time_are_exact_to_the_record(
         assert (row.error_code, row.offset, row.timestamp) == (0, offset, found)
 
 
+async def test_a_time_is_found_in_a_batch_that_the_log_begins_inside_of() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        records = encode_batch([b"a", b"b", b"c"], timestamps_ms=[1000, 1010, 1020])
+        await client.ask(produce_request("t", records), ProduceResponse, 9)
+        broker.core.topics.served["t", 0].handler.delete_records_before(1)
+        for timestamp, offset in ((0, 1), (1005, 1), (1011, 2), (1021, -1)):
+            assert (await list_offset(client, timestamp)).offset == offset
+
+
 async def test_an_unknown_special_timestamp_is_refused() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")

@@ -1,11 +1,14 @@
 """`segbroker group` against a real daemon, with a consumer of another make in the group."""
 
 import json
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
 from segbroker.cli.exit_codes import ExitCode
 
@@ -16,9 +19,9 @@ DEADLINE_S = 60
 
 
 @contextmanager
-def member(daemon: Daemon, topic: str, count: int) -> Iterator[Consumer]:
+def member(daemon: Daemon, topic: str, count: int, **further: str) -> Iterator[Consumer]:
     """A member of a group of the topic's name that has read `count` records and committed."""
-    conf = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+    conf = {"auto.offset.reset": "earliest", "enable.auto.commit": False, **further}
     consumer = Consumer({"bootstrap.servers": daemon.address, "group.id": topic, **conf})
     consumer.subscribe([topic])
     ends = time.monotonic() + DEADLINE_S
@@ -79,3 +82,56 @@ def test_a_position_that_is_none_is_named(run: Run, topic: str) -> None:
     wrong = run("group", "seek", "g", topic, "yesterday")
     assert wrong.returncode == ExitCode.USAGE
     assert "'yesterday'" in wrong.stderr.decode()
+
+
+def test_how_far_behind_is_said_in_records_and_in_seconds(
+    run: Run, topic: str, daemon: Daemon
+) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    old_ms = (int(time.time()) - 100) * 1000
+    producer = Producer({"bootstrap.servers": daemon.address})
+    for n in range(10):
+        producer.produce(topic, b"%d" % n, partition=0, timestamp=old_ms + 10_000 * n)
+    assert producer.flush(DEADLINE_S) == 0
+    run("group", "seek", topic, topic, "--", "4")
+    facts = json.loads(run("group", "describe", topic, "--json").stdout)
+    (row,) = facts["partitions"]
+    assert (row["lag"], facts["lag"]) == (6, 6)
+    # The next record is 60 seconds old; the run itself takes some.
+    assert 60 <= row["lag_seconds"] == facts["lag_seconds"] < 90
+    run("group", "seek", topic, topic, "end")
+    (row,) = json.loads(run("group", "describe", topic, "--json").stdout)["partitions"]
+    assert (row["lag"], row["lag_seconds"]) == (0, 0)
+
+
+def test_a_group_is_watched_until_ctrl_c(run: Run, topic: str, daemon: Daemon) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    run("produce", topic, stdin=b"".join(b"%d\n" % n for n in range(5)))
+    run("group", "seek", topic, topic, "start")
+    command = [sys.executable, "-m", "segbroker.cli", "group", "describe", topic, "--watch"]
+    flags = ["--json", "--interval", "0.1", "-b", daemon.address]
+    watch = subprocess.Popen(
+        [*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert watch.stdout is not None
+    assert json.loads(watch.stdout.readline())["lag"] == 5
+    run("group", "seek", topic, topic, "--", "+3")
+    while (lag := json.loads(watch.stdout.readline())["lag"]) == 5:
+        pass
+    assert lag == 2
+    watch.send_signal(signal.SIGINT)
+    _, errors = watch.communicate(timeout=DEADLINE_S)
+    assert (watch.returncode, errors) == (ExitCode.INTERRUPTED, "")
+
+
+def test_a_group_of_the_consumer_protocol_is_described(
+    run: Run, topic: str, daemon: Daemon
+) -> None:
+    run("topic", "create", topic, "--partitions", "1")
+    run("produce", topic, stdin=b"1\n")
+    with member(daemon, topic, 1, **{"group.protocol": "consumer"}):
+        facts = json.loads(run("group", "describe", topic, "--json").stdout)
+        assert (facts["type"], facts["protocol"]) == ("consumer", "uniform")
+        (row,) = facts["partitions"]
+        assert row["member"] == facts["members"][0]["member"]
+        assert run("group", "seek", topic, topic, "start").returncode == ExitCode.REFUSED

@@ -194,3 +194,35 @@ def test_nothing_is_deleted_without_a_yes(run: Run, topic: str) -> None:
     run("topic", "create", topic)
     assert run("topic", "delete", topic, stdin=b"y\n").returncode == 2
     assert topic in run("topic", "list").stdout.decode().splitlines()
+
+
+def test_a_topic_is_trimmed_to_an_offset_or_a_time_in_every_partition(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "2")
+    for partition in ("0", "1"):
+        run("produce", topic, "-p", partition, stdin=b"a\nb\nc\n")
+
+    def starts() -> list[int]:
+        facts = json.loads(run("topic", "describe", topic, "--json").stdout)
+        return [row["start"] for row in facts["partitions"]]
+
+    dry = run("topic", "trim", topic, "--before", "2", "--dry-run")
+    assert (dry.returncode, starts()) == (0, [0, 0])
+    assert dry.stderr == f"would delete 4 records of {topic}\n".encode()
+    rows = [line.split() for line in dry.stdout.decode().splitlines()]
+    assert rows == [["partition", "start", "deleted"], ["0", "2", "2"], ["1", "2", "2"]]
+    one = run("topic", "trim", topic, "--before", "2", "-p", "1", "--yes")
+    assert (one.returncode, starts()) == (0, [0, 2])
+    nothing = run("topic", "trim", topic, "--before", "@1000000000000", "--yes")
+    assert (nothing.returncode, starts()) == (0, [0, 2])
+    everything = run("topic", "trim", topic, "--before", "@4000000000000", "--yes")
+    assert (everything.returncode, starts()) == (0, [3, 3])
+    assert run("topic", "trim", topic, "--before", "end", "--yes").returncode == 0
+
+
+@pytest.mark.parametrize("position", ["start", "-5", "yesterday"])
+def test_a_place_to_trim_to_that_is_none_is_named(run: Run, topic: str, position: str) -> None:
+    run("topic", "create", topic)
+    wrong = run("topic", "trim", topic, f"--before={position}", "--yes")
+    assert wrong.returncode == 2
+    assert position.encode() in wrong.stderr
+    assert run("topic", "trim", topic, "--before", "1").returncode == 2, "nobody to be asked"

@@ -1,0 +1,111 @@
+"""`segbroker topic trim`: delete what is old, up to an offset or a time, in every partition.
+
+| --before | the first record that stays |
+|---|---|
+| 1234 | offset 1234 |
+| @TIME | the first of that time or later; none is: nothing stays |
+| end | nothing of what is there now stays |
+
+Nothing comes back: it asks first, unless --yes; --dry-run says what would go.
+"""
+
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from .command import bootstrap_option, note
+from .exit_codes import ExitCode
+from .start_position import parse_start
+from .topic import echo_table, open_admin, plural, topic
+
+if TYPE_CHECKING:
+    from segbroker.client import Admin, TopicPartition
+
+
+class Cut(NamedTuple):
+    """What is to be done to one partition: `start` becomes `before`."""
+
+    start: int
+    before: int
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--before", "position", required=True, metavar="OFFSET|@TIME|end", help="What stays.")
+@click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="Only this one.")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and delete nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@bootstrap_option
+@click.pass_context
+def trim(
+    ctx: click.Context,
+    name: str,
+    position: str,
+    partition: int | None,
+    dry_run: bool,
+    yes: bool,
+    bootstrap: str,
+) -> None:
+    """Delete the records of the topic NAME before an offset or a time.
+
+    \b
+    Examples:
+      segbroker topic trim flights --before @2024-05-01T00:00:00+02:00 --dry-run
+      segbroker topic trim flights --before 1000 -p 0
+      segbroker topic trim flights --before end --yes
+    """
+    where = _position(position)
+    if not yes and not dry_run and not sys.stdin.isatty():
+        raise click.UsageError("nobody is there to be asked; say --yes")
+    with open_admin(bootstrap) as admin:
+        cuts = _cuts(admin, name, where, partition)
+        records = sum(cut.before - cut.start for cut in cuts.values())
+        rows = [
+            (str(tp.partition), f"{cut.before:,}", f"{cut.before - cut.start:,}")
+            for tp, cut in sorted(cuts.items())
+        ]
+        echo_table(("partition", "start", "deleted"), rows, {0, 1, 2})
+        what = f"{plural(records, 'record')} of {name}"
+        if dry_run:
+            note(f"would delete {what}")
+            return
+        if not yes and not click.confirm(f"delete {what}?", err=True):
+            note("nothing was deleted")
+            ctx.exit(ExitCode.INTERRUPTED)
+        admin.delete_records({tp: cut.before for tp, cut in cuts.items()})
+    note(f"deleted {what}")
+
+
+def _position(text: str) -> str | int | datetime:
+    try:
+        where = parse_start(text)
+    except ValueError as exc:
+        problem = str(exc).replace("start, end, OFFSET, -N or @TIME", "OFFSET, @TIME or end")
+        raise click.BadParameter(problem, param_hint="--before") from None
+    if where == "start" or (isinstance(where, int) and where < 0):
+        raise click.BadParameter(f"{text!r} is not OFFSET, @TIME or end", param_hint="--before")
+    return where
+
+
+def _cuts(
+    admin: "Admin", name: str, where: str | int | datetime, partition: int | None
+) -> "dict[TopicPartition, Cut]":
+    """Of each partition where it begins now, and where it will.  Raises click.UsageError."""
+    starts, ends = admin.offsets(name, "start"), admin.offsets(name, "end")
+    times = admin.offsets(name, where) if isinstance(where, datetime) else {}
+    cuts = {}
+    for tp, start in starts.items():
+        if partition is not None and tp.partition != partition:
+            continue
+        end = ends[tp].offset
+        before = end
+        if isinstance(where, int):
+            before = where
+        elif isinstance(where, datetime) and times[tp].offset >= 0:
+            before = times[tp].offset
+        cuts[tp] = Cut(start.offset, min(max(before, start.offset), end))
+    if not cuts:
+        raise click.UsageError(f"{name} has no partition {partition}")
+    return cuts

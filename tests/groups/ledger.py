@@ -1,0 +1,146 @@
+"""What members were told and what the broker accepted of them: the rules of groups over a history.
+
+one owner      broken when a member is told that it has a partition of which another believes, with
+               reason, that it has it; or when two of one classic generation have it
+fenced         when a commit is accepted that was sent after somebody else was told to have the
+               partition
+no way back    when a commit is accepted, or a position fetched, below what was acknowledged before
+               it was sent; only an explicit seek moves a group back
+
+A belief is with reason while the broker that told it lives and the member was answered within its
+session.  Times are monotonic seconds; a broker's incarnation counts its starts.
+"""
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+
+class Broken(AssertionError):
+    """A rule is broken."""
+
+
+@dataclass
+class Believer:
+    """A member as the ledger knows it."""
+
+    name: str
+    session_s: float
+    has: set[int] = field(default_factory=set)
+    incarnation: int = 0
+    answered_s: float = 0.0
+
+    def has_reason(self, incarnation: int, now_s: float) -> bool:
+        """Whether what it believes binds the broker."""
+        return self.incarnation == incarnation and now_s - self.answered_s < self.session_s
+
+
+@dataclass
+class Sent:
+    """A commit on its way: what held when it was sent."""
+
+    partition: int
+    offset: int
+    least: int
+    owner: str | None
+    incarnation: int
+
+
+class Ledger:
+    """The history of one group.  May be used by several threads."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.incarnation = 0
+        self.counts = {"told": 0, "commits": 0, "refused": 0, "fetched": 0, "seeks": 0}
+        self._believers: dict[str, Believer] = {}
+        self._told: dict[int, str] = {}
+        self._generations: dict[tuple[int, int, int], str] = {}
+        self._stands: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def restarted(self) -> None:
+        """The broker was killed and is there again: nobody is a member any more."""
+        with self._lock:
+            self.incarnation += 1
+
+    def answered(self, name: str, session_s: float) -> None:
+        """The broker answered a member that it is one."""
+        with self._lock:
+            believer = self._believers.setdefault(name, Believer(name, session_s))
+            believer.answered_s = time.monotonic()
+            believer.incarnation = self.incarnation
+
+    def told(self, name: str, partitions: set[int], generation: int | None = None) -> None:
+        """A member was told what it has from now on; generation: of the classic protocol."""
+        now_s = time.monotonic()
+        with self._lock:
+            self.counts["told"] += 1
+            for partition in partitions:
+                self._check_free(name, partition, now_s)
+                self._told[partition] = name
+                if generation is not None:
+                    key = (self.incarnation, generation, partition)
+                    other = self._generations.setdefault(key, name)
+                    if other != name:
+                        raise Broken(f"{self.group}: {key} has {other} and {name}")
+            self._believers[name].has = set(partitions)
+
+    def _check_free(self, name: str, partition: int, now_s: float) -> None:
+        for other in self._believers.values():
+            if other.name == name or partition not in other.has:
+                continue
+            if other.has_reason(self.incarnation, now_s):
+                raise Broken(
+                    f"{self.group}: {name} is told that it has {partition}, which {other.name} has"
+                )
+
+    def let_go(self, name: str, partitions: set[int] | None = None) -> None:
+        """A member reads these no more (all), and is about to say so."""
+        with self._lock:
+            if believer := self._believers.get(name):
+                believer.has = set() if partitions is None else believer.has - partitions
+
+    def fetched(self, partition: int, offset: int, least: int) -> None:
+        """Where the group stands, asked when `least` was acknowledged."""
+        with self._lock:
+            self.counts["fetched"] += 1
+            if offset < least:
+                raise Broken(f"{self.group}: {partition} stands at {offset}, was at {least}")
+
+    def stands(self, partition: int) -> int:
+        """What was acknowledged last; 0: nothing."""
+        with self._lock:
+            return self._stands.get(partition, 0)
+
+    def sending(self, name: str, partition: int, offset: int) -> Sent:
+        """A commit is about to be sent."""
+        with self._lock:
+            least, owner = self._stands.get(partition, 0), self._told.get(partition)
+            return Sent(partition, offset, least, owner, self.incarnation)
+
+    def accepted(self, name: str, sent: Sent) -> None:
+        """The broker said that this commit is stored."""
+        with self._lock:
+            self.counts["commits"] += 1
+            if sent.owner not in (None, name) and sent.incarnation == self.incarnation:
+                raise Broken(
+                    f"{self.group}: {name} committed {sent.partition}, which {sent.owner} has"
+                )
+            if sent.offset < sent.least:
+                raise Broken(
+                    f"{self.group}: {name} moved {sent.partition} back to {sent.offset} "
+                    f"from {sent.least}"
+                )
+            self._stands[sent.partition] = max(self._stands.get(sent.partition, 0), sent.offset)
+
+    def refused(self) -> None:
+        """The broker refused a commit."""
+        with self._lock:
+            self.counts["refused"] += 1
+
+    def sought(self, partition: int, offset: int) -> None:
+        """An operator put the group here."""
+        with self._lock:
+            self.counts["seeks"] += 1
+            self._stands[partition] = offset

@@ -1,0 +1,139 @@
+"""A while of random group life against a daemon that is killed now and then.
+
+Per seed: groups of raw members of each protocol, groups of librdkafka members of each, on one
+topic; kills of the daemon; at the end everybody leaves, an operator seeks, and looks.
+"""
+
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import trio
+
+from segbroker.client import Admin, Producer
+from tests.support.daemon import Daemon, start
+
+from .ledger import Broken, Ledger
+from .raw import SESSION_MS, ClassicMember, ConsumerMember, Member
+from .rdkafka import RdkafkaMember
+
+PARTITIONS = 6
+RECORDS = 2_000
+TOPIC = "played"
+FLAGS = (
+    "--group-consumer-heartbeat-interval-ms",
+    "50",
+    "--group-consumer-session-timeout-ms",
+    str(SESSION_MS),
+    "--group-min-session-timeout-ms",
+    "100",
+)
+
+
+@dataclass
+class Outcome:
+    """Sums of a play."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    kills: int = 0
+
+    def add(self, ledger: Ledger) -> None:
+        for name, count in ledger.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+
+    def __str__(self) -> str:
+        return f"{self.kills} kills, " + ", ".join(f"{n} {name}" for name, n in self.counts.items())
+
+
+def play(
+    data: Path, seed: int, *, seconds: float, members: int, kills: int, rdkafka: int
+) -> Outcome:
+    """Raises Broken, or what a member stumbled over."""
+    random = Random(seed)
+    daemon = start(data, *FLAGS)
+    outcome = Outcome()
+    try:
+        with Admin(daemon.address) as admin:
+            admin.create_topic(TOPIC, partitions=PARTITIONS)
+        with Producer(daemon.address) as producer:
+            for n in range(RECORDS):
+                producer.send(TOPIC, b"%d" % n, partition=n % PARTITIONS)
+        raw = {"classic": Ledger("classic"), "consumer": Ledger("consumer")}
+        theirs = {f"{name}-theirs": Ledger(f"{name}-theirs") for name in raw}
+        ledgers = [*raw.values(), *(theirs.values() if rdkafka else ())]
+        clients = [
+            RdkafkaMember(daemon.address, theirs[f"{kind}-theirs"], f"r{n}", TOPIC, kind, random)
+            for kind in raw
+            for n in range(rdkafka)
+        ]
+        try:
+            daemon = trio.run(
+                _live, daemon, data, raw, ledgers, random, seconds, members, kills, outcome
+            )
+        finally:
+            for client in clients:
+                client.stop()
+        for client in clients:
+            if client.failure is not None:
+                raise client.failure
+        for ledger in raw.values():
+            _seek(daemon, ledger, random)
+        for ledger in ledgers:
+            outcome.add(ledger)
+    finally:
+        daemon.stop(signal.SIGTERM)
+    return outcome
+
+
+async def _live(
+    daemon: Daemon,
+    data: Path,
+    raw: dict[str, Ledger],
+    ledgers: list[Ledger],
+    random: Random,
+    seconds: float,
+    members: int,
+    kills: int,
+    outcome: Outcome,
+) -> Daemon:
+    kinds: dict[str, type[Member]] = {"classic": ClassicMember, "consumer": ConsumerMember}
+    ClassicMember.partitions = PARTITIONS
+    with trio.move_on_after(seconds):
+        async with trio.open_nursery() as nursery:
+            for kind, ledger in raw.items():
+                for n in range(members):
+                    member = kinds[kind](
+                        daemon.host_and_port,
+                        ledger,
+                        f"{kind}{n}",
+                        TOPIC,
+                        Random(random.getrandbits(32)),
+                    )
+                    nursery.start_soon(member.run)
+            for _ in range(kills):
+                await trio.sleep(seconds / (kills + 1))
+                daemon.process.kill()
+                await trio.sleep(0.3)  # what it answered before is read by now
+                daemon.stop()
+                for ledger in ledgers:
+                    ledger.restarted()
+                daemon = start(data, *FLAGS, listen=daemon.address)
+                outcome.kills += 1
+            await trio.sleep_forever()
+    # The members are gone without a word: their sessions end.
+    await trio.sleep(SESSION_MS / 1000 * 2.2)
+    return daemon
+
+
+def _seek(daemon: Daemon, ledger: Ledger, random: Random) -> None:
+    """Now that nobody is there, and only now, an operator moves the group, back too."""
+    with Admin(daemon.address) as admin:
+        for tp, stands in admin.committed(ledger.group).items():
+            ledger.fetched(tp.partition, stands.offset, ledger.stands(tp.partition))
+            to = random.randrange(RECORDS // PARTITIONS)
+            admin.commit(ledger.group, {tp: to})
+            ledger.sought(tp.partition, to)
+        for tp, stands in admin.committed(ledger.group).items():
+            if stands.offset != ledger.stands(tp.partition):
+                raise Broken(f"{ledger.group}: {tp} stands at {stands.offset} after a seek")
