@@ -115,7 +115,8 @@ class ConsumerGroup:
         if beat.epoch in (LEAVE, LEAVE_FOR_A_WHILE):
             return self._leave(now_ms, beat)
         regex = self._regex_asked(beat)
-        is_back = beat.epoch == JOIN and beat.member_id in self.members
+        known = self.members.get(beat.member_id)
+        is_back = beat.epoch == JOIN and known is not None and known.epoch >= JOIN
         member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
         self._look_at_topics(topics)
         if regex is not None:

@@ -267,6 +267,19 @@ def test_a_static_member_that_comes_back_has_what_it_had_and_nobody_else_notices
     assert refusal(one.heartbeat) is ErrorCode.FENCED_INSTANCE_ID
 
 
+def test_a_static_member_comes_back_under_its_old_id_too_though_its_share_is_smaller_now() -> None:
+    shared = group()
+    one = Client(shared, "one", instance="i")
+    one.join()
+    one.leave(epoch=LEAVE_FOR_A_WHILE)
+    two = Client(shared, "two")
+    two.join()
+    told = one.join()
+    assert told.epoch == shared.epoch
+    settle(one, two)
+    assert (len(one.reads), len(two.reads)) == (2, 2)
+
+
 def test_a_static_member_that_stays_away_is_dropped_at_the_end_of_its_session() -> None:
     shared = group()
     one = Client(shared, "one", instance="i")
