@@ -282,10 +282,11 @@ class ConsumerGroup:
         by_names: dict[tuple[frozenset[str], str], frozenset[TopicId]] = {}
         subscribers = []
         for member in self.members.values():
-            key = (member.names, member.regex)
-            if key not in by_names:
-                by_names[key] = frozenset(ids[name] for name in self.topics_of(member))
-            subscribers.append(member.subscriber(by_names[key]))
+            topics = by_names.get((member.names, member.regex))
+            if topics is None:
+                topics = frozenset([ids[name] for name in self.topics_of(member)])
+                by_names[member.names, member.regex] = topics
+            subscribers.append(member.subscriber(topics))
         assign = ASSIGNORS[self.assignor]
         self.target = assign(subscribers, dict(self._counts.values()), self.target)
         self.assignment_epoch = self.epoch

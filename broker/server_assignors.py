@@ -13,6 +13,7 @@ most groups do; else members times partitions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 TopicId: TypeAlias = bytes
@@ -60,23 +61,24 @@ def _even(
     ]
     left = set(wanted)
     least, extra = divmod(len(wanted), len(subscribers))
-    kept: dict[str, list[Partition]] = {}
+    kept: Assignment = {}
     for one in subscribers:
-        mine = [partition for partition in previous.get(one.member_id, ()) if partition in left]
-        room = least
-        if extra and len(mine) > least:
-            room, extra = least + 1, extra - 1
-        kept[one.member_id] = mine[:room]
-        left.difference_update(kept[one.member_id])
+        mine = previous.get(one.member_id, ())
+        if mine and not left.issuperset(mine):
+            mine = tuple([partition for partition in mine if partition in left])
+        if len(mine) > least:
+            mine = mine[: least + bool(extra)]
+            extra -= bool(extra)
+        kept[one.member_id] = mine
+        left.difference_update(mine)
     free = iter([partition for partition in wanted if partition in left])
-    for mine in kept.values():
-        while len(mine) < least:
-            mine.append(next(free))
-    for mine in kept.values():
-        if extra and len(mine) == least:
-            mine.append(next(free))
-            extra -= 1
-    return {member_id: tuple(mine) for member_id, mine in kept.items()}
+    for member_id, mine in kept.items():
+        room = least + bool(extra)
+        if len(mine) < room:
+            # Who is below `least` is filled up to it in any case: there is enough for that.
+            extra -= bool(extra)
+            kept[member_id] = (*mine, *islice(free, room - len(mine)))
+    return kept
 
 
 def _least_loaded(
