@@ -64,11 +64,14 @@ class Ledger:
         with self._lock:
             self.incarnation += 1
 
-    def answered(self, name: str, session_s: float) -> None:
-        """The broker answered a member that it is one."""
+    def answered(self, name: str, session_s: float, asked_s: float | None = None) -> None:
+        """The broker answered a member that it is one; asked_s: when it was asked, or now.
+
+        Its session began between the two: what binds the broker ends a session after the first.
+        """
         with self._lock:
             believer = self._believers.setdefault(name, Believer(name, session_s))
-            believer.answered_s = time.monotonic()
+            believer.answered_s = time.monotonic() if asked_s is None else asked_s
             believer.incarnation = self.incarnation
 
     def told(self, name: str, partitions: set[int], generation: int | None = None) -> None:

@@ -4,6 +4,7 @@ A zombie falls silent for longer than its session and then goes on as if nothing
 commits what it read with the generation that it had.  That has to be refused.
 """
 
+import time
 from abc import ABC, abstractmethod
 from random import Random
 from typing import Final
@@ -75,6 +76,7 @@ class Member(ABC):
         self.random = random
         self.member_id = ""
         self.generation = -1
+        self.asked_s = 0.0
         self.reads: dict[int, int] = {}
         """Partition -> position."""
 
@@ -181,7 +183,7 @@ class ClassicMember(Member):
                 await trio.sleep(RETRY_S)
                 continue
             self.member_id, self.generation = reply.member_id, reply.generation_id
-            self.ledger.answered(self.name, SESSION_MS / 1000)
+            self.ledger.answered(self.name, SESSION_MS / 1000, self.asked_s)
             if await self._sync(client, [one.member_id for one in reply.members]):
                 return
 
@@ -194,6 +196,7 @@ class ClassicMember(Member):
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
         )
+        self.asked_s = time.monotonic()
         return await client.ask(request, JoinGroupResponse, 5)
 
     async def _sync(self, client: WireClient, members: list[str]) -> bool:
@@ -210,12 +213,13 @@ class ClassicMember(Member):
                 for one, mine in shares.items()
             ],
         )
+        self.asked_s = time.monotonic()
         reply = await client.ask(request, SyncGroupResponse, 3)
         if reply.error_code:
             if reply.error_code != ErrorCode.REBALANCE_IN_PROGRESS:
                 self.member_id = ""
             return False
-        self.ledger.answered(self.name, SESSION_MS / 1000)
+        self.ledger.answered(self.name, SESSION_MS / 1000, self.asked_s)
         await self.take_up(client, set(reply.assignment), self.generation)
         return True
 
@@ -223,9 +227,10 @@ class ClassicMember(Member):
         request = HeartbeatRequest(
             group_id=self.ledger.group, generation_id=self.generation, member_id=self.member_id
         )
+        self.asked_s = time.monotonic()
         code = (await client.ask(request, HeartbeatResponse, 3)).error_code
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self.ledger.answered(self.name, SESSION_MS / 1000)
+            self.ledger.answered(self.name, SESSION_MS / 1000, self.asked_s)
             await self.commit_all(client)
             self.ledger.let_go(self.name)
             self.reads = {}
@@ -233,13 +238,13 @@ class ClassicMember(Member):
             if reply.error_code:
                 raise Rejoin
             self.generation = reply.generation_id
-            self.ledger.answered(self.name, SESSION_MS / 1000)
+            self.ledger.answered(self.name, SESSION_MS / 1000, self.asked_s)
             if not await self._sync(client, [one.member_id for one in reply.members]):
                 raise Rejoin
         elif code:
             raise Rejoin
         else:
-            self.ledger.answered(self.name, SESSION_MS / 1000)
+            self.ledger.answered(self.name, SESSION_MS / 1000, self.asked_s)
 
     async def leave(self, client: WireClient) -> None:
         await self.commit_all(client)
@@ -292,11 +297,12 @@ class ConsumerMember(Member):
         )
 
     async def _beat(self, client: WireClient, request: ConsumerGroupHeartbeatRequest) -> None:
+        self.asked_s = time.monotonic()
         reply = await client.ask(request, ConsumerGroupHeartbeatResponse, 1)
         if reply.error_code:
             raise Rejoin
         self.generation = reply.member_epoch
-        self.ledger.answered(self.name, SESSION_MS / 1000)
+        self.ledger.answered(self.name, SESSION_MS / 1000, self.asked_s)
         if reply.assignment is None:
             return
         told = {index for topic in reply.assignment.topic_partitions for index in topic.partitions}

@@ -7,6 +7,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from . import raw
 from .ledger import Ledger
 
 SESSION_MS: Final = 6_000
@@ -26,7 +27,10 @@ class RdkafkaMember:
         self._topic = topic
         self._protocol = protocol
         self._random = random
-        # One for the whole group, and with eager strategies everything is let go of each time.
+        # The broker sets that of the consumer protocol.  Half of it binds: when the broker last
+        # heard of the member is not known here.
+        session_ms = SESSION_MS if protocol == "classic" else raw.SESSION_MS
+        self._session_s = session_ms / 2000
         self._strategy = "cooperative-sticky"
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -67,7 +71,7 @@ class RdkafkaMember:
         def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
             mine = {one.partition for one in consumer.assignment()}
             mine |= {one.partition for one in partitions}
-            self._ledger.answered(name, SESSION_MS / 1000)
+            self._ledger.answered(name, self._session_s)
             self._ledger.told(name, mine)
 
         def gone(_: Consumer, partitions: list[TopicPartition]) -> None:
