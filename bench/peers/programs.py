@@ -9,18 +9,22 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 KAFKA_VERSION = "4.1.0"
 INSTALL_TIMEOUT_S = 300
 
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>bench</groupId><artifactId>kafka</artifactId><version>1</version><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-<version>{KAFKA_VERSION}</version></dependency>
-<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
-<version>1.7.36</version></dependency></dependencies></project>
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>bench</groupId><artifactId>jars</artifactId><version>1</version><dependencies>{}
+</dependencies></project>
+"""
+_DEPENDENCY = """
+<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"""
+# Spark's own build names another repository first, which need not be reachable.
+_MAVEN_SETTINGS = """<settings><mirrors><mirror><id>central-only</id><mirrorOf>*</mirrorOf>
+<url>https://repo.maven.apache.org/maven2</url></mirror></mirrors></settings>
 """
 
 
@@ -69,17 +73,35 @@ def pip(program: str, package: str) -> str:
 @cache
 def kafka_jars() -> Path:
     """The folder with the jars of Apache Kafka."""
+    return _maven(
+        f"kafka-{KAFKA_VERSION}",
+        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+        ("org.slf4j", "slf4j-simple", "1.7.36"),
+    )
+
+
+@cache
+def spark_kafka_jars() -> Path:
+    """The folder with Spark's Kafka connector, of the version of the Spark that is installed."""
+    found = version("pyspark")
+    return _maven(f"spark-kafka-{found}", ("org.apache.spark", "spark-sql-kafka-0-10_2.13", found))
+
+
+def _maven(name: str, *artifacts: tuple[str, str, str]) -> Path:
+    """The folder with the jars of some artifacts and of what they need, from Maven Central."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise Missing(f"{program} is not installed")
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache_home / "segbroker" / f"kafka-{KAFKA_VERSION}"
+    folder = cache_home / "segbroker" / name
     whole = folder / "complete"
     if not whole.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "pom.xml").write_text(_POM)
-        copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
-        _run(copy, folder)
+        dependencies = "".join(_DEPENDENCY.format(*artifact) for artifact in artifacts)
+        (folder / "pom.xml").write_text(_POM.format(dependencies))
+        (folder / "settings.xml").write_text(_MAVEN_SETTINGS)
+        copy = ["mvn", "-q", "-B", "-s", "settings.xml", "dependency:copy-dependencies"]
+        _run([*copy, "-DincludeScope=runtime", "-DoutputDirectory=libs"], folder)
         whole.touch()
     return folder / "libs"
 

@@ -43,7 +43,9 @@ def kill_at(point: str, batch: int) -> None:
     """End the JVM, if this is where."""
     if os.environ.get(POINT) != point or int(os.environ[BATCH]) != batch:
         return
-    os.kill(int(Path(os.environ[PID_FILE]).read_text()), signal.SIGKILL)
+    pid_file = Path(os.environ[PID_FILE])
+    pid_file.with_suffix(".killed").write_text(point)
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
     os._exit(1)
 
 
