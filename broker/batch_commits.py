@@ -16,8 +16,6 @@
 | ... and one of them is not open, or not its own | nothing has changed | an error: 47 to 49, 90 |
 | at or below it | those that are still open are aborted | committed, repeated |
 
-Each transaction needs WRITE of its transactional id.
-
 So a driver that did not hear the answer asks again, and one that runs a batch a second time writes
 nothing twice.  Whoever prepared a transaction has to begin anew afterwards (InitProducerId): its
 epoch has ended with it.  A transaction in which nothing was sent counts as open.
@@ -30,7 +28,6 @@ from typing import Any, Final
 
 from segbroker.protocol.errors import ErrorCode
 
-from .authorizer import TRANSACTIONAL_ID, WRITE
 from .core import Core
 from .peer import Peer
 from .refused import Refused
@@ -49,13 +46,6 @@ async def commit_batch(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str
     if type(batch) is not int or not 0 <= batch <= _INT64_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"batch = {batch!r} is not a number from 0 on")
     members = _members(body.get("transactions"))
-    if core.authorizer is not None:
-        for name, _, _ in members:
-            if not core.authorizer.allows(peer, WRITE, TRANSACTIONAL_ID, name):
-                raise Refused(
-                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                    f"not allowed to use transactional id {name!r}",
-                )
     if core.transactions.last_batch(query) is None and (
         core.transactions.queries_count() >= QUERIES_MAX
     ):

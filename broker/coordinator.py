@@ -161,7 +161,7 @@ class Coordinator:
         """Have these take part in the transaction; it begins with the first."""
         entry = self.table.entries.get(transactional_id)
         if entry is None:
-            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            return _unknown(transactional_id)
         async with entry.lock:
             verdict = transactions.add(
                 entry.known, producer_id, epoch, partitions, group, self._now_ms()
@@ -181,7 +181,7 @@ class Coordinator:
         """Keep offsets that stand when the transaction commits."""
         entry = self.table.entries.get(transactional_id)
         if entry is None:
-            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            return _unknown(transactional_id)
         async with entry.lock:
             verdict = transactions.stage(
                 entry.known, producer_id, epoch, group, rows, self._now_ms(), implicit=implicit
@@ -201,7 +201,7 @@ class Coordinator:
         cannot be written."""
         entry = self.table.entries.get(transactional_id)
         if entry is None:
-            return Given(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return Given(_unknown(transactional_id))
         async with entry.lock:
             spare_id = -1
             if next_epoch and transactions.needs_id(entry.known):
@@ -365,6 +365,12 @@ class Coordinator:
             _log_failure, TRANSACTION, id=row.transactional_id, row=row.pack()
         )
         self.table.stands(entry, row)
+
+
+def _unknown(transactional_id: str) -> ErrorCode:
+    if not transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 async def _is_completed(entry: Entry) -> bool:

@@ -116,15 +116,9 @@ async def add_offsets_to_txn(
 ) -> AddOffsetsToTxnResponse:
     """The offsets of this group take part."""
     request = call.request
-    code = ErrorCode.INVALID_GROUP_ID
-    if request.group_id:
-        code = await core.transactions.add(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            {},
-            request.group_id,
-        )
+    code = await core.transactions.add(
+        request.transactional_id, request.producer_id, request.producer_epoch, {}, request.group_id
+    )
     return AddOffsetsToTxnResponse(error_code=_as_known(code, call.version, _FENCED_SINCE))
 
 
@@ -180,7 +174,7 @@ def _check_member(core: Core, request: TxnOffsetCommitRequest) -> ErrorCode:
         return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH else code
     group = core.groups.get(request.group_id)
     if group is None:
-        return ErrorCode.ILLEGAL_GENERATION if request.generation_id >= 0 else ErrorCode.NONE
+        return ErrorCode.UNKNOWN_MEMBER_ID
     code = group.check_commit(
         monotonic_ms(), request.member_id, request.group_instance_id, request.generation_id
     )

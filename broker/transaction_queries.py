@@ -54,7 +54,7 @@ def _described(core: Core, name: str) -> DescribeTransactionsResponseTransaction
     known = core.transactions.table.get(name)
     if known is None:
         return DescribeTransactionsResponseTransaction(
-            error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+            error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if name else ErrorCode.INVALID_REQUEST,
             transactional_id=name,
             transaction_state="",
             transaction_timeout_ms=0,
@@ -140,7 +140,7 @@ async def _producers_of(core: Core, name: str, index: int) -> DescribeProducersR
             producer_epoch=known.epoch,
             last_sequence=known.batches[-1].last_sequence if known.batches else -1,
             last_timestamp=known.last_ms,
-            coordinator_epoch=0,
+            coordinator_epoch=0 if known.marked_ms >= 0 else -1,
             current_txn_start_offset=opened.get(producer_id, -1),
         )
         for producer_id, known in partition.handler.producers()

@@ -89,7 +89,7 @@ class Producer(NamedTuple):
     epoch: int
     batches: tuple[KnownBatch, ...]
     marked_ms: int = -1
-    """Time of its last marker; -1: none."""
+    """Time of its last marker; -1: none, or none since the log was opened."""
 
     @property
     def last_ms(self) -> int:
@@ -150,11 +150,15 @@ class ProducerTable:
             header.base_sequence, header.last_offset_delta, base_offset, header.max_timestamp
         )
         known = self._producers.get(header.producer_id)
-        if known is None or known.epoch != header.producer_epoch:
+        if known is None:
             self._producers[header.producer_id] = Producer(header.producer_epoch, (batch,))
-        else:
+            return
+        window: tuple[KnownBatch, ...] = (batch,)
+        if known.epoch == header.producer_epoch:
             window = (*known.batches[1 - WINDOW :], batch)
-            self._producers[header.producer_id] = Producer(known.epoch, window)
+        self._producers[header.producer_id] = Producer(
+            header.producer_epoch, window, known.marked_ms
+        )
 
     def _mark(self, header: BatchHeader) -> None:
         known = self._producers.get(header.producer_id)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import trio
+
 from segbroker.protocol.api_keys import ApiKey
 
 from .cases import case
@@ -110,6 +112,32 @@ async def offsets_of_a_transaction(stage: Stage) -> None:
         await ask("a member that is not there", member_id="x", generation_id=1)
 
 
+async def sent(stage: Stage, me: dict[str, Any], topic: str, version: int) -> None:
+    """A batch of what is open; from version 12 on the partition takes part by this."""
+    numbers = {"producer_id": me["producer_id"], "producer_epoch": me["producer_epoch"]}
+    records = batch(transactional=True, base_sequence=0, **numbers)
+    answer = await stage.quietly(
+        ApiKey.PRODUCE,
+        version,
+        transactional_id=me["transactional_id"],
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=[{"name": topic, "partition_data": [{"index": 0, "records": records}]}],
+    )
+    assert answer.responses[0].partition_responses[0].error_code == 0, answer
+
+
+async def completed(stage: Stage, me: dict[str, Any]) -> None:
+    """Kafka answers an end before its markers are written."""
+    names = [me["transactional_id"]]
+    with trio.fail_after(20):
+        while True:
+            answer = await stage.quietly(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=names)
+            if answer.transaction_states[0].transaction_state.startswith("Complete"):
+                return
+            await trio.sleep(0.05)
+
+
 @case(ApiKey.END_TXN)
 async def ends_of_transactions(stage: Stage) -> None:
     topic = await stage.topic("-t")
@@ -119,31 +147,28 @@ async def ends_of_transactions(stage: Stage) -> None:
         return await stage.ask(label, ApiKey.END_TXN, **fields)
 
     me = await begun(stage)
-    if stage.version < 5:  # from 5 on a commit may raise the epoch
+    if stage.version < 5:
         await ask("commit of nothing", me, True)
+        await ask("abort of nothing", me, False)
         await added(stage, me, topic)
-        numbers = {"producer_id": me["producer_id"], "producer_epoch": me["producer_epoch"]}
-        await stage.quietly(
-            ApiKey.PRODUCE,
-            7,
-            transactional_id=me["transactional_id"],
-            acks=-1,
-            timeout_ms=10_000,
-            topic_data=[
-                {
-                    "name": topic,
-                    "partition_data": [
-                        {
-                            "index": 0,
-                            "records": batch(transactional=True, base_sequence=0, **numbers),
-                        }
-                    ],
-                }
-            ],
-        )
+        await sent(stage, me, topic, 7)
         await ask("commit", me, True)
+        await completed(stage, me)
         await ask("commit again", me, True)
         await ask("abort after the commit", me, False)
+    else:
+        await ask("commit of nothing", me, True)
+        await sent(stage, me, topic, 12)
+        await ask("commit", me, True)
+        await completed(stage, me)
+        await ask("commit again", me, True)
+        await ask("abort after the commit", me, False)
+        me["producer_epoch"] += 1
+        await ask("commit of nothing, next epoch", me, True)
+        await ask("abort of nothing, next epoch", me, False)
+        await completed(stage, me)
+        await ask("abort of nothing again", me, False)
+        me["producer_epoch"] += 1
     await ask("older epoch", me, True, producer_epoch=-1)
     await ask("newer epoch", me, True, producer_epoch=9)
     await ask("other producer", me, True, producer_id=me["producer_id"] + 9)
@@ -187,3 +212,23 @@ async def transactions_listed(stage: Stage) -> None:
     await ask("a state that is not there", ["Nonsense"], [])
     await ask("its producer", [], [me["producer_id"]])
     await ask("another producer", [], [me["producer_id"] + 9])
+
+
+@case(ApiKey.DESCRIBE_PRODUCERS)
+async def producers_described(stage: Stage) -> None:
+    topic = await stage.topic("-t")
+    me = await begun(stage)
+
+    async def ask(label: str, name: str, *partitions: int) -> None:
+        named = [{"name": name, "partition_indexes": list(partitions)}]
+        await stage.ask(label, ApiKey.DESCRIBE_PRODUCERS, topics=named)
+
+    await ask("nobody", topic, 0)
+    await added(stage, me, topic)
+    await sent(stage, me, topic, 7)
+    await ask("one with a transaction", topic, 0)
+    await stage.quietly(ApiKey.END_TXN, 1, **me, committed=True)
+    await completed(stage, me)
+    await ask("one without", topic, 0)
+    await ask("not there", topic, 9)
+    await ask("a topic that is not there", f"{stage.name}-nowhere", 0)
