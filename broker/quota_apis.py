@@ -102,9 +102,10 @@ async def alter_client_quotas(
         )
         rows.append(row)
         try:
-            entity, values = _change(core, asked)
-            if not call.request.validate_only:
-                await _store(core, entity, values)
+            async with core.all_quotas.changing:
+                entity, values = _change(core, asked)
+                if not call.request.validate_only:
+                    await _store(core, entity, values)
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
     return AlterClientQuotasResponse(entries=rows)

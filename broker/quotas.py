@@ -81,7 +81,15 @@ class Meter:
 class Quotas:
     """The quotas of one broker."""
 
-    __slots__ = ("_buckets", "_defaults", "_generation", "_manager", "_swept_at", "rows")
+    __slots__ = (
+        "_buckets",
+        "_defaults",
+        "_generation",
+        "_manager",
+        "_swept_at",
+        "changing",
+        "rows",
+    )
 
     def __init__(self, manager: DiskManager, defaults: Mapping[str, float]) -> None:
         """defaults: by key, for whom no quota is set; 0 for none."""
@@ -91,6 +99,8 @@ class Quotas:
         self._generation = 0
         self._swept_at = -SWEEP_S
         self.rows: dict[Entity, dict[str, float]] = {}
+        # Held from reading what an entity has to storing what it has afterwards.
+        self.changing = trio.Lock()
         self.reload()
 
     @property

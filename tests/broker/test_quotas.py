@@ -180,6 +180,21 @@ async def test_requests_are_counted_and_the_time_they_take() -> None:
         assert broker.core.quotas is None
 
 
+async def test_changes_of_one_entity_at_once_all_stand() -> None:
+    async with serving() as broker:
+        async with trio.open_nursery() as nursery:
+            for key in (PRODUCE, CONSUME, TIME, REQUESTS):
+                nursery.start_soon(_alter_alone, broker, key)
+        assert broker.core.all_quotas.rows == {
+            entity_of(USER_A): dict.fromkeys((PRODUCE, CONSUME, TIME, REQUESTS), 1e9)
+        }
+
+
+async def _alter_alone(broker: Broker, key: str) -> None:
+    async with connect(broker.address) as client:
+        assert await alter(client, USER_A, **{key: 1e9}) == 0
+
+
 async def test_quotas_are_described_by_component_and_survive_a_restart() -> None:
     storage = MemoryStorage()
     async with serving(storage=storage) as broker, connect(broker.address) as client:
