@@ -31,12 +31,12 @@ Source: KIP-848, KIP-1082 (members choose their ids).
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
 
-from .consumer_members import Beat, ConsumerMember, Reconciled, Told
+from .consumer_members import Beat, ConsumerMember, MaySee, Reconciled, Told
 from .group import NEVER_MS, State
 from .refused import Refused
 from .server_assignors import ASSIGNORS, DEFAULT, Assignment, Partition, TopicId
@@ -56,6 +56,18 @@ class Topic(Protocol):
     def partitions(self) -> int: ...
 
 
+class _Expression(NamedTuple):
+    """An expression that somebody subscribed by, and what it matched of what that one may see."""
+
+    regex: TopicRegex
+    may_see: MaySee
+    names: frozenset[str] = frozenset()
+
+    def match(self, topics: Iterable[str]) -> "_Expression":
+        found = [name for name in topics if self.regex.matches(name) and self.may_see(name)]
+        return self._replace(names=frozenset(found))
+
+
 @dataclass(slots=True, eq=False)
 class ConsumerGroup:
     """One group."""
@@ -72,7 +84,7 @@ class ConsumerGroup:
     empty_since_ms: int = 0
     due_ms: int = NEVER_MS
     _static: dict[str, str] = field(default_factory=dict)
-    _regexes: dict[str, tuple[TopicRegex, frozenset[str]]] = field(default_factory=dict)
+    _regexes: dict[str, _Expression] = field(default_factory=dict)
     _topics: Mapping[str, Topic] = field(default_factory=dict)
     _counts: dict[str, tuple[TopicId, int]] = field(default_factory=dict)
 
@@ -98,7 +110,7 @@ class ConsumerGroup:
         return self._found(member.names, member.regex)
 
     def _found(self, names: frozenset[str], regex: str) -> frozenset[str]:
-        matching = self._regexes[regex][1] if regex else frozenset()
+        matching = self._regexes[regex].names if regex else frozenset()
         return (names | matching) & self._topics.keys()
 
     def subscribed(self) -> frozenset[str]:
@@ -120,7 +132,7 @@ class ConsumerGroup:
         member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
         self._look_at_topics(topics)
         if regex is not None:
-            self._regexes[regex.pattern] = regex, _matching(regex, topics)
+            self._regexes[regex.pattern] = _Expression(regex, beat.may_see).match(topics)
         if member.says(beat):
             self.epoch += 1
             self._resubscribe()
@@ -255,7 +267,7 @@ class ConsumerGroup:
             return
         self._topics = topics
         self._regexes = {
-            text: (regex, _matching(regex, topics)) for text, (regex, _) in self._regexes.items()
+            text: expression.match(topics) for text, expression in self._regexes.items()
         }
         before = self._counts
         self._resubscribe()
@@ -355,10 +367,6 @@ def _ends_ms(member: ConsumerMember) -> int:
     if member.revoking_ends_ms is None:
         return member.session_ends_ms
     return min(member.session_ends_ms, member.revoking_ends_ms)
-
-
-def _matching(regex: TopicRegex, topics: Iterable[str]) -> frozenset[str]:
-    return frozenset(name for name in topics if regex.matches(name))
 
 
 def by_topic(partitions: Iterable[Partition]) -> dict[TopicId, list[int]]:

@@ -30,13 +30,15 @@ from segbroker.protocol.messages_groups import (
     ConsumerGroupHeartbeatResponseTopicPartition,
 )
 
+from .authorizer import DESCRIBE, TOPIC
 from .call import Call
 from .consumer_group import JOIN, LEAVE_FOR_A_WHILE, ConsumerGroup, by_topic
-from .consumer_members import Beat, ConsumerMember
+from .consumer_members import Beat, ConsumerMember, MaySee, every_topic
 from .core import Core
 from .group_apis import GROUP_OPERATIONS
 from .groups import monotonic_ms
 from .metadata import NOT_ASKED
+from .peer import Peer
 from .refused import Refused
 from .server_assignors import Partition
 
@@ -52,7 +54,7 @@ async def consumer_group_heartbeat(
     try:
         _check(request, call.version)
         group = _group(core, request)
-        beat = _beat(call)
+        beat = _beat(core, call)
         told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
         return ConsumerGroupHeartbeatResponse(
@@ -115,7 +117,15 @@ def _group(core: Core, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
     return core.groups.obtain_consumer(request.group_id)
 
 
-def _beat(call: Call[ConsumerGroupHeartbeatRequest]) -> Beat:
+def _may_see(core: Core, peer: Peer) -> MaySee:
+    """Which topics this peer's expressions can match: those that it may describe."""
+    authorizer = core.authorizer
+    if authorizer is None:
+        return every_topic
+    return lambda name: authorizer.would_allow(peer, DESCRIBE, TOPIC, name)
+
+
+def _beat(core: Core, call: Call[ConsumerGroupHeartbeatRequest]) -> Beat:
     request = call.request
     names = request.subscribed_topic_names
     owned: frozenset[Partition] | None = None
@@ -137,6 +147,7 @@ def _beat(call: Call[ConsumerGroupHeartbeatRequest]) -> Beat:
         request.subscribed_topic_regex,
         request.server_assignor,
         owned,
+        every_topic if not request.subscribed_topic_regex else _may_see(core, call.peer),
     )
 
 

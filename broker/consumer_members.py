@@ -14,9 +14,10 @@ Invariant: `assigned` and `revoking` of all members together hold each partition
 (the group's `owners`).  That is what makes one owner per partition at every moment.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from .server_assignors import Partition, Subscriber, TopicId
 
@@ -27,6 +28,14 @@ class Reconciled(Enum):
     STABLE = "stable"
     REVOKING = "revoking"
     WAITING = "waiting"
+
+
+MaySee: TypeAlias = Callable[[str], bool]
+
+
+def every_topic(name: str) -> bool:
+    """There are no access rules."""
+    return True
 
 
 class Beat(NamedTuple):
@@ -43,6 +52,8 @@ class Beat(NamedTuple):
     regex: str | None = None
     assignor: str | None = None
     owned: frozenset[Partition] | None = None
+    may_see: MaySee = every_topic
+    """Which topics an expression of it can match."""
 
     @property
     def is_full(self) -> bool:

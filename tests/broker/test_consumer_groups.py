@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 import trio
 
+from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
 from segbroker.protocol.messages_groups import (
@@ -34,6 +35,7 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
+from segbroker.segments.acls import Acl
 from segbroker.segments.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect
@@ -173,6 +175,37 @@ async def test_an_expression_subscribes_to_topics_as_they_are_made() -> None:
         )
         names = {broker.core.topics.by_id(one) for one in read_by(reply)}
         assert {meta.name for meta in names if meta is not None} == {"t1", "t2"}
+
+
+async def test_an_expression_matches_only_what_the_member_may_describe() -> None:
+    async with serving(authorizer="acl") as broker, connect(broker.address) as client:
+        topics, authorizer = broker.core.topics, broker.core.authorizer
+        assert authorizer is not None
+        for name in ("t1", "t2"):
+            await topics.create(name, 1, topics.topic_config({}))
+        allowed = [
+            (ResourceType.GROUP, "g", Operation.READ),
+            (ResourceType.TOPIC, "t2", Operation.DESCRIBE),
+        ]
+        done = trio.Event()
+        authorizer.create(
+            [
+                Acl(
+                    int(kind),
+                    name,
+                    int(PatternType.LITERAL),
+                    "User:ANONYMOUS",
+                    "*",
+                    int(operation),
+                    int(Permission.ALLOW),
+                )
+                for kind, name, operation in allowed
+            ],
+            lambda error: done.set(),
+        )
+        await done.wait()
+        asked = joining(subscribed_topic_names=[], subscribed_topic_regex="t.*")
+        assert read_by(await beat(client, asked)) == {topics.all["t2"].topic_id: [0]}
 
 
 async def test_offsets_are_committed_and_fetched_at_the_members_epoch_only() -> None:
