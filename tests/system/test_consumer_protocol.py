@@ -51,8 +51,9 @@ class JavaMember:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.strip())
+        with self.process.stdout:
+            for line in self.process.stdout:
+                self.lines.append(line.strip())
 
     @property
     def values(self) -> list[int]:
@@ -67,8 +68,11 @@ class JavaMember:
 
     def leave(self) -> str:
         """End it; what it said of its group at last."""
-        self.process.communicate("\n", timeout=DEADLINE_S)
-        self._thread.join()
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.close()
+        self.process.wait(DEADLINE_S)
+        self._thread.join(DEADLINE_S)
         assert self.lines[-1] == "left", self.lines[-3:]
         return self.lines[-2]
 
