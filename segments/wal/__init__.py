@@ -14,6 +14,7 @@ A module imports only what stands above it:
     pending          what a partition has appended and not given to its shard yet
     files            made ahead, named, recycled
     replay           what the files of all shards say at a start
-    shard            the one writer of a shard: groups, acks, failure
+    group            what is written and synced together, and who is told
+    shard            the one writer of a shard, its files, its failure
     journal          all shards: Wal
 """

@@ -32,8 +32,9 @@ from ..background import Housekeeper
 from ..storage import Storage, make_dirs
 from .files import ShardFiles, discard_used, unlink_free, write_kept
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType
+from .group import CallSoon, Done, Source
 from .replay import Replay, replay, shard_folder, shard_folders, shard_number
-from .shard import CallSoon, Done, Shard, Source
+from .shard import Shard
 
 log = structlog.get_logger()
 

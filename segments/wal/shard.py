@@ -1,4 +1,4 @@
-"""One shard of the WAL: one writer, groups, acknowledgements, failure.
+"""One shard of the WAL: one writer, its files, its failure.
 
     submit, put -> queue -> writer: take what is there -> one write -> one fdatasync -> call_soon
 
@@ -29,7 +29,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection
 from queue import SimpleQueue
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -42,56 +42,14 @@ from .frames import (
     ORDINAL_MAX,
     OVERHEAD,
     Frame,
-    FrameType,
     encode_frame,
 )
+from .group import BlockingRequest, CallSoon, Done, Group, Item, Request, Source
 
 log = structlog.get_logger()
 
 GROUP_BYTES_MAX: Final = 4 << 20
 """A group grows no further than the source that passes this: bounds memory and the wait."""
-
-Done: TypeAlias = Callable[[OSError | None], None]
-CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
-
-
-class Source(Protocol):
-    """A partition, as the WAL sees it: `wal_key` is its topic id and number, `wal_queued` belongs
-    to the shard."""
-
-    wal_key: tuple[bytes, int]
-    wal_queued: bool
-
-    def take_frames(self) -> tuple[list[Frame], int]:
-        """What it has appended since the last call, and a mark for `wal_synced`.  In the writer."""
-        ...
-
-    def wal_synced(self, mark: int) -> None:
-        """Everything up to the mark is durable.  Through call_soon."""
-        ...
-
-    def wal_gave_up(self) -> None:
-        """What was taken will not be written: nothing behind it may be, either.  In the writer."""
-        ...
-
-    def wal_failed(self, cause: OSError) -> None:
-        """What was taken is not durable and never will be.  Through call_soon."""
-        ...
-
-    def wal_checkpoint(self) -> bool:
-        """Make durable in its own files everything written so far; False: that failed."""
-        ...
-
-
-class Request(NamedTuple):
-    """Frames that are not a partition's appends; `done` runs through call_soon."""
-
-    frames: list[Frame]
-    done: Done | None
-
-
-Item: TypeAlias = Source | Request
-Ack: TypeAlias = tuple[Source, int]
 
 
 class Full(NamedTuple):
@@ -189,7 +147,7 @@ class Shard:
             outcome.append(error)
             finished.set()
 
-        self._put(_Blocking(frames, done))
+        self._put(BlockingRequest(frames, done))
         finished.wait()
         if outcome[0] is not None:
             raise outcome[0]
@@ -328,7 +286,7 @@ class Shard:
         error = OSError(errno.EIO, f"the writer of the WAL crashed: {cause!r}")
         if self.failure is None:
             self.failure = error
-        group = _Group()
+        group = Group()
         for item in items:
             if isinstance(item, Request):
                 group.requests.append(item)
@@ -339,7 +297,7 @@ class Shard:
 
     def _commit(self, items: list[Item]) -> None:
         """Write and sync what the items bring, in groups of a bounded size."""
-        group = _Group()
+        group = Group()
         if self._riders:
             riders, self._riders = self._riders, {}
             self._ends.update(riders)
@@ -356,10 +314,10 @@ class Shard:
                     group.size += OVERHEAD + len(frame.payload)
             if group.size >= GROUP_BYTES_MAX:
                 self._write_group(group)
-                group = _Group()
+                group = Group()
         self._write_group(group)
 
-    def _write_group(self, group: "_Group") -> None:
+    def _write_group(self, group: Group) -> None:
         error: OSError | None = None
         try:
             if self.failure is not None:
@@ -370,7 +328,7 @@ class Shard:
             error = exc
         group.settle(error, self._call_soon)
 
-    def _append(self, group: "_Group") -> None:
+    def _append(self, group: Group) -> None:
         """Write the frames and sync; over several files where they do not fit one."""
         frames, place = group.frames, 0
         limit = self._files.file_bytes
@@ -469,60 +427,3 @@ class Shard:
             self._room.notify_all()
         if is_bound:
             self._checkpoint_soon()
-
-
-class _Blocking(Request):
-    """A request whose caller waits in its own thread: `done` runs in the writer's."""
-
-
-class _Group:
-    """What is written and synced together."""
-
-    __slots__ = ("acks", "frames", "has_control", "requests", "size")
-
-    def __init__(self) -> None:
-        self.frames: list[Frame] = []
-        self.acks: list[Ack] = []
-        self.requests: list[Request] = []
-        self.has_control = False
-        self.size = 0
-
-    def add_request(self, request: Request) -> None:
-        self.requests.append(request)
-        for frame in request.frames:
-            self.has_control = self.has_control or frame.type is FrameType.CONTROL
-            self.frames.append(frame)
-            self.size += frame.size
-
-    def settle(self, error: OSError | None, call_soon: CallSoon) -> None:
-        """Tell everybody: who waits in a thread at once, the others by one call in the loop."""
-        later: list[Done] = []
-        if error is not None:
-            for source, _ in self.acks:
-                source.wal_gave_up()
-        for request in self.requests:
-            if isinstance(request, _Blocking):
-                assert request.done is not None
-                request.done(error)
-            elif request.done is not None:
-                later.append(request.done)
-        if self.acks or later:
-            acks = self.acks
-            call_soon(lambda: _report(acks, later, error))
-
-
-def _report(acks: list[Ack], requests: list[Done], error: OSError | None) -> None:
-    """The outcome of a group, in the loop."""
-    for source, mark in acks:
-        try:
-            if error is None:
-                source.wal_synced(mark)
-            else:
-                source.wal_failed(error)
-        except Exception:  # the others are told all the same
-            log.exception("wal_report_failed")
-    for done in requests:
-        try:
-            done(error)
-        except Exception:
-            log.exception("wal_report_failed")

@@ -19,7 +19,8 @@ from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manifest_file import ManifestFile
 from segbroker.segments.partition_log import PartitionLog
 from segbroker.segments.producers import ProducerTable
-from segbroker.segments.wal.shard import Shard, _Group
+from segbroker.segments.wal.group import Group
+from segbroker.segments.wal.shard import Shard
 
 from .disk import File, Mount
 from .plan import Admin, Plan, draw
@@ -151,7 +152,7 @@ BUGS = (
     ),
     Bug(
         "a failed WAL group is reported as written",
-        _replaced(_Group, "settle", _tells_success),
+        _replaced(Group, "settle", _tells_success),
         POWER | {"faults": tuple((0.05 * n, "sync_error") for n in range(1, 9))},
     ),
     Bug(

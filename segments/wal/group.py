@@ -1,0 +1,117 @@
+"""What a shard of the WAL writes and syncs together, and who is told of it.
+
+    sources (partitions)  their frames and a mark --+
+    requests              frames, and `done` -------+--> one write, one sync --> settle
+    riders                frames, nobody waits -----+        one call in the loop for all of them;
+                                                             who waits in a thread hears at once
+
+What fails to hear of its outcome does not keep it from the others.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias
+
+import structlog
+
+from .frames import Frame, FrameType
+
+log = structlog.get_logger()
+
+Done: TypeAlias = Callable[[OSError | None], None]
+CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
+
+
+class Source(Protocol):
+    """A partition, as the WAL sees it: `wal_key` is its topic id and number, `wal_queued` belongs
+    to the shard."""
+
+    wal_key: tuple[bytes, int]
+    wal_queued: bool
+
+    def take_frames(self) -> tuple[list[Frame], int]:
+        """What it has appended since the last call, and a mark for `wal_synced`.  In the writer."""
+        ...
+
+    def wal_synced(self, mark: int) -> None:
+        """Everything up to the mark is durable.  Through call_soon."""
+        ...
+
+    def wal_gave_up(self) -> None:
+        """What was taken will not be written: nothing behind it may be, either.  In the writer."""
+        ...
+
+    def wal_failed(self, cause: OSError) -> None:
+        """What was taken is not durable and never will be.  Through call_soon."""
+        ...
+
+    def wal_checkpoint(self) -> bool:
+        """Make durable in its own files everything written so far; False: that failed."""
+        ...
+
+
+class Request(NamedTuple):
+    """Frames that are not a partition's appends; `done` runs through call_soon."""
+
+    frames: list[Frame]
+    done: Done | None
+
+
+Item: TypeAlias = Source | Request
+Ack: TypeAlias = tuple[Source, int]
+
+
+class BlockingRequest(Request):
+    """A request whose caller waits in its own thread: `done` runs in the writer's."""
+
+
+class Group:
+    """What is written and synced together."""
+
+    __slots__ = ("acks", "frames", "has_control", "requests", "size")
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.acks: list[Ack] = []
+        self.requests: list[Request] = []
+        self.has_control = False
+        self.size = 0
+
+    def add_request(self, request: Request) -> None:
+        self.requests.append(request)
+        for frame in request.frames:
+            self.has_control = self.has_control or frame.type is FrameType.CONTROL
+            self.frames.append(frame)
+            self.size += frame.size
+
+    def settle(self, error: OSError | None, call_soon: CallSoon) -> None:
+        """Tell everybody: who waits in a thread at once, the others by one call in the loop."""
+        later: list[Done] = []
+        if error is not None:
+            for source, _ in self.acks:
+                source.wal_gave_up()
+        for request in self.requests:
+            if isinstance(request, BlockingRequest):
+                assert request.done is not None
+                request.done(error)
+            elif request.done is not None:
+                later.append(request.done)
+        if self.acks or later:
+            acks = self.acks
+            call_soon(lambda: _report(acks, later, error))
+
+
+def _report(acks: list[Ack], requests: list[Done], error: OSError | None) -> None:
+    """The outcome of a group, in the loop."""
+    for source, mark in acks:
+        try:
+            if error is None:
+                source.wal_synced(mark)
+            else:
+                source.wal_failed(error)
+        except Exception:  # the others are told all the same
+            log.exception("wal_report_failed")
+    for done in requests:
+        try:
+            done(error)
+        except Exception:
+            log.exception("wal_report_failed")
