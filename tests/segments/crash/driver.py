@@ -13,6 +13,7 @@ from dataclasses import replace
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.markers import Outcome, encode_marker
 from segbroker.protocol.record_batch import check_batch, encode_batch, read_header
+from segbroker.segments.committed import COMMITTED, FORGOTTEN, CommitRow
 from segbroker.segments.control import Event, apply, decode_event
 from segbroker.segments.errors import StorageError
 from segbroker.segments.handler import DiskHandler
@@ -165,6 +166,8 @@ class Driver:
         self.model.changed()
         self.running.alter_topic(name, overrides)
         life.configs = [overrides]
+        for partition in life.partitions:
+            partition.may_be_refused &= overrides.get("on.corruption") == "refuse"
         if durability is Durability.FSYNC:
             self._set_durability(life, durability)
         self._changed()
@@ -314,6 +317,26 @@ class Driver:
         model.start_min = model.start_max
         self._changed()
 
+    def forget_all(self, topic: str, partition: int = 0) -> None:
+        """Class ephemeral, and the process has ended: the log begins where offsets are free."""
+        model = self.model.partition(topic, partition)
+        handler = self.handler(topic, partition)
+        assert handler.log_start_offset == handler.log_end_offset >= model.acked, "I4"
+        model.sent.clear()
+        self._changed()
+
+    # Groups
+
+    def commit(self, group: str, topic: str, offset: int, *, metadata: str = "") -> None:
+        """A group stands at `offset` of partition 0."""
+        meta = self.running.topics[topic]
+        row = CommitRow(topic, meta.topic_id, 0, offset, 0, metadata)
+        self.record(COMMITTED, group=group, at=self.now_ms, rows=[row.pack()])
+
+    def forget(self, group: str) -> None:
+        """Nothing is known of the group any more."""
+        self.record(FORGOTTEN, group=group, rows=None)
+
     def damage(self, topic: str, partition: int, base_offset: int) -> None:
         """A byte of the batch at `base_offset` is another, on the disk; nobody has it open."""
         assert self.manager is None, "closed or killed"
@@ -334,6 +357,9 @@ class Driver:
                 self.disk.pending.pop(inode, None)
                 self.disk.versions[inode] = self.disk.versions.get(inode, 0) + 1
         model.damaged.append((base_offset, sent.next_offset))
+        life = self.model.topics[topic][0]
+        assert life is not None
+        model.may_be_refused = any(c.get("on.corruption") == "refuse" for c in life.configs)
         self.model.changed()
 
     def park(self) -> None:

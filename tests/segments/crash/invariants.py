@@ -68,6 +68,11 @@ def _topic(name: str, life: Life, seen: SeenTopic, *, is_kill: bool) -> Iterator
 
 def of_partition(model: PartitionModel, seen: SeenPartition, *, is_kill: bool) -> Iterator[str]:
     """The promises of one partition."""
+    if seen.error and model.may_be_refused and "PartitionRefused" in seen.error:
+        return
+    if model.durability is Durability.EPHEMERAL:
+        yield from _ephemeral(model, seen)
+        return
     if seen.error:
         yield f"I1: it cannot be opened or read: {seen.error}"
         return
@@ -88,6 +93,18 @@ def of_partition(model: PartitionModel, seen: SeenPartition, *, is_kill: bool) -
     yield from _items(model, seen, promised, is_kill=is_kill)
     yield from _producers(model, seen)
     yield from _transactions(seen)
+
+
+def _ephemeral(model: PartitionModel, seen: SeenPartition) -> Iterator[str]:
+    """Nothing is there, and no offset is given again."""
+    if seen.error or seen.items:
+        yield f"I2: an ephemeral log is not empty: {seen.error or seen.items}"
+    if not seen.start == seen.end == seen.visible:
+        yield f"I8: an ephemeral log begins at {seen.start} and ends at {seen.end}"
+    if seen.end < model.acked:
+        yield f"I4: offsets from {seen.end} on will be used again, {model.acked} was acked"
+    if seen.epoch < model.epoch_min:
+        yield f"I4: leader epoch {seen.epoch}, it had {model.epoch_min}"
 
 
 def _items(

@@ -111,6 +111,7 @@ class CrashMachine(RuleBasedStateMachine):
             model.topics[name] = [Life(partitions, len(partitions), [overrides], topic.topic_id)]
             self.driver.epochs[name] = max(self.driver.epochs.get(name, -1), topic.epoch)
         model.producer_ids = seen.next_producer_id
+        model.sections = {seen.sections}
         model.changed()
 
     # What is there

@@ -39,6 +39,8 @@ class PartitionModel:
     epoch_min: int = 0
     reserves_offsets: bool = True
     """Whether an acked offset is never given to another record, also after a power cut."""
+    may_be_refused: bool = False
+    """It was damaged while on.corruption=refuse: then it may be closed to everybody."""
     damaged: list[tuple[int, int]] = field(default_factory=list)
     """Offsets that a scenario destroyed: there, or in a gap of reason corruption."""
     lost: list[tuple[int, int]] = field(default_factory=list)

@@ -28,7 +28,7 @@ from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.metadata import decode_metadata
 from segbroker.segments.producers import ProducerTable
 from segbroker.segments.storage import Storage
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.topic_config import OnCorruption, TopicConfig
 from segbroker.segments.wal.journal import WalConfig
 
 decode_once = lru_cache(maxsize=4_096)(decode_metadata)
@@ -187,6 +187,9 @@ class Broker:
             partitions = []
             for number, partition in enumerate(topic.partitions):
                 handler = self.manager.get_handler(name, number)
+                if handler.config.on_corruption is OnCorruption.READONLY and handler.read_only:
+                    partitions.append(partition)
+                    continue
                 batch = one_record(value)
                 result = handler.append(batch, check_batch(batch), RECOVERED_MS)
                 assert result.base_offset == partition.end, (

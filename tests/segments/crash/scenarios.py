@@ -1,6 +1,7 @@
 """All scenarios, by name."""
 
 from . import (
+    scenarios_classes,
     scenarios_damage,
     scenarios_faults,
     scenarios_library,
@@ -14,6 +15,7 @@ from .registry import SCENARIOS
 
 __all__ = [
     "SCENARIOS",
+    "scenarios_classes",
     "scenarios_damage",
     "scenarios_faults",
     "scenarios_library",

@@ -123,4 +123,25 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
         "",
         "rolls_of_class_disk",
     ),
+    Bug(
+        "snapshots_without_the_offsets_of_groups",
+        "metadata",
+        '                "sections": dict(self.sections),\n',
+        '                "sections": {},\n',
+        "offsets_of_groups",
+    ),
+    Bug(
+        "an_ephemeral_log_begins_at_zero_again",
+        "manager",
+        "            offset, epoch = ceiling.offset, self._resuming.begin_epoch(meta, partition)\n",
+        "            offset, epoch = 0, self._resuming.begin_epoch(meta, partition)\n",
+        "records_of_class_ephemeral",
+    ),
+    Bug(
+        "what_was_disk_is_judged_as_fsync",
+        "opening",
+        "    loses_tails = acks_unsynced or config.durability is not Durability.FSYNC\n",
+        "    loses_tails = config.durability is not Durability.FSYNC\n",
+        "a_topic_becomes_safer_with_records_that_are_not_synced",
+    ),
 )
