@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+import structlog
+from click.testing import CliRunner
+
+from segbroker.cli.main import segbroker as command
 
 from ..support.daemon import Daemon, running
 
@@ -37,6 +41,21 @@ def segbroker(
         env=environment(**(env or {})),
         cwd=cwd,
     )
+
+
+def in_process(*words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    """The same without a process of its own: a start of Python takes longer than most commands.
+
+    The log is configured by the command as in a process: afterwards it is as before.
+    """
+    before = structlog.get_config()
+    try:
+        run = CliRunner().invoke(command, list(words), input=stdin, env=environment())
+    finally:
+        structlog.configure(**before)
+    if run.exception is not None and not isinstance(run.exception, SystemExit):
+        raise run.exception
+    return subprocess.CompletedProcess(words, run.exit_code, run.stdout_bytes, run.stderr_bytes)
 
 
 @pytest.fixture(scope="session")

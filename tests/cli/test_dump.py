@@ -12,7 +12,7 @@ from segbroker.cli.main import segbroker as segbroker_command
 from segbroker.client import Admin, Producer
 
 from ..support.daemon import start
-from .conftest import segbroker
+from .conftest import in_process as segbroker
 
 # Ten batches of 1,000 records of 100 bytes go to 1 MiB in about: segments 0 and 1.
 RECORDS = 10

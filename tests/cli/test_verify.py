@@ -20,7 +20,7 @@ from segbroker.segments.topic_config import TopicConfig
 
 from ..segments.tools import append, batch_of
 from ..support.daemon import start
-from .conftest import segbroker
+from .conftest import in_process, segbroker
 
 RECORDS = 15
 CONFIG = {"segment.bytes": "512", "index.interval.bytes": "4096"}
@@ -109,11 +109,11 @@ def values(root: Path) -> list[int]:
     run: subprocess.CompletedProcess[bytes]
     daemon = start(root)
     try:
-        run = segbroker(
+        run = in_process(
             "consume", "-b", daemon.address, "t", "-e", "--on-gap", "skip", "-f", "%o\\n"
         )
         if run.returncode == 2:  # without gaps in the command yet
-            run = segbroker("consume", "-b", daemon.address, "t", "-e", "-f", "%o\\n")
+            run = in_process("consume", "-b", daemon.address, "t", "-e", "-f", "%o\\n")
     finally:
         daemon.stop()
     return [int(line) for line in run.stdout.split()]
@@ -125,7 +125,7 @@ def test_a_whole_directory_is_clean_and_not_a_byte_changes(data: Path) -> None:
     assert (code, result["findings"], result["damaged"]) == (0, [], 0)
     assert result["files"] > 10
     assert result["bytes"] > 2_000
-    run = segbroker("verify", str(data))
+    run = in_process("verify", str(data))
     assert run.stdout.decode().endswith(" bytes: 0 damaged, 0 offsets lost, 0 notes\n")
     assert digest(data) == before
 
@@ -355,7 +355,7 @@ def test_after_a_repair_the_broker_serves_everything_but_the_gap(data: Path) -> 
 
 def test_the_sentences_name_path_offsets_and_what_a_start_does(data: Path) -> None:
     flip(file(data, "_segment_1.log"), 200)
-    run = segbroker("verify", str(data))
+    run = in_process("verify", str(data))
     assert run.returncode == 8
     assert run.stdout.decode().splitlines()[:2] == [
         "DAMAGE: topics/t/partition_0/t_partition_0_segment_1.log: it is damaged at byte 129"
@@ -371,7 +371,7 @@ def test_a_repair_is_the_word_of_the_operator(policy: str, tmp_path: Path) -> No
     flip(file(root, "_segment_4.log"), 100)
     daemon = start(root)
     try:
-        read = segbroker("consume", "-b", daemon.address, "t", "-e", "--on-gap", "print")
+        read = in_process("consume", "-b", daemon.address, "t", "-e", "--on-gap", "print")
         assert (read.returncode == 0) is (policy == "readonly"), read.stderr.decode()
         refused = segbroker("produce", "-b", daemon.address, "t", stdin=b"more\n")
         assert refused.returncode == 7
@@ -397,7 +397,7 @@ def test_a_damaged_snapshot_of_the_metadata_is_explained(data: Path) -> None:
     (finding,) = result["findings"]
     assert finding["text"].startswith("the metadata is damaged at byte 24")
     assert "backup" in finding["action"]
-    assert segbroker("verify", "--repair", str(data)).returncode == 8
+    assert in_process("verify", "--repair", str(data)).returncode == 8
 
 
 def test_a_missing_partition_is_named(data: Path) -> None:
@@ -410,19 +410,19 @@ def test_a_missing_partition_is_named(data: Path) -> None:
 def test_a_directory_that_a_broker_has_is_refused(data: Path) -> None:
     daemon = start(data)
     try:
-        run = segbroker("verify", str(data))
+        run = in_process("verify", str(data))
         assert run.returncode == 9
         assert "in use by another process" in run.stderr.decode()
         assert "stop the broker" in run.stderr.decode()
     finally:
         daemon.stop()
-    assert segbroker("verify", str(data)).returncode == 0
+    assert in_process("verify", str(data)).returncode == 0
 
 
 def test_a_directory_of_something_else_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     before = digest(tmp_path)
-    run = segbroker("verify", "--repair", str(tmp_path))
+    run = in_process("verify", "--repair", str(tmp_path))
     assert run.returncode == 2
     assert "is no data directory" in run.stderr.decode()
     assert digest(tmp_path) == before
