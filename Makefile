@@ -14,13 +14,13 @@ help:            ## This list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 install: $(STAMP)  ## Make the venv and install; again by itself after a module was added
-	@ls $(ROOMS) > $(VENV)/.modules.now; \
+	@find $(ROOMS) -name '*.py' | sort > $(VENV)/.modules.now; \
 	cmp -s $(VENV)/.modules.now $(VENV)/.modules || $(MAKE) --no-print-directory -B $(STAMP)
 
 $(STAMP): $(RECIPE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,arrow]'
-	@ls $(ROOMS) > $(VENV)/.modules
+	@find $(ROOMS) -name '*.py' | sort > $(VENV)/.modules
 	@touch $(STAMP)
 
 # Spark is half a gigabyte and has a stamp of its own: a new module or a changed kernel does not
