@@ -32,6 +32,7 @@ from segbroker.protocol.messages_admin import (
     IncrementalAlterConfigsResponse,
     IncrementalAlterConfigsResponseResource,
 )
+from segbroker.segments.names import is_topic_name
 from segbroker.segments.topic_config import TopicConfig
 
 from .call import Call
@@ -118,6 +119,8 @@ def _describe(
     if asked.resource_type == TOPIC:
         meta = core.topics.get(name)
         if meta is None:
+            if not is_topic_name(name):
+                raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return _topic_rows(meta.config)
     if asked.resource_type == BROKER:
@@ -254,14 +257,24 @@ async def _alter(
 
 
 def _replacement(asked: AlterConfigsRequestResource) -> Callable[[Overrides], Overrides]:
-    wanted = {one.name: one.value for one in asked.configs if one.value is not None}
-    return lambda _: wanted
+    def change(_: Overrides) -> Overrides:
+        wanted: dict[str, str] = {}
+        for one in asked.configs:
+            if one.value is None:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{one.name} has no value")
+            wanted[one.name] = one.value
+        return wanted
+
+    return change
 
 
 def _increment(
     asked: IncrementalAlterConfigsRequestResource,
 ) -> Callable[[Overrides], Overrides]:
     def change(overrides: Overrides) -> Overrides:
+        names = [one.name for one in asked.configs]
+        if len(set(names)) < len(names):
+            raise Refused(ErrorCode.INVALID_REQUEST, "a setting is changed twice in one request")
         changed = dict(overrides)
         for one in asked.configs:
             _apply(changed, one)

@@ -53,7 +53,7 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
 }
 
 BATCH_FAULTS: Final[dict[BatchFault, ErrorCode]] = {
-    BatchFault.TRUNCATED: ErrorCode.CORRUPT_MESSAGE,
+    BatchFault.TRUNCATED: ErrorCode.INVALID_RECORD,
     BatchFault.CORRUPT: ErrorCode.CORRUPT_MESSAGE,
     BatchFault.UNSUPPORTED_MAGIC: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     BatchFault.MORE_THAN_ONE_BATCH: ErrorCode.INVALID_RECORD,

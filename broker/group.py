@@ -317,8 +317,8 @@ class Group:
         self, now_ms: int, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
         """Whether this member may commit; generation -1: somebody who is no member."""
-        if generation < 0 and not member_id:
-            return ErrorCode.NONE if not self.members else ErrorCode.UNKNOWN_MEMBER_ID
+        if generation < 0 and not self.members:
+            return ErrorCode.NONE
         code = self.check_member(member_id, instance_id, generation)
         if code:
             return code

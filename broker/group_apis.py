@@ -59,6 +59,8 @@ _ID_FIRST_SINCE: Final = 4  # JoinGroup: an id is given before a place (KIP-394)
 _SKIP_SINCE: Final = 9  # JoinGroup: a returning leader is told that nothing has to be assigned
 _MEMBERS_SINCE: Final = 3  # LeaveGroup: a list
 _SAYS_UNKNOWN_SINCE: Final = 6  # DescribeGroups: an error beside the state Dead
+# From here on a SyncGroup names the protocol that it means.
+_SYNC_NAMES_SINCE: Final = 5
 
 
 def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> None:
@@ -144,6 +146,12 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
             )
         )
 
+    if call.version >= _SYNC_NAMES_SINCE and None in (
+        request.protocol_type,
+        request.protocol_name,
+    ):
+        synced(Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return
     group = core.groups.get(request.group_id)
     if group is None:
         code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
@@ -255,14 +263,16 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
             continue
         row.group_state = group.state.value
         row.protocol_type = group.protocol_type
-        row.protocol_data = group.protocol
+        # Until the leader has spoken there is a choice, but nothing that follows from it.
+        is_stable = group.state is State.STABLE
+        row.protocol_data = group.protocol if is_stable else ""
         row.members = [
             DescribeGroupsResponseMember(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
                 client_host=f"/{member.client_host}",
-                member_metadata=member.protocols.get(group.protocol, b""),
+                member_metadata=member.protocols.get(row.protocol_data, b"") if is_stable else b"",
                 member_assignment=member.assignment,
             )
             for member in group.members.values()

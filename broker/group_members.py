@@ -108,7 +108,10 @@ class Members:
         """What is wrong with somebody who says to be this member."""
         if self.is_fenced(member_id, instance_id):
             return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
+        member = self.by_id.get(member_id)
+        if member is None or (instance_id is not None and member.instance_id != instance_id):
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
 
     def others(self, member_id: str, instance_id: str | None) -> list[Member]:
         """Everybody but this one, whom its instance id may name."""

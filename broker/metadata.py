@@ -58,7 +58,7 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
                 topics.append(_topic(core, meta))
             await pace.step()
     else:
-        for one in asked:
+        for one in {(one.topic_id, one.name): one for one in asked}.values():
             topics.append(await _asked(core, peer, one, request.allow_auto_topic_creation))
             await pace.step()
     if request.include_topic_authorized_operations:

@@ -65,7 +65,7 @@ def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply)
         if not code and request.member_id and call.version < _MEMBER_EPOCH_SINCE:
             code = ErrorCode.UNSUPPORTED_VERSION
     else:
-        is_member = request.generation_id_or_member_epoch >= 0 or bool(request.member_id)
+        is_member = request.generation_id_or_member_epoch >= 0
         code = ErrorCode.UNKNOWN_MEMBER_ID if is_member else ErrorCode.NONE
     rows: list[CommitRow] = []
     response = OffsetCommitResponse(topics=[])

@@ -102,6 +102,8 @@ async def _list_one(
                 # A record that readers may not see yet was not found.
                 if found is not None and found[0] < visible_end(handler, isolation_level):
                     row.offset, row.timestamp = found
+                else:
+                    row.leader_epoch = -1
     except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)
     return row

@@ -16,11 +16,13 @@ An api key or version that is not served closes the connection, as Kafka does; A
 exception, its unknown versions are answered in version 0 with the list.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, cast
 
 from segbroker.protocol.api_keys import ApiKey, api_versions_response, is_served, is_vendor
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import (
     RequestHeader,
     decode_request,
@@ -91,6 +93,9 @@ from .vendor_apis import vendor_reply
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+# How clients may call themselves, since they do; as in Kafka, since it goes into logs.
+_SOFTWARE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
+_SOFTWARE_SINCE: Final = 3
 
 Answer: TypeAlias = Callable[[Core, Call[Any]], Message]
 WaitingAnswer: TypeAlias = Callable[[Core, Call[Any], LaterReply], None]
@@ -333,12 +338,19 @@ def _reply(core: Core, peer: Peer, header: RequestHeader, message: Message) -> N
 
 
 def _api_versions(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
+    code = ErrorCode.NONE
     if is_served(header.api_key, header.api_version):
         request = cast(ApiVersionsRequest, decode_request(frame, header))
-        if request.client_software_name:
+        if header.api_version >= _SOFTWARE_SINCE and not (
+            _SOFTWARE.fullmatch(request.client_software_name)
+            and _SOFTWARE.fullmatch(request.client_software_version)
+        ):
+            code = ErrorCode.INVALID_REQUEST
+        elif request.client_software_name:
             peer.software_name = request.client_software_name
             peer.software_version = request.client_software_version
     response, version = api_versions_response(header.api_version, vendor=peer.is_ours)
+    response.error_code = response.error_code or code
     parts = encode_response(response, header.api_key, version, header.correlation_id)
     peer.outbox.push(Reply(parts))
     core.turn.flush(peer.flush)

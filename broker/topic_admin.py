@@ -129,8 +129,11 @@ def _bounded(core: Core, count: int) -> int:
 
 
 def _config(core: Core, asked: CreateTopicsRequestTopic) -> TopicConfig:
-    # A null value means the default, as in Kafka.
-    overrides = {one.name: one.value for one in asked.configs if one.value is not None}
+    overrides: dict[str, str] = {}
+    for one in asked.configs:
+        if one.value is None:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{one.name} has no value")
+        overrides[one.name] = one.value
     return core.topics.topic_config(overrides)
 
 

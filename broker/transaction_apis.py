@@ -80,7 +80,9 @@ async def add_partitions_to_txn(
     ]
     unknown = {key for key in asked if not core.topics.exists(*key)}
     code = ErrorCode.OPERATION_NOT_ATTEMPTED
-    if not unknown:
+    if not request.v3_and_below_transactional_id:
+        code, unknown = ErrorCode.INVALID_REQUEST, set()
+    elif not unknown:
         code = _as_known(
             await core.transactions.add(
                 request.v3_and_below_transactional_id,
@@ -185,6 +187,8 @@ def _check_member(core: Core, request: TxnOffsetCommitRequest) -> ErrorCode:
 async def end_txn(core: Core, call: Call[EndTxnRequest]) -> EndTxnResponse:
     """Commit or abort."""
     request = call.request
+    if not request.transactional_id:
+        return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     given = await core.transactions.end(
         request.transactional_id,
         request.producer_id,

@@ -140,6 +140,7 @@ async def _producers_of(core: Core, name: str, index: int) -> DescribeProducersR
             producer_epoch=known.epoch,
             last_sequence=known.batches[-1].last_sequence if known.batches else -1,
             last_timestamp=known.last_ms,
+            # Nobody has coordinated a producer of which no transaction ended here.
             coordinator_epoch=0 if known.marked_ms >= 0 else -1,
             current_txn_start_offset=opened.get(producer_id, -1),
         )

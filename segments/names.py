@@ -24,6 +24,15 @@ _ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
 _SEGMENT = re.compile(r"_segment_(0|[1-9][0-9]{0,18})\.log")
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether a topic may have this name."""
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return False
+    return True
+
+
 def check_topic_name(name: str) -> None:
     """Raises InvalidTopicName for a name that could not be a directory of its own."""
     if not name:

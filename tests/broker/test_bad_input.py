@@ -122,11 +122,11 @@ NOT_COUNTED = batch(b"a", b"b")
         ("a wrong CRC", corrupted(GOOD, 20, GOOD[20] ^ 1), ErrorCode.CORRUPT_MESSAGE),
         ("a flipped bit in a value", corrupted(GOOD, len(GOOD) - 2, 0), ErrorCode.CORRUPT_MESSAGE),
         ("magic 1", corrupted(GOOD, 16, 1), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-        ("half a batch", GOOD[:40], ErrorCode.CORRUPT_MESSAGE),
-        ("a cut batch", GOOD[:-1], ErrorCode.CORRUPT_MESSAGE),
+        ("half a batch", GOOD[:40], ErrorCode.INVALID_RECORD),
+        ("a cut batch", GOOD[:-1], ErrorCode.INVALID_RECORD),
         ("two batches", GOOD + GOOD, ErrorCode.INVALID_RECORD),
         ("no batch", b"", ErrorCode.INVALID_RECORD),
-        ("a length of two billion", corrupted(GOOD, 8, 0x7F), ErrorCode.CORRUPT_MESSAGE),
+        ("a length of two billion", corrupted(GOOD, 8, 0x7F), ErrorCode.INVALID_RECORD),
     ],
 )
 async def test_a_bad_batch_is_refused_by_a_code_and_nothing_is_appended(

@@ -19,7 +19,7 @@ NAMES: Final = (
     *("index", "partition_index", "partition", "node_id", "broker_id", "api_key"),
 )
 # Members have ids that are drawn at random.
-IDENTITIES: Final[dict[str, tuple[str, ...]]] = {"members": ("group_instance_id",)}
+IDENTITIES: Final[dict[str, tuple[str, ...]]] = {"members": ("group_instance_id",), "synonyms": ()}
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ NORMALISED: Final = (
     Normalised(r"(.*\.)?producer_id", "given in turn"),
     Normalised(r".*log_append_time_ms|.*last_timestamp|.*transaction_start_time_ms", "the time"),
     Normalised(r".*\.crc", "covers the fields that are compared one by one"),
+    Normalised(r"results\.(log_dir|total_bytes|usable_bytes)", "its own disk"),
     Normalised(r".*documentation", "a sentence for people"),
 )
 

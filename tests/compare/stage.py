@@ -133,7 +133,9 @@ class Stage:
 
     async def topic_id(self, topic: str) -> UUID:
         """The id of a topic."""
-        answer = await self.quietly(ApiKey.METADATA, 12, topics=[{"name": topic}])
+        answer = await self.quietly(
+            ApiKey.METADATA, 12, topics=[{"name": topic}], allow_auto_topic_creation=False
+        )
         found: UUID = answer.topics[0].topic_id
         return found
 

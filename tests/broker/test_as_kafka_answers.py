@@ -1,0 +1,142 @@
+"""Answers in which segbroker once differed from Apache Kafka: what tests/compare found."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from segbroker.protocol.api_keys import SERVED, ApiKey
+
+from ..compare.cases_groups import joining, synced
+from ..compare.stage import Stage
+from ..support.wire_client import connect
+from .conftest import serving
+
+UNKNOWN_MEMBER, INCONSISTENT, INVALID_CONFIG, INVALID_REQUEST = 25, 23, 40, 42
+TOPIC = 2
+
+
+@asynccontextmanager
+async def stage(key: ApiKey) -> AsyncIterator[Stage]:
+    """A broker, and a connection that asks `key` in the newest version of it."""
+    async with serving() as broker, connect(broker.address) as client:
+        yield Stage(broker.address, client, "s", SERVED[key].max)
+
+
+async def test_a_topic_setting_without_a_value_is_refused() -> None:
+    async with stage(ApiKey.CREATE_TOPICS) as s:
+        wanted = {"name": "t", "num_partitions": 1, "replication_factor": 1}
+        wanted["configs"] = [{"name": "retention.ms", "value": None}]
+        answer = await s.ask("", ApiKey.CREATE_TOPICS, topics=[wanted], timeout_ms=1000)
+        assert answer.topics[0].error_code == INVALID_CONFIG
+
+
+async def test_settings_are_not_replaced_by_one_without_a_value() -> None:
+    async with stage(ApiKey.ALTER_CONFIGS) as s:
+        row = {"resource_type": TOPIC, "resource_name": await s.topic("", retention_ms="7")}
+        row["configs"] = [{"name": "retention.ms", "value": None}]
+        answer = await s.ask("", ApiKey.ALTER_CONFIGS, resources=[row], validate_only=False)
+        assert answer.responses[0].error_code == INVALID_REQUEST
+
+
+async def test_a_setting_is_changed_once_in_a_request() -> None:
+    async with stage(ApiKey.INCREMENTAL_ALTER_CONFIGS) as s:
+        row = {"resource_type": TOPIC, "resource_name": await s.topic()}
+        one = {"name": "retention.ms", "config_operation": 0, "value": "5"}
+        for configs, code in (([one, one], INVALID_REQUEST), ([one], 0)):
+            resources = [row | {"configs": configs}]
+            answer = await s.quietly(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)
+            assert answer.responses[0].error_code == code
+
+
+async def test_a_name_that_no_topic_can_have_has_no_settings() -> None:
+    async with stage(ApiKey.DESCRIBE_CONFIGS) as s:
+        for name, code in (("a/b", 17), ("nowhere", 3)):
+            row = {"resource_type": TOPIC, "resource_name": name, "configuration_keys": None}
+            answer = await s.quietly(ApiKey.DESCRIBE_CONFIGS, s.version, resources=[row])
+            assert answer.results[0].error_code == code
+
+
+@pytest.mark.parametrize("name", ["", "no spaces please", "-dash"])
+async def test_software_with_a_name_that_is_none_is_told_so(name: str) -> None:
+    async with stage(ApiKey.API_VERSIONS) as s:
+        fields = {"client_software_name": name, "client_software_version": "1.0"}
+        answer = await s.ask("", ApiKey.API_VERSIONS, **fields)
+        assert answer.error_code == INVALID_REQUEST
+        assert answer.api_keys
+        answer = await s.quietly(ApiKey.API_VERSIONS, 2)
+        assert answer.error_code == 0
+
+
+async def test_offsets_of_a_group_without_members_may_be_set_whoever_one_says_to_be() -> None:
+    async with stage(ApiKey.OFFSET_COMMIT) as s:
+        row = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
+        topics = [{"name": await s.topic(), "partitions": [row]}]
+        fields = {"group_id": "g", "member_id": "admin", "topics": topics}
+        for generation, code in ((-1, 0), (3, UNKNOWN_MEMBER)):
+            answer = await s.quietly(
+                ApiKey.OFFSET_COMMIT, 8, generation_id_or_member_epoch=generation, **fields
+            )
+            assert answer.topics[0].partitions[0].error_code == code
+
+
+async def test_a_member_names_the_protocol_that_it_syncs() -> None:
+    async with stage(ApiKey.SYNC_GROUP) as s:
+        member = await synced(s)
+        fields = {"group_id": "s", "member_id": member.member_id, "generation_id": 1}
+        names = {"protocol_type": "consumer", "protocol_name": "range"}
+        for missing in names:
+            wrong = names | {missing: None}
+            answer = await s.quietly(ApiKey.SYNC_GROUP, 5, **fields, **wrong)
+            assert answer.error_code == INCONSISTENT
+        answer = await s.quietly(ApiKey.SYNC_GROUP, 5, **fields, **names)
+        assert (answer.error_code, bytes(answer.assignment)) == (0, b"yours")
+
+
+async def test_a_member_without_a_place_is_not_the_one_of_another_place() -> None:
+    async with stage(ApiKey.HEARTBEAT) as s:
+        member = await synced(s)
+        fields = {"group_id": "s", "member_id": member.member_id, "generation_id": 1}
+        for place, code in (("place-9", UNKNOWN_MEMBER), (None, 0)):
+            answer = await s.quietly(ApiKey.HEARTBEAT, 4, group_instance_id=place, **fields)
+            assert answer.error_code == code
+
+
+async def test_a_group_that_is_not_stable_has_no_protocol_to_show() -> None:
+    async with stage(ApiKey.DESCRIBE_GROUPS) as s:
+        await s.quietly(ApiKey.JOIN_GROUP, 3, **joining(s))
+        answer = await s.ask("", ApiKey.DESCRIBE_GROUPS, groups=["s"])
+        (group,) = answer.groups
+        assert group.group_state == "CompletingRebalance"
+        assert group.protocol_data == ""
+        assert [bytes(member.member_metadata) for member in group.members] == [b""]
+
+
+async def test_a_time_that_no_record_has_is_of_no_epoch() -> None:
+    async with stage(ApiKey.LIST_OFFSETS) as s:
+        asked = [{"partition_index": 0, "timestamp": 0, "current_leader_epoch": -1}]
+        topics = [{"name": await s.topic(), "partitions": asked}]
+        answer = await s.ask("", ApiKey.LIST_OFFSETS, replica_id=-1, topics=topics)
+        row = answer.topics[0].partitions[0]
+        assert (row.error_code, row.offset, row.leader_epoch) == (0, -1, -1)
+
+
+async def test_a_topic_that_is_asked_for_twice_is_described_once() -> None:
+    async with stage(ApiKey.METADATA) as s:
+        topic = {"name": await s.topic()}
+        answer = await s.ask("", ApiKey.METADATA, topics=[topic, topic])
+        assert [row.name for row in answer.topics] == [topic["name"]]
+
+
+async def test_an_empty_transactional_id_is_an_invalid_request() -> None:
+    async with stage(ApiKey.END_TXN) as s:
+        me = {"transactional_id": "", "producer_id": 1, "producer_epoch": 0}
+        answer = await s.ask("", ApiKey.END_TXN, **me, committed=True)
+        assert answer.error_code == INVALID_REQUEST
+        fields = {f"v3_and_below_{name}": value for name, value in me.items()}
+        topics = [{"name": "t", "partitions": [0]}]
+        answer = await s.quietly(
+            ApiKey.ADD_PARTITIONS_TO_TXN, 3, **fields, v3_and_below_topics=topics
+        )
+        (row,) = answer.results_by_topic_v3_and_below[0].results_by_partition
+        assert row.partition_error_code == INVALID_REQUEST
