@@ -11,14 +11,28 @@ import trio
 
 from segbroker.protocol.api_keys import SERVED, ApiKey, ApiVersionRange
 
-from . import cases_admin, cases_groups, cases_produce, cases_read, cases_transactions
+from . import (
+    cases_admin,
+    cases_groups,
+    cases_produce,
+    cases_read,
+    cases_security,
+    cases_transactions,
+)
 from .answers import Fields, differences
 from .brokers import Missing, both
 from .cases import CASES, Case
 from .rules import ACCEPTED, acceptance, normalised
 from .stage import Stage, connect
 
-MODULES = (cases_admin, cases_groups, cases_produce, cases_read, cases_transactions)
+MODULES = (
+    cases_admin,
+    cases_groups,
+    cases_produce,
+    cases_read,
+    cases_security,
+    cases_transactions,
+)
 CASE_TIMEOUT_S = 120
 
 Address = tuple[str, int]

@@ -117,7 +117,7 @@ ACCEPTED: Final = (
     ),
     Accepted(
         ApiKey.DESCRIBE_GROUPS,
-        r"groups\.(group_state|protocol_type|members.*)",
+        r"groups\.(error_code|group_state|protocol_type|members.*)",
         "Kafka may not have written its record of a group that just began; then it is Dead",
         label="between join and sync",
     ),
@@ -213,17 +213,18 @@ ACCEPTED: Final = (
         ours=5,
     ),
     Accepted(
+        ApiKey.DESCRIBE_CONFIGS,
+        r".*synonyms\[1\]",
+        "the default is told as a synonym, as Kafka tells it of a setting that its file sets",
+        theirs=ABSENT,
+        ours=ROW,
+    ),
+    Accepted(
         ApiKey.DESCRIBE_CLUSTER,
         r"endpoint_type",
         "beside an error it says what was asked for",
         label="controllers|endpoint 9",
         theirs=1,
-    ),
-    Accepted(
-        ApiKey.DESCRIBE_GROUPS,
-        r"groups\.error_code",
-        "as above: in version 6 Dead is an error",
-        label="between join and sync",
     ),
     Accepted(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,

@@ -271,9 +271,3 @@ async def resources_with_settings(stage: Stage) -> None:
 @case(ApiKey.SASL_HANDSHAKE)
 async def sasl_on_a_plain_listener(stage: Stage) -> None:
     await stage.ask("handshake", ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
-
-
-@case(ApiKey.DESCRIBE_ACLS, since=1)
-async def acls_where_there_is_no_authorizer(stage: Stage) -> None:
-    asked = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1}
-    await stage.ask("all", ApiKey.DESCRIBE_ACLS, **asked, permission_type=1)

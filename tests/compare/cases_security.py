@@ -1,0 +1,100 @@
+"""Access rules without an authorizer, credentials, and moves between brokers when there is one."""
+
+from typing import Any
+
+from segbroker.protocol.api_keys import ApiKey
+
+from .cases import case
+from .stage import Stage
+
+SCRAM_SHA_256, UNKNOWN_MECHANISM = 1, 9
+
+
+@case(ApiKey.DESCRIBE_ACLS, since=1)
+async def acls_where_there_is_no_authorizer(stage: Stage) -> None:
+    asked = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1}
+    await stage.ask("all", ApiKey.DESCRIBE_ACLS, **asked, permission_type=1)
+
+
+@case(ApiKey.CREATE_ACLS, since=1)
+async def a_rule_where_there_is_no_authorizer(stage: Stage) -> None:
+    row = {"resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "operation": 3}
+    row |= {"principal": "User:a", "host": "*", "permission_type": 3}
+    await stage.ask("one", ApiKey.CREATE_ACLS, creations=[row])
+
+
+@case(ApiKey.DELETE_ACLS, since=1)
+async def no_rule_where_there_is_no_authorizer(stage: Stage) -> None:
+    row = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1}
+    await stage.ask("all", ApiKey.DELETE_ACLS, filters=[row | {"permission_type": 1}])
+
+
+@case(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
+async def users_come_and_go(stage: Stage) -> None:
+    async def ask(label: str, **fields: Any) -> None:
+        await stage.ask(label, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, **fields)
+
+    def wanted(**more: Any) -> dict[str, Any]:
+        fields = {"name": stage.name, "mechanism": SCRAM_SHA_256, "iterations": 4096}
+        return fields | {"salt": b"salt of sixteen.", "salted_password": b"p" * 32} | more
+
+    await ask("gone before", deletions=[{"name": stage.name, "mechanism": SCRAM_SHA_256}])
+    await ask("new", upsertions=[wanted()])
+    await ask("few iterations", upsertions=[wanted(iterations=10)])
+    await ask("many iterations", upsertions=[wanted(iterations=100_000)])
+    await ask("unknown mechanism", upsertions=[wanted(mechanism=UNKNOWN_MECHANISM)])
+    await ask("without a name", upsertions=[wanted(name="")])
+    await ask("gone", deletions=[{"name": stage.name, "mechanism": SCRAM_SHA_256}])
+
+
+@case(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
+async def users_described(stage: Stage) -> None:
+    upsertion = {"name": stage.name, "mechanism": SCRAM_SHA_256, "iterations": 4096}
+    upsertion |= {"salt": b"salt of sixteen.", "salted_password": b"p" * 32}
+    await stage.quietly(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, upsertions=[upsertion])
+    for label, names in (("one", [stage.name]), ("not there", ["no-such"]), ("empty", [""])):
+        users = [{"name": name} for name in names]
+        await stage.ask(label, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, users=users)
+    twice = [{"name": stage.name}, {"name": stage.name}]
+    await stage.ask("twice", ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, users=twice)
+
+
+@case(ApiKey.ELECT_LEADERS)
+async def leaders_where_there_is_no_choice(stage: Stage) -> None:
+    topic = await stage.topic("-t", 2)
+
+    async def ask(label: str, name: str, *partitions: int) -> None:
+        rows = [{"topic": name, "partitions": list(partitions)}]
+        await stage.ask(label, ApiKey.ELECT_LEADERS, topic_partitions=rows, timeout_ms=5_000)
+
+    await ask("preferred", topic, 0, 1)
+    await ask("of a partition that is not there", topic, 7)
+    await ask("of a topic that is not there", f"{stage.name}-nowhere", 0)
+
+
+@case(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+async def moves_where_there_is_no_other_place(stage: Stage) -> None:
+    topic = await stage.topic("-t")
+
+    async def ask(label: str, name: str, replicas: list[int] | None, index: int = 0) -> None:
+        rows = [{"name": name, "partitions": [{"partition_index": index, "replicas": replicas}]}]
+        await stage.ask(label, ApiKey.ALTER_PARTITION_REASSIGNMENTS, topics=rows, timeout_ms=5_000)
+
+    await ask("to where it is", topic, [1])
+    await ask("give up", topic, None)
+    await ask("to a stranger", topic, [77])
+    await ask("to nobody", topic, [])
+    await ask("of a partition that is not there", topic, [1], 7)
+    await ask("of a topic that is not there", f"{stage.name}-nowhere", [1])
+
+
+@case(ApiKey.LIST_PARTITION_REASSIGNMENTS)
+async def moves_listed(stage: Stage) -> None:
+    topic = await stage.topic("-t")
+    for label, name, index in (
+        ("none", topic, 0),
+        ("a partition that is not there", topic, 7),
+        ("a topic that is not there", f"{stage.name}-nowhere", 0),
+    ):
+        rows = [{"name": name, "partition_indexes": [index]}]
+        await stage.ask(label, ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=rows, timeout_ms=5_000)
