@@ -1,5 +1,8 @@
 """SCRAM and PLAIN: the RFCs' own examples, and what a hostile side may say."""
 
+import base64
+import hashlib
+import hmac
 import re
 from base64 import b64decode, b64encode
 
@@ -107,6 +110,27 @@ def test_a_last_message_that_does_not_follow_the_first_is_refused(
     assert server.finish(final) is not None
     with pytest.raises(RemoteProtocolError):
         server.finish(re.sub(pattern, replacement, final, count=1))
+
+
+def test_a_nonce_that_begins_twice_is_taken_as_old_librdkafka_sends_it() -> None:
+    credential = make_credential(SHA_256, "pencil", b"salt", 4096)
+    first = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    server = ScramServer(SHA_256, parse_client_first(first), credential, b"s" * 18)
+    nonce = server.challenge().partition(b",")[0].removeprefix(b"r=")
+    for sent, is_good in ((b"rOprNGfwEbeRWgbNEkqO" + nonce, True), (nonce + b"x", False)):
+        without_proof = b"c=biws,r=" + sent
+        signed = b",".join((first.removeprefix(b"n,,"), server.challenge(), without_proof))
+        salted = hashlib.pbkdf2_hmac("sha256", b"pencil", b"salt", 4096)
+        client_key = hmac.digest(salted, b"Client Key", "sha256")
+        stored_key = hashlib.sha256(client_key).digest()
+        signature = hmac.digest(stored_key, signed, "sha256")
+        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+        final = without_proof + b",p=" + base64.b64encode(proof)
+        if is_good:
+            assert server.finish(final) is not None
+        else:
+            with pytest.raises(RemoteProtocolError, match="nonce"):
+                server.finish(final)
 
 
 @pytest.mark.parametrize("iterations", [b"0", b"1", b"4095", b"1048577", b"99999999999", b"-1"])
