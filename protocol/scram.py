@@ -171,8 +171,8 @@ class ScramServer:
         attributes = dict(_attributes(without_proof)) if comma else {}
         if attributes.get(b"c") != b64encode(self._first.header):
             raise RemoteProtocolError("a last SCRAM message with another header than the first")
-        # librdkafka before 2.6.1 puts its part in front once more (its issue 4895); the proof covers
-        # what was sent, so nothing is weaker for it.  Kafka takes it as well.
+        # librdkafka before 2.6.1 puts its part in front once more (its issue 4895).  The proof
+        # covers what was sent, so nothing is weaker for it; Kafka takes it as well.
         if not attributes.get(b"r", b"").endswith(self._nonce):
             raise RemoteProtocolError("a last SCRAM message with another nonce")
         proof = _decode(proof_text)
