@@ -39,8 +39,11 @@ demo: install spark  ## The main job on real input: 336,776 flights in and out a
 test: install spark  ## The tests
 	$(BIN)/python -m pytest -q
 
-matrix: install  ## Old releases of foreign clients; installs them on first use
-	$(BIN)/python -m pytest -q -m matrix
+CLIENTS = $(addprefix tests/system/test_,aiokafka.py kafka_python.py confluent_kafka_releases.py \
+	java_client.py kcat.py groups.py together.py)
+matrix: install  ## Clients, newest and old, into docs/compatibility.md; installs them on first use
+	SEGBROKER_COMPATIBILITY=docs/compatibility.md $(BIN)/python -m pytest -q -m "matrix or not matrix" $(CLIENTS)
+	$(BIN)/python -m pytest -q -m matrix $(addprefix --ignore=,$(CLIENTS))
 
 peers: install   ## The suites of librdkafka and kafka-python against a daemon; builds them first
 	$(BIN)/python -m tests.peers

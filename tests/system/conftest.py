@@ -5,8 +5,11 @@ instead.  So one learns from Apache Kafka whether a step is right about Kafka.
 """
 
 import os
+import re
 import secrets
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
@@ -15,8 +18,10 @@ import pytest
 from segbroker.client import Admin, Producer
 
 from ..support.clients import lots
+from ..support.compatibility import page
 from ..support.daemon import Daemon, running
 from ..support.scenario import Report, play
+from ..support.tools import require
 
 Play = Callable[[Sequence[str]], Report]
 
@@ -83,6 +88,30 @@ def fill(bootstrap: str, prefix: str) -> None:
                     partition=0,
                     timestamp_ms=lots.timestamp_ms(n),
                 )
+
+
+_outcomes: dict[str, str] = {}
+PAGE = "SEGBROKER_COMPATIBILITY"
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember how each test ended, for the table of clients."""
+    if report.when == "call" or report.outcome != "passed":
+        _outcomes[report.nodeid] = report.outcome
+
+
+def pytest_sessionfinish() -> None:
+    """Write the table of clients where the environment says; `make matrix` does."""
+    if PAGE not in os.environ:
+        return
+    head = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
+    said = subprocess.run([require("kcat"), "-V"], capture_output=True, text=True).stdout
+    version = re.search(r"Version (\d+\.\d+\.\d+)", said)
+    assert version is not None
+    today = datetime.now(UTC).date().isoformat()
+    text = page(_outcomes, kcat=version[1], commit=commit, date=today, command="make matrix")
+    Path(os.environ[PAGE]).write_text(text)
 
 
 _numbers = count()

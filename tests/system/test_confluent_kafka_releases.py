@@ -1,9 +1,12 @@
-"""confluent-kafka: releases before the one that test_confluent_kafka.py drives in this process.
+"""confluent-kafka: the newest release and older ones, for the table of clients.
+
+test_confluent_kafka.py drives the newest in this process; here it does what the older ones do.
 
 The steps are in tests/support/clients/confluent_kafka_steps.py: a program,
 because an old release lives in an environment of its own.
 """
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,10 @@ from ..support.releases import Release, interpreter
 from ..support.scenario import Report, cases, marks
 from .conftest import Play
 
+pytestmark = pytest.mark.matrix
+
 RELEASES = [
+    Release(version("confluent-kafka")),
     # 2.6.0 sends Fetch 12 whatever the broker offers; below 2.11.1 an exact Produce, Fetch or
     # ListOffsets version must be among the offered ones for a feature to be used.
     Release("2.8.0", ("confluent-kafka==2.8.0",), (3, 13)),

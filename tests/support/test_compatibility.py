@@ -1,0 +1,44 @@
+"""The table of clients says what ran, and hides no failure."""
+
+from .compatibility import Column, place, table
+
+SYSTEM = "tests/system/"
+RAN = {
+    f"{SYSTEM}{nodeid}": outcome
+    for nodeid, outcome in {
+        "test_together.py::test_together[kafka-python-3.0.12-two_members_share_and_one_leaves]": "passed",
+        "test_together.py::test_java_together[4.3.0-two_members_share_and_one_leaves]": "failed",
+        "test_java_client.py::test_java_client[every_codec_comes_back_as_sent-4.3.0]": "passed",
+        "test_kafka_python.py::test_kafka_python[3.0.12-configs_are_described]": "passed",
+        "test_kcat.py::test_what_kcat_produces_kcat_consumes[false-none]": "passed",
+        "test_kcat.py::test_what_kcat_produces_kcat_consumes[false-gzip]": "failed",
+        "test_kcat.py::test_kcat_lists_the_broker_and_its_topics": "skipped",
+        "test_install.py::test_it_installs": "passed",
+    }.items()
+}
+
+
+def rows() -> dict[str, list[str]]:
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table(RAN, "1.7.1")]
+    return {line[0]: line[1:] for line in lines}
+
+
+def test_a_column_is_a_release_of_a_client() -> None:
+    assert rows()[""] == ["kafka-python 3.0.12", "Java kafka-clients 4.3.0", "kcat 1.7.1"]
+
+
+def test_a_cell_is_yes_only_when_every_step_of_it_passed() -> None:
+    assert rows()["group: two members, one leaves"] == ["yes", "**0 of 1**", "–"]
+    assert rows()["produce: none, gzip, snappy, lz4, zstd"] == ["–", "yes", "**1 of 2**"]
+
+
+def test_what_was_skipped_is_not_said_to_work() -> None:
+    assert rows()["admin: topics and partitions"] == ["–", "–", "–"]
+
+
+def test_tests_of_our_own_are_no_column() -> None:
+    assert place("tests/system/test_install.py::test_it_installs", "1") is None
+    module = "tests/system/test_kafka_python.py"
+    assert place(f"{module}::test_our_client_reads_what_it_wrote[3.0.12-gzip]", "1") is None
+    newest = f"{module}::test_kafka_python[3.0.12-configs]"
+    assert place(newest, "1") == (Column("kafka-python", "3.0.12"), "configs")
