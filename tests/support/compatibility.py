@@ -136,7 +136,7 @@ def page(outcomes: Mapping[str, str], *, kcat: str, commit: str, date: str, comm
             "# Which clients work",
             "",
             "Unmodified releases of other people's clients, run against a segbroker daemon: the",
-            "oldest and the newest that are supported. *yes*: every step of that row passed; –: the",
+            "oldest and the newest supported ones. *yes*: every step of that row passed; –: the",
             "client has it not (kcat makes no transactions, kafka-python 2.0 has no idempotence).",
             "",
             *table(outcomes, kcat),

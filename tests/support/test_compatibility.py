@@ -3,10 +3,11 @@
 from .compatibility import Column, place, table
 
 SYSTEM = "tests/system/"
+SHARE = "two_members_share_and_one_leaves"
 RAN = {
     f"{SYSTEM}{nodeid}": outcome
     for nodeid, outcome in {
-        "test_together.py::test_together[kafka-python-3.0.12-two_members_share_and_one_leaves]": "passed",
+        f"test_together.py::test_together[kafka-python-3.0.12-{SHARE}]": "passed",
         "test_together.py::test_java_together[4.3.0-two_members_share_and_one_leaves]": "failed",
         "test_java_client.py::test_java_client[every_codec_comes_back_as_sent-4.3.0]": "passed",
         "test_kafka_python.py::test_kafka_python[3.0.12-configs_are_described]": "passed",
