@@ -18,6 +18,7 @@ TOOLS: Final = {
     "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
     "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-run-class.sh": "",  # the class is its first argument
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions.sh": "org.apache.kafka.tools.TransactionsCommand",
 }
@@ -35,7 +36,7 @@ _POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersi
 
 _SCRIPT: Final = """#!/bin/sh
 exec java -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=warn \\
-    -cp "$(dirname "$0")/../libs/*" {main} "$@"
+    -cp "$CLASSPATH:$(dirname "$0")/../libs/*" {main} "$@"
 """
 
 

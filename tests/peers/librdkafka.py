@@ -139,6 +139,7 @@ def _play(test: Test, source: Path, tools: Path, folder: Path) -> Outcome:
             **os.environ,
             "TESTS": test.name,
             "TEST_KAFKA_VERSION": KAFKA_VERSION,
+            "CI": "1",  # three times as patient
             "RDKAFKA_TEST_CONF": str(conf),
             "KAFKA_PATH": str(tools),
             "BROKERS": daemon.address,
