@@ -1,6 +1,6 @@
 """What can be configured per topic, in Kafka's names where Kafka has one.
 
-`KEYS` is the whole list: name, default, meaning, and how text becomes a value.  A key whose effect
+`KEYS` is the list of what has an effect: name, default, meaning, and how text becomes a value.  A key whose effect
 does not exist yet says so in its meaning; a value that would make a user rely on something that
 does not exist (cleanup.policy=compact) is refused instead.
 
@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from .errors import InvalidConfig
+from .inert_settings import DOCUMENTATION, INERT
 
 _INT32_MAX: Final = 0x7FFF_FFFF
 _INT64_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
@@ -129,6 +130,12 @@ def _full_policy(key: str, text: str) -> FullPolicy:
         raise InvalidConfig(key, text, f"is none of {choices}") from None
 
 
+def _codec(key: str, text: str) -> str:
+    if text not in ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"):
+        raise InvalidConfig(key, text, "is no compression")
+    return text
+
+
 def _only(allowed: str, reason: str) -> Callable[[str, str], str]:
     def parse(key: str, text: str) -> str:
         if text != allowed:
@@ -207,8 +214,8 @@ KEYS: Final[tuple[_Key, ...]] = (
     ),
     _Key(
         "compression.type", "compression_type", "string", "producer",
-        _only("producer", "is not offered: batches stay as the producer compressed them"),
-        "producer: batches are stored as they were sent.",
+        _codec,
+        "Any of Kafka's names is taken; batches are stored as the producer compressed them.",
     ),
 )  # fmt: skip
 
@@ -258,7 +265,9 @@ class TopicConfig:
         """Raises InvalidConfig, which names key and value."""
         chosen = dict(overrides or {})
         for name, value in chosen.items():
-            if name not in _BY_NAME:
+            if name in INERT:
+                INERT[name].check(name, value)
+            elif name not in _BY_NAME:
                 raise InvalidConfig(name, value, "there is no such topic setting")
         put = object.__setattr__
         put(self, "overrides", chosen)
@@ -308,7 +317,7 @@ class TopicConfig:
         return _parsed(tuple(overrides.items()))
 
     def describe(self) -> list[Setting]:
-        """Every key with its value in force."""
+        """Every key with its value in force, and what was set without effect."""
         settings = []
         for key in KEYS:
             value = getattr(self, key.field)
@@ -318,6 +327,12 @@ class TopicConfig:
             settings.append(
                 Setting(key.name, text, is_default, key.kind, default, key.documentation)
             )
+        for name, inert in INERT.items():
+            if name in self.overrides:
+                value = self.overrides[name]
+                settings.append(
+                    Setting(name, value, False, inert.kind, inert.default, DOCUMENTATION)
+                )
         return settings
 
 

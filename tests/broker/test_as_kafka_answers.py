@@ -140,3 +140,18 @@ async def test_an_empty_transactional_id_is_an_invalid_request() -> None:
         )
         (row,) = answer.results_by_topic_v3_and_below[0].results_by_partition
         assert row.partition_error_code == INVALID_REQUEST
+
+
+async def test_settings_without_a_meaning_here_are_taken_checked_and_shown() -> None:
+    async with stage(ApiKey.DESCRIBE_CONFIGS) as s:
+        topic = await s.topic("", delete_retention_ms="900", compression_type="lz4")
+        row = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": None}
+        answer = await s.ask("", ApiKey.DESCRIBE_CONFIGS, resources=[row])
+        shown = {one.name: one.value for one in answer.results[0].configs}
+        assert (shown["delete.retention.ms"], shown["compression.type"]) == ("900", "lz4")
+        assert "min.insync.replicas" not in shown
+        for name, value in (("min.insync.replicas", "2"), ("preallocate", "perhaps")):
+            wanted = {"name": "u", "num_partitions": 1, "replication_factor": 1}
+            wanted["configs"] = [{"name": name, "value": value}]
+            refused = await s.quietly(ApiKey.CREATE_TOPICS, 5, topics=[wanted], timeout_ms=1000)
+            assert refused.topics[0].error_code == INVALID_CONFIG
