@@ -8,8 +8,8 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     posix            ... on this machine; nothing else touches `os`
     memory           ... in memory, with a power switch
     names            which names a topic may have, what its files are called
-    topic_config     the settings of a topic
     inert_settings   Kafka's topic settings that are taken without effect
+    topic_config     the settings of a topic
     transaction_index   which transactions are open, which ranges were aborted
     producers        what is remembered of idempotent producers; .producers
     index            where the blocks of a segment lie, and their checksums; .index

@@ -1,9 +1,9 @@
 """Kafka's topic settings that change nothing here, and are taken all the same.
 
 Programs and scripts that create topics for a Kafka cluster set them by habit; refusing the topic
-for that would help nobody.  Each is about something that there is not: a second replica, compaction,
-tiers, recompression, files that Kafka would make differently.  What was set is checked as Kafka
-checks it, kept, and shown by DescribeConfigs; it has no other effect.
+for that would help nobody.  Each is about something that there is not: a second replica,
+compaction, files that Kafka would make differently.  What was set is checked as Kafka checks it,
+kept, and shown by DescribeConfigs; it has no other effect.
 
 Not here, and refused: settings by which somebody would rely on what does not exist
 (cleanup.policy=compact, min.insync.replicas above 1, flush.messages: durability says that).

@@ -1,7 +1,8 @@
 """What can be configured per topic, in Kafka's names where Kafka has one.
 
-`KEYS` is the list of what has an effect: name, default, meaning, and how text becomes a value.  A key whose effect
-does not exist yet says so in its meaning; a value that would make a user rely on something that
+`KEYS` is the list of what has an effect: name, default, meaning, and how text becomes a value;
+inert_settings.py has what is taken without one.  A key whose effect does not exist yet says so in
+its meaning; a value that would make a user rely on something that
 does not exist (cleanup.policy=compact) is refused instead.
 
 Invariants: `max.message.bytes` never exceeds `segment.bytes`, for a batch lies in one segment.  An
