@@ -43,6 +43,10 @@ TOPIC_OPERATIONS: Final = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
 NOT_ASKED: Final = -(2**31)
 
 
+# Versions 10 and 11 may ask by id, but have no null for the name of an id that is not there.
+_NULL_NAME_SINCE: Final = 12
+
+
 async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
     """Answer one Metadata request; waits only for the creation of topics."""
     request = call.request
@@ -61,6 +65,9 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
         for one in {(one.topic_id, one.name): one for one in asked}.values():
             topics.append(await _asked(core, peer, one, request.allow_auto_topic_creation))
             await pace.step()
+    if call.version < _NULL_NAME_SINCE:
+        for topic in topics:
+            topic.name = topic.name or ""
     if request.include_topic_authorized_operations:
         for topic in topics:
             topic.topic_authorized_operations = await _operations(core, peer, topic, pace)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from uuid import UUID
 
 import pytest
 
@@ -155,3 +156,11 @@ async def test_settings_without_a_meaning_here_are_taken_checked_and_shown() -> 
             wanted["configs"] = [{"name": name, "value": value}]
             refused = await s.quietly(ApiKey.CREATE_TOPICS, 5, topics=[wanted], timeout_ms=1000)
             assert refused.topics[0].error_code == INVALID_CONFIG
+
+
+async def test_an_id_that_is_not_there_is_answered_where_names_cannot_be_null() -> None:
+    async with stage(ApiKey.METADATA) as s:
+        for version, name in ((10, ""), (11, ""), (12, None)):
+            asked = [{"name": None, "topic_id": UUID(int=7)}]
+            answer = await s.quietly(ApiKey.METADATA, version, topics=asked)
+            assert [(row.name, row.error_code) for row in answer.topics] == [(name, 100)]

@@ -2,6 +2,7 @@
 
 from random import Random
 
+from segbroker.protocol.api_keys import request_class
 from segbroker.protocol.compression import Codec, compress
 from segbroker.protocol.headers import encode_request
 from segbroker.protocol.messages_core import MetadataRequest
@@ -10,6 +11,7 @@ from segbroker.protocol.vendor import pack
 
 from ..protocol.random_messages import random_message
 from . import directory
+from .dispatch import CASES as DISPATCHED
 from .targets import CASES, TARGETS
 
 NOW_MS = 1_700_000_000_000
@@ -47,6 +49,15 @@ def _messages() -> list[bytes]:
         n.to_bytes(2, "big") + b"".join(random_message(cls, version, Random(n)).encode(version))
         for n, (cls, version) in enumerate(CASES)
     ]
+
+
+def _dispatched() -> list[bytes]:
+    """One good body for each api and version that is served."""
+    bodies = (
+        random_message(request_class(key), version, Random(n)).encode(version)
+        for n, (key, version) in enumerate(DISPATCHED)
+    )
+    return [n.to_bytes(2, "big") + b"".join(body) for n, body in enumerate(bodies)]
 
 
 def _vendor() -> list[bytes]:
@@ -93,6 +104,7 @@ _MAKERS = {
     "frames": _frames,
     "request": _request,
     "message": _messages,
+    "dispatch": _dispatched,
     "vendor": _vendor,
     "batch": _batches,
     "codec": _codecs,

@@ -4,6 +4,7 @@
 |---|---|---|
 | frames | FrameReader | the frames that the definition gives, however the bytes are cut |
 | request | requests with their headers | an answer or ProtocolError |
+| dispatch | a whole broker, each api and version that it serves | dispatch.py |
 | message | message decoders | the same; what decodes, encodes to a fixed point |
 | vendor | msgpack bodies | an answer or RemoteProtocolError; what decodes comes back |
 | batch | record batch, both twins | the same verdict and the same records from C and Python |
@@ -47,6 +48,7 @@ from segbroker.segments.errors import StorageError
 
 from ..protocol.random_messages import classes_and_versions
 from . import directory
+from .dispatch import dispatch
 
 Target = Callable[[bytes], None]
 
@@ -208,6 +210,7 @@ def damaged_directory(data: bytes) -> None:
 TARGETS: Final[dict[str, Target]] = {
     "frames": frames,
     "request": request,
+    "dispatch": dispatch,
     "message": message,
     "vendor": vendor,
     "batch": batch,

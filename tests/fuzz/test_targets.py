@@ -1,6 +1,9 @@
 """A few hundred inputs for each target: good ones, damaged ones, and noise."""
 
+from collections.abc import Iterator
+
 import pytest
+import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -8,7 +11,16 @@ from . import seeds
 from .targets import TARGETS
 
 # Opening a directory costs milliseconds, a decoder microseconds.
-EXAMPLES = {"directory": 150, "batch": 300}
+EXAMPLES = {"directory": 150, "dispatch": 150, "batch": 300}
+
+
+@pytest.fixture(autouse=True)
+def log_is_as_before() -> Iterator[None]:
+    """A target that starts a broker watches its log."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
 
 each_target = pytest.mark.parametrize("name", TARGETS)
 
