@@ -39,7 +39,7 @@ ONE_REPLICA: Final = "rd_kafka_NewTopic_new(topicname, partition_cnt, 1,"
 
 # Access rules are set by Kafka's own tool; what no rule is about is open, as in their cluster.
 OPEN_RULES: Final = ("--authorizer", "acl", "--allow-everyone-if-no-acl-found")
-WITH_RULES: Final = ("0109_", "0115_", "0119_")
+WITH_RULES: Final = ("0081_", "0109_", "0115_", "0119_")
 
 _ENTRY: Final = re.compile(r"_TEST\(\s*(\w+),([^;]*?)(?=_TEST\(|\{NULL\})", re.DOTALL)
 
