@@ -35,7 +35,10 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
         "an_offset_out_of_range",
         "test_kcat_reads_from_offsets_from_the_end_and_by_time",
     ),
-    "consume: by time": ("an_offset_is_found_by_time_to_the_exact_record",),
+    "consume: by time": (
+        "an_offset_is_found_by_time_to_the_exact_record",
+        "test_kcat_reads_from_offsets_from_the_end_and_by_time",
+    ),
     "group: commit and resume": (
         "a_group_reads_commits_and_resumes",
         "test_kcat_in_a_group_goes_on_where_it_stopped",
@@ -44,7 +47,10 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "group: a member is killed": ("a_killed_member_is_replaced",),
     "group: static members": ("a_static_member_comes_back_to_its_place",),
     "admin: topics and partitions": ("topics_are_listed", "test_kcat_lists_the_broker"),
-    "admin: settings": ("configs_are_described_and_altered",),
+    "admin: settings": (
+        "configs_are_described_and_altered",
+        "topics_are_listed_grown_described_altered",
+    ),
     "TLS and SCRAM": (
         "tls_and_scram_let_in_who_knows_the_password",
         "test_kcat_together_secured",
