@@ -26,9 +26,12 @@ VERSION = "3.0.12"
 INFERRED_KAFKA = "4.3"
 ONE_TEST_TIMEOUT_S = 60
 # As Kafka is set up for it: rules can be made, and the file says what is advertised.
-FLAGS = ("--broker-id", "0", "--group-min-session-timeout-ms", "1000")
-FLAGS += ("--authorizer", "acl", "--allow-everyone-if-no-acl-found")
-FLAGS += ("--advertised-listeners", "PLAINTEXT://127.0.0.1:0")
+FLAGS = (
+    *("--broker-id", "0"),
+    *("--group-min-session-timeout-ms", "1000"),
+    *("--authorizer", "acl", "--allow-everyone-if-no-acl-found"),
+    *("--advertised-listeners", "PLAINTEXT://127.0.0.1:0"),
+)
 ALL_TIMEOUT_S = 900
 
 SERVICE = '''"""An address is given: nothing to start, nothing to stop."""
