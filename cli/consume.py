@@ -8,6 +8,9 @@ came alone is printed alone, and a backlog is written in large pieces.
 Records that were lost are said where they are missing: an error (10), or with --on-gap print a line
 on standard error, for programs (-J) one on standard output, in its place among the records.
 
+With --group what was printed and flushed is committed: when the next batch is asked for, and at the
+end.  A reader of our output that goes away in the middle of a batch gets that batch again.
+
 Ends: -n records, -e at the end, Ctrl-C (130), the reader of our output going away (0).
 """
 
@@ -27,6 +30,7 @@ from .start_position import parse_start
 
 if TYPE_CHECKING:
     from segbroker.client import ConsumedBatch, Gap
+    from segbroker.client.settings import GroupOptions
 
 Start: TypeAlias = str | int | datetime
 # What --on-gap means to the client.
@@ -79,7 +83,20 @@ def gap_as_json(gap: "Gap") -> bytes:
 
 
 @click.command(cls=Command)
-@click.argument("topic")
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.option(
+    "-g",
+    "--group",
+    metavar="NAME",
+    help="Read as a member of this consumer group: share the partitions with its other members, go"
+    " on where it stands, and commit what is printed.",
+)
+@click.option(
+    "--static",
+    "instance_id",
+    metavar="NAME",
+    help="A static member of the group: it gets its partitions back when it starts again soon.",
+)
 @click.option(
     "-o",
     "--offset",
@@ -88,7 +105,8 @@ def gap_as_json(gap: "Gap") -> bytes:
     default="start",
     show_default=True,
     callback=_start,
-    help="Where to begin in each partition: start, end, OFFSET, -N (the last N), or @TIME (ms since"
+    help="Where to begin in each partition (with -g: of which the group has committed nothing):"
+    " start, end, OFFSET, -N (the last N), or @TIME (ms since"
     " 1970 or ISO 8601).",
 )
 @click.option(
@@ -138,7 +156,9 @@ def gap_as_json(gap: "Gap") -> bytes:
 )
 @bootstrap_option
 def consume(
-    topic: str,
+    topics: tuple[str, ...],
+    group: str | None,
+    instance_id: str | None,
     start: Start,
     count: int | None,
     exit_at_end: bool,
@@ -149,7 +169,7 @@ def consume(
     on_gap: str,
     bootstrap: str,
 ) -> None:
-    """Print the records of TOPIC, and wait for more.
+    """Print the records of each TOPIC, and wait for more.
 
     \b
     FORMAT is text with these escapes, as in kcat; no newline is added:
@@ -168,31 +188,39 @@ def consume(
       segbroker consume logs -o end | grep ERROR
       segbroker consume flights -o -10 -e -f '%p %o %k %s\\n'
       segbroker consume flights -o @2024-05-01T12:00 -J | jq .value
+      segbroker consume --group billing orders refunds
     """
     if as_json and text is not None:
         raise click.UsageError("-f and -J say different things; give one of them")
+    if instance_id is not None and group is None:
+        raise click.UsageError("--static is for a member of a group: give --group")
+    if partitions and (group is not None or len(topics) > 1):
+        raise click.UsageError("-p is for one topic, without --group")
     from segbroker.client import Consumer, Gap, GapError, TopicPartition
 
     interruptible()
     to_bytes = batch_formatter(text, null, as_json)
     left = sys.maxsize if count is None else count
     sink = sys.stdout.buffer
+    static: GroupOptions = {} if instance_id is None else {"instance_id": instance_id}
     printed = size = 0
     with (
         ended_by_reader(),
         counter("received", sys.stdout) as update,
         Consumer(
             bootstrap,
+            group=group,
             start=start,
             stop_at_end=exit_at_end,
             on_gap=ON_GAP[on_gap],
             connect_timeout_ms=CONNECT_TIMEOUT_MS,
+            **static,
         ) as consumer,
     ):
         if partitions:
-            consumer.assign([TopicPartition(topic, number) for number in set(partitions)])
+            consumer.assign([TopicPartition(topics[0], number) for number in set(partitions)])
         else:
-            consumer.subscribe([topic])
+            consumer.subscribe(topics)
         if left == 0:
             return
         for batch in consumer.batches():
@@ -212,4 +240,7 @@ def consume(
             size += len(data)
             update(printed, size)
             if left == 0:
+                if group is not None and taken:
+                    last = batch.offsets()[taken - 1]
+                    consumer.commit({(batch.topic, batch.partition): last + 1})
                 return

@@ -417,6 +417,11 @@ class GroupReading:
             states = list(self._fetching.states.values())
             self._progress.acknowledge([s for s in states if s.position is not None])
             offsets = self._gone_past(tp for tp in self._owned)
+        else:
+            for tp, stands in offsets.items():
+                state = self._fetching.states.get(tp)
+                if state is not None:
+                    self._progress.acknowledge_below(state, stands.offset)
         while offsets:
             strange = sorted(offsets.keys() - self._owned)
             if strange:

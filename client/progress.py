@@ -126,6 +126,10 @@ class Progress:
         for state in states:
             self._acknowledged[state.tp] = state.round, self.position(state) or 0
 
+    def acknowledge_below(self, state: PartitionState, offset: int) -> None:
+        """The caller says that it is done with all below an offset."""
+        self._acknowledged[state.tp] = state.round, offset
+
     def position(self, state: PartitionState) -> int | None:
         """The offset of the next record that will be handed out; None: not known yet."""
         handing = self._handings.get(state.tp)

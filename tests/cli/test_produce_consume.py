@@ -310,3 +310,27 @@ def test_a_counter_is_drawn_on_a_terminal_only(daemon: Daemon, topic: str) -> No
     finally:
         os.close(leader)
         os.close(follower)
+
+
+def test_a_group_goes_on_behind_what_was_printed(run: Run, topic: str) -> None:
+    run("produce", topic, stdin=b"a\nb\nc\nd\ne\n")
+    group = ("consume", "--group", f"{topic}-g")
+    assert run(*group, "-n", "2", topic).stdout == b"a\nb\n"
+    assert run(*group, "--static", "one", "-e", topic).stdout == b"c\nd\ne\n"
+    assert run(*group, "-e", topic).stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--static", "one", "t"), "--static is for a member of a group"),
+        (("-p", "1", "--group", "g", "t"), "-p is for one topic, without --group"),
+        (("-p", "1", "a", "b"), "-p is for one topic"),
+    ],
+)
+def test_flags_of_a_group_that_contradict_each_other_are_said(
+    run: Run, flags: tuple[str, ...], says: str
+) -> None:
+    refused = run("consume", *flags)
+    assert refused.returncode == 2
+    assert says in refused.stderr.decode()

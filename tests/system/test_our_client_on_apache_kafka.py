@@ -22,10 +22,14 @@ from segbroker.client import (
     AsyncProducer,
     Consumer,
     OffsetOutOfRange,
+    Outgoing,
     Producer,
+    ProducerFenced,
+    Record,
     TopicAlreadyExists,
     TopicPartition,
     UnknownTopicOrPartition,
+    transform,
 )
 from segbroker.client.errors import MessageTooLarge, SegbrokerError
 from segbroker.protocol.partitioner import partition_for_key
@@ -261,3 +265,114 @@ def test_records_of_an_aborted_transaction_are_not_seen(kafka: str, name: str) -
     assert seen == [b"kept", b"kept too"]
     with Consumer(kafka, name, stop_at_end=True, isolation="read_uncommitted") as consumer:
         assert [record.value for record in consumer] == [b"kept", b"aborted", b"kept too"]
+
+
+def read(kafka: str, topic: str) -> list[bytes | None]:
+    """Until everything of the topic is in: Kafka answers a commit before its marker is written."""
+    seen: list[bytes | None] = []
+    with Consumer(kafka, topic) as consumer:
+        while more := consumer.poll(max_records=100_000, timeout_ms=2_000):
+            seen += [record.value for record in more]
+    return seen
+
+
+@pytest.mark.parametrize("assignor", ["cooperative-sticky", "range", "roundrobin", "sticky"])
+def test_two_members_share_hand_over_and_go_on_where_the_group_stands(
+    kafka: str, name: str, assignor: str
+) -> None:
+    with Producer(kafka) as producer:
+        for index, value in enumerate(VALUES):
+            producer.send(name, value, partition=index % 4)
+    seen: list[bytes | None] = []
+    with (
+        Consumer(kafka, name, group=name, assignors=[assignor]) as one,
+        Consumer(kafka, name, group=name, assignors=[assignor]) as two,
+    ):
+        ends = time.monotonic() + 60
+        while len(one.assignment) != 2 or len(two.assignment) != 2:
+            assert time.monotonic() < ends
+            for member in (one, two):
+                seen += [r.value for r in member.poll(max_records=50, timeout_ms=100)]
+        assert not set(one.assignment) & set(two.assignment)
+        one.commit()
+        two.commit()
+    with Consumer(kafka, name, group=name, stop_at_end=True) as consumer:
+        seen += [record.value for record in consumer]
+        assert sum(stands.offset for stands in consumer.committed().values()) in range(5_001)
+    assert set(seen) == set(VALUES)
+
+
+def test_members_share_a_group_with_librdkafka(kafka: str, name: str) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    for strategy in ("cooperative-sticky", "range"):
+        theirs = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": kafka,
+                "group.id": f"{name}-{strategy}",
+                "partition.assignment.strategy": strategy,
+            }
+        )
+        theirs.subscribe([name])
+        with Consumer(kafka, name, group=f"{name}-{strategy}") as ours:
+            ends = time.monotonic() + 60
+            while len(ours.assignment) != 2 or len(theirs.assignment()) != 2:
+                assert time.monotonic() < ends
+                ours.poll(timeout_ms=100)
+                theirs.poll(0.1)
+            mine = {tp.partition for tp in ours.assignment}
+            assert mine | {tp.partition for tp in theirs.assignment()} == {0, 1, 2, 3}
+        theirs.close()
+
+
+def test_transactions_are_seen_whole_or_not_at_all(kafka: str, name: str) -> None:
+    def aborted(producer: Producer) -> None:
+        with producer.transaction():
+            producer.send_many(name, [b"never"] * 10)
+            producer.flush()
+            raise ZeroDivisionError
+
+    with Producer(kafka, transactional_id=name) as producer:
+        for number in range(5):
+            with producer.transaction():
+                for partition in range(4):
+                    producer.send(name, b"%d" % number, partition=partition)
+            with pytest.raises(ZeroDivisionError):
+                aborted(producer)
+        with Producer(kafka, transactional_id=name) as other, other.transaction():
+            other.send(name, b"5")
+        with pytest.raises(ProducerFenced), producer.transaction():
+            producer.send(name, b"of the zombie")
+    seen = read(kafka, name)
+    assert sorted(value or b"" for value in seen) == sorted(
+        [b"%d" % n for n in range(5)] * 4 + [b"5"]
+    )
+
+
+def test_each_record_is_transformed_once(kafka: str, name: str) -> None:
+    out = f"{name}-out"
+    with Admin(kafka) as admin:
+        admin.create_topic(out, partitions=2, replication_factor=1)
+    with Producer(kafka) as plain:
+        plain.send_many(name, VALUES, keys=KEYS)
+    calls = 0
+
+    def work(record: Record) -> list[Outgoing]:
+        nonlocal calls
+        calls += 1
+        if calls == 1_300:
+            raise ZeroDivisionError
+        return [Outgoing(out, record.value, key=record.key)]
+
+    def run() -> None:
+        with (
+            Consumer(kafka, name, group=name, auto_commit=False, stop_at_end=True) as consumer,
+            Producer(kafka, transactional_id=name) as producer,
+        ):
+            transform(consumer, producer, work)
+
+    with pytest.raises(ZeroDivisionError):
+        run()
+    run()
+    assert sorted(value or b"" for value in read(kafka, out)) == VALUES
+    with Admin(kafka) as admin:
+        admin.delete_topic(out)

@@ -1,0 +1,176 @@
+"""Our member in one group with members of other makes, cooperative and eager, either leading."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer as Theirs
+from kafka import KafkaConsumer
+
+from segbroker.client import Admin, Consumer, Producer
+
+from ..support.daemon import Daemon
+
+DEADLINE_S = 60.0
+PARTITIONS = 6
+COUNT = 300
+
+
+@pytest.fixture
+def name(daemon: Daemon, topic: Callable[[], str]) -> str:
+    made = topic()
+    with Admin(daemon.address) as admin:
+        admin.create_topic(made, partitions=PARTITIONS)
+    fill(daemon, made, 0)
+    return made
+
+
+def fill(daemon: Daemon, name: str, first: int) -> None:
+    with Producer(daemon.address) as producer:
+        for n in range(first, first + COUNT):
+            producer.send(name, b"%d" % n, partition=n % PARTITIONS)
+
+
+class Member:
+    """One that polls in a thread of its own: what it has, and what it has read."""
+
+    def __init__(
+        self, poll: Callable[[], list[bytes | None]], owned: Callable[[], set[int]]
+    ) -> None:
+        self.values: list[int] = []
+        self.owned: set[int] = set()
+        self._poll = poll
+        self._look = owned
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.values += [int(value or b"") for value in self._poll()]
+            self.owned = self._look()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+@contextmanager
+def ours(daemon: Daemon, name: str) -> Iterator[Member]:
+    with Consumer(daemon.address, name, group=name, heartbeat_interval_ms=200) as consumer:
+        member = Member(
+            lambda: [record.value for record in consumer.poll(timeout_ms=50)],
+            lambda: {tp.partition for tp in consumer.assignment},
+        )
+        try:
+            yield member
+        finally:
+            member.stop()
+
+
+@contextmanager
+def librdkafka(daemon: Daemon, name: str, strategy: str) -> Iterator[Member]:
+    consumer = Theirs(
+        {
+            "bootstrap.servers": daemon.address,
+            "group.id": name,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 200,
+            "partition.assignment.strategy": strategy,
+        }
+    )
+    consumer.subscribe([name])
+    member = Member(
+        lambda: [m.value() for m in consumer.consume(100, 0.05) if m.error() is None],
+        lambda: {tp.partition for tp in consumer.assignment()},
+    )
+    try:
+        yield member
+    finally:
+        member.stop()
+        consumer.close()
+
+
+@contextmanager
+def kafka_python(daemon: Daemon, name: str) -> Iterator[Member]:
+    consumer = KafkaConsumer(
+        name,
+        bootstrap_servers=daemon.address,
+        group_id=name,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=200,
+        session_timeout_ms=6_000,
+    )
+    member = Member(
+        lambda: [r.value for rows in consumer.poll(50).values() for r in rows],
+        lambda: {tp.partition for tp in consumer.assignment()},
+    )
+    try:
+        yield member
+    finally:
+        member.stop()
+        consumer.close()
+
+
+def until(true: Callable[[], bool]) -> None:
+    ends = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def shared(*members: Member) -> bool:
+    """Each has its part, and together they have all, once."""
+    parts = [member.owned for member in members]
+    sizes = [len(part) for part in parts]
+    return sum(sizes) == len(set().union(*parts)) == PARTITIONS and max(sizes) - min(sizes) <= 1
+
+
+def protocol(daemon: Daemon, name: str) -> str:
+    with Admin(daemon.address) as admin:
+        return admin.describe_group(name).protocol
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range", "roundrobin"])
+@pytest.mark.parametrize("leads", ["ours", "theirs"])
+def test_our_member_shares_with_librdkafka(
+    daemon: Daemon, name: str, strategy: str, leads: str
+) -> None:
+    makers = [lambda: ours(daemon, name), lambda: librdkafka(daemon, name, strategy)]
+    if leads == "theirs":
+        makers.reverse()
+    with makers[0]() as first:
+        until(lambda: len(first.values) == COUNT)
+        with makers[1]() as second:
+            until(lambda: shared(first, second))
+            assert protocol(daemon, name) == strategy
+            fill(daemon, name, COUNT)
+            until(lambda: set(first.values) | set(second.values) == set(range(2 * COUNT)))
+        until(lambda: first.owned == set(range(PARTITIONS)))
+
+
+def test_our_member_shares_with_kafka_python(daemon: Daemon, name: str) -> None:
+    with ours(daemon, name) as mine:
+        until(lambda: len(mine.values) == COUNT)
+        with kafka_python(daemon, name) as theirs:
+            until(lambda: shared(mine, theirs))
+            fill(daemon, name, COUNT)
+            until(lambda: set(mine.values) | set(theirs.values) == set(range(2 * COUNT)))
+        until(lambda: mine.owned == set(range(PARTITIONS)))
+
+
+def test_members_of_three_makes_share_a_topic(daemon: Daemon, name: str) -> None:
+    with (
+        librdkafka(daemon, name, "range") as one,
+        ours(daemon, name) as two,
+        kafka_python(daemon, name) as three,
+    ):
+        until(lambda: shared(one, two, three))
+        assert protocol(daemon, name) == "range"
+        fill(daemon, name, COUNT)
+        until(
+            lambda: set(one.values) | set(two.values) | set(three.values) == set(range(2 * COUNT))
+        )
