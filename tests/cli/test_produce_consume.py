@@ -317,7 +317,7 @@ def test_a_group_goes_on_behind_what_was_printed(run: Run, topic: str) -> None:
     group = ("consume", "--group", f"{topic}-g")
     assert run(*group, "-n", "2", topic).stdout == b"a\nb\n"
     assert run(*group, "--static", "one", "-e", topic).stdout == b"c\nd\ne\n"
-    assert run(*group, "-e", topic).stdout == b""
+    assert run(*group, "--static", "one", "-e", topic).stdout == b""
 
 
 @pytest.mark.parametrize(
