@@ -13,8 +13,12 @@ can be in one group, and each can lead it.  Given the same members all give the 
 `cooperative-sticky` hands a partition that moves from one member to another to nobody at first:
 its owner learns that it has to give it up, joins again without it, and then it is dealt out.
 
+With the others nobody has anything while partitions are dealt out, but for members that were
+cooperative until a moment ago: what they say they still have goes to nobody else either, and they
+join again without it.
+
 Invariant: each partition of a subscribed topic goes to exactly one member that subscribed to it, or
-(cooperative only) to nobody while another member still has it.  Pure functions.
+to nobody while another member still has it.  Pure functions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,13 +40,17 @@ COOPERATIVE: Final = "cooperative-sticky"
 
 
 class GroupMemberInfo(NamedTuple):
-    """A member as its leader sees it; `owned` and `generation` as the strategy hears of them."""
+    """A member as its leader sees it.
+
+    `owned` and `generation` are what a sticky strategy goes by, `claims` what it still reads.
+    """
 
     member_id: str
     instance_id: str | None
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()
     generation: int = -1
+    claims: tuple[TopicPartition, ...] = ()
 
 
 Members = Sequence[GroupMemberInfo]
@@ -55,10 +63,17 @@ def is_cooperative(assignor: str) -> bool:
 
 
 def subscription_bytes(
-    assignor: str, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
+    assignor: str,
+    topics: Sequence[str],
+    owned: Sequence[TopicPartition],
+    generation: int,
+    given: Sequence[TopicPartition] = (),
 ) -> bytes:
-    """What a member says of itself when it joins, to be read by this strategy."""
-    user_data = encode_sticky(owned, generation) if assignor == "sticky" else None
+    """What a member says of itself when it joins, to be read by this strategy.
+
+    owned: what it reads; given: what it was given last, though it may have given it up since.
+    """
+    user_data = encode_sticky(given, generation) if assignor == "sticky" else None
     return encode_subscription(Subscription(tuple(topics), tuple(owned), generation, user_data))
 
 
@@ -70,6 +85,7 @@ def member_info(
     if said is None:
         return GroupMemberInfo(member_id, instance_id, ())
     owned, generation = list(said.owned), said.generation
+    claims = tuple(TopicPartition(*pair) for pair in said.owned)
     if assignor == "sticky":
         owned, generation = decode_sticky(said.user_data)
     elif generation < 0:
@@ -80,13 +96,26 @@ def member_info(
         said.topics,
         tuple(TopicPartition(*pair) for pair in owned),
         generation,
+        claims,
     )
 
 
 def deal_out(assignor: str, members: Members, counts: Mapping[str, int]) -> Assignment:
     """Each member's partitions; `counts` has how many partitions each topic has."""
     ordered = sorted(members, key=_order)
-    return ASSIGNORS[assignor](ordered, counts)
+    return _without_claims(ASSIGNORS[assignor](ordered, counts), members)
+
+
+def _without_claims(dealt: Assignment, members: Members) -> Assignment:
+    """What another member still has goes to nobody yet."""
+    owners: dict[TopicPartition, set[str]] = {}
+    for member in members:
+        for tp in member.claims:
+            owners.setdefault(tp, set()).add(member.member_id)
+    return {
+        member_id: [tp for tp in partitions if owners.get(tp, {member_id}) == {member_id}]
+        for member_id, partitions in dealt.items()
+    }
 
 
 def _order(member: GroupMemberInfo) -> tuple[bool, str]:
@@ -127,21 +156,8 @@ def _sticky(members: Members, counts: Mapping[str, int]) -> Assignment:
     )
 
 
-def _cooperative(members: Members, counts: Mapping[str, int]) -> Assignment:
-    """As sticky, but what another member still has goes to nobody yet."""
-    dealt = _sticky(members, counts)
-    owners: dict[TopicPartition, set[str]] = {}
-    for member in members:
-        for tp in member.owned:
-            owners.setdefault(tp, set()).add(member.member_id)
-    return {
-        member_id: [tp for tp in partitions if owners.get(tp, {member_id}) == {member_id}]
-        for member_id, partitions in dealt.items()
-    }
-
-
 ASSIGNORS: dict[str, Callable[[Members, Mapping[str, int]], Assignment]] = {
-    COOPERATIVE: _cooperative,
+    COOPERATIVE: _sticky,
     "range": _range,
     "roundrobin": _round_robin,
     "sticky": _sticky,

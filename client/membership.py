@@ -303,8 +303,10 @@ class Membership:
             return reply
 
     def _says(self, assignor: str) -> bytes:
-        owned = self._given if assignor == "sticky" else tuple(self._holder.owned())
-        return subscription_bytes(assignor, self._holder.topics(), owned, self.generation)
+        holder = self._holder
+        return subscription_bytes(
+            assignor, holder.topics(), holder.owned(), self.generation, self._given
+        )
 
     def _deal_out(
         self, protocol: str, joined: JoinGroupResponse

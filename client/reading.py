@@ -55,8 +55,9 @@ class Reading:
         on_lost: Listener | None = None,
         wake_by: WakeBy,
         options: ConsumerOptions,
+        random: Random | None = None,
     ) -> None:
-        random = Random()
+        random = Random() if random is None else random
         client, settings, of_group = consumer_settings(bootstrap, on_gap, group, options)
         self.start = check_start(start)
         self.engine = Engine(client, random)

@@ -29,7 +29,9 @@ COUNTS = st.fixed_dictionaries(dict.fromkeys(TOPICS, st.integers(0, 9)))
 
 
 @st.composite
-def groups(draw: st.DrawFn, *, equal: bool = False) -> tuple[GroupMemberInfo, ...]:
+def groups(
+    draw: st.DrawFn, *, equal: bool = False, claiming: bool = False
+) -> tuple[GroupMemberInfo, ...]:
     """Members, some of which claim what they had, truly or not."""
     size = draw(st.integers(1, 6))
     shared = draw(st.sets(st.sampled_from(TOPICS), min_size=1))
@@ -41,8 +43,9 @@ def groups(draw: st.DrawFn, *, equal: bool = False) -> tuple[GroupMemberInfo, ..
         )
         instance = draw(st.sampled_from([None, f"static-{size - index}"]))
         generation = draw(st.integers(-1, 2))
+        had = tuple(sorted(claims))
         member = GroupMemberInfo(
-            f"m{index}", instance, tuple(sorted(topics)), tuple(sorted(claims)), generation
+            f"m{index}", instance, tuple(sorted(topics)), had, generation, had if claiming else ()
         )
         members.append(member)
     return tuple(members)
@@ -56,11 +59,11 @@ def all_partitions(
 
 
 def given_to_nobody_yet(members: tuple[GroupMemberInfo, ...], tp: TopicPartition) -> bool:
-    return any(tp in member.owned for member in members)
+    return any(tp in member.claims for member in members)
 
 
-@given(NAMES, groups(), COUNTS)
-@settings(max_examples=40)
+@given(NAMES, groups() | groups(claiming=True), COUNTS)
+@settings(max_examples=60)
 def test_each_partition_goes_to_one_member_that_subscribed_to_its_topic(
     name: str, members: tuple[GroupMemberInfo, ...], counts: dict[str, int]
 ) -> None:
@@ -71,7 +74,7 @@ def test_each_partition_goes_to_one_member_that_subscribed_to_its_topic(
     times = Counter(tp for partitions in dealt.values() for tp in partitions)
     assert set(times.values()) <= {1}
     for tp in all_partitions(members, counts):
-        if name == "cooperative-sticky" and given_to_nobody_yet(members, tp):
+        if given_to_nobody_yet(members, tp):
             continue
         assert times[tp] == 1
 
@@ -118,9 +121,9 @@ def test_nobody_could_pass_a_partition_on_to_one_with_two_fewer(
         assert all(len(dealt[taker]) >= len(mine) - 1 for taker in reached)
 
 
-def without_claims(dealt: Assignment, topics: tuple[str, ...]) -> tuple[GroupMemberInfo, ...]:
+def with_claims(dealt: Assignment, topics: tuple[str, ...]) -> tuple[GroupMemberInfo, ...]:
     return tuple(
-        GroupMemberInfo(member_id, None, topics, tuple(mine), 1)
+        GroupMemberInfo(member_id, None, topics, tuple(mine), 1, tuple(mine))
         for member_id, mine in dealt.items()
     )
 
@@ -131,7 +134,7 @@ def test_what_is_balanced_stays_as_it_is(size: int, counts: dict[str, int]) -> N
     empty = tuple(GroupMemberInfo(f"m{n}", None, TOPICS) for n in range(size))
     before = deal_out("sticky", empty, counts)
     for name in ("sticky", "cooperative-sticky"):
-        assert deal_out(name, without_claims(before, TOPICS), counts) == before
+        assert deal_out(name, with_claims(before, TOPICS), counts) == before
 
 
 @given(st.integers(1, 8), COUNTS)
@@ -141,9 +144,8 @@ def test_a_member_that_comes_costs_the_others_no_more_than_its_share(
 ) -> None:
     empty = tuple(GroupMemberInfo(f"m{n}", None, TOPICS) for n in range(size))
     before = deal_out("sticky", empty, counts)
-    after = deal_out(
-        "sticky", (*without_claims(before, TOPICS), GroupMemberInfo("new", None, TOPICS)), counts
-    )
+    members = [member._replace(claims=()) for member in with_claims(before, TOPICS)]
+    after = deal_out("sticky", [*members, GroupMemberInfo("new", None, TOPICS)], counts)
     moved = sum(len(set(mine) - set(after[member_id])) for member_id, mine in before.items())
     assert moved == len(after["new"])
 
@@ -161,7 +163,7 @@ def test_cooperative_members_are_balanced_after_a_few_rounds(
         dealt = deal_out(
             "cooperative-sticky",
             [
-                GroupMemberInfo(member_id, None, topics, tuple(mine), generation)
+                GroupMemberInfo(member_id, None, topics, tuple(mine), generation, tuple(mine))
                 for member_id, mine in owned.items()
             ],
             counts,
@@ -173,11 +175,12 @@ def test_cooperative_members_are_balanced_after_a_few_rounds(
 
 
 def test_what_moves_goes_to_nobody_until_its_owner_has_given_it_up() -> None:
-    owner = GroupMemberInfo("a", None, ("t",), (TopicPartition("t", 0), TopicPartition("t", 1)), 4)
+    both = (TopicPartition("t", 0), TopicPartition("t", 1))
+    owner = GroupMemberInfo("a", None, ("t",), both, 4, both)
     new = GroupMemberInfo("b", None, ("t",))
     first = deal_out("cooperative-sticky", [owner, new], {"t": 2})
     assert first == {"a": [("t", 0)], "b": []}
-    left = owner._replace(owned=(TopicPartition("t", 0),))
+    left = owner._replace(owned=both[:1], claims=both[:1])
     assert deal_out("cooperative-sticky", [left, new], {"t": 2}) == {
         "a": [("t", 0)],
         "b": [("t", 1)],
@@ -223,8 +226,8 @@ def test_a_subscription_has_the_bytes_that_java_writes() -> None:
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
 def test_a_member_is_seen_as_it_described_itself(name: str) -> None:
     had = [TopicPartition("a", 7)]
-    seen = member_info(name, "m", "s", subscription_bytes(name, ["a", "b"], had, 5))
-    assert seen == GroupMemberInfo("m", "s", ("a", "b"), tuple(had), 5)
+    seen = member_info(name, "m", "s", subscription_bytes(name, ["a", "b"], had, 5, had))
+    assert seen == GroupMemberInfo("m", "s", ("a", "b"), tuple(had), 5, tuple(had))
 
 
 def test_older_ways_of_saying_the_generation_are_understood() -> None:

@@ -1,0 +1,81 @@
+"""Members that come, go, die, and work for long, in simulated time: a seed is a run."""
+
+from collections import Counter
+
+import pytest
+
+from .simulated_groups import TOPIC, GroupWorld
+
+PARTITIONS = 5
+RECORDS = 40
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_cooperative_members_that_come_and_go_work_at_each_record_once(seed: int) -> None:
+    """Also when a job lasts longer than a session and a rebalance together."""
+    world = GroupWorld(seed, partitions=PARTITIONS, records=RECORDS)
+    random = world.random
+    world.job_ms = lambda: random.choice(
+        [0, 1, 50, 50, 400, 200_000 if random.random() < 0.1 else 5]
+    )
+    world.start()
+    for _ in range(6):
+        pause = world.now_ms + random.choice([10, 700, 3_000, 30_000])
+        world.run(lambda pause=pause: world.now_ms >= pause)  # type: ignore[misc]
+        alive = [member for member in world.members if member.is_alive]
+        idle = [member for member in alive if member.in_hand is None]
+        if len(alive) > 1 and idle and random.random() < 0.4:
+            random.choice(idle).leave()
+        else:
+            world.start()
+    world.run(world.is_settled, within_ms=30_000_000)
+    assert set(Counter(world.processed).values()) == {1}
+    for member in world.members:
+        if member.is_alive:
+            world.run(lambda member=member: member.in_hand is None, within_ms=30_000_000)  # type: ignore[misc]
+            member.leave()
+    assert world.committed == {(TOPIC, partition): RECORDS for partition in range(PARTITIONS)}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_members_of_every_kind_lose_no_record_to_deaths_cuts_and_restarts(seed: int) -> None:
+    world = GroupWorld(seed, partitions=PARTITIONS, records=RECORDS)
+    random = world.random
+    world.job_ms = lambda: random.choice([0, 1, 30, 200])
+
+    def start() -> None:
+        kinds = [(), (), ("range",), ("roundrobin", "range"), ("sticky", "range")]
+        world.start(*random.choice(kinds))
+
+    start()
+    for _ in range(10):
+        pause = world.now_ms + random.choice([10, 300, 2_000])
+        world.run(lambda pause=pause: world.now_ms >= pause)  # type: ignore[misc]
+        alive = [member for member in world.members if member.is_alive]
+        match random.randrange(5):
+            case 0 if len(alive) > 1:
+                world.kill(random.choice(alive))
+            case 1:
+                world.cut(random.choice(alive))
+            case 2:
+                world.restart()
+            case _:
+                start()
+    world.run(world.is_settled)
+
+
+def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:
+    world = GroupWorld(1, partitions=2, records=20)
+    long_job = world.start()
+    world.run(lambda: len(long_job.owned) == 2)
+    world.run(lambda: long_job.in_hand is not None)
+    long_job.busy_until_ms = world.now_ms + 600_000
+    held = long_job.in_hand
+    assert held is not None
+    quick = world.start()
+    world.run(lambda: quick.reading.group.membership.generation == 2)
+    world.run(lambda: world.now_ms >= long_job.busy_until_ms - 1_000, within_ms=4_000_000)
+    assert held.partition in long_job.owned
+    assert ("lost", [held.partition]) not in long_job.told
+    world.run(world.is_settled, within_ms=4_000_000)
+    assert set(Counter(world.processed).values()) == {1}
