@@ -19,7 +19,8 @@ What is where, from the inside out; a module imports only what stands above it:
     prefetched log_bounds log_changes reply_walk         ... what was lost, and what is told of it
     fetching progress
     sticky assignors                                     ... as a member of a group
-    membership group_reading
+    membership group_topics group_events group_commits
+    group_reading
     reading                                              ... both
     administration group_administration                  the admin's
     acl_administration quota_administration

@@ -29,8 +29,8 @@ from .async_driver import AsyncDriver, wait_done
 from .consumed import ConsumedBatch
 from .consumer import GOODBYE_MS, HURRIED_MS
 from .errors import BusyError, SegbrokerError
+from .group_events import Event, Listener
 from .group_offsets import CommittedOffset, GroupMetadata
-from .group_reading import Event, Listener
 from .reading import Notice, Reading
 from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap
@@ -277,7 +277,7 @@ class AsyncConsumer(Generic[Notice]):
     async def _tell_events(self) -> None:
         """Call what wants to know what the group gave and took."""
         group = self._reading.group
-        while (event := group.next_event()) is not None:
+        while (event := group.events.next()) is not None:
             try:
                 await _call(event)
             finally:

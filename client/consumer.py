@@ -30,8 +30,8 @@ from .assigned import Fetched
 from .clock import now_ms
 from .consumed import ConsumedBatch
 from .errors import BusyError, SegbrokerError
+from .group_events import Listener
 from .group_offsets import CommittedOffset, GroupMetadata
-from .group_reading import Listener
 from .reading import Notice, Reading
 from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap
@@ -269,7 +269,9 @@ class Consumer(Generic[Notice]):
         with self._one_at_a_time():
             while len(records) < max_records:
                 rest = self._next_records(
-                    now_ms() if records else deadline_ms, in_loop=False, batch_only=bool(records)
+                    now_ms() if records else deadline_ms,
+                    in_loop=False,
+                    batch_only=bool(records),
                 )
                 if rest is None:
                     break
@@ -277,7 +279,11 @@ class Consumer(Generic[Notice]):
         return records
 
     def _next_records(
-        self, deadline_ms: float | None, *, in_loop: bool = True, batch_only: bool = False
+        self,
+        deadline_ms: float | None,
+        *,
+        in_loop: bool = True,
+        batch_only: bool = False,
     ) -> Iterator[Any] | None:
         """The next items: the rest of a batch, a new one's records, a gap; None: as `_next`."""
         reading = self._reading
@@ -347,7 +353,7 @@ class Consumer(Generic[Notice]):
         group = self._reading.group
         while True:
             with self._lock:
-                event = group.next_event()
+                event = group.events.next()
             if event is None:
                 return
             try:

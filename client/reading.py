@@ -18,8 +18,9 @@ from .consumed import ConsumedBatch
 from .engine import Call, Engine
 from .errors import ClosedError
 from .fetching import Fetching, WakeBy
+from .group_events import Listener
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets, fetch_offsets
-from .group_reading import GroupReading, Listener
+from .group_reading import GroupReading
 from .lookups import END_TIME, START_TIME, look_up, topics_known
 from .progress import Progress
 from .records import OffsetAndTimestamp, Record, TopicPartition
@@ -113,7 +114,9 @@ class Reading:
         self.fetching.subscribe(topics, self.start if start is None else check_start(start))
 
     def assign(
-        self, partitions: Iterable[TopicPartition | tuple[str, int]], start: Start | None
+        self,
+        partitions: Iterable[TopicPartition | tuple[str, int]],
+        start: Start | None,
     ) -> None:
         if self._group is not None:
             raise TypeError("a group's members are given their partitions: subscribe")
@@ -147,7 +150,7 @@ class Reading:
     @property
     def has_events(self) -> bool:
         """Whether there is something that the caller has to be told before it gets more."""
-        return self._group is not None and self._group.has_events
+        return self._group is not None and self._group.events.is_waiting
 
     def take_records(self, *, in_loop: bool = True) -> Iterator[Record] | None:
         """The rest of a batch that is being handed out, if there is one."""

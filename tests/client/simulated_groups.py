@@ -112,7 +112,7 @@ class SimulatedMember:
             return
         self.in_hand = None
         reading.came_back()
-        while (event := reading.group.next_event()) is not None:
+        while (event := reading.group.events.next()) is not None:
             if event.listener is not None:
                 event.listener(event.partitions)
             reading.group.event_done(event)

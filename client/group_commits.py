@@ -1,0 +1,149 @@
+"""Committing for a member of a group: where the caller is, in the member's generation.
+
+    by itself    every commit_interval_ms, and once before the member joins again: then the group
+                 still takes commits, and a partition may be somebody else's by the next one
+    asked for    what the caller names, or all that it was handed; through a rebalance
+
+What is committed already is not committed again.  A commit that comes too late is refused by the
+broker, and nobody is hurt: the successor begins where the last one that counted stands.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Set
+
+from .completion import Completion
+from .engine import Call, Engine, Pause
+from .errors import (
+    IllegalGeneration,
+    RebalanceInProgress,
+    SegbrokerError,
+    UnknownMemberId,
+)
+from .fetching import Fetching
+from .group_offsets import CommittedOffset, commit_offsets
+from .log_changes import bug
+from .membership import Membership
+from .progress import Progress
+from .records import TopicPartition
+from .settings import GroupSettings
+
+# A commit of what is given up may take this long; then it is given up without.
+COMMIT_TIMEOUT_MS = 5_000
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+
+class Commits:
+    """See the module."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: GroupSettings,
+        membership: Membership,
+        fetching: Fetching,
+        progress: Progress,
+        *,
+        owned: Callable[[], Set[TopicPartition]],
+        wake_by: Callable[[int], object],
+    ) -> None:
+        """`owned`: what the member may commit."""
+        self.is_running = False
+        self._engine = engine
+        self._settings = settings
+        self._membership = membership
+        self._fetching = fetching
+        self._progress = progress
+        self._owned = owned
+        self._wake_by = wake_by
+        self._committed: dict[TopicPartition, int] = {}
+        self._due_ms = 0
+
+    def stands_at(self, tp: TopicPartition, offset: int) -> None:
+        """The group was found to stand there."""
+        self._committed[tp] = offset
+
+    def forget(self, tp: TopicPartition) -> None:
+        """It is somebody else's."""
+        self._committed.pop(tp, None)
+
+    def gone_past(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Where the caller stands in these, where that is not committed; nothing by hand only."""
+        if not self._settings.auto_commit or self._membership.generation < 0:
+            return {}
+        return self._uncommitted(partitions)
+
+    def _uncommitted(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        found = {}
+        for tp in partitions:
+            state = self._fetching.states.get(tp)
+            offset = None if state is None else self._progress.gone_past(state)
+            if state is None or offset is None or self._committed.get(tp) == offset:
+                continue
+            found[tp] = CommittedOffset(offset, state.position_epoch)
+        return found
+
+    def once(self, offsets: Offsets) -> Call[None]:
+        """One try, in the present generation."""
+        yield from commit_offsets(self._membership.coordinator, self._membership.metadata, offsets)
+        self._note(offsets)
+
+    def _note(self, offsets: Offsets) -> None:
+        owned = self._owned()
+        for tp, stands in offsets.items():
+            if tp in owned:
+                self._committed[tp] = stands.offset
+
+    def asked_for(self, offsets: Offsets | None) -> Call[None]:
+        """These; without any where the caller is, all that it was handed included.
+
+        Goes on through a rebalance.  Raises UnknownMemberId or IllegalGeneration when what is to
+        be committed is not this member's any more.
+        """
+        states = self._fetching.states
+        if offsets is None:
+            self._progress.acknowledge([s for s in states.values() if s.position is not None])
+            offsets = self._uncommitted(self._owned())
+        else:
+            for tp, stands in offsets.items():
+                if tp in states:
+                    self._progress.acknowledge_below(states[tp], stands.offset)
+        while offsets:
+            strange = sorted(offsets.keys() - self._owned())
+            if strange:
+                topic, partition = strange[0]
+                raise IllegalGeneration(f"{topic}-{partition} is not this member's (any more)")
+            try:
+                yield from self.once(offsets)
+            except RebalanceInProgress:
+                yield Pause(self._engine.settings.retry_backoff_ms)
+            else:
+                return
+
+    def by_itself(self, partitions: Iterable[TopicPartition], now_ms: int, *, due: bool) -> None:
+        """Commit what the caller has gone past in these, if it is time (or `due` anyhow)."""
+        if self.is_running or not (due or now_ms >= self._due_ms):
+            return
+        self._due_ms = now_ms + self._settings.commit_interval_ms
+        offsets = self.gone_past(partitions)
+        if offsets:
+            self.is_running = True
+            call = self._engine.call(self.once(offsets), now_ms, timeout_ms=COMMIT_TIMEOUT_MS)
+            call.on_done(lambda: self._done(call))
+
+    def _done(self, call: Completion[None]) -> None:
+        self.is_running = False
+        self._wake_by(0)
+        error = call.error
+        if error is None or (isinstance(error, SegbrokerError) and error.retryable):
+            return
+        if isinstance(error, RebalanceInProgress | IllegalGeneration | UnknownMemberId):
+            return  # the membership hears of it too
+        self._fetching.fail(error if isinstance(error, SegbrokerError) else bug(error))
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        is_wanted = self._settings.auto_commit and not self.is_running and self._owned()
+        return max(self._due_ms, now_ms + 1) if is_wanted else None

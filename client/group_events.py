@@ -1,0 +1,108 @@
+"""What a group gives and takes, told to the caller: in its thread, between two records, in order.
+
+    tell --> events, in order --next--> the caller runs the callback --done--> what comes after it
+                 |
+                 +-- no callback: done at once, or when the caller has nothing of it in hand
+
+Telling interrupts the handing out, so that the caller comes after the record that it has in hand.
+
+Threads: everything here runs under the shell's lock; between `next` and `done` the caller runs the
+callback without it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .progress import Progress
+from .records import TopicPartition
+
+Listener = Callable[[list[TopicPartition]], Any]
+"""Called with partitions; in an async consumer it may be an async function."""
+
+
+class Event:
+    """Something that the caller has to be told: with which callback, and what comes after it."""
+
+    __slots__ = ("after", "listener", "partitions", "waits_for")
+
+    def __init__(
+        self,
+        listener: Listener | None,
+        partitions: Iterable[TopicPartition],
+        after: Callable[[], object],
+        waits_for: Iterable[TopicPartition] = (),
+    ) -> None:
+        self.listener = listener
+        self.partitions = sorted(partitions)
+        self.after = after
+        # Without a listener: the caller may not have any of these in hand.
+        self.waits_for = set(waits_for)
+
+
+class Events:
+    """See the module."""
+
+    def __init__(self, progress: Progress, notify: Callable[[], object]) -> None:
+        """`notify` wakes a caller that waits for records."""
+        self._progress = progress
+        self._notify = notify
+        self._waiting: deque[Event] = deque()
+        self._running: Event | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting and self._running is None
+
+    def tell(self, event: Event) -> None:
+        self._waiting.append(event)
+        self._progress.interrupt()
+        self.settle()
+        self._notify()
+
+    def settle(self) -> None:
+        """What needs no callback does not wait for the caller."""
+        for event in list(self._waiting):
+            if event.listener is not None:
+                continue
+            if not any(self._progress.is_busy_with(tp) for tp in event.waits_for):
+                self._waiting.remove(event)
+                event.after()
+
+    def next(self) -> Event | None:
+        """What the caller has to be told next; it says `done` when that is done."""
+        if self._running is not None or not self._waiting:
+            return None
+        self._running = self._waiting.popleft()
+        return self._running
+
+    def done(self, event: Event) -> None:
+        assert self._running is event, "one event at a time"
+        self._running = None
+        event.after()
+
+    def last(self, event: Event) -> None:
+        """The caller is told this, and nothing any more."""
+        self._waiting.clear()
+        self._running = event
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    def being_told(self) -> set[TopicPartition]:
+        """What the caller is told about at this moment."""
+        return set(self._running.partitions) if self._running is not None else set()
+
+    def withdraw(self, partitions: set[TopicPartition], *, given_up_only: bool = False) -> None:
+        """These are not to be told of any more: it is not so, or something else is."""
+        for event in list(self._waiting):
+            if given_up_only and not event.waits_for & partitions:
+                continue
+            event.partitions = [tp for tp in event.partitions if tp not in partitions]
+            event.waits_for -= partitions
+            if not event.partitions:
+                self._waiting.remove(event)

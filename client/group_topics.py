@@ -1,0 +1,111 @@
+"""What a member subscribes to: topics by name, or all whose whole name a pattern matches.
+
+names      one that is not there is an error, said once
+pattern    looked for every metadata_max_age_ms; one that comes or goes is another subscription
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse
+
+from .completion import Completion
+from .engine import Ask, Call, Engine
+from .errors import SegbrokerError
+
+# After a question that got no answer.
+AGAIN_MS = 1_000
+
+
+class GroupTopics:
+    """See the module."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        changed: Callable[[], object],
+        missing: Callable[[SegbrokerError], object],
+    ) -> None:
+        """`changed` when the subscription is another one, `missing` with what a topic lacks."""
+        self.names: list[str] = []
+        self._engine = engine
+        self._changed = changed
+        self._missing = missing
+        self._pattern: re.Pattern[str] | None = None
+        self._is_looking = False
+        self._due_ms = 0
+        self._now_ms = 0
+        self._said: set[str] = set()
+        engine.cluster.on_update.append(self._cluster_updated)
+
+    @property
+    def is_undecided(self) -> bool:
+        """A pattern that matches nothing yet."""
+        return self._pattern is not None and not self.names
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anything is subscribed to."""
+        return self._pattern is not None or bool(self.names)
+
+    def choose(self, names: Sequence[str]) -> None:
+        self._pattern = None
+        self._set(names)
+
+    def match(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+        self._due_ms = 0
+
+    def step(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        if self._pattern is None or self._is_looking or now_ms < self._due_ms:
+            return
+        self._is_looking = True
+        call = self._engine.call(_all_topics(), now_ms)
+        call.on_done(lambda: self._found(call))
+
+    def next_wake_ms(self) -> int | None:
+        return self._due_ms if self._pattern is not None and not self._is_looking else None
+
+    def _found(self, call: Completion[list[str]]) -> None:
+        self._is_looking = False
+        if call.error is not None:
+            self._due_ms = self._now_ms + AGAIN_MS
+            return
+        self._due_ms = self._now_ms + self._engine.settings.metadata_max_age_ms
+        if self._pattern is None:
+            return
+        names = sorted(name for name in call.result() if self._pattern.fullmatch(name))
+        if names != self.names:
+            self._set(names)
+
+    def _set(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self._engine.cluster.want(names)
+        self._changed()
+
+    def _cluster_updated(self, now_ms: int) -> None:
+        if self._pattern is not None:
+            return
+        for name in self.names:
+            view = self._engine.cluster.topics.get(name)
+            if view is None or not view.is_settled:
+                continue
+            if view.partition_count:
+                self._said.discard(name)
+            elif name not in self._said and view.error is not None:
+                self._said.add(name)
+                self._missing(view.error)
+
+
+def _all_topics() -> Call[list[str]]:
+    """The names of the topics that are not the broker's own."""
+    reply = yield Ask(MetadataRequest(topics=None))
+    assert isinstance(reply, MetadataResponse)
+    return [
+        topic.name
+        for topic in reply.topics
+        if topic.name and not topic.is_internal and topic.error_code == ErrorCode.NONE
+    ]
