@@ -43,6 +43,13 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
     return daemon.address
 
 
+@pytest.fixture
+def segbroker_only() -> None:
+    """For what no other broker does: a batch of transactions as one decision."""
+    if "SEGBROKER_TEST_BOOTSTRAP" in os.environ:
+        pytest.skip("the broker of SEGBROKER_TEST_BOOTSTRAP may not be a segbroker")
+
+
 @pytest.fixture(scope="session")
 def topics(bootstrap: str) -> Iterator[Topics]:
     topics = Topics(bootstrap)

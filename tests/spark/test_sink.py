@@ -42,6 +42,10 @@ TYPES: dict[str, tuple[DataType, pyarrow.DataType]] = {
 }
 
 
+# Every broker can do this, so that these tests run against Apache Kafka, too.
+ONCE = {"deliveryGuarantee": "at-least-once"}
+
+
 def schema(*names: str) -> StructType:
     found = StructType()
     for name in names:
@@ -70,8 +74,10 @@ def values(rows: list[Row]) -> list[bytes | None]:
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_every_column_becomes_what_kafkas_sink_makes_of_it(
-    topics: Topics, name: Name, guarantee: str
+    topics: Topics, name: Name, guarantee: str, request: pytest.FixtureRequest
 ) -> None:
+    if guarantee == "exactly-once":
+        request.getfixturevalue("segbroker_only")
     topic = name()
     topics.create(topic, 4)
     rows = table(
@@ -96,10 +102,10 @@ def test_the_option_topic_beats_the_column(topics: Topics, name: Name) -> None:
     topics.create(one)
     topics.create(two)
     rows = table(value=["a", "b", "c"], topic=[one, two, one])
-    write(topics, rows)
+    write(topics, rows, **ONCE)
     assert values(topics.read(one, 2)) == [b"a", b"c"]
     assert values(topics.read(two, 1)) == [b"b"]
-    write(topics, rows, topic=two)
+    write(topics, rows, topic=two, **ONCE)
     assert values(topics.read(two, 4)) == [b"b", b"a", b"b", b"c"]
 
 
@@ -107,15 +113,15 @@ def test_records_of_a_key_keep_their_order_over_many_batches(topics: Topics, nam
     topic = name()
     topics.create(topic, 3)
     rows = table(key=[b"%d" % (n % 7) for n in range(5000)], value=[str(n) for n in range(5000)])
-    write(
-        topics, rows, topic=topic, **{"kafka.batch.size": "1000", "kafka.compression.type": "lz4"}
-    )
+    options = {"kafka.batch.size": "1000", "kafka.compression.type": "lz4", **ONCE}
+    write(topics, rows, topic=topic, **options)
     found = topics.read(topic, 5000)
     for key in range(7):
         of_key = [int(row.value or b"") for row in found if row.key == b"%d" % key]
         assert of_key == list(range(key, 5000, 7))
 
 
+@pytest.mark.usefixtures("segbroker_only")
 def test_what_is_not_committed_is_not_there_and_an_abort_leaves_nothing(
     topics: Topics, name: Name
 ) -> None:
@@ -146,6 +152,7 @@ class Failing:
         return table(value=["half"])
 
 
+@pytest.mark.usefixtures("segbroker_only")
 def test_a_task_that_fails_takes_its_rows_with_it(topics: Topics, name: Name) -> None:
     topic = name()
     topics.create(topic)
@@ -162,6 +169,7 @@ def stream_batch(writer: StreamWriter, batch: int, *rows: str) -> list[WriterCom
     return messages
 
 
+@pytest.mark.usefixtures("segbroker_only")
 def test_a_repeated_batch_is_done_already(topics: Topics, name: Name) -> None:
     topic = name()
     topics.create(topic)
@@ -178,6 +186,7 @@ def test_a_repeated_batch_is_done_already(topics: Topics, name: Name) -> None:
     assert values(topics.read(topic, 4)) == [b"a", b"b", b"c", b"d"]
 
 
+@pytest.mark.usefixtures("segbroker_only")
 def test_a_numbered_batch_write_is_done_once(topics: Topics, name: Name) -> None:
     topic = name()
     topics.create(topic)
@@ -187,6 +196,7 @@ def test_a_numbered_batch_write_is_done_once(topics: Topics, name: Name) -> None
     assert values(topics.read(topic, 2)) == [b"write 7", b"write 8"]
 
 
+@pytest.mark.usefixtures("segbroker_only")
 def test_all_tasks_of_a_batch_are_committed_at_once(topics: Topics, name: Name) -> None:
     one, two = name(), name()
     for topic in (one, two):
