@@ -41,8 +41,10 @@ def _run(command: list[str], cwd: Path | None = None) -> None:
     except subprocess.TimeoutExpired:
         raise Missing(f"{command[0]} took longer than {INSTALL_TIMEOUT_S} s") from None
     if run.returncode:
-        tail = (run.stderr or run.stdout).strip().splitlines()[-1:]
-        raise Missing(f"{' '.join(command[:3])} failed: {' '.join(tail)}")
+        lines = (run.stderr + run.stdout).strip().splitlines()
+        # Maven says why in its first error, most others in their last line.
+        errors = [line for line in lines if line.startswith("[ERROR]")] or lines[-1:]
+        raise Missing(f"{' '.join(command[:3])} failed: {' '.join(errors[:1])}")
 
 
 @cache
