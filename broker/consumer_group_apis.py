@@ -161,7 +161,7 @@ async def consumer_group_describe(
         group = core.groups.get_consumer(name)
         if group is None:
             row = ConsumerGroupDescribeResponseGroup(
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID,
                 error_message=f"there is no group {name!r} of the consumer protocol",
                 group_id=name,
                 group_state="",

@@ -164,3 +164,10 @@ async def test_an_id_that_is_not_there_is_answered_where_names_cannot_be_null() 
             asked = [{"name": None, "topic_id": UUID(int=7)}]
             answer = await s.quietly(ApiKey.METADATA, version, topics=asked)
             assert [(row.name, row.error_code) for row in answer.topics] == [(name, 100)]
+
+
+async def test_an_empty_id_is_no_group_that_could_be_described() -> None:
+    async with stage(ApiKey.CONSUMER_GROUP_DESCRIBE) as s:
+        for name, code in (("", 24), ("nobody", 69)):
+            answer = await s.quietly(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[name])
+            assert answer.groups[0].error_code == code

@@ -338,3 +338,36 @@ async def offsets_deleted(stage: Stage) -> None:
     await ask("a partition that is not there", stage.name, topic, 7)
     await ask("a topic that is not there", stage.name, f"{stage.name}-nowhere", 0)
     await ask("a group that is not there", f"{stage.name}-no", topic, 0)
+
+
+@case(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+async def members_of_the_newer_protocol(stage: Stage) -> None:
+    topic = await stage.topic("-t", 2)
+    mine = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+    async def ask(label: str, **more: Any) -> Any:
+        fields: dict[str, Any] = {"group_id": stage.name, "member_id": mine, "member_epoch": 0}
+        fields |= {"rebalance_timeout_ms": 30_000, "subscribed_topic_names": [topic]}
+        fields |= {"topic_partitions": []}
+        return await stage.ask(label, ApiKey.CONSUMER_GROUP_HEARTBEAT, **(fields | more))
+
+    quiet: dict[str, Any] = {"rebalance_timeout_ms": -1, "subscribed_topic_names": None}
+    quiet |= {"topic_partitions": None}
+    await ask("empty group id", group_id="")
+    await ask("no subscription", subscribed_topic_names=None)
+    await ask("no rebalance timeout", rebalance_timeout_ms=-1)
+    await ask("unknown assignor", server_assignor="nobody")
+    await ask("unknown member", member_id="somebody", member_epoch=4)
+    joined = await ask("joins")
+    await ask("beats", member_epoch=joined.member_epoch, **quiet)
+    await ask("epoch of the future", member_epoch=9, **quiet)
+    await ask("leaves", member_epoch=-1, **quiet)
+    await ask("leaves again", member_epoch=-1, **quiet)
+
+
+@case(ApiKey.CONSUMER_GROUP_DESCRIBE)
+async def groups_of_the_newer_protocol_that_are_not_there(stage: Stage) -> None:
+    await stage.ask("not there", ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=[f"{stage.name}-no"])
+    await stage.ask("empty id", ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=[""])
+    await synced(stage)
+    await stage.ask("a classic one", ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=[stage.name])
