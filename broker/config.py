@@ -28,7 +28,9 @@ from .principal import parse_principals
 
 ENV_PREFIX: Final = "SEGBROKER_"
 # Variables with our prefix that belong to the command line, not to the broker.
-FOREIGN_VARIABLES: Final = frozenset({"SEGBROKER_BOOTSTRAP", "SEGBROKER_CONFIG"})
+FOREIGN_VARIABLES: Final = frozenset(
+    {"SEGBROKER_BOOTSTRAP", "SEGBROKER_CONFIG", "SEGBROKER_CONTEXT"}
+)
 
 Value: TypeAlias = str | int | bool
 Source: TypeAlias = Literal["flag", "environment", "file", "default"]

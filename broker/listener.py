@@ -49,8 +49,13 @@ class Listener:
             host = reached
         return host, port or self.bound[1]
 
+    @property
+    def address(self) -> str:
+        """`host:port` that is listened on."""
+        return join_address(*self.bound)
+
     def __str__(self) -> str:
-        return f"{self.spec.name}://{join_address(*self.bound)}"
+        return f"{self.spec.name}://{self.address}"
 
 
 async def bind_all(config: BrokerConfig) -> list[Listener]:

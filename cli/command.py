@@ -17,8 +17,9 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import click
 
+from . import contexts, properties
 from .exit_codes import ExitCode
-from .failures import explain
+from .failures import Failure, explain
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # A person waits: long enough for a broker that is just starting.
@@ -107,23 +108,34 @@ def wants_debug(ctx: click.Context) -> bool:
 
 
 def bootstrap_option(function: AnyCallable) -> AnyCallable:
-    """-b/--bootstrap, on every command that talks to a broker."""
+    """-b/--bootstrap, -X and --context, on every command that talks to a broker."""
+    function = properties.options(function)
     return click.option(
         "-b",
         "--bootstrap",
         metavar="HOST:PORT",
-        default=DEFAULT_BOOTSTRAP,
         envvar="SEGBROKER_BOOTSTRAP",
-        show_default=True,
+        show_default=DEFAULT_BOOTSTRAP,
         show_envvar=True,
-        callback=_check_bootstrap,
+        callback=_choose_broker,
         help="Broker to talk to; several, for a cluster, with commas between.",
     )(function)
 
 
-def _check_bootstrap(ctx: click.Context, param: click.Parameter, value: str) -> str:
+def _choose_broker(ctx: click.Context, param: click.Parameter, given: str | None) -> str:
+    """The broker and how to connect to it: what is given, or the context; see contexts.py."""
     if ctx.resilient_parsing:
-        return value
+        return given or DEFAULT_BOOTSTRAP
+    try:
+        context = contexts.chosen(ctx, is_bootstrap_given=given is not None)
+    except Failure as exc:
+        exc.show()
+        ctx.exit(exc.code)
+    wanted = ctx.meta.get("segbroker.given", {})
+    if context is not None:
+        wanted = context.properties | wanted
+    properties.remember(ctx, wanted)
+    value = given or (DEFAULT_BOOTSTRAP if context is None else context.bootstrap)
     from segbroker.client.settings import parse_bootstrap
 
     try:

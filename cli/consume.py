@@ -25,6 +25,7 @@ import click
 from .closed_pipe import ended_by_reader
 from .command import CONNECT_TIMEOUT_MS, Command, bootstrap_option, interruptible
 from .progress import counter
+from .properties import security
 from .record_format import DEFAULT_FORMAT, Formatter, compile_format, format_json
 from .start_position import parse_start
 
@@ -213,6 +214,7 @@ def consume(
             start=start,
             stop_at_end=exit_at_end,
             on_gap=ON_GAP[on_gap],
+            security=security(),
             connect_timeout_ms=CONNECT_TIMEOUT_MS,
             **static,
         ) as consumer,

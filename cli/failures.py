@@ -86,6 +86,10 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         case errors.SecurityDisabled():
             hint = "segbroker serve --authorizer acl --super-users User:NAME"
             return Failure(text, ExitCode.REFUSED, hint)
+        case errors.AuthenticationFailed() | errors.TlsFailed():
+            return Failure(text, ExitCode.REFUSED, "-X sets TLS and login; see docs/security.md")
+        case errors.ResourceNotFound():
+            return Failure(text, ExitCode.NOT_FOUND)
         case errors.BrokerUnreachable() | errors.ConnectionLost():
             return Failure(text, ExitCode.UNREACHABLE, _start_hint(params))
         case errors.TimedOut() | errors.RequestTimedOut():

@@ -30,6 +30,7 @@ from .failures import Failure
 from .line_ranges import LineRanges
 from .lines import LineTooLong, read_lines
 from .progress import Update, counter
+from .properties import security
 from .stop_signal import StopSignal
 
 if TYPE_CHECKING:
@@ -236,6 +237,7 @@ def produce(
             idempotent=acks == "all",
             compression=cast("Compression", codec),
             linger_ms=linger_ms,
+            security=security(),
             connect_timeout_ms=CONNECT_TIMEOUT_MS,
             delivery_timeout_ms=round(timeout_s * 1000),
         ) as producer,

@@ -39,6 +39,7 @@ COMMON = (
     "data",
     "listen",
     "advertised",
+    "listeners",
     "durability",
     "partitions",
     "auto_create_topics",
@@ -84,7 +85,9 @@ def _option(spec: Field[Any]) -> click.Option:
 
 def with_settings(command: click.Command) -> click.Command:
     """Add a flag for every setting, before --config and --help."""
-    command.params[:0] = [_option(spec) for spec in sorted(keys(), key=_rank)]
+    # A command line is no place for a secret: everybody on the machine can read it.
+    told = (spec for spec in keys() if not spec.metadata["secret"])
+    command.params[:0] = [_option(spec) for spec in sorted(told, key=_rank)]
     return command
 
 
@@ -109,11 +112,14 @@ def serve(
 ) -> None:
     """Run a broker on a data directory.
 
-    Prints `segbroker listening on HOST:PORT` to standard output when it is ready; the log goes to
+    Prints `segbroker listening on HOST:PORT` to standard output when it is ready, a line for each
+    listener; the log goes to
     standard error.  SIGTERM or Ctrl-C ends it after the requests in flight; a second one at once.
+    SIGHUP has the certificate read again.
 
     Each setting is also an environment variable (SEGBROKER_DATA for --data) and a key of the
-    --config file (data); flags win over variables, variables over the file.
+    --config file (data); flags win over variables, variables over the file.  Secrets
+    (initial_password, ssl_key_password) have no flag.
 
     \b
     Examples:
@@ -125,6 +131,8 @@ def serve(
     if show_config:
         for spec in keys():
             value = getattr(settings, spec.name)
+            if spec.metadata["secret"] and value:
+                value = "********"
             # As the --config file takes it: what is shown can be saved and edited.
             shown = f'"{value}"' if isinstance(value, str) else str(value).lower()
             click.echo(f"{f'{spec.name} = {shown}':<40} # {settings.source(spec.name)}")
@@ -147,7 +155,6 @@ def run(settings: BrokerConfig) -> int:
     """Serve until a signal; the exit code."""
     import trio
 
-    from segbroker.broker.config import join_address
     from segbroker.broker.logs import configure
     from segbroker.broker.server import Broker
 
@@ -157,11 +164,14 @@ def run(settings: BrokerConfig) -> int:
     forced: list[int] = []
 
     async def main() -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        with trio.open_signal_receiver(*wanted) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_obey, signals, broker, nursery.cancel_scope, forced)
-                address = await nursery.start(_run, broker, nursery.cancel_scope)
-                click.echo(f"segbroker listening on {join_address(*address)}")  # flushes
+                await nursery.start(_run, broker, nursery.cancel_scope)
+                # A line for each listener, in the order of the configuration; flushes.
+                lines = [f"segbroker listening on {one.address}" for one in broker.listeners]
+                click.echo("\n".join(lines))
 
     trio.run(main)
     return 128 + forced[0] if forced else ExitCode.OK
@@ -180,8 +190,14 @@ async def _run(
 async def _obey(
     signals: AsyncIterator[int], broker: "Broker", scope: "trio.CancelScope", forced: list[int]
 ) -> None:
-    """The first signal drains, the second cuts everything off."""
-    await anext(signals)
-    broker.drain()
-    forced.append(await anext(signals))
-    scope.cancel()
+    """The first signal drains, the second cuts everything off; SIGHUP reads the certificate."""
+    draining = False
+    async for number in signals:
+        if number == signal.SIGHUP:
+            await broker.reload_certificate()
+        elif not draining:
+            draining = True
+            broker.drain()
+        else:
+            forced.append(number)
+            scope.cancel()

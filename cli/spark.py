@@ -18,6 +18,7 @@ import click
 from .command import Group, bootstrap_option, interruptible, note
 from .exit_codes import ExitCode
 from .failures import Failure
+from .properties import resolved
 from .tables import table_lines
 
 if TYPE_CHECKING:
@@ -43,15 +44,6 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 def session_options(function: AnyCallable) -> AnyCallable:
     """Where Spark runs, and further settings."""
     for option in (
-        click.option(
-            "-X",
-            "--property",
-            "properties",
-            multiple=True,
-            metavar="NAME=VALUE",
-            callback=_pairs,
-            help="A property of Kafka's clients, such as security.protocol=SASL_SSL.",
-        ),
         click.option(
             "--conf",
             multiple=True,
@@ -332,7 +324,7 @@ def _sentence(error: Exception) -> str | None:
 def _broker(bootstrap: str, options: dict[str, Any]) -> "Broker":
     from segbroker.spark.pipelines import Broker
 
-    return Broker(bootstrap=bootstrap, properties=options["properties"])
+    return Broker(bootstrap=bootstrap, properties=resolved())
 
 
 def _pace(options: dict[str, Any]) -> "Pace":

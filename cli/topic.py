@@ -14,6 +14,7 @@ import click
 from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Group, bootstrap_option, note
 from .durability import promise_lines
 from .exit_codes import ExitCode
+from .properties import security
 from .retention import retention_lines
 from .tables import table_lines
 
@@ -37,7 +38,12 @@ def topic() -> None:
 def open_admin(bootstrap: str) -> "Admin":
     from segbroker.client import Admin
 
-    return Admin(bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS, api_timeout_ms=API_TIMEOUT_MS)
+    return Admin(
+        bootstrap,
+        security=security(),
+        connect_timeout_ms=CONNECT_TIMEOUT_MS,
+        api_timeout_ms=API_TIMEOUT_MS,
+    )
 
 
 def _settings(

@@ -23,7 +23,7 @@ What is where, from the inside out; a module imports only what stands above it:
     group_reading
     reading                                              ... both
     administration group_administration                  the admin's
-    acl_administration quota_administration
+    acl_administration quota_administration user_administration
     transport thread_driver async_driver                 sockets; who waits
     producer consumer admin, async_..., transforming      what a user sees
 
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from .security import Security
     from .transactions import PreparedTransaction
     from .transforming import Outgoing, async_transform, transform
+    from .user_administration import User
 
 _LOADED_LATER = {
     "Acl": "acl_administration",
@@ -107,6 +108,7 @@ _LOADED_LATER = {
     "TopicDescription": "administration",
     "async_transform": "transforming",
     "transform": "transforming",
+    "User": "user_administration",
 }
 # Called otherwise where it is made.
 _OTHER_NAMES = {"Delivery": "SyncDelivery"}
@@ -168,6 +170,7 @@ __all__ = [
     "UnknownTopicOrPartition",
     "async_transform",
     "transform",
+    "User",
 ]
 
 

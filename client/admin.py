@@ -19,6 +19,7 @@ from . import (
     administration,
     group_administration,
     quota_administration,
+    user_administration,
 )
 from .acl_administration import Acl, AclFilter
 from .administration import ClusterDescription, TopicDescription
@@ -30,6 +31,7 @@ from .records import OffsetAndTimestamp, TopicPartition
 from .security import Security
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
 from .thread_driver import ThreadDriver
+from .user_administration import User
 
 _EVERY_ACL: Final = AclFilter()
 
@@ -175,6 +177,22 @@ class Admin:
     def delete_acls(self, which: AclFilter) -> list[Acl]:
         """Take away the access rules that match; they are returned."""
         return self._driver.call(acl_administration.delete_acls(which))
+
+    def list_users(self, names: Iterable[str] | None = None) -> list[User]:
+        """The users of these names that there are; None: all."""
+        asked = None if names is None else list(names)
+        return self._driver.call(user_administration.list_users(asked))
+
+    def set_password(self, name: str, password: str, *, iterations: int = 8_192) -> None:
+        """Set the password of a user, who is made if need be; the password stays here.
+
+        Raises ValueError for a name, password or iterations that cannot be.
+        """
+        self._driver.call(user_administration.set_password(name, password, iterations))
+
+    def delete_user(self, name: str) -> None:
+        """Delete a user.  Raises ResourceNotFound."""
+        self._driver.call(user_administration.delete_user(name))
 
     def list_quotas(self, entity: Mapping[str, str | None] | None = None) -> list[Quota]:
         """The quotas of entities with these parts: {"user": "alice"}; a None name: the default."""

@@ -11,6 +11,7 @@ from . import (
     administration,
     group_administration,
     quota_administration,
+    user_administration,
 )
 from .acl_administration import Acl, AclFilter
 from .administration import ClusterDescription, TopicDescription
@@ -22,6 +23,7 @@ from .quota_administration import Quota
 from .records import OffsetAndTimestamp, TopicPartition
 from .security import Security
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
+from .user_administration import User
 
 _EVERY_ACL: Final = AclFilter()
 
@@ -169,6 +171,22 @@ class AsyncAdmin:
     async def delete_acls(self, which: AclFilter) -> list[Acl]:
         """Take away the access rules that match; they are returned."""
         return await self._driver.call(acl_administration.delete_acls(which))
+
+    async def list_users(self, names: Iterable[str] | None = None) -> list[User]:
+        """The users of these names that there are; None: all."""
+        asked = None if names is None else list(names)
+        return await self._driver.call(user_administration.list_users(asked))
+
+    async def set_password(self, name: str, password: str, *, iterations: int = 8_192) -> None:
+        """Set the password of a user, who is made if need be; the password stays here.
+
+        Raises ValueError for a name, password or iterations that cannot be.
+        """
+        await self._driver.call(user_administration.set_password(name, password, iterations))
+
+    async def delete_user(self, name: str) -> None:
+        """Delete a user.  Raises ResourceNotFound."""
+        await self._driver.call(user_administration.delete_user(name))
 
     async def list_quotas(self, entity: Mapping[str, str | None] | None = None) -> list[Quota]:
         """The quotas of entities with these parts: {"user": "alice"}; a None name: the default."""

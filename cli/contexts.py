@@ -1,0 +1,142 @@
+"""Stored brokers: addresses and -X properties under a name, one of them in use.
+
+    $XDG_CONFIG_HOME/segbroker/contexts.json   (~/.config without the variable), mode 0600
+
+    {"current": "prod", "contexts": {"prod": {"bootstrap": "…", "properties": {"…": "…"}}}}
+
+What a command connects to:
+
+| given                                   | broker       | properties                  |
+|-----------------------------------------|--------------|-----------------------------|
+| --context NAME, SEGBROKER_CONTEXT       | of NAME      | of NAME, then -X            |
+| -b or SEGBROKER_BOOTSTRAP               | that         | -X alone                    |
+| neither, and a context is in use        | of that one  | of that one, then -X        |
+| nothing                                 | the default  | -X alone                    |
+
+So the password of one broker is never sent to another that was named on the command line.  A file
+that others can read is refused when it holds a password itself and not only where it is.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from .exit_codes import ExitCode
+from .failures import Failure
+from .properties import is_reference
+
+FILE_BYTES_MAX: Final = 1 << 20
+CONTEXTS_MAX: Final = 1_000
+
+
+@dataclass(frozen=True)
+class Context:
+    """One stored broker."""
+
+    bootstrap: str
+    properties: dict[str, str]
+
+
+@dataclass
+class Contexts:
+    """All of them, and which is in use."""
+
+    current: str | None = None
+    by_name: dict[str, Context] = field(default_factory=dict)
+
+    def get(self, name: str) -> Context:
+        """Raises Failure: there is none of this name."""
+        found = self.by_name.get(name)
+        if found is None:
+            raise Failure(
+                f"there is no context {name!r}", ExitCode.NOT_FOUND, "segbroker context list"
+            )
+        return found
+
+
+def path() -> Path:
+    """Where they are stored."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    folder = Path(base) if base else Path.home() / ".config"
+    return folder / "segbroker" / "contexts.json"
+
+
+def load() -> Contexts:
+    """What is stored; nothing where there is no file.  Raises Failure."""
+    where = path()
+    try:
+        with where.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return Contexts()
+    try:
+        if len(data) > FILE_BYTES_MAX:
+            raise ValueError(f"more than {FILE_BYTES_MAX} bytes")
+        contexts = _parsed(json.loads(data))
+    except (ValueError, TypeError, KeyError, AttributeError) as exc:
+        raise Failure(f"{where} cannot be read: {exc}", ExitCode.CONFIG) from exc
+    if mode & 0o077 and any(_holds_secret(one) for one in contexts.by_name.values()):
+        raise Failure(
+            f"{where} holds a password and can be read by others",
+            ExitCode.CONFIG,
+            f"chmod 600 {where}",
+        )
+    return contexts
+
+
+def save(contexts: Contexts) -> None:
+    """Replace what is stored; nobody else may read it, at no time.  Raises OSError."""
+    where = path()
+    where.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    stored = {
+        "current": contexts.current,
+        "contexts": {
+            name: {"bootstrap": one.bootstrap, "properties": one.properties}
+            for name, one in sorted(contexts.by_name.items())
+        },
+    }
+    new = where.with_name(f".{where.name}.{os.getpid()}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(stored, file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(where)
+
+
+def chosen(ctx: click.Context, *, is_bootstrap_given: bool) -> Context | None:
+    """The context that a command uses; None: none.  Raises Failure."""
+    name = ctx.meta.get("segbroker.context")
+    if name:
+        return load().get(name)
+    if is_bootstrap_given:
+        return None
+    contexts = load()
+    return None if contexts.current is None else contexts.get(contexts.current)
+
+
+def _parsed(stored: Any) -> Contexts:  # noqa: ANN401 - as JSON has it
+    by_name = {}
+    for name, row in stored["contexts"].items():
+        properties = row["properties"]
+        texts = [row["bootstrap"], *properties.keys(), *properties.values()]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"context {name!r} holds what is not text")
+        by_name[name] = Context(row["bootstrap"], dict(properties))
+    current = stored.get("current")
+    return Contexts(current if current in by_name else None, by_name)
+
+
+def _holds_secret(context: Context) -> bool:
+    from segbroker.client.security import SECRET_PROPERTIES
+
+    return any(
+        key in SECRET_PROPERTIES and not is_reference(value)
+        for key, value in context.properties.items()
+    )

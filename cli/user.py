@@ -1,0 +1,263 @@
+"""`segbroker user add | list | remove | passwd`: who may log in.
+
+Without --data-dir a running broker is asked.  With it the data directory is changed while no broker
+runs on it: how the first user comes to be, and the way out when no password is known any more.
+
+A password comes from the terminal (asked twice), from standard input, a variable or a file; there
+is no flag for it, as everybody on the machine can read command lines.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .command import Group, bootstrap_option, note
+from .exit_codes import ExitCode
+from .failures import Failure
+from .properties import SECRET_BYTES_MAX, read_secret
+from .topic import echo_table, json_option, open_admin
+
+if TYPE_CHECKING:
+    from segbroker.segments.manager import DiskManager
+
+ITERATIONS_DEFAULT = 8_192
+AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
+
+
+@click.group(cls=Group)
+def user() -> None:
+    """Create, list and remove users, and set their passwords.
+
+    \b
+    Example:
+      segbroker user add alice --data-dir /var/lib/segbroker
+    """
+
+
+data_dir_option = click.option(
+    "--data-dir",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Change this data directory, on which no broker runs, instead of asking a broker.",
+)
+iterations_option = click.option(
+    "--iterations",
+    metavar="N",
+    type=click.IntRange(4_096, 16_384),
+    default=ITERATIONS_DEFAULT,
+    show_default=True,
+    help="Rounds of hashing: what a guess costs who has stolen the data, and a login its client.",
+)
+
+
+def password_options(function: AnyCallable) -> AnyCallable:
+    """Where the password comes from, if not from the terminal."""
+    function = click.option(
+        "--password-file", metavar="FILE", type=click.Path(path_type=Path), help="Read it there."
+    )(function)
+    function = click.option("--password-env", metavar="VARIABLE", help="Take it from there.")(
+        function
+    )
+    return click.option(
+        "--password-stdin", is_flag=True, help="Read it from standard input, one line."
+    )(function)
+
+
+def _password(name: str, from_stdin: bool, variable: str | None, file: Path | None) -> str:
+    if from_stdin + (variable is not None) + (file is not None) > 1:
+        raise click.UsageError("one of --password-stdin, --password-env, --password-file")
+    if variable is not None:
+        found = os.environ.get(variable)
+        if found is None:
+            raise Failure(f"there is no variable {variable}", ExitCode.USAGE)
+    elif file is not None:
+        found = read_secret(file, "--password-file")
+    elif from_stdin:
+        found = sys.stdin.readline(SECRET_BYTES_MAX).rstrip("\r\n")
+    else:
+        found = click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True)
+    if not found:
+        raise Failure("the password is empty", ExitCode.USAGE)
+    assert isinstance(found, str)
+    return found
+
+
+@user.command()
+@click.argument("name")
+@password_options
+@iterations_option
+@data_dir_option
+@bootstrap_option
+def add(
+    name: str,
+    password_stdin: bool,
+    password_env: str | None,
+    password_file: Path | None,
+    iterations: int,
+    data_dir: Path | None,
+    bootstrap: str,
+) -> None:
+    """Create the user NAME, who may then log in by PLAIN and SCRAM.
+
+    \b
+    Examples:
+      segbroker user add alice --data-dir /var/lib/segbroker
+      pass show alice | segbroker user add alice --password-stdin
+    """
+    password = _password(name, password_stdin, password_env, password_file)
+    _set(name, password, iterations, data_dir, bootstrap, is_new=True)
+    note(f"created user {name}")
+
+
+@user.command()
+@click.argument("name")
+@password_options
+@iterations_option
+@data_dir_option
+@bootstrap_option
+def passwd(
+    name: str,
+    password_stdin: bool,
+    password_env: str | None,
+    password_file: Path | None,
+    iterations: int,
+    data_dir: Path | None,
+    bootstrap: str,
+) -> None:
+    """Set another password for the user NAME. Connections that are logged in stay so.
+
+    \b
+    Example:
+      segbroker user passwd alice
+    """
+    password = _password(name, password_stdin, password_env, password_file)
+    _set(name, password, iterations, data_dir, bootstrap, is_new=False)
+    note(f"changed the password of {name}")
+
+
+@user.command("list")
+@json_option
+@data_dir_option
+@bootstrap_option
+def list_(as_json: bool, data_dir: Path | None, bootstrap: str) -> None:
+    """List the users.
+
+    \b
+    Example:
+      segbroker user list
+    """
+    if data_dir is not None:
+        with _offline(data_dir) as manager:
+            found = _stored(manager)
+    else:
+        with open_admin(bootstrap) as admin:
+            found = {one.name: dict(one.iterations) for one in admin.list_users()}
+    if as_json:
+        click.echo(json.dumps([{"name": name, "iterations": row} for name, row in found.items()]))
+    elif found:
+        rows = [
+            (name, ", ".join(sorted(row)), ", ".join(f"{n:,}" for n in sorted(set(row.values()))))
+            for name, row in found.items()
+        ]
+        echo_table(("user", "mechanisms", "iterations"), rows, numbers={2})
+
+
+@user.command()
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@data_dir_option
+@bootstrap_option
+def remove(name: str, yes: bool, data_dir: Path | None, bootstrap: str) -> None:
+    """Remove the user NAME. Connections that are logged in stay so until they have to renew it.
+
+    \b
+    Example:
+      segbroker user remove alice --yes
+    """
+    if not yes:
+        click.confirm(f"Remove user {name}?", abort=True, err=True)
+    if data_dir is None:
+        with open_admin(bootstrap) as admin:
+            admin.delete_user(name)
+    else:
+        from segbroker.segments.credentials import USER_UNSET
+
+        with _offline(data_dir) as manager:
+            if name not in _stored(manager):
+                raise _missing(name)
+            manager.record_now(USER_UNSET, name=name, mechanisms=None)
+    note(f"removed user {name}")
+
+
+def _set(
+    name: str,
+    password: str,
+    iterations: int,
+    data_dir: Path | None,
+    bootstrap: str,
+    *,
+    is_new: bool,
+) -> None:
+    if data_dir is None:
+        with open_admin(bootstrap) as admin:
+            _check(name, [one.name for one in admin.list_users()], is_new=is_new)
+            try:
+                admin.set_password(name, password, iterations=iterations)
+            except ValueError as exc:
+                raise Failure(str(exc), ExitCode.USAGE) from exc
+        return
+    from segbroker.broker.authentication import make_credentials
+    from segbroker.protocol.sasl import check_user_name
+    from segbroker.segments.credentials import USER_SET, rows_of
+
+    try:
+        check_user_name(name)
+    except ValueError as exc:
+        raise Failure(str(exc), ExitCode.USAGE) from exc
+    with _offline(data_dir) as manager:
+        _check(name, list(_stored(manager)), is_new=is_new)
+        rows = rows_of(make_credentials(password, iterations))
+        manager.record_now(USER_SET, name=name, rows=rows)
+
+
+def _check(name: str, known: list[str], *, is_new: bool) -> None:
+    if is_new and name in known:
+        raise Failure(
+            f"there is a user {name!r} already",
+            ExitCode.REFUSED,
+            f"segbroker user passwd {name} sets another password",
+        )
+    if not is_new and name not in known:
+        raise _missing(name)
+
+
+def _missing(name: str) -> Failure:
+    return Failure(f"there is no user {name!r}", ExitCode.NOT_FOUND, "segbroker user list")
+
+
+@contextmanager
+def _offline(data_dir: Path) -> "Iterator[DiskManager]":
+    """The data directory, opened as a broker would; made when missing. Raises StorageError."""
+    from segbroker.segments.manager import DiskManager
+
+    with DiskManager(str(data_dir), flushers=1) as manager:
+        yield manager
+
+
+def _stored(manager: "DiskManager") -> dict[str, dict[str, int]]:
+    from segbroker.segments.credentials import SECTION, credentials_of, names_of
+
+    content = manager.section(SECTION) or {}
+    return {
+        name: {
+            mechanism.label: one.iterations
+            for mechanism, one in credentials_of(content, name).items()
+        }
+        for name in names_of(content)
+    }

@@ -1,0 +1,112 @@
+"""What an admin client asks about users, as calls (see engine).
+
+A password does not leave the client: the broker gets a fresh salt and the password salted with it,
+for SCRAM-SHA-256 and SCRAM-SHA-512, so that any mechanism works afterwards, PLAIN included.
+"""
+
+import secrets
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_security import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsRequestDeletion,
+    AlterUserScramCredentialsRequestUpsertion,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequestUser,
+    DescribeUserScramCredentialsResponse,
+)
+from segbroker.protocol.sasl import PASSWORD_SIZE_MAX, check_user_name
+from segbroker.protocol.scram import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    SALT_SIZE,
+    ScramMechanism,
+    salted_password,
+)
+
+from .engine import CONTROLLER, Ask, Call
+from .errors import broker_error
+
+ITERATIONS_DEFAULT = 8_192
+
+
+class User(NamedTuple):
+    """A user, and the iterations of its password by mechanism (`SCRAM-SHA-256`)."""
+
+    name: str
+    iterations: Mapping[str, int]
+
+
+def list_users(names: list[str] | None) -> Call[list[User]]:
+    """The users of these names that there are; None: all."""
+    asked = (
+        None
+        if names is None
+        else [DescribeUserScramCredentialsRequestUser(name=name) for name in names]
+    )
+    reply = yield Ask(DescribeUserScramCredentialsRequest(users=asked), to=CONTROLLER)
+    assert isinstance(reply, DescribeUserScramCredentialsResponse)
+    if reply.error_code:
+        raise broker_error(reply.error_code, "users", reply.error_message)
+    found = []
+    for row in reply.results:
+        if row.error_code == ErrorCode.RESOURCE_NOT_FOUND:
+            continue
+        if row.error_code:
+            raise broker_error(row.error_code, f"user {row.user!r}", row.error_message)
+        iterations = {
+            ScramMechanism(one.mechanism).label: one.iterations for one in row.credential_infos
+        }
+        found.append(User(row.user, iterations))
+    return found
+
+
+def set_password(name: str, password: str, iterations: int) -> Call[None]:
+    """Set a password; makes the user if need be. ValueError for what cannot be one."""
+    check_user_name(name)
+    if not 0 < len(password.encode()) <= PASSWORD_SIZE_MAX or "\0" in password:
+        raise ValueError(f"a password has 1 to {PASSWORD_SIZE_MAX} bytes and no NUL")
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise ValueError(
+            f"iterations={iterations} is not between {ITERATIONS_MIN} and {ITERATIONS_MAX}"
+        )
+    upsertions = []
+    for mechanism in ScramMechanism:
+        salt = secrets.token_bytes(SALT_SIZE)
+        upsertions.append(
+            AlterUserScramCredentialsRequestUpsertion(
+                name=name,
+                mechanism=mechanism,
+                iterations=iterations,
+                salt=salt,
+                salted_password=salted_password(mechanism, password, salt, iterations),
+            )
+        )
+    request = AlterUserScramCredentialsRequest(deletions=[], upsertions=upsertions)
+    yield from _alter(request)
+
+
+def delete_user(name: str) -> Call[None]:
+    """Delete a user with all its passwords.  Raises ResourceNotFound."""
+    known = yield from list_users([name])
+    if not known:
+        code = ErrorCode.RESOURCE_NOT_FOUND
+        raise broker_error(code, f"user {name!r}", "there is no such user")
+    labels = known[0].iterations
+    deletions = [
+        AlterUserScramCredentialsRequestDeletion(name=name, mechanism=mechanism)
+        for mechanism in ScramMechanism
+        if mechanism.label in labels
+    ]
+    yield from _alter(AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[]))
+
+
+def _alter(request: AlterUserScramCredentialsRequest) -> Call[None]:
+    reply = yield Ask(request, to=CONTROLLER)
+    assert isinstance(reply, AlterUserScramCredentialsResponse)
+    for row in reply.results:
+        if row.error_code:
+            raise broker_error(row.error_code, f"user {row.user!r}", row.error_message)

@@ -1,0 +1,224 @@
+"""-X, contexts and users on the command line, against a daemon that asks for TLS and a login."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from segbroker.cli.main import segbroker
+
+from ..support.certificates import Authority
+from ..support.daemon import Daemon, start
+
+PASSWORD = "wonderland"
+
+
+class Shell:
+    """Runs segbroker in this process, with a configuration folder of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.environment: dict[str, str | None] = {
+            name: None for name in os.environ if name.startswith("SEGBROKER_")
+        }
+        self.environment |= {"XDG_CONFIG_HOME": str(home), "PW": PASSWORD}
+
+    def __call__(self, *words: str, stdin: str = "", code: int = 0) -> str:
+        """stdout and stderr of a command that ends with `code`."""
+        run = CliRunner().invoke(segbroker, words, input=stdin, env=self.environment)
+        assert run.exit_code == code, run.output + repr(run.exception)
+        return run.output
+
+    @property
+    def stored(self) -> Path:
+        return self.home / "segbroker" / "contexts.json"
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path / "config")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, list[str]]]:
+    """A daemon whose first user was made offline, and the -X of that user."""
+    folder = tmp_path_factory.mktemp("guarded")
+    authority = Authority(folder)
+    data = folder / "data"
+    made = Shell(folder)(
+        "user", "add", "alice", "--password-stdin", "--data-dir", str(data), stdin=PASSWORD + "\n"
+    )
+    assert made == "created user alice\n"
+    daemon = start(
+        data,
+        "--listeners",
+        "SASL_SSL://127.0.0.1:0",
+        "--ssl-certificate",
+        str(authority.server()),
+    )
+    words = []
+    for text in (
+        "security.protocol=SASL_SSL",
+        f"ssl.ca.location={authority.file}",
+        "sasl.mechanism=SCRAM-SHA-512",
+        "sasl.username=alice",
+    ):
+        words += ["-X", text]
+    try:
+        yield daemon, words
+    finally:
+        daemon.stop()
+
+
+def test_every_command_that_connects_takes_properties(
+    guarded: tuple[Daemon, list[str]], shell: Shell
+) -> None:
+    daemon, words = guarded
+    how = ["-b", daemon.address, *words, "-X", "sasl.password=env:PW"]
+    for words, stdin, printed in (
+        (["produce", "greetings", *how], "hello\n", ""),
+        (["consume", "greetings", "-e", *how], "", "hello\n"),
+    ):
+        run = subprocess.run(
+            [sys.executable, "-m", "segbroker.cli", *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env={k: v for k, v in (os.environ | shell.environment).items() if v is not None},
+            timeout=60,
+        )
+        assert (run.returncode, run.stdout) == (0, printed), run.stderr
+    assert "greetings" in shell("topic", "list", *how)
+    assert shell("group", "list", *how) == ""
+
+
+def test_a_password_is_read_from_a_file_without_its_newline(
+    guarded: tuple[Daemon, list[str]], shell: Shell, tmp_path: Path
+) -> None:
+    daemon, words = guarded
+    secret = tmp_path / "secret"
+    secret.write_text(PASSWORD + "\n")
+    shell("topic", "list", "-b", daemon.address, *words, "-X", f"sasl.password=file:{secret}")
+    secret.write_text("guessed\n")
+    said = shell(
+        "topic", "list", "-b", daemon.address, *words, "-X", f"sasl.password=file:{secret}", code=6
+    )
+    assert said.startswith("Error: ")
+    assert "invalid credentials" in said
+    assert "guessed" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "about"),
+    [
+        ("security.protocl=SSL", "unknown property 'security.protocl'"),
+        ("security.protocol=TLS", "'TLS' is not one of PLAINTEXT"),
+        ("nonsense", "'nonsense' is not KEY=VALUE"),
+    ],
+)
+def test_a_property_that_does_not_exist_is_said_before_anything_is_done(
+    shell: Shell, text: str, about: str
+) -> None:
+    assert about in shell("topic", "list", "-X", text, code=2)
+
+
+def test_a_secret_that_is_not_where_it_is_said_to_be_is_named(shell: Shell) -> None:
+    words = ["-X", "security.protocol=SASL_SSL", "-X", "sasl.username=a"]
+    said = shell("topic", "list", *words, "-X", "sasl.password=env:NOPE", code=2)
+    assert "there is no variable NOPE" in said
+    said = shell("topic", "list", *words, "-X", "sasl.password=file:/nonexistent/x", code=2)
+    assert "/nonexistent/x" in said
+
+
+def test_a_context_is_used_until_another_broker_is_named(
+    guarded: tuple[Daemon, list[str]], shell: Shell
+) -> None:
+    daemon, words = guarded
+    how = ["--bootstrap", daemon.address, *words, "-X", "sasl.password=env:PW"]
+    assert "in use" in shell("context", "add", "prod", *how)
+    assert shell.stored.stat().st_mode & 0o777 == 0o600
+    assert PASSWORD not in shell.stored.read_text()
+    shell("topic", "create", "by-context")
+    assert "by-context" in shell("topic", "list", "--context", "prod")
+    # Named otherwise, its properties are not used: the login fails before it begins.
+    shell("topic", "list", "-b", daemon.address, code=4)
+    shell("context", "use", "--none")
+    assert "127.0.0.1:9092" in shell("topic", "list", code=4)
+    shell("context", "use", "prod")
+    (row,) = json.loads(shell("context", "list", "--json"))
+    assert (row["name"], row["protocol"], row["user"], row["in_use"]) == (
+        "prod",
+        "SASL_SSL",
+        "alice",
+        True,
+    )
+    shell("context", "remove", "prod")
+    assert shell("context", "list") == ""
+    shell("context", "use", "prod", code=5)
+
+
+def test_a_context_is_not_replaced_by_accident(shell: Shell) -> None:
+    shell("context", "add", "a", "--bootstrap", "one:1")
+    assert "--force" in shell("context", "add", "a", "--bootstrap", "two:2", code=6)
+    shell("context", "add", "a", "--bootstrap", "two:2", "--force")
+    assert "two:2" in shell("context", "list")
+
+
+def test_a_stored_password_that_others_can_read_is_refused(shell: Shell) -> None:
+    shell(
+        "context", "add", "a", "--bootstrap", "one:1", "-X", "security.protocol=SASL_SSL",
+        "-X", "sasl.username=u", "-X", "sasl.password=hush",
+    )  # fmt: skip
+    assert "hush" not in shell("context", "list")
+    shell.stored.chmod(0o644)
+    said = shell("topic", "list", code=3)
+    assert f"chmod 600 {shell.stored}" in said
+    assert "hush" not in said
+
+
+def test_users_are_added_changed_and_removed(
+    guarded: tuple[Daemon, list[str]], shell: Shell
+) -> None:
+    daemon, words = guarded
+    shell(
+        "context", "add", "prod", "--bootstrap", daemon.address, *words,
+        "-X", "sasl.password=env:PW",
+    )  # fmt: skip
+    shell("user", "add", "bob", "--password-stdin", stdin="builder\n")
+    assert "passwd bob" in shell("user", "add", "bob", "--password-env", "PW", code=6)
+    bob = ["-X", "sasl.username=bob"]
+    shell("topic", "list", *bob, "-X", "sasl.password=builder")
+    shell("user", "passwd", "bob", "--password-env", "PW")
+    shell("topic", "list", *bob, "-X", "sasl.password=builder", code=6)
+    shell("topic", "list", *bob)
+    names = [row["name"] for row in json.loads(shell("user", "list", "--json"))]
+    assert names == ["alice", "bob"]
+    shell("user", "remove", "bob", "--yes")
+    shell("user", "remove", "bob", "--yes", code=5)
+    shell("user", "passwd", "bob", "--password-env", "PW", code=5)
+    shell("topic", "list", *bob, code=6)
+
+
+def test_users_of_a_directory_are_changed_only_while_nobody_serves_it(
+    guarded: tuple[Daemon, list[str]], shell: Shell, tmp_path: Path
+) -> None:
+    daemon, _ = guarded
+    said = shell(
+        "user", "passwd", "alice", "--password-env", "PW", "--data-dir", str(daemon.data), code=9
+    )
+    assert str(daemon.data) in said
+    fresh = ["--data-dir", str(tmp_path / "fresh")]
+    shell("user", "add", "carol", "--password-env", "PW", *fresh)
+    shell("user", "passwd", "carol", "--password-env", "PW", "--iterations", "4096", *fresh)
+    assert "4,096" in shell("user", "list", *fresh)
+    shell("user", "remove", "carol", "--yes", *fresh)
+    assert shell("user", "list", *fresh) == ""
+
+
+def test_an_empty_password_is_none(shell: Shell, tmp_path: Path) -> None:
+    shell("user", "add", "a", "--password-stdin", "--data-dir", str(tmp_path / "d"), code=2)
