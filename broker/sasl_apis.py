@@ -27,6 +27,7 @@ from segbroker.protocol.messages_security import (
 )
 from segbroker.protocol.sasl import SASL_MESSAGE_SIZE_MAX
 
+from .address import join_address
 from .call import Call
 from .core import Core
 from .listener_spec import parse_mechanisms
@@ -103,5 +104,11 @@ async def prove(core: Core, peer: Peer, message: bytes) -> bytes:
         peer.authenticated = True
         if core.config.connections_max_reauth_ms:
             session.ends_at = trio.current_time() + core.config.connections_max_reauth_ms / 1000
-        log.debug("authenticated", principal=str(peer.principal), mechanism=session.mechanism)
+        log.debug(
+            "authenticated",
+            principal=str(peer.principal),
+            mechanism=session.mechanism,
+            peer=join_address(*peer.address),
+            software=peer.software_name,
+        )
     return answer

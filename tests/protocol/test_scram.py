@@ -146,6 +146,17 @@ def test_a_challenge_with_a_nonce_of_somebody_else_is_refused() -> None:
         client().answer(b"r=rOprNGfwEbeRWgbNEkqO,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
 
 
+def test_the_clients_nonce_may_come_twice_as_old_librdkafka_sends_it() -> None:
+    credential = make_credential(SHA_256, "pencil", b"salt", 4096)
+    one = client()
+    server = ScramServer(SHA_256, parse_client_first(one.first()), credential, b"s" * 18)
+    # What is signed is what was sent, so the proof is made over the repeated nonce, too.
+    doubled = server.challenge().replace(b"r=", b"r=rOprNGfwEbeRWgbNEkqO", 1)
+    final = one.answer(doubled)
+    assert b"r=rOprNGfwEbeRWgbNEkqOrOprNGfwEbeRWgbNEkqO" in final
+    assert server.finish(final) is None  # another challenge was signed: in order, and wrong
+
+
 def test_what_is_kept_and_what_logs_in_hide_their_secrets() -> None:
     credential = make_credential(SHA_256, "pencil", b"salt", 4096)
     shown = repr(credential) + repr(client()) + repr(decode_plain(encode_plain("u", "pencil")))

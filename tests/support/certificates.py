@@ -3,6 +3,12 @@
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 
 class Authority:
@@ -21,13 +27,20 @@ class Authority:
         made.private_key_and_cert_chain_pem.write_to_path(str(path))
         return path
 
-    def client(self, common_name: str, organization: str = "Tests") -> Path:
-        """Certificate and key of a client in one file."""
+    def client(
+        self, common_name: str, organization: str = "Tests", *, pkcs8: bool = False
+    ) -> Path:
+        """Certificate and key of a client in one file; Java reads keys in PKCS 8 only."""
         made = self._ca.issue_cert(
             f"{common_name}@example.org",
             common_name=common_name,
             organization_name=organization,
         )
         path = self._folder / f"client-{common_name}.pem"
-        made.private_key_and_cert_chain_pem.write_to_path(str(path))
+        key = made.private_key_pem.bytes()
+        if pkcs8:
+            key = load_pem_private_key(key, None).private_bytes(
+                Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+            )
+        path.write_bytes(key + b"".join(pem.bytes() for pem in made.cert_chain_pems))
         return path
