@@ -168,9 +168,9 @@ __all__ = [
     "Undelivered",
     "UnknownMemberId",
     "UnknownTopicOrPartition",
+    "User",
     "async_transform",
     "transform",
-    "User",
 ]
 
 

@@ -27,9 +27,7 @@ class Authority:
         made.private_key_and_cert_chain_pem.write_to_path(str(path))
         return path
 
-    def client(
-        self, common_name: str, organization: str = "Tests", *, pkcs8: bool = False
-    ) -> Path:
+    def client(self, common_name: str, organization: str = "Tests", *, pkcs8: bool = False) -> Path:
         """Certificate and key of a client in one file; Java reads keys in PKCS 8 only."""
         made = self._ca.issue_cert(
             f"{common_name}@example.org",
