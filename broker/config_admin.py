@@ -171,8 +171,8 @@ def _broker_rows(core: Core, peer: Peer) -> Iterable[DescribeConfigsResponseConf
         names = [spec.name] if kafka in (None, spec.name) else [spec.name, kafka]
         for name in names:
             if name in _LISTENERS:
-                host = core.bound if name == "listeners" else core.advertised(peer)
-                value = f"{peer.listener.spec.name}://{join_address(*host)}"
+                host = peer.listener.bound if name == "listeners" else core.advertised(peer)
+                value = value or f"{peer.listener.spec.name}://{join_address(*host)}"
             yield DescribeConfigsResponseConfig(
                 name=name,
                 value=None if spec.metadata["secret"] else value,

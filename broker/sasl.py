@@ -22,7 +22,12 @@ from enum import Enum
 from typing import Final, Protocol
 
 from segbroker.protocol.errors import RemoteProtocolError
-from segbroker.protocol.sasl import PLAIN, SASL_MESSAGE_SIZE_MAX, decode_plain
+from segbroker.protocol.sasl import (
+    PLAIN,
+    SASL_MESSAGE_SIZE_MAX,
+    check_user_name,
+    decode_plain,
+)
 from segbroker.protocol.scram import (
     MECHANISMS,
     NONCE_SIZE,
@@ -131,6 +136,7 @@ class SaslSession:
 
     async def _prove_plain(self, users: Users, message: bytes) -> bytes:
         name, password = decode_plain(message)
+        _check(name)
         if not await users.is_password(name, password):
             raise self._wrong(name)
         self._done(name)
@@ -139,6 +145,7 @@ class SaslSession:
     def _prove_scram(self, users: Users, mechanism: ScramMechanism, message: bytes) -> bytes:
         if self._exchange is None:
             first = parse_client_first(message)
+            _check(first.user)
             credential, self._exists = users.credential(first.user, mechanism)
             self._name = first.user
             nonce = users.random(NONCE_SIZE)
@@ -166,3 +173,11 @@ class SaslSession:
         return LoginRefused(
             WRONG, mechanism=self._wanted, user=name, error="no such user, or a wrong password"
         )
+
+
+def _check(name: str) -> None:
+    """A name that no user can have goes no further: not into the log either."""
+    try:
+        check_user_name(name)
+    except ValueError:
+        raise RemoteProtocolError("a user name that no user can have") from None

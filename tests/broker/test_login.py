@@ -129,6 +129,25 @@ async def test_a_wrong_login_is_answered_after_a_while_and_closed(
     assert "wonderland" not in str(events)
 
 
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("user", ["x" * 5_000, "a\nb", "\x1b[31m"])
+async def test_a_name_that_no_user_can_have_does_not_reach_the_log(
+    mechanism: str, user: str, events: Events
+) -> None:
+    async with guarded() as broker, connect(broker.address) as client:
+        await choose(client, mechanism)
+        first = (
+            encode_plain(user, "p")
+            if mechanism == "PLAIN"
+            else ScramClient(SHA_256, user, "p", NONCE).first()
+        )
+        reply = await prove(client, first)
+        assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert not await is_served(client)
+    (line,) = events.named("authentication_failed")
+    assert user not in str(line)
+
+
 async def test_a_user_that_does_not_exist_gets_a_challenge_like_anybody_always_the_same() -> None:
     storage = MemoryStorage()
     salts: dict[str, set[bytes]] = {"alice": set(), "bob": set(), "carol": set()}
