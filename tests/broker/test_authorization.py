@@ -425,3 +425,23 @@ async def test_an_api_without_a_rule_closes_the_connection(
         async with connect(broker.address) as client:
             with pytest.raises(Closed):
                 await client.ask(case.request, case.expected, case.version)
+
+
+async def test_an_expression_finds_only_topics_that_its_sender_may_describe() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        topics = broker.core.topics
+        await topics.create("secret", 1, topics.topic_config({}))
+        await allow(broker, rule(READ, GROUP, "g"), rule(READ, TOPIC, "t"))
+        async with connect_from(ALICE, broker) as alice:
+            for expression, code in (("t", 0), ("s.*", T29), (".*", T29)):
+                request = groups.ConsumerGroupHeartbeatRequest(
+                    group_id="g",
+                    member_id=f"member-{expression}",
+                    member_epoch=0,
+                    rebalance_timeout_ms=1_000,
+                    subscribed_topic_regex=expression,
+                    topic_partitions=[],
+                )
+                reply = await alice.ask(request, groups.ConsumerGroupHeartbeatResponse, 1)
+                assert reply.error_code == code, expression
