@@ -112,8 +112,10 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
 
 
 def _create_hint(params: Mapping[str, Any]) -> str:
-    topic = params.get("topic")  # of produce and consume; `topic describe` has a name
-    if topic is None:
+    # Of produce and consume; `topic describe` has a name.
+    topics = params.get("topics") or (params.get("topic"),)
+    topic = topics[0]
+    if topic is None or len(topics) > 1:
         return "segbroker topic list shows what there is"
     if params.get("partition") is not None or params.get("partitions"):
         return f"segbroker topic describe {topic} shows its partitions"

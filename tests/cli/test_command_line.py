@@ -114,7 +114,7 @@ def test_the_shell_is_offered_commands_and_options() -> None:
 
     assert offered("segbroker pro") == ["produce"]
     assert "--bootstrap" in offered("segbroker consume --")
-    assert offered("segbroker topic d") == ["describe", "delete", "delete-records"]
+    assert offered("segbroker topic d") == ["describe", "delete"]
 
 
 @pytest.mark.parametrize(

@@ -55,14 +55,18 @@ class Watch:
 
 
 @cache
-def served() -> tuple[tuple[str, int], Watch]:
+def served() -> tuple[EmbeddedBroker, Watch]:
     """The broker, started at the first input, and what watches its log."""
-    watch = Watch()
-    broker = EmbeddedBroker(group_initial_rebalance_delay_ms=0)
-    broker.start()
+    broker = EmbeddedBroker(group_initial_rebalance_delay_ms=0).start()
     atexit.register(broker.stop)
-    host, _, port = broker.address.rpartition(":")
-    return (host, int(port)), watch
+    return broker, Watch()
+
+
+def stop() -> None:
+    """End the broker, if there is one."""
+    if served.cache_info().currsize:
+        served()[0].stop()
+        served.cache_clear()
 
 
 def frame(choice: int, body: bytes) -> tuple[ApiKey, int, bytes]:
@@ -77,7 +81,8 @@ def frame(choice: int, body: bytes) -> tuple[ApiKey, int, bytes]:
 
 def dispatch(data: bytes) -> None:
     key, version, sent = frame(int.from_bytes(data[:2], "big"), data[2:])
-    address, watch = served()
+    broker, watch = served()
+    host, _, port = broker.address.rpartition(":")
     structlog.configure(processors=[structlog.processors.format_exc_info, watch])
     try:
         request = decode_request(sent[4:], parse_request_header(sent[4:]))
@@ -85,7 +90,7 @@ def dispatch(data: bytes) -> None:
     except ProtocolError:
         is_good = False
     has_answer = not (is_good and isinstance(request, ProduceRequest) and request.acks == 0)
-    with socket.create_connection(address) as connection:
+    with socket.create_connection((host, int(port))) as connection:
         waits = key in WAIT or not has_answer
         connection.settimeout(PATIENCE_S if waits else ANSWER_TIMEOUT_S)
         connection.sendall(sent)

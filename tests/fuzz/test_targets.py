@@ -7,7 +7,7 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from . import seeds
+from . import dispatch, seeds
 from .targets import TARGETS
 
 # Opening a directory costs milliseconds, a decoder microseconds.
@@ -20,6 +20,13 @@ def log_is_as_before() -> Iterator[None]:
     before = structlog.get_config()
     yield
     structlog.configure(**before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_broker_is_left() -> Iterator[None]:
+    """What comes after these tests is alone in the process."""
+    yield
+    dispatch.stop()
 
 
 each_target = pytest.mark.parametrize("name", TARGETS)
