@@ -3,7 +3,8 @@
 | api | needs | else |
 |---|---|---|
 | JoinGroup, SyncGroup, Heartbeat, LeaveGroup | READ group | 30 |
-| ConsumerGroupHeartbeat | READ group, DESCRIBE of each topic subscribed to or found | 30, 29 |
+| ConsumerGroupHeartbeat | READ group, DESCRIBE of each topic named | 30, 29 |
+| ... by expression | DESCRIBE of what it finds | left out (consumer_group.py) |
 | OffsetCommit | READ group, READ topic | 30 for all, 29 for the topic's partitions |
 | OffsetFetch | DESCRIBE group, DESCRIBE topic | 30, 29 (left out of "all") |
 | OffsetDelete | DELETE group, READ topic | 30, 29 |
@@ -79,7 +80,6 @@ from .guarding import (
     Guard,
     take_refused,
 )
-from .topic_regex import InvalidRegex, TopicRegex
 
 _KEY_GROUP: Final = 0
 
@@ -114,7 +114,7 @@ def _consumer_group_heartbeat(
     elif not all(
         authorizer.allows(peer, DESCRIBE, TOPIC, name)
         for name in request.subscribed_topic_names or ()
-    ) or not _may_match(core, authorizer, call, request.subscribed_topic_regex):
+    ):
         code = TOPIC_REFUSED
     if not code:
         return None
@@ -124,26 +124,6 @@ def _consumer_group_heartbeat(
         member_id=request.member_id,
         member_epoch=request.member_epoch,
         heartbeat_interval_ms=0,
-    )
-
-
-def _may_match(
-    core: Core,
-    authorizer: Authorizer,
-    call: Call[ConsumerGroupHeartbeatRequest],
-    expression: str | None,
-) -> bool:
-    """Whether its sender may know of every topic that an expression finds now."""
-    if not expression:
-        return True
-    try:
-        regex = TopicRegex(expression)
-    except InvalidRegex:
-        return True  # refused by the handler
-    return all(
-        authorizer.would_allow(call.peer, DESCRIBE, TOPIC, name)
-        for name in core.topics.all
-        if regex.matches(name)
     )
 
 
