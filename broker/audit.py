@@ -6,6 +6,7 @@
 
 So a flood of requests writes 2 * lines_max + 1 lines per window at most, and none of it is lost:
 the sums say how many there were.  Counts of a window that is not over are lost with the process.
+Names are told up to NAME_TOLD_MAX characters: they come from whoever was denied.
 """
 
 import threading
@@ -16,6 +17,7 @@ import structlog
 log = structlog.get_logger("segbroker.audit")
 
 WINDOW_S: Final = 60.0
+NAME_TOLD_MAX: Final = 256
 
 Key = tuple[bool, str, str, str, str, str]
 
@@ -45,6 +47,8 @@ class Audit:
         resource_name: str,
     ) -> None:
         """One decision."""
+        if len(resource_name) > NAME_TOLD_MAX:
+            resource_name = f"{resource_name[:NAME_TOLD_MAX]}…"
         key = (allowed, principal, host, operation, resource_type, resource_name)
         with self._lock:
             if key in self._repeated:

@@ -12,7 +12,8 @@ force from then on.  A change of a rule empties the cache of decisions as a whol
 Invariants: nobody is allowed anything that no rule, no super user and no setting says; a decision
 in the cache is one that the present rules would make.
 
-Limit: DECISIONS_MAX cached decisions, then all are forgotten and made again.
+Limits: DECISIONS_MAX cached decisions, then all are forgotten and made again.  About a name of more
+than NAME_CACHED_MAX characters it is decided each time: whoever may ask can make names up.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,6 +29,7 @@ from .peer import Peer
 from .principal import Principal
 
 DECISIONS_MAX: Final = 100_000
+NAME_CACHED_MAX: Final = 256
 
 # The operations as plain numbers: an enum member costs a look-up and a call to hash.
 READ: Final = int(Operation.READ)
@@ -125,9 +127,10 @@ class Authorizer:
             allowed = verdict is Verdict.ALLOWED or (
                 verdict is Verdict.UNRULED and self._open_world
             )
-        if len(cache) >= DECISIONS_MAX:
-            cache.clear()  # in place: it may have been replaced meanwhile
-        cache[key] = allowed
+        if len(name) <= NAME_CACHED_MAX:
+            if len(cache) >= DECISIONS_MAX:
+                cache.clear()  # in place: it may have been replaced meanwhile
+            cache[key] = allowed
         return allowed
 
     def _tell(self, key: tuple[Principal, str, int, int, str], allowed: bool) -> None:

@@ -359,6 +359,20 @@ async def test_a_flood_of_refusals_is_counted_and_not_written_line_by_line(
         assert [line["denied"] for line in events.named("access_omitted")] == [30]
 
 
+async def test_names_that_are_made_up_are_neither_kept_nor_told_whole(events: Events) -> None:
+    async with guarded() as broker, connect_from(BOB, broker) as bob:
+        authorizer = broker.core.authorizer
+        assert authorizer is not None
+        for length in (200, 20_000):
+            topic = core.MetadataRequestTopic(name="x" * length)
+            request = core.MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
+            reply = await bob.ask(request, core.MetadataResponse, 5)
+            assert reply.topics[0].error_code == T29
+        assert max(len(key[-1]) for key in authorizer._cache) == 200
+        told = [event["resource"] for event in events.named("access_denied")]
+        assert told == ["x" * 200, "x" * 256 + "…"]
+
+
 async def test_what_is_allowed_is_audited_when_asked_for(events: Events) -> None:
     async with guarded(audit_allowed=True) as broker:
         await filled(broker)
