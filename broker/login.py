@@ -6,7 +6,10 @@
 | SaslAuthenticate                     |                                                        |
 | a bare message after SaslHandshake 0 | handled: clients before Kafka 1.0 send the mechanism's |
 |                                      | messages without header, and are answered so           |
-| anything else                        | the connection is closed                               |
+| anything else, or more than          | the connection is closed                               |
+| STRANGERS_REQUESTS_MAX requests      |                                                        |
+
+A login takes five requests at most; quotas do not hold before it is known who somebody is.
 """
 
 from collections.abc import Awaitable
@@ -23,6 +26,7 @@ from .requests import Reply, Unserved, handle
 from .sasl import Stage
 from .sasl_apis import prove
 
+STRANGERS_REQUESTS_MAX: Final = 20
 BEFORE_LOGIN: Final = frozenset(
     {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 )
@@ -40,6 +44,9 @@ def handle_login(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] |
         return handle(core, peer, frame)
     session = peer.sasl
     assert session is not None, "nobody else comes here"
+    session.requests += 1
+    if session.requests > STRANGERS_REQUESTS_MAX:
+        raise Unserved(f"more than {STRANGERS_REQUESTS_MAX} requests before login")
     if session.is_raw and session.stage is Stage.PROVING:
         return _answer_bare(core, peer, bytes(frame))
     if len(frame) < REQUEST_HEADER_SIZE_MIN:

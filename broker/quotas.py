@@ -16,9 +16,12 @@ client owes something.
 | request_rate | requests (segbroker's own key) |
 | request_percentage | time of the loop spent on requests, 100 for all of it |
 
-Who has no quota at all has that of the settings, by user and address.  At BUCKETS_MAX buckets those
-that are full are dropped; if all are in use newcomers share one per key, so that whoever invents
-client ids gains nothing.  `core.quotas` is None while there is no quota: one attribute test.
+Who has no quota at all has that of the settings, by user and address.  Before login nothing is
+charged: strangers would share one allowance, and one of them could keep all others from logging in.
+
+At BUCKETS_MAX buckets those that are full are dropped; if all are in use newcomers share one per
+key, so that whoever invents client ids gains nothing; NAME_SIZE_MAX characters of one count.
+`core.quotas` is None while there is no quota: one attribute test.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +30,7 @@ from typing import Final
 import trio
 
 from segbroker.segments.manager import DiskManager
-from segbroker.segments.quotas import SECTION, SET, Entity, quotas_of
+from segbroker.segments.quotas import NAME_SIZE_MAX, SECTION, SET, Entity, quotas_of
 
 from .peer import Peer
 from .quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, Found, find
@@ -117,6 +120,8 @@ class Quotas:
 
     def arrived(self, peer: Peer, size: int, *, is_produce: bool) -> None:
         """A request of `size` bytes was received."""
+        if not peer.is_admitted:
+            return
         meter = self._meter(peer)
         if meter.requests is not None:
             self._charge(peer, meter.requests, 1)
@@ -130,7 +135,7 @@ class Quotas:
 
     def worked(self, peer: Peer, seconds: float) -> None:
         """The loop was busy with a request for so long."""
-        if (bucket := self._meter(peer).time) is not None:
+        if peer.is_admitted and (bucket := self._meter(peer).time) is not None:
             self._charge(peer, bucket, seconds * 100)
 
     def fetch_limit(self, peer: Peer) -> int:
@@ -164,7 +169,7 @@ class Quotas:
 
     def _bucket(self, peer: Peer, key: str) -> Bucket | None:
         user = peer.principal.name
-        found = find(self.rows, key, user, peer.client_id or "")
+        found = find(self.rows, key, user, (peer.client_id or "")[:NAME_SIZE_MAX])
         if found is None and key in self._defaults:
             found = Found(self._defaults[key], (key, "default", user, peer.address[0]))
         if found is None or found.rate <= 0:

@@ -86,6 +86,7 @@ class SaslSession:
         "is_raw",
         "mechanism",
         "refusal",
+        "requests",
         "stage",
         "user",
     )
@@ -101,6 +102,8 @@ class SaslSession:
         self.is_raw = False
         # Set by a login that failed: the connection answers what is queued and ends.
         self.refusal: LoginRefused | None = None
+        # How many came before the first login: counted by login.py.
+        self.requests = 0
         self._wanted = ""
         self._exchange: ScramServer | None = None
         self._name = ""

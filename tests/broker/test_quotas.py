@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 import trio
 
+from segbroker.broker.login import STRANGERS_REQUESTS_MAX
 from segbroker.broker.quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, find
 from segbroker.broker.quotas import BUCKETS_MAX, DEBT_S, Bucket, Quotas
 from segbroker.broker.server import Broker
 from segbroker.protocol import messages_quotas as messages
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
     FetchResponse,
     MetadataRequest,
     MetadataResponse,
@@ -22,6 +25,7 @@ from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.quotas import Entity, entity_of
 
 from ..support.wire_client import (
+    Closed,
     WireClient,
     batch,
     connect,
@@ -30,6 +34,7 @@ from ..support.wire_client import (
 )
 from .conftest import Events, manager, serving
 from .test_authorization import connect_from
+from .test_login import log_in
 
 Parts = dict[str, str | None]
 USER_A: Parts = {"user": "a"}
@@ -178,6 +183,36 @@ async def test_requests_are_counted_and_the_time_they_take() -> None:
         assert await alter(client, {"user": None}, request_rate=None) == 0
         assert await alter(client, {"client-id": "test"}, request_percentage=None) == 0
         assert broker.core.quotas is None
+
+
+async def test_strangers_do_not_use_up_what_others_need_to_log_in() -> None:
+    keys = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "initial_user": "a"}
+    async with serving(**keys, initial_password="b", quota_requests_per_second=1) as broker:
+        async with connect(broker.address) as stranger:
+            for _ in range(STRANGERS_REQUESTS_MAX):
+                reply = await stranger.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+                assert reply.error_code == 0
+            with pytest.raises(Closed):
+                await stranger.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+        assert broker.core.all_quotas.buckets_count == 0
+        async with connect(broker.address) as client:
+            with trio.fail_after(5):
+                assert (await log_in(client, "PLAIN", "a", "b")).error_code == 0
+            await client.ask(MetadataRequest(topics=[]), MetadataResponse, 5)
+        assert broker.core.all_quotas.buckets_count == 1
+
+
+async def test_a_long_client_id_counts_by_its_beginning() -> None:
+    async with (
+        serving(quota_requests_per_second=1_000) as broker,
+        connect(broker.address) as client,
+    ):
+        assert await alter(client, {"client-id": None}, request_rate=1_000) == 0
+        for end in ("a", "b"):
+            client.client_id = "x" * 20_000 + end
+            await client.ask(MetadataRequest(topics=[]), MetadataResponse, 5)
+        owners = broker.core.all_quotas._buckets
+        assert sum(any(len(part) == 1_000 for part in owner) for owner in owners) == 1
 
 
 async def test_changes_of_one_entity_at_once_all_stand() -> None:
