@@ -39,6 +39,7 @@ from segbroker.protocol.messages_admin import (
     DescribeConfigsResponse,
     DescribeConfigsResponseResource,
     DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestTopic,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponseTopic,
     IncrementalAlterConfigsRequest,
@@ -267,23 +268,27 @@ def _describe_topic_partitions(
 ) -> Message | Amend | None:
     peer, request = call.peer, call.request
     asked_all = not request.topics
+    if asked_all:  # those that it may know of, so that a cursor names no other
+        request.topics = [
+            DescribeTopicPartitionsRequestTopic(name=name)
+            for name in tuple(core.topics.all)  # this may be a lane
+            if authorizer.would_allow(peer, DESCRIBE, TOPIC, name)
+        ]
+        if not request.topics:
+            return DescribeTopicPartitionsResponse(topics=[])
     refused = [
         DescribeTopicPartitionsResponseTopic(
             name=one.name, topic_id=ZERO_UUID, error_code=TOPIC_REFUSED, partitions=[]
         )
         for one in take_refused(
-            request.topics, lambda one: authorizer.allows(peer, DESCRIBE, TOPIC, one.name)
+            [] if asked_all else request.topics,
+            lambda one: authorizer.allows(peer, DESCRIBE, TOPIC, one.name),
         )
     ]
     if refused and not request.topics:  # an empty list would mean all
         return DescribeTopicPartitionsResponse(topics=refused)
 
     def amend(response: DescribeTopicPartitionsResponse) -> None:
-        if asked_all:
-            take_refused(
-                response.topics,
-                lambda row: authorizer.would_allow(peer, DESCRIBE, TOPIC, row.name or ""),
-            )
         for row in response.topics:
             if row.topic_authorized_operations != NOT_ASKED:
                 row.topic_authorized_operations = authorizer.operations(peer, TOPIC, row.name or "")

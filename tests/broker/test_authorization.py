@@ -158,6 +158,21 @@ async def test_what_may_not_be_described_is_left_out_of_lists() -> None:
                 assert names((await client.ask(oldest, core.MetadataResponse, 0)).topics) == topics
 
 
+async def test_the_cursor_of_a_page_names_no_topic_that_may_not_be_described() -> None:
+    async with guarded() as broker:
+        for name in ("a", "hidden", "z"):
+            await broker.core.topics.create(name, 1, broker.core.topics.topic_config({}))
+        request = admin.DescribeTopicPartitionsRequest(topics=[], response_partition_limit=1)
+        expected = admin.DescribeTopicPartitionsResponse
+        async with connect_from(ALICE, broker) as alice:
+            nothing = await alice.ask(request, expected, 0)
+            assert (nothing.topics, nothing.next_cursor) == ([], None)
+            await allow(broker, *(rule(DESCRIBE, TOPIC, name) for name in ("a", "z")))
+            page = await alice.ask(request, expected, 0)
+            assert page.next_cursor is not None
+            assert (names(page.topics), page.next_cursor.topic_name) == (["a"], "z")
+
+
 async def test_an_unauthorised_topic_looks_the_same_whether_it_exists_or_not() -> None:
     async with guarded() as broker:
         await filled(broker)
