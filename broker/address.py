@@ -1,8 +1,13 @@
-"""Addresses as people write them: `host:port`, `[v6]:port`."""
+"""Addresses as people write them: `host:port`, `[v6]:port`.
+
+One client has one spelling: who comes by IPv4 to a listener on [::] is `10.0.0.1`, not
+`::ffff:10.0.0.1`; or a rule or a limit for its address would not be about it.
+"""
 
 from typing import Final
 
 _PORT_MAX: Final = 65_535
+_MAPPED: Final = "::ffff:"
 
 
 class InvalidConfig(ValueError):
@@ -27,3 +32,9 @@ def split_address(address: str, *, key: str = "address") -> tuple[str, int]:
 def join_address(host: str, port: int) -> str:
     """`host:port`, with brackets around an IPv6 host."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def plain_host(host: str) -> str:
+    """The address of a socket in its one spelling."""
+    rest = host[len(_MAPPED) :]
+    return rest if host.startswith(_MAPPED) and "." in rest else host

@@ -34,6 +34,7 @@ from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
 
+from .address import plain_host
 from .config import join_address
 from .core import Core
 from .fetch import TooManyPartitions
@@ -131,7 +132,7 @@ class Connection:
         self._reading = trio.CancelScope()
         self._parked = False
         self.outbox = Outbox(self._sock, spawn=self._spawn, on_broken=self.scope.cancel)
-        self.peer = Peer(self.outbox, address, (host, port), listener)
+        self.peer = Peer(self.outbox, address, (plain_host(host), port), listener)
         # What a frame is given to: nobody pays for logins on a listener without.
         self._handle = handle
         if listener.protocol.is_sasl:

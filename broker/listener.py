@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 import trio
 
+from .address import plain_host
 from .config import BrokerConfig, join_address
 from .listener_spec import ListenerSpec, SecurityProtocol
 from .tls import Certificate
@@ -113,6 +114,6 @@ async def accept_all(listener: socket.socket, accepted: Accepted) -> None:
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            accepted(sock, (address[0], address[1]))
+            accepted(sock, (plain_host(address[0]), address[1]))
         except OSError:  # gone already
             sock.close()

@@ -1,8 +1,15 @@
 """A listener that strangers reach is refused, unless it is asked for in words."""
 
+import socket
+
 import pytest
 
+from segbroker.broker.address import plain_host
 from segbroker.broker.config import BrokerConfig, InvalidConfig, merge
+from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
+
+from ..support.wire_client import connect
+from .conftest import serving
 
 
 @pytest.mark.parametrize(
@@ -35,3 +42,29 @@ def test_who_logs_in_or_shows_a_certificate_may_come_from_anywhere() -> None:
 def test_one_open_listener_among_several_is_enough_to_refuse() -> None:
     with pytest.raises(InvalidConfig, match=r"PLAINTEXT listener on 10\.0\.0\.1:9093"):
         BrokerConfig(listeners="SASL_PLAINTEXT://0.0.0.0:9092,PLAINTEXT://10.0.0.1:9093")
+
+
+@pytest.mark.parametrize(
+    ("told", "plain"),
+    [
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("::1", "::1"),
+        ("::ffff:1:2", "::ffff:1:2"),
+    ],
+)
+def test_an_address_has_one_spelling(told: str, plain: str) -> None:
+    assert plain_host(told) == plain
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+async def test_who_comes_by_ipv4_to_an_ipv6_listener_has_an_ipv4_address() -> None:
+    async with (
+        serving(listen="[::]:0", allow_anonymous_network=True) as broker,
+        connect(("127.0.0.1", broker.address[1])) as client,
+    ):
+        await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+        (connection,) = broker._connections
+        assert connection.peer.address[0] == "127.0.0.1"
+        # What it is told in Metadata: the address that it reached.
+        assert connection.peer.local_address[0] == "127.0.0.1"
