@@ -92,6 +92,11 @@ def check_write(
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to write to {topic!r}")
 
 
+def may_write(core: Core, peer: Peer, topic: str) -> bool:
+    """Whether `peer` may produce to `topic`; nothing is told of a no: `check_write` comes after."""
+    return core.authorizer is None or core.authorizer.would_allow(peer, WRITE, TOPIC, topic)
+
+
 def check_describe(core: Core, peer: Peer, topic: str) -> None:
     """Raise Refused unless `peer` may know of `topic`."""
     if core.authorizer is not None and not core.authorizer.allows(peer, DESCRIBE, TOPIC, topic):

@@ -6,6 +6,9 @@
     expire   max_wait is over                                           -> done
     render   (done, and first in its connection's line) see fetch_reply.py
 
+A fetch that waited is looked at again by rules that have changed meanwhile: it brings nothing that
+its client may not read any more.
+
 No fetch sessions: session_id is always 0.
 
 Invariant: a waiting slot stands in the waiting list of each partition it asks for, or in none.
@@ -56,6 +59,7 @@ class FetchSlot:
         "_peer",
         "_reply",
         "_request",
+        "_rules",
         "_targets",
         "_timed",
         "done",
@@ -77,6 +81,8 @@ class FetchSlot:
         self._request = request
         self._targets = targets
         self._timed = False
+        # By which it was allowed.
+        self._rules = None if core.authorizer is None else core.authorizer.rules
         self._by_partition: dict[Partition | None, FetchTarget] | None = None
         self._reply = FetchReply(core, peer, header, request, targets)
 
@@ -175,7 +181,20 @@ class FetchSlot:
                 target.partition.fetches.pop(self, None)
         if self._timed:
             self._core.deadlines.forget()
+            self._check_again()
         self._core.turn.flush(self._peer.flush)
+
+    def _check_again(self) -> None:
+        """Take away what is not allowed any more."""
+        authorizer = self._core.authorizer
+        if authorizer is None or authorizer.rules is self._rules:
+            return
+        for target in self._targets:
+            if not target.code and not authorizer.allows(
+                self._peer, READ, TOPIC, target.topic.topic
+            ):
+                target.partition = None
+                target.code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def fetch(
@@ -232,12 +251,18 @@ async def _open_and_fetch(
     pace = Pace()
     for name, index in closed:
         await pace.step()
+        if not _may_read(core, peer, name):
+            continue  # answered below, whether it exists or not
         try:
             await core.topics.open(name, index)
         except STORAGE_FAILURES as exc:
             failed[name, index], _ = wire_error(exc)
             log.error("partition_not_opened", topic=name, partition=index, error=str(exc))
     _begin(core, peer, header, request, failed)
+
+
+def _may_read(core: Core, peer: Peer, topic: str) -> bool:
+    return core.authorizer is None or core.authorizer.would_allow(peer, READ, TOPIC, topic)
 
 
 def _begin(

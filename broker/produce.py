@@ -32,7 +32,7 @@ from segbroker.protocol.schema import records_view
 
 from . import topic_ids
 from .appending import append_batch
-from .authorized import check_write
+from .authorized import check_write, may_write
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .implicit_adds import add_partitions, lacks_partitions
@@ -192,7 +192,7 @@ async def produce_paced(
     pace = Pace()
     for topic in request.topic_data:
         for asked in topic.partition_data:
-            await _open(core, topic.name, asked.index)
+            await _open(core, peer, topic.name, asked.index)
             await pace.step()
     if lacks_partitions(core, header, request):
         await add_partitions(core, peer, request)
@@ -209,14 +209,16 @@ async def _open_and_append(
     closed: list[tuple[str, int]],
 ) -> None:
     for name, index in closed:
-        await _open(core, name, index)
+        await _open(core, peer, name, index)
     if lacks_partitions(core, header, request):
         await add_partitions(core, peer, request)
     for _ in _append_all(core, peer, header, request):
         pass
 
 
-async def _open(core: Core, name: str, index: int) -> None:
+async def _open(core: Core, peer: Peer, name: str, index: int) -> None:
+    if not may_write(core, peer, name):
+        return  # its row says so, whether it exists or not
     try:
         await core.topics.open(name, index)
     except STORAGE_FAILURES as exc:

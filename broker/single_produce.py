@@ -27,7 +27,7 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.record_batch import InvalidBatch
 
 from .appending import append_batch
-from .authorized import check_write
+from .authorized import check_write, may_write
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .peer import Peer
@@ -169,7 +169,8 @@ async def _open_and_append(
     core: Core, peer: Peer, header: RequestHeader, request: SingleProduce
 ) -> None:
     try:
-        await core.topics.open(request.topic, request.partition)
+        if may_write(core, peer, request.topic):
+            await core.topics.open(request.topic, request.partition)
     except STORAGE_FAILURES as exc:
         # The row is answered below: an unopened partition that exists has a storage error.
         log.error(

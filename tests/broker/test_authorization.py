@@ -24,7 +24,14 @@ from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.acls import Acl
 from segbroker.segments.memory import MemoryStorage
 
-from ..support.wire_client import Closed, WireClient, batch, connect, produce_request
+from ..support.wire_client import (
+    Closed,
+    WireClient,
+    batch,
+    connect,
+    fetch_request,
+    produce_request,
+)
 from .authorization_cases import (
     ALL,
     ALTER,
@@ -256,6 +263,35 @@ async def test_a_change_of_the_rules_holds_for_the_next_request_and_after_a_rest
             assert codes(await alice.ask(creation, security.CreateAclsResponse, 1)) == {0}
     async with guarded(storage=storage) as broker, connect_from(BOB, broker) as bob:
         assert (await bob.produce("t", b"x")).error_code == 0
+
+
+async def test_a_fetch_that_waits_brings_nothing_that_is_not_allowed_any_more() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        reads = rule(READ, TOPIC, "t")
+        await allow(broker, reads, rule(WRITE, TOPIC, "t", host=BOB))
+        async with connect_from(ALICE, broker) as alice, connect_from(BOB, broker) as bob:
+            await alice.send(fetch_request("t", 0, wait_ms=60_000), 12)
+            while len(broker.core.deadlines) < 1:
+                await trio.lowlevel.checkpoint()
+            assert broker.core.authorizer is not None
+            done = trio.Event()
+            broker.core.authorizer.delete([reads], lambda error: done.set())
+            await done.wait()
+            assert (await bob.produce("t", b"x")).error_code == 0
+            with trio.fail_after(5):
+                _, reply = await alice.receive(core.FetchResponse, 12)
+            row = reply.responses[0].partitions[0]
+            assert (row.error_code, row.records, row.high_watermark) == (T29, b"", -1)
+
+
+async def test_what_is_refused_opens_no_partition() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        async with connect_from(BOB, broker) as bob:
+            assert (await bob.fetch("t", 0)).error_code == T29
+            assert (await bob.produce("t", b"x")).error_code == T29
+        assert not broker.core.topics.served
 
 
 async def test_bits_of_authorized_operations_are_those_that_the_rules_allow() -> None:
