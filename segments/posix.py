@@ -10,6 +10,9 @@ What some platforms have and others have not is looked up once, when a PosixStor
 | posix_fadvise | Linux, BSD | advice goes unheard |
 | a boot id | Linux | empty: every start counts as another boot |
 
+Files are made without rights for others than the owner and its group (0640, directories 0750): they
+hold what access rules guard, and what passwords could be guessed from.
+
 The plain path is slower, never wrong: the contract suite of the port runs over it too.  Where the
 call is there but the kernel or the file system refuses it, the same happens.
 """
@@ -21,6 +24,8 @@ from collections.abc import Callable
 
 from .storage import Advice, Buffer
 
+FILE_MODE = 0o640
+FOLDER_MODE = 0o750
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NOT_NOW = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
@@ -143,7 +148,7 @@ class PosixStorage:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
         if create:
             flags |= os.O_CREAT
-        return PosixFile(path, os.open(path, flags, 0o644), self._platform)
+        return PosixFile(path, os.open(path, flags, FILE_MODE), self._platform)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)
@@ -152,7 +157,7 @@ class PosixStorage:
         return sorted(os.listdir(path))
 
     def mkdir(self, path: str) -> None:
-        os.mkdir(path, 0o755)
+        os.mkdir(path, FOLDER_MODE)
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
@@ -171,7 +176,7 @@ class PosixStorage:
             os.close(fd)
 
     def lock(self, path: str) -> PosixLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -148,6 +148,19 @@ def test_a_tree_is_made_and_removed(disk: tuple[Storage, str]) -> None:
     assert storage.listdir(root) == []
 
 
+def test_what_is_made_is_nothing_for_others(tmp_path: Path) -> None:
+    storage, folder = PosixStorage(), tmp_path / "made"
+    before = os.umask(0)
+    try:
+        storage.mkdir(str(folder))
+        storage.open(str(folder / "file"), create=True).close()
+        storage.lock(str(folder / "lock")).release()
+    finally:
+        os.umask(before)
+    modes = {one.name: one.stat().st_mode & 0o777 for one in (folder, *folder.iterdir())}
+    assert modes == {"made": 0o750, "file": 0o640, "lock": 0o640}
+
+
 def test_a_lock_is_held_once(disk: tuple[Storage, str]) -> None:
     storage, root = disk
     held = storage.lock(f"{root}/LOCK")
