@@ -562,7 +562,8 @@ def parse_value(spec: Field[Any], value: object) -> Value:
             raise InvalidConfig(f"{spec.name} = {number} is outside [{least}, {most}]")
         return number
     if not isinstance(value, str):
-        raise InvalidConfig(f"{spec.name} = {value!r} is not text")
+        shown = "********" if spec.metadata["secret"] else repr(value)
+        raise InvalidConfig(f"{spec.name} = {shown} is not text")
     choices = spec.metadata["choices"]
     if choices and value not in choices:
         raise InvalidConfig(f"{spec.name} = {value!r} is none of {', '.join(choices)}")

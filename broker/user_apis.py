@@ -142,10 +142,11 @@ def _store(
     upserted: dict[ScramMechanism, ScramCredential],
 ) -> None:
     manager = core.topics.manager
-    if deleted:
-        manager.record_now(USER_UNSET, name=name, mechanisms=[int(one) for one in deleted])
+    # In this order: a crash in between leaves a credential too many, not a user without any.
     if upserted:
         manager.record_now(USER_SET, name=name, rows=rows_of(upserted))
+    if deleted:
+        manager.record_now(USER_UNSET, name=name, mechanisms=[int(one) for one in deleted])
     log.info("user_altered", user=name, set=len(upserted), deleted=len(deleted))
 
 

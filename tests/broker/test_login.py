@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from segbroker.broker.config import InvalidConfig, merge
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import DescribeConfigsRequest as DescribeConfigs
@@ -404,6 +405,40 @@ async def test_a_credential_that_cannot_be_one_is_refused_and_changes_nothing() 
         assert await described(admin) == before
         twice = await described(admin, "alice", "alice")
         assert twice == [("alice", ErrorCode.DUPLICATE_RESOURCE, [])]
+
+
+async def test_a_credential_is_replaced_by_another_without_a_moment_without_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with guarded() as broker, connect(broker.listeners[1].bound) as admin:
+        assert await delete(admin, "alice", 1) == 0
+        kinds: list[str] = []
+        manager = broker.core.topics.manager
+        record = manager.record_now
+
+        def spied(kind: str, **fields: object) -> None:
+            kinds.append(kind)
+            record(kind, **fields)
+
+        monkeypatch.setattr(manager, "record_now", spied)
+        request = AlterUserScramCredentialsRequest(
+            deletions=[AlterUserScramCredentialsRequestDeletion(name="alice", mechanism=2)],
+            upsertions=[
+                AlterUserScramCredentialsRequestUpsertion(
+                    name="alice", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p" * 32
+                )
+            ],
+        )
+        reply = await admin.ask(request, AlterUserScramCredentialsResponse, 0)
+        assert reply.results[0].error_code == 0
+        assert kinds == ["user_set", "user_unset"]
+
+
+def test_a_password_that_is_no_text_is_not_shown() -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        merge(toml_text='initial_user = "a"\ninitial_password = 12345')
+    assert "initial_password" in str(refused.value)
+    assert "12345" not in str(refused.value)
 
 
 async def test_secrets_of_the_configuration_are_told_to_nobody() -> None:
