@@ -437,12 +437,12 @@ async def _keep_house(core: Core) -> None:
     is_real = core.now_ms is wall_ms
     while True:
         await trio.sleep(core.config.housekeeping_interval_ms / 1000)
+        if core.authorizer is not None:  # first: a disk that fails must not silence the audit log
+            core.authorizer.audit.keep_house(trio.current_time())
         try:
             monotonic_ms = int(trio.current_time() * 1000) if is_real else None
             await core.lanes.run(core.topics.manager.housekeeping, core.now_ms(), monotonic_ms)
             core.groups.keep_house(core.now_ms())
             core.upkeep.keep_house(core.now_ms())
-            if core.authorizer is not None:
-                core.authorizer.audit.keep_house(trio.current_time())
         except STORAGE_FAILURES as exc:
             log.error("housekeeping_failed", error=str(exc))

@@ -22,6 +22,8 @@ from segbroker.protocol.api_keys import SERVED, ApiKey, is_served
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.acls import Acl
+from segbroker.segments.errors import StorageError
+from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 
 from ..support.wire_client import (
@@ -422,6 +424,28 @@ async def test_names_that_are_made_up_are_neither_kept_nor_told_whole(events: Ev
         assert max(len(key[-1]) for key in authorizer._cache) == 200
         told = [event["resource"] for event in events.named("access_denied")]
         assert told == ["x" * 200, "x" * 256 + "…"]
+
+
+async def test_a_disk_that_fails_does_not_silence_the_audit_log(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise StorageError("the disk is gone")
+
+    monkeypatch.setattr(DiskManager, "housekeeping", fails)
+    async with guarded(audit_lines_max=1, housekeeping_interval_ms=10) as broker:
+        assert broker.core.authorizer is not None
+        audit = broker.core.authorizer.audit
+        audit.keep_house(trio.current_time())  # the window begins now
+        async with connect_from(BOB, broker) as bob:
+            for name in ("t", "u"):
+                assert (await bob.fetch(name, 0)).error_code == T29
+            audit._began -= 61
+            before = len(events.named("housekeeping_failed"))
+            with trio.fail_after(5):
+                while len(events.named("housekeeping_failed")) < before + 2:
+                    await trio.lowlevel.checkpoint()
+        assert events.named("access_omitted")
 
 
 async def test_what_is_allowed_is_audited_when_asked_for(events: Events) -> None:
