@@ -9,6 +9,7 @@ import sys
 from typing import Final, TextIO
 
 import structlog
+from structlog.typing import EventDict, Processor
 
 from .config import BrokerConfig
 
@@ -24,7 +25,7 @@ def configure(config: BrokerConfig, stream: TextIO | None = None) -> None:
     """Send the log to `stream` (standard error) in the format and from the level of `config`."""
     stream = stream or sys.stderr
     as_json = config.log_format == "json" or (config.log_format == "auto" and not stream.isatty())
-    processors: list[structlog.typing.Processor] = [
+    processors: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -35,14 +36,23 @@ def configure(config: BrokerConfig, stream: TextIO | None = None) -> None:
             structlog.processors.JSONRenderer(sort_keys=False),
         ]
     else:
-        processors.append(
+        processors += [
+            _escape,
             structlog.dev.ConsoleRenderer(
                 colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
-            )
-        )
+            ),
+        ]
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.log_level]),
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
     )
+
+
+def _escape(logger: object, method: str, event: EventDict) -> EventDict:
+    """Control characters as text: a client's name must not write to somebody's terminal."""
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[key] = value.encode("unicode_escape").decode()
+    return event

@@ -1,9 +1,11 @@
 """Configuration: four sources, one result, errors that name key and value."""
 
+import io
 import re
 from pathlib import Path
 
 import pytest
+import structlog
 
 from segbroker.broker.config import (
     BrokerConfig,
@@ -13,6 +15,7 @@ from segbroker.broker.config import (
     merge,
     split_address,
 )
+from segbroker.broker.logs import configure
 from segbroker.segments.topic_config import TopicConfig
 
 ROOT = Path(__file__).parent.parent.parent
@@ -110,3 +113,14 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if value != "" else '""'
+
+
+def test_what_a_client_calls_itself_cannot_write_to_a_terminal() -> None:
+    stream, before = io.StringIO(), structlog.get_config()
+    try:
+        configure(BrokerConfig(log_format="console"), stream)
+        structlog.get_logger().warning("malformed_request", client_id="\x1b]0;owned\x07é")
+    finally:
+        structlog.configure(**before)
+    assert "\\x1b]0;owned\\x07\\xe9" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
