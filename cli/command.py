@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from . import contexts, properties
 from .exit_codes import ExitCode
@@ -134,6 +135,13 @@ def _choose_broker(ctx: click.Context, param: click.Parameter, given: str | None
     wanted = ctx.meta.get("segbroker.given", {})
     if context is not None:
         wanted = context.properties | wanted
+        if given is not None and given != context.bootstrap:
+            if ctx.get_parameter_source("bootstrap") is ParameterSource.COMMANDLINE:
+                raise click.UsageError(
+                    f"-b {given} and the context {ctx.meta['segbroker.context']!r} are two brokers",
+                    ctx,
+                )
+            given = None  # a variable: the context was named for this command
     properties.remember(ctx, wanted)
     value = given or (DEFAULT_BOOTSTRAP if context is None else context.bootstrap)
     from segbroker.client.settings import parse_bootstrap

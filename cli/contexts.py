@@ -13,7 +13,8 @@ What a command connects to:
 | neither, and a context is in use        | of that one  | of that one, then -X        |
 | nothing                                 | the default  | -X alone                    |
 
-So the password of one broker is never sent to another that was named on the command line.  A file
+So the password of one broker is never sent to another that was named on the command line: -b beside
+a context that was named is an error, SEGBROKER_BOOTSTRAP has no meaning then.  A file
 that others can read is refused when it holds a password itself and not only where it is.
 """
 

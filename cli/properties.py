@@ -34,7 +34,7 @@ def parse_properties(
         key, equals, value = text.partition("=")
         if not equals or not key:
             # Not the text: it may be a password.
-            raise click.BadParameter(f"{key[:40]!r} is not KEY=VALUE", ctx, param)
+            raise click.BadParameter(f"{len(text)} characters are not KEY=VALUE", ctx, param)
         properties[key.strip()] = value
     if properties and not ctx.resilient_parsing:
         try:

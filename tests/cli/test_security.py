@@ -118,7 +118,7 @@ def test_a_password_is_read_from_a_file_without_its_newline(
     [
         ("security.protocl=SSL", "unknown property 'security.protocl'"),
         ("security.protocol=TLS", "'TLS' is not one of PLAINTEXT"),
-        ("nonsense", "'nonsense' is not KEY=VALUE"),
+        ("nonsense", "8 characters are not KEY=VALUE"),
     ],
 )
 def test_a_property_that_does_not_exist_is_said_before_anything_is_done(
@@ -160,6 +160,17 @@ def test_a_context_is_used_until_another_broker_is_named(
     shell("context", "remove", "prod")
     assert shell("context", "list") == ""
     shell("context", "use", "prod", code=5)
+
+
+def test_a_context_and_another_broker_are_not_mixed(shell: Shell) -> None:
+    where = "127.0.0.1:1"
+    shell("context", "add", "prod", "--bootstrap", where)
+    said = shell("topic", "list", "--context", "prod", "-b", "127.0.0.1:2", code=2)
+    assert "two brokers" in said
+    shell.environment["SEGBROKER_CONTEXT"] = "prod"
+    assert "two brokers" in shell("topic", "list", "-b", "127.0.0.1:2", code=2)
+    shell.environment["SEGBROKER_BOOTSTRAP"] = "127.0.0.1:2"
+    assert where in shell("topic", "list", code=4)
 
 
 def test_a_context_is_not_replaced_by_accident(shell: Shell) -> None:
