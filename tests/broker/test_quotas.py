@@ -186,8 +186,12 @@ async def test_requests_are_counted_and_the_time_they_take() -> None:
 
 
 async def test_strangers_do_not_use_up_what_others_need_to_log_in() -> None:
-    keys = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "initial_user": "a"}
-    async with serving(**keys, initial_password="b", quota_requests_per_second=1) as broker:
+    async with serving(
+        listeners="SASL_PLAINTEXT://127.0.0.1:0",
+        initial_user="a",
+        initial_password="b",
+        quota_requests_per_second=1,
+    ) as broker:
         async with connect(broker.address) as stranger:
             for _ in range(STRANGERS_REQUESTS_MAX):
                 reply = await stranger.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
