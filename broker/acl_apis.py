@@ -46,6 +46,7 @@ from segbroker.segments.acls import ACLS_MAX, ROWS_MAX, TEXT_SIZE_MAX, Acl
 
 from .call import Call
 from .core import Core
+from .pace import Pace
 from .principal import parse_principal
 from .refused import Refused
 
@@ -126,7 +127,9 @@ async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsRe
     authorizer = core.authorizer
     rows = []
     found: dict[Acl, list[DeleteAclsResponseAcl]] = {}
+    pace = Pace()
     for asked in call.request.filters:
+        await pace.step()
         row = DeleteAclsResponseResult(error_message=None, matching_acls=[])
         rows.append(row)
         try:

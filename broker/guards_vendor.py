@@ -9,18 +9,27 @@
 | COMMIT_BATCH | WRITE of every transactional id, and of the query as one | 53 |
 | QUERY_STATE | DESCRIBE of the query as a transactional id | 53 |
 | any other | ALTER cluster | CLUSTER_AUTHORIZATION_FAILED |
+
+A list that is longer than its handler takes is refused unseen: a million rows are not asked about
+one by one on the loop.
 """
 
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.vendor import VendorKey, error_reply
 
 from .authorizer import ALTER, DESCRIBE, TOPIC, TRANSACTIONAL_ID, WRITE, Authorizer
+from .batch_commits import TRANSACTIONS_MAX
 from .core import Core
+from .floors import PARTITIONS_MAX
 from .guarding import CLUSTER_REFUSED, TOPIC_REFUSED, TRANSACTIONAL_ID_REFUSED
 from .peer import Peer
 from .refused import Refused
+
+STATISTICS_TOPICS_MAX: Final = 20_000
+"""Topics that may be named in one PARTITION_STATISTICS."""
 
 Body: TypeAlias = dict[str, Any]
 Amend: TypeAlias = Callable[[Body], Body]
@@ -62,6 +71,11 @@ def _partition_statistics(core: Core, authorizer: Authorizer, peer: Peer, body: 
             if authorizer.would_allow(peer, DESCRIBE, TOPIC, name)
         ]
     elif isinstance(names, list):
+        if len(names) > STATISTICS_TOPICS_MAX:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"{len(names)} topics, limit {STATISTICS_TOPICS_MAX}",
+            )
         for name in names:
             _describes(authorizer, peer, name)
 
@@ -77,8 +91,9 @@ def _describes(authorizer: Authorizer, peer: Peer, name: object) -> None:
 
 def _commit_batch(core: Core, authorizer: Authorizer, peer: Peer, body: Body) -> None:
     asked = body.get("transactions")
-    members = asked if isinstance(asked, list) else []  # else refused by the handler
-    names = [one.get("transactional_id") for one in members if isinstance(one, dict)]
+    if not isinstance(asked, list) or len(asked) > TRANSACTIONS_MAX:
+        asked = []  # refused by the handler
+    names = [one.get("transactional_id") for one in asked if isinstance(one, dict)]
     for name in [body.get("query"), *names]:
         _may_use(authorizer, peer, WRITE, name)
 
@@ -94,7 +109,7 @@ def _may_use(authorizer: Authorizer, peer: Peer, operation: int, name: object) -
 
 def _floors(core: Core, authorizer: Authorizer, peer: Peer, body: Body) -> Amend | None:
     asked = body.get("partitions")
-    if not isinstance(asked, list):
+    if not isinstance(asked, list) or len(asked) > PARTITIONS_MAX:
         return None  # refused by the handler
     refused = {
         n: one

@@ -376,6 +376,24 @@ async def test_requests_of_our_own_need_rules_too() -> None:
             assert (second["topic"], second["error"]["code"]) == ("u", T29)
 
 
+@pytest.mark.parametrize(
+    ("key", "body"),
+    [
+        (VendorKey.FLOORS, {"partitions": [{}] * 20_001}),
+        (VendorKey.PARTITION_STATISTICS, {"topics": ["t"] * 20_001}),
+        (VendorKey.COMMIT_BATCH, {"query": "q", "batch": 1, "transactions": [{}] * 10_001}),
+    ],
+)
+async def test_a_list_that_is_too_long_is_not_asked_about_row_by_row(
+    key: VendorKey, body: dict[str, Any], events: Events
+) -> None:
+    async with guarded() as broker, connect_from(BOB, broker) as bob:
+        await allow(broker, rule(WRITE, TXN, "q", host=BOB))
+        reply = cast(Any, await bob.ask_vendor(key, body))
+        assert reply["error"]["code"] == ErrorCode.INVALID_REQUEST
+    assert not events.named("access_denied")
+
+
 async def test_a_large_request_is_checked_as_a_small_one() -> None:
     async with guarded() as broker:
         await filled(broker)
