@@ -103,7 +103,9 @@ async def create_acls(core: Core, call: Call[CreateAclsRequest]) -> CreateAclsRe
     authorizer = core.authorizer
     rows = [CreateAclsResponseResult(error_message=None) for _ in call.request.creations]
     wanted: dict[Acl, list[CreateAclsResponseResult]] = {}
+    pace = Pace()
     for asked, row in zip(call.request.creations, rows, strict=True):
+        await pace.step()
         try:
             if authorizer is None:
                 raise Refused(ErrorCode.SECURITY_DISABLED, _OFF)

@@ -54,6 +54,12 @@ async def describe_client_quotas(
                 f"{component.match_type}",
                 entries=None,
             )
+    if len({component.entity_type for component in request.components}) < len(request.components):
+        return DescribeClientQuotasResponse(
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="a kind of entity is named twice",
+            entries=None,
+        )
     return DescribeClientQuotasResponse(
         error_message=None,
         entries=[

@@ -16,7 +16,7 @@ Who is logged in stays so when its credentials go, until the session has to be r
 """
 
 from collections import Counter
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -52,11 +52,19 @@ from segbroker.segments.credentials import (
 from .call import Call
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
+from .pace import Pace
 from .refused import Refused
 
 log = structlog.get_logger()
 
 _NAMED_TWICE: Final = "named twice in this request"
+
+
+class _Change(NamedTuple):
+    """What a request says of one user."""
+
+    deletions: list[int]
+    upsertions: list[AlterUserScramCredentialsRequestUpsertion]
 
 
 async def describe_user_scram_credentials(
@@ -68,7 +76,9 @@ async def describe_user_scram_credentials(
     names = [one.name for one in asked] if asked else names_of(content)
     counts = Counter(names)
     results = []
+    pace = Pace()
     for name in dict.fromkeys(names):
+        await pace.step()
         known = credentials_of(content, name)
         row = DescribeUserScramCredentialsResponseUser(
             user=name,
@@ -95,23 +105,23 @@ async def alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     """Set and delete credentials, user by user."""
     request = call.request
-    rows: Counter[tuple[str, int]] = Counter()
-    rows.update((one.name, one.mechanism) for one in request.deletions)
-    rows.update((one.name, one.mechanism) for one in request.upsertions)
-    twice = {name for (name, _), count in rows.items() if count > 1}
+    changes: dict[str, _Change] = {}
+    for deletion in request.deletions:
+        changes.setdefault(deletion.name, _Change([], [])).deletions.append(deletion.mechanism)
+    for upsertion in request.upsertions:
+        changes.setdefault(upsertion.name, _Change([], [])).upsertions.append(upsertion)
     results = []
-    for name in dict.fromkeys(name for name, _ in rows):
+    pace = Pace()
+    for name, change in changes.items():
+        await pace.step()
         row = AlterUserScramCredentialsResponseUser(user=name, error_message=None)
         results.append(row)
         try:
-            if name in twice:
+            mechanisms = [*change.deletions, *(one.mechanism for one in change.upsertions)]
+            if len(set(mechanisms)) < len(mechanisms):
                 raise Refused(ErrorCode.DUPLICATE_RESOURCE, _NAMED_TWICE)
-            deleted = [_mechanism(one.mechanism) for one in request.deletions if one.name == name]
-            upserted = {
-                _mechanism(one.mechanism): _credential(one)
-                for one in request.upsertions
-                if one.name == name
-            }
+            deleted = [_mechanism(number) for number in change.deletions]
+            upserted = {_mechanism(one.mechanism): _credential(one) for one in change.upsertions}
             _check(core, name, deleted, is_set=bool(upserted))
             await core.lanes.run(_store, core, name, deleted, upserted)
         except Refused as exc:

@@ -434,6 +434,21 @@ async def test_a_credential_is_replaced_by_another_without_a_moment_without_any(
         assert kinds == ["user_set", "user_unset"]
 
 
+async def test_a_request_about_very_many_users_does_not_stop_the_broker() -> None:
+    names = [f"u{n}" for n in range(30_000)]
+    async with guarded() as broker, connect(broker.listeners[1].bound) as admin:
+        request = AlterUserScramCredentialsRequest(
+            deletions=[
+                AlterUserScramCredentialsRequestDeletion(name=name, mechanism=1) for name in names
+            ],
+            upsertions=[],
+        )
+        with trio.fail_after(30):  # each row with each other: minutes
+            reply = await admin.ask(request, AlterUserScramCredentialsResponse, 0)
+        assert [row.user for row in reply.results] == names
+        assert {row.error_code for row in reply.results} == {ErrorCode.RESOURCE_NOT_FOUND}
+
+
 def test_a_password_that_is_no_text_is_not_shown() -> None:
     with pytest.raises(InvalidConfig) as refused:
         merge(toml_text='initial_user = "a"\ninitial_password = 12345')

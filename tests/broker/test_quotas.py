@@ -279,6 +279,16 @@ async def test_what_is_no_quota_is_refused(parts: Parts, values: dict[str, float
         assert broker.core.all_quotas.rows == {}
 
 
+async def test_a_component_that_is_named_twice_is_refused() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        component = messages.DescribeClientQuotasRequestComponent(
+            entity_type="user", match_type=2, match=None
+        )
+        request = messages.DescribeClientQuotasRequest(components=[component] * 2, strict=False)
+        reply = await client.ask(request, messages.DescribeClientQuotasResponse, 0)
+        assert reply.error_code == ErrorCode.INVALID_REQUEST
+
+
 async def test_a_quota_of_the_settings_holds_for_who_has_none() -> None:
     async with (
         serving(quota_produce_bytes_per_second="20 KiB") as broker,
