@@ -8,8 +8,9 @@
 | a name longer than TEXT_SIZE_MAX, more than ACLS_MAX rules | 42, 44 POLICY_VIOLATION |
 | creating a rule that stands already; deleting what is not there | success; no match |
 
-Created and deleted rules are durable and in force when the answer leaves.  A filter's MATCH finds
-every rule that concerns a name: literal, `*`, and prefixes of it.
+Created and deleted rules are durable and in force when the answer leaves.  The host of a rule is
+kept as sockets spell it: one that denies ::0001 is about ::1.  A filter's MATCH finds every rule
+that concerns a name: literal, `*`, and prefixes of it.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,6 +45,7 @@ from segbroker.protocol.messages_security import (
 )
 from segbroker.segments.acls import ACLS_MAX, ROWS_MAX, TEXT_SIZE_MAX, Acl
 
+from .address import canonical_host
 from .call import Call
 from .core import Core
 from .pace import Pace
@@ -197,7 +199,7 @@ def _rule(asked: CreateAclsRequestCreation) -> Acl:
         asked.resource_name,
         asked.resource_pattern_type,
         asked.principal,
-        asked.host,
+        canonical_host(asked.host),
         asked.operation,
         asked.permission_type,
     )
@@ -259,6 +261,9 @@ def matcher(
     ):
         if not number or number not in set(kind):
             raise _invalid(f"the filter's {what} {number} is unknown")
+
+    if host is not None:
+        host = canonical_host(host)
 
     def matches(acl: Acl) -> bool:
         return (

@@ -4,6 +4,7 @@ One client has one spelling: who comes by IPv4 to a listener on [::] is `10.0.0.
 `::ffff:10.0.0.1`; or a rule or a limit for its address would not be about it.
 """
 
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 _PORT_MAX: Final = 65_535
@@ -38,3 +39,13 @@ def plain_host(host: str) -> str:
     """The address of a socket in its one spelling."""
     rest = host[len(_MAPPED) :]
     return rest if host.startswith(_MAPPED) and "." in rest else host
+
+
+def canonical_host(text: str) -> str:
+    """An address as a socket spells it; what is no address stays as it is."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return text
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)

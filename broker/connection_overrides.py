@@ -1,6 +1,6 @@
 """`connections_per_ip_overrides`: how many connections some addresses may have."""
 
-from .address import InvalidConfig
+from .address import InvalidConfig, canonical_host
 
 
 def parse_overrides(text: str) -> dict[str, int]:
@@ -10,5 +10,5 @@ def parse_overrides(text: str) -> dict[str, int]:
         host, colon, count = one.rpartition(":")
         if not colon or not host or not (count.isascii() and count.isdigit()):
             raise InvalidConfig(f"connections_per_ip_overrides: {one!r} is not address:count")
-        found[host.strip("[]")] = int(count)
+        found[canonical_host(host.strip("[]"))] = int(count)
     return found

@@ -267,6 +267,25 @@ async def test_a_change_of_the_rules_holds_for_the_next_request_and_after_a_rest
         assert (await bob.produce("t", b"x")).error_code == 0
 
 
+async def test_a_rule_is_about_a_host_however_it_is_written() -> None:
+    async with guarded() as broker:
+        await allow(broker, rule(ALL, *OF_CLUSTER))
+        creation = security.CreateAclsRequestCreation(
+            resource_type=int(TOPIC),
+            resource_name="t",
+            resource_pattern_type=3,
+            principal="User:ANONYMOUS",
+            host="::FFFF:127.0.0.2",
+            operation=int(READ),
+            permission_type=2,
+        )
+        request = security.CreateAclsRequest(creations=[creation])
+        async with connect_from(ALICE, broker) as alice:
+            assert codes(await alice.ask(request, security.CreateAclsResponse, 3)) == {0}
+        assert broker.core.authorizer is not None
+        assert broker.core.authorizer.rules.acls[-1].host == BOB
+
+
 async def test_a_fetch_that_waits_brings_nothing_that_is_not_allowed_any_more() -> None:
     async with guarded() as broker:
         await filled(broker)

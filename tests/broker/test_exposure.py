@@ -4,8 +4,9 @@ import socket
 
 import pytest
 
-from segbroker.broker.address import plain_host
+from segbroker.broker.address import canonical_host, plain_host
 from segbroker.broker.config import BrokerConfig, InvalidConfig, merge
+from segbroker.broker.connection_overrides import parse_overrides
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
 
 from ..support.wire_client import connect
@@ -55,6 +56,24 @@ def test_one_open_listener_among_several_is_enough_to_refuse() -> None:
 )
 def test_an_address_has_one_spelling(told: str, plain: str) -> None:
     assert plain_host(told) == plain
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("::0001", "::1"),
+        ("2001:DB8:0:0::1", "2001:db8::1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("*", "*"),
+        ("gateway", "gateway"),
+    ],
+)
+def test_a_rule_or_a_limit_is_about_an_address_however_it_is_written(
+    written: str, kept: str
+) -> None:
+    assert canonical_host(written) == kept
+    assert parse_overrides(f"[{written}]:7") == {kept: 7}
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
