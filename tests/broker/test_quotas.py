@@ -330,6 +330,8 @@ async def test_invented_client_ids_share_what_is_left() -> None:
 
 
 class _Peer:
+    is_admitted = True
+
     def __init__(self, client_id: str) -> None:
         from segbroker.broker.principal import ANONYMOUS
 
