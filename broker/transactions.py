@@ -13,6 +13,7 @@
 | init | PREPARE_* | 51, once it is done: the next epoch |
 | init | ONGOING | it is aborted under the next epoch first: its producer is fenced |
 | init | EMPTY, COMPLETE_* | the next epoch |
+| init, with the epoch before the last change of its own | EMPTY, COMPLETE_* | the present one |
 | add, stage | ONGOING, EMPTY, COMPLETE_* | takes part |
 | add, stage | PREPARE_* | 51 CONCURRENT_TRANSACTIONS |
 | end | ONGOING | decided |
@@ -90,7 +91,7 @@ def init(
         row = Transaction(transactional_id, spare_id, 0, timeout_ms=timeout_ms, at_ms=now_ms)
         return Verdict(changed=row)
     if is_repeated_init(known, producer_id, epoch):
-        return _AGREED
+        return Verdict(ErrorCode.CONCURRENT_TRANSACTIONS) if known.state.is_ending else _AGREED
     goes_on = producer_id >= 0
     if goes_on and (producer_id, epoch) != known.key:
         return Verdict(ErrorCode.PRODUCER_FENCED)
@@ -113,11 +114,12 @@ def init(
 
 
 def is_repeated_init(known: Transaction, producer_id: int, epoch: int) -> bool:
-    """Whether the producer asks again for an epoch that it was given and did not hear of."""
+    """Whether the producer asks for an epoch that it was given and did not hear of: by the answer
+    to an init, or under version 2 by the answer to an end."""
     asked = (producer_id, epoch)
     return (
         producer_id >= 0
-        and known.state is State.EMPTY
+        and known.state is not State.ONGOING
         and asked == (known.last_producer_id, known.last_epoch)
     )
 

@@ -182,6 +182,22 @@ def test_the_same_instance_may_ask_twice_for_its_next_epoch() -> None:
     assert init(used, ID, EPOCH).code is FENCED
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_who_did_not_hear_how_its_end_went_is_not_fenced_for_it(commit: bool) -> None:
+    row = in_state(State.ONGOING)
+    verdict = end(row, commit, v2=True)
+    assert verdict.decision is not None
+    ending = after_decision(row, verdict.decision, commit=commit, at_ms=NOW)
+    assert init(ending, ID, EPOCH) == Verdict(BUSY)
+    ended = after_markers(ending, at_ms=NOW)
+    assert init(ended, ID, EPOCH) == Verdict()
+    assert after(ended, init(ended, ID, EPOCH)).key == (ID, EPOCH + 1)
+    # Another instance came, or somebody else ended it: then it is.
+    assert init(after(ended, init(ended)), ID, EPOCH).code is FENCED
+    fenced = after(row, Verdict(decision=transactions.fence(row)))
+    assert init(fenced, ID, EPOCH).code is FENCED
+
+
 def test_the_last_epoch_is_followed_by_a_new_id() -> None:
     row = in_state(State.ONGOING)._replace(epoch=EPOCH_LAST)
     assert transactions.needs_id(row)
