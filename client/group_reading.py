@@ -236,13 +236,15 @@ class GroupReading:
             else:
                 self._commits.stands_at(tp, stands.offset)
                 self._fetching.add(tp, stands.offset, read_in_epoch=stands.leader_epoch)
+        self._hold(self._leaving.intersection(wanted), True)
         if self._on_assigned is not None:
             self._hold(wanted, True)
             self.events.tell(
                 Event(
                     self._on_assigned,
                     wanted,
-                    lambda: self._hold(self._owned & set(wanted), False),
+                    # What is being given up by now stays held, to its end.
+                    lambda: self._hold((self._owned - self._leaving) & set(wanted), False),
                 )
             )
         self._fetching.notify()

@@ -4,6 +4,8 @@ from collections import Counter
 
 import pytest
 
+from segbroker.client.membership import Phase
+
 from .simulated_groups import TOPIC, GroupWorld
 
 PARTITIONS = 5
@@ -79,3 +81,30 @@ def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:
     assert ("lost", [held.partition]) not in long_job.told
     world.run(world.is_settled, within_ms=4_000_000)
     assert set(Counter(world.processed).values()) == {1}
+
+
+def test_nothing_of_a_partition_is_handed_out_behind_the_word_that_it_is_given_up() -> None:
+    world = GroupWorld(0, partitions=6, records=400)
+    first, second = world.start(), world.start()
+    membership = first.reading.group.membership
+    world.run(
+        lambda: (
+            len(first.owned) == len(second.owned) == 3
+            and membership.phase is Phase.STABLE
+            and first.in_hand is not None
+        )
+    )
+    first.busy_until_ms = 10**9  # what it is given and what is taken it hears in one go
+    second.leave()
+    world.run(lambda: membership.phase is Phase.STABLE and len(first.owned) == 6)
+    generation, told_count = membership.generation, len(first.told)
+    for _ in range(3):
+        world.start()
+    world.run(lambda: membership.phase is Phase.STABLE and membership.generation > generation)
+    first.busy_until_ms = 0
+    processed_count = len(world.processed)
+    world.run(lambda: len(first.told) == told_count + 2)
+    (_, given), (what, taken) = first.told[told_count:]
+    assert what == "revoked"
+    assert set(given) & set(taken)
+    assert all(partition not in taken for partition, _ in world.processed[processed_count:])
