@@ -41,6 +41,7 @@ from segbroker.segments.transactions import (
     after_decision,
     after_markers,
     last_batch,
+    queries_before,
     queries_count,
     transactions_of,
 )
@@ -57,6 +58,7 @@ from .transactions import Verdict
 log = structlog.get_logger()
 
 MARKERS_WAIT_SECONDS: Final = 5.0
+QUERIES_PER_EVENT: Final = 500
 _UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -117,11 +119,13 @@ class Coordinator:
         aborted."""
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             return Given(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        entry = self._obtain(transactional_id)
-        if entry is None:
-            return Given(ErrorCode.POLICY_VIOLATION)
         while True:
+            entry = self._obtain(transactional_id)
+            if entry is None:
+                return Given(ErrorCode.POLICY_VIOLATION)
             async with entry.lock:
+                if self.table.entries.get(transactional_id) is not entry:
+                    continue  # forgotten while this waited for the lock
                 known = entry.known
                 spare_id = -1
                 if transactions.needs_id(known):
@@ -285,9 +289,21 @@ class Coordinator:
                 return  # the next one of the same epoch
             await self._decide([(entry, transactions.fence(known))], commit=False)
 
-    async def record_forgotten(self, ids: list[str], queries: list[str]) -> ErrorCode:
+    async def record_forgotten(self, ids: list[str]) -> ErrorCode:
         """Have it made durable that nothing is known of these; their entries are locked."""
-        return await self._record(FORGOTTEN, ids=ids, queries=queries)
+        return await self._record(FORGOTTEN, ids=ids, queries=[])
+
+    async def forget_queries(self, before_ms: int) -> None:
+        """Forget queries without a batch since then, some of them.
+
+        Not while a batch is on its way: it could be of one of them, and would be forgotten with it.
+        """
+        if self._batches.locked():
+            return
+        async with self._batches:
+            queries = queries_before(self._manager.section(SECTION), before_ms)[:QUERIES_PER_EVENT]
+            if queries:
+                await self._record(FORGOTTEN, ids=[], queries=queries)
 
     # Changes
 

@@ -116,9 +116,10 @@ class TransactionUpkeep:
             if unused is not None and unused.known is None and not unused.lock.locked():
                 del table.entries[name]  # its first producer id was not to be had
         del self._visits[-VISITS_MAX:]
-        queries = queries_before(self._manager.section(SECTION), before_ms)[:VISITS_MAX]
-        if idle or queries:
-            self._spawn(partial(self._forget, idle, queries, before_ms))
+        if idle:
+            self._spawn(partial(self._forget, idle, before_ms))
+        if queries_before(self._manager.section(SECTION), before_ms):
+            self._spawn(partial(self._coordinator.forget_queries, before_ms))
 
     def _abort_late(self) -> None:
         monotonic = monotonic_ms()
@@ -130,7 +131,7 @@ class TransactionUpkeep:
                 entry.deadline_ms = monotonic + RETRY_MS
                 self._spawn(partial(self._coordinator.abort, entry, known))
 
-    async def _forget(self, ids: list[str], queries: list[str], before_ms: int) -> None:
+    async def _forget(self, ids: list[str], before_ms: int) -> None:
         table = self._coordinator.table
         async with AsyncExitStack() as held:
             gone: list[str] = []
@@ -141,7 +142,7 @@ class TransactionUpkeep:
                 await held.enter_async_context(entry.lock)
                 if _is_idle(entry, before_ms):
                     gone.append(name)
-            if await self._coordinator.record_forgotten(gone, queries):
+            if not gone or await self._coordinator.record_forgotten(gone):
                 return
             for name in gone:
                 log.info("transactional_id_expired", transactional_id=name)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
@@ -590,6 +591,53 @@ async def test_a_query_is_forgotten_when_it_is_old() -> None:
             return await last_batch(client, "q") is None
 
         await until(is_forgotten)
+
+
+async def test_a_query_whose_batch_is_on_its_way_is_not_forgotten_with_its_last_one() -> None:
+    now_ms = NOW_MS
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, now_ms=lambda: now_ms) as broker,
+        connect(broker.address) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await commit_batch(client, "q", 7)
+        now_ms += 1_001
+        disk.syncs.clear()
+        coordinator = broker.core.transactions
+        nursery.start_soon(coordinator.commit_batch, "q", 8, [])
+        await wait_all_tasks_blocked()
+        nursery.start_soon(coordinator.forget_queries, NOW_MS + 1)
+        await wait_all_tasks_blocked()
+        disk.syncs.set()
+
+        async def is_committed() -> bool:
+            return await last_batch(client, "q") == 8
+
+        await until(is_committed)
+        await coordinator.forget_queries(NOW_MS + 1)
+        assert await is_committed()
+
+
+async def test_who_waits_while_its_id_is_forgotten_has_it_anew() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await client.create("t")
+        tx = Tx(client, "tx")
+        assert await tx.init() == 0
+        coordinator = broker.core.transactions
+        async with coordinator.table.entries["tx"].lock:
+            nursery.start_soon(coordinator.init, "tx", 60_000, -1, -1)
+            await wait_all_tasks_blocked()
+            coordinator.table.forget("tx")
+
+        async def is_known() -> bool:
+            return coordinator.table.get("tx") is not None
+
+        await until(is_known)
 
 
 # After a start
