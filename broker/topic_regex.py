@@ -12,17 +12,19 @@ Anything else (back references, look-around) is refused, as RE2 does.  The whole
 
 Limits: PATTERN_SIZE_MAX characters, STATES_MAX states after counted repetitions are written out,
 DEPTH_MAX nested groups; beyond them the expression is refused.  Sets of states that were met are
-kept as a table, CACHE_MAX of them, then it begins anew.
+kept, each once, with where their characters lead, until CACHE_MAX states are in them (some MiB);
+then the table begins anew.
 """
 
 from collections.abc import Iterable
 from typing import Final, TypeAlias, cast
 
 PATTERN_SIZE_MAX: Final = 1_000
-STATES_MAX: Final = 5_000
+STATES_MAX: Final = 1_000
 REPEAT_MAX: Final = 1_000
 DEPTH_MAX: Final = 50
-CACHE_MAX: Final = 2_000
+CACHE_MAX: Final = 200_000
+_SET_COST: Final = 50  # as many states as a set of none costs, with where its characters lead
 
 _DIGITS: Final = frozenset("0123456789")
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -40,6 +42,9 @@ _CLASSES: Final = {
 }
 _REPEATS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _CHARACTERS, _SPLIT, _START, _END, _FOUND = range(5)
+
+_FOUND_AT: Final = frozenset({0})
+"""Where a match ends."""
 
 _State: TypeAlias = tuple[int, frozenset[str], int, int]
 """What kind; which characters it takes; where to go, and where else (a split)."""
@@ -209,24 +214,36 @@ class TopicRegex:
         self._states: list[_State] = [(_FOUND, _NOTHING, 0, 0)]
         entry = self._compile(_Parser(pattern).parse(), 0)
         self._begin = self._closure({entry}, at_start=True)
-        self._table: dict[_States, dict[str, _States]] = {}
+        self._table: dict[_States, tuple[_States, dict[str, _States]]] = {}
+        self._cached_count = 0
 
     def matches(self, name: str) -> bool:
         """Whether the whole name matches."""
-        states = self._begin
+        states, row = self._kept(self._begin)
         for character in name:
-            row = self._table.get(states)
-            if row is None:
-                if len(self._table) >= CACHE_MAX:
-                    self._table.clear()
-                row = self._table[states] = {}
             following = row.get(character)
             if following is None:
-                following = row[character] = self._step(states, character)
-            if not following:
+                following = row[character] = self._kept(self._step(states, character))[0]
+            states, row = self._kept(following)
+            if not states:
                 return False
-            states = following
-        return 0 in self._closure(states, at_start=not name, at_end=True)
+        if not name:
+            return 0 in self._closure(states, at_start=True, at_end=True)
+        at_end = row.get("")
+        if at_end is None:
+            at_end = row[""] = self._closure(states, at_end=True) & _FOUND_AT
+        return bool(at_end)
+
+    def _kept(self, states: _States) -> tuple[_States, dict[str, _States]]:
+        """The one set of these states that is kept, and where its characters lead ("": the end)."""
+        found = self._table.get(states)
+        if found is None:
+            if self._cached_count >= CACHE_MAX:
+                self._table.clear()
+                self._cached_count = 0
+            self._cached_count += len(states) + _SET_COST
+            found = self._table[states] = (states, {})
+        return found
 
     def _step(self, states: _States, character: str) -> _States:
         return self._closure(

@@ -2,6 +2,8 @@
 
 import re
 import time
+import tracemalloc
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -84,6 +86,18 @@ def test_an_expression_that_makes_backtracking_explode_is_quick() -> None:
     assert not regex.matches("a" * 200 + ".")
     assert regex.matches("a" * 200)
     assert time.process_time() - began < 1
+
+
+def test_an_expression_of_many_states_costs_little_memory_however_many_names_there_are() -> None:
+    random = Random(1)
+    some = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=24)) for _ in range(60)]
+    tracemalloc.start()
+    try:
+        regex = TopicRegex("([a-m]?[n-z0-9]?[^a]?[^k]?){120}")
+        assert all(map(regex.matches, some))
+        assert tracemalloc.get_traced_memory()[0] < 20 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @settings(max_examples=150, deadline=None, database=None)
