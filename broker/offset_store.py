@@ -125,10 +125,15 @@ async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetc
     """Where groups stand; -1 where they never committed."""
     request = call.request
 
+    # Once per group: a transaction may have as many offsets as a request asks for.
+    asked_groups = {request.group_id, *(group.group_id for group in request.groups)}
+    pending = {
+        name: core.transactions.table.pending(name) if request.require_stable else set()
+        for name in asked_groups
+    }
+
     def unstable(group_id: str, topic: str, partition: int) -> ErrorCode:
-        if request.require_stable and core.transactions.table.is_pending(
-            group_id, topic, partition
-        ):
+        if (topic, partition) in pending[group_id]:
             return ErrorCode.UNSTABLE_OFFSET_COMMIT
         return ErrorCode.NONE
 

@@ -49,13 +49,13 @@ class TransactionTable:
         """Every id that is known."""
         return [entry.known for entry in self.entries.values() if entry.known is not None]
 
-    def is_pending(self, group: str, topic: str, partition: int) -> bool:
-        """Whether an offset of this partition waits for the end of a transaction."""
-        return any(
-            row[0] == topic and row[2] == partition
+    def pending(self, group: str) -> set[tuple[str, int]]:
+        """The partitions whose offset waits for the end of a transaction."""
+        return {
+            (row[0], row[2])
             for known in self._pending.get(group, {}).values()
             for row in known.offsets.get(group, ())
-        )
+        }
 
     def takes_part(self, producer_id: int, topic: str, partition: int) -> bool:
         """Whether a producer has a transaction with this partition, open or being ended."""
