@@ -285,7 +285,9 @@ class DiskHandler:
         if self.read_only is not None:
             raise self.read_only
         opened = self._log
-        opened.check_size(header.size)
+        # A marker is appended whatever the topic says: its transaction would be open for ever.
+        if not header.is_control:
+            opened.check_size(header.size)
         tracked = header.producer_id >= 0
         number = opened.active.number
         with opened.append_lock:
@@ -299,7 +301,6 @@ class DiskHandler:
                         opened.log_start_offset,
                         True,
                     )
-            # A marker is appended to a full topic, too: its transaction would be open for ever.
             if self._is_capped and not header.is_control and (why := lacks_room(opened, header)):
                 raise PartitionFull(self.topic, self.partition, why)
             try:

@@ -486,6 +486,17 @@ async def test_a_full_topic_that_refuses_records_takes_markers() -> None:
         assert values(await read(client, "t"))[:1] == [b"v"]
 
 
+async def test_a_topic_of_batches_smaller_than_a_marker_takes_markers() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", max_message_bytes="70")
+        tx = Tx(client, "tx")
+        await tx.init()
+        assert await tx.send("t", b"v") == 0
+        assert await tx.end(commit=True) == 0
+        row = await read(client, "t")
+        assert (values(row)[:1], row.last_stable_offset) == ([b"v"], 2)
+
+
 # Many at once
 
 
