@@ -19,8 +19,8 @@ A broker whose answer to an end does not come is asked again until the deadline 
 same end twice is one.
 
 Invariants: while a transaction is not OPEN nothing is sent.  An abort waits for all answers that
-are outstanding, so that nothing of the transaction arrives behind its end.  A commit is asked for
-only when everything was acknowledged.
+are outstanding, also about adding, so that nothing of the transaction arrives behind its end.  A
+commit is asked for only when everything was acknowledged.
 """
 
 from collections.abc import Callable, Mapping
@@ -128,7 +128,7 @@ class Transactions:
         self._groups: dict[str, Coordinator] = {}
         self._added: set[PartitionQueue] = set()
         self._wanted: dict[PartitionQueue, None] = {}
-        self._is_adding = False
+        self._adding: Completion[None] | None = None
         # Something was written, so that there is something to end.
         self._is_touched = False
         self._has_hole = False
@@ -188,8 +188,11 @@ class Transactions:
             return
         self._accumulator.shut(_outside())
         self.error = self.error or TransactionAborted("the transaction was aborted")
+        self._wanted.clear()
         self._drop_unsent(self.error)
         yield Until(self._flush())
+        if self._adding is not None:
+            yield Until(self._adding)
         self._accumulator.take_undelivered()
         yield from self._end(committed=False)
 
@@ -325,6 +328,8 @@ class Transactions:
             if codes & FENCING and not isinstance(request, InitProducerIdRequest | EndTxnRequest):
                 self.fail(broker_error(min(codes & FENCING), f"{self.transactional_id!r}: {about}"))
             if codes <= PASSING or all(ErrorCode.of(code).retryable for code in codes):
+                if isinstance(request, AddPartitionsToTxnRequest) and self.error is not None:
+                    raise self.error  # what was to be added is not sent any more
                 yield Pause(backoff.next_delay_ms())
                 continue
             code = min(codes - PASSING, default=min(codes))
@@ -387,12 +392,11 @@ class Transactions:
     # The engine's side.
 
     def step(self, now_ms: int) -> None:
-        if not self._wanted or self._is_adding or self.state is not State.OPEN:
+        if not self._wanted or self._adding is not None or self.state is not State.OPEN:
             return
         wanted = list(self._wanted)
         self._wanted.clear()
-        self._is_adding = True
-        call = self._engine.call(self._add(wanted), now_ms)
+        call = self._adding = self._engine.call(self._add(wanted), now_ms)
         call.on_done(lambda: self._add_done(wanted, call))
 
     def _add(self, queues: list[PartitionQueue]) -> Call[None]:
@@ -411,7 +415,7 @@ class Transactions:
         yield from self._ask(request, "partitions")
 
     def _add_done(self, queues: list[PartitionQueue], call: Completion[None]) -> None:
-        self._is_adding = False
+        self._adding = None
         if call.error is None:
             self._added.update(queues)
             return
@@ -423,7 +427,8 @@ class Transactions:
         self._drop_unsent(error)
 
     def next_wake_ms(self) -> int | None:
-        return 0 if self._wanted and not self._is_adding and self.state is State.OPEN else None
+        is_due = self._wanted and self._adding is None and self.state is State.OPEN
+        return 0 if is_due else None
 
     def close(self, error: SegbrokerError) -> None:
         self._wanted.clear()

@@ -6,6 +6,7 @@ import pytest
 
 from segbroker.client.accumulator import Accumulator
 from segbroker.client.completion import Completion
+from segbroker.client.engine import Call, Pause
 from segbroker.client.errors import (
     DeliveryFailed,
     InvalidTopic,
@@ -18,9 +19,22 @@ from segbroker.client.records import RecordMetadata
 from segbroker.client.settings import ProducerSettings
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceRequest
+from segbroker.protocol.messages_groups import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FindCoordinatorResponseCoordinator,
+)
+from segbroker.protocol.messages_transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResponsePartition,
+    AddPartitionsToTxnResponseTopic,
+    EndTxnRequest,
+    EndTxnResponse,
+)
 from segbroker.protocol.partitioner import partition_for_key
 from segbroker.protocol.record_batch import read_header
-from segbroker.protocol.schema import records_view
+from segbroker.protocol.schema import Message, records_view
 
 from .simulated import World
 
@@ -690,3 +704,52 @@ def test_what_waited_for_partitions_that_the_new_topic_has_not_is_handed_back() 
     stored = world.stored("a")
     assert len(stored) + len(lost) == sent
     assert not {record.value for record in lost} & set(stored)
+
+
+def test_under_version_1_nothing_is_added_behind_the_end_of_an_abort(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    broker = world.broker
+    others = broker._reply
+
+    def reply(request: Message, version: int) -> tuple[Message, int]:
+        match request:
+            case FindCoordinatorRequest():
+                row = FindCoordinatorResponseCoordinator(
+                    key="tx", node_id=1, host="10.0.0.1", port=9001, error_message=None
+                )
+                return FindCoordinatorResponse(coordinators=[row]), version
+            case AddPartitionsToTxnRequest():
+                busy = AddPartitionsToTxnResponsePartition(
+                    partition_index=0, partition_error_code=ErrorCode.CONCURRENT_TRANSACTIONS
+                )
+                topic = AddPartitionsToTxnResponseTopic(name="t", results_by_partition=[busy])
+                return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic]), version
+            case EndTxnRequest():
+                return EndTxnResponse(), version
+        return others(request, version)
+
+    monkeypatch.setattr(broker, "_reply", reply)
+    sender = Sender(world, transactional_id="tx", linger_ms=0)
+    transactions = sender.producing.in_transactions
+
+    def run(call: Call[None]) -> None:
+        done = world.engine.call(call, world.now_ms)
+        world.run(lambda: done.done)
+        done.result()
+
+    def a_while() -> Call[None]:
+        yield Pause(2_000)
+
+    def asked(kind: type[Message]) -> list[int]:
+        return [n for n, request in enumerate(broker.requests) if isinstance(request, kind)]
+
+    world.cluster.create("t", 1)
+    run(transactions.begin())
+    transactions.is_second = False
+    sender.send("t", b"v", partition=0)
+    world.run(lambda: bool(asked(AddPartitionsToTxnRequest)))
+    run(transactions.abort())
+    run(a_while())
+    assert max(asked(AddPartitionsToTxnRequest)) < min(asked(EndTxnRequest))
