@@ -291,7 +291,7 @@ async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGr
             code = ErrorCode.GROUP_ID_NOT_FOUND
         else:
             code = await _forget(core, name, None)
-            if not code:
+            if not code and not core.groups.members_count(name):  # nobody joined meanwhile
                 core.groups.remove(name)
         rows.append(DeleteGroupsResponseGroup(group_id=name, error_code=code))
     return DeleteGroupsResponse(results=rows)

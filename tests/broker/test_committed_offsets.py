@@ -1,7 +1,10 @@
 """Committed offsets over the wire: durable, bound to the topic that was meant, refused in words."""
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
+from segbroker.broker.consumer_members import Beat
+from segbroker.broker.groups import monotonic_ms
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse
 from segbroker.protocol.messages_groups import (
@@ -17,6 +20,7 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.segments.memory import MemoryStorage
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
 from .conftest import serving
 
@@ -99,6 +103,24 @@ async def test_a_deleted_group_is_gone_after_a_power_cut_too() -> None:
         image = disk.after_power_cut()
     async with serving(storage=image) as broker, connect(broker.address) as client:
         assert await stands(client, None) == {}
+
+
+async def test_who_joins_while_the_group_is_deleted_is_a_member_of_it() -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await commit(client, "t", 7)
+        groups = broker.core.groups
+        deletion = DeleteGroupsRequest(groups_names=["g"])
+        disk.syncs.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.ask, deletion, DeleteGroupsResponse, 1)
+            await wait_all_tasks_blocked(0.05)  # until the deletion is durable
+            joins = Beat("m", 0, rebalance_timeout_ms=1_000, names=frozenset())
+            groups.obtain_consumer("g").heartbeat(monotonic_ms(), joins, {})
+            disk.syncs.set()
+        assert await stands(client, None) == {}
+        assert groups.members_count("g") == 1
 
 
 async def test_offsets_of_a_group_without_members_expire() -> None:
