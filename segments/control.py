@@ -181,14 +181,25 @@ def register(kind: str, section: str, change: Callable[[Any, Fields], object]) -
 
 
 def _transactions_decided(state: Metadata, fields: Fields) -> Metadata:
-    """Transactions end, and the offsets of committed ones stand: two sections, one event."""
+    """Transactions end, and the offsets of committed ones stand: two sections, one event.
+
+    But for those of a topic that another of its name has replaced since they were staged.
+    """
     sections = dict(state.sections)
     content, offsets = transactions.decided(sections.get(transactions.SECTION), fields)
     sections[transactions.SECTION] = content
-    for group, rows in offsets:
+    for group, staged in offsets:
+        rows = [row for row in staged if not _is_replaced(state, row[0], row[1])]
+        if not rows:
+            continue
         commit = {"group": group, "at": fields["at"], "rows": rows}
         sections[committed.SECTION] = committed.committed(sections.get(committed.SECTION), commit)
     return replace(state, sections=sections)
+
+
+def _is_replaced(state: Metadata, topic: str, topic_id: bytes) -> bool:
+    meta = state.topics.get(topic)
+    return meta is not None and meta.topic_id.bytes != topic_id
 
 
 register(committed.COMMITTED, committed.SECTION, committed.committed)

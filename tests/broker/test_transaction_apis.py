@@ -330,6 +330,22 @@ async def test_offsets_stand_with_the_commit_and_are_unstable_before(version: in
         assert await stands(client, "g", "t", stable=True) == (0, 6)
 
 
+async def test_offsets_of_a_topic_that_was_deleted_do_not_displace_those_of_its_successor() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "tx")
+        await tx.init()
+        assert await tx.stage("g", "t", 5) == 0
+        await broker.core.topics.delete("t")
+        await client.create("t")
+        later = Tx(client, "later")
+        await later.init()
+        assert await later.stage("g", "t", 6) == 0
+        assert await later.end(commit=True) == 0
+        assert await tx.end(commit=True) == 0
+        assert await stands(client, "g", "t", stable=True) == (0, 6)
+
+
 @VERSIONS
 async def test_a_transaction_open_for_too_long_is_aborted_and_its_producer_fenced(
     version: int,
