@@ -90,7 +90,9 @@ def test_an_expression_that_makes_backtracking_explode_is_quick() -> None:
 
 def test_an_expression_of_many_states_costs_little_memory_however_many_names_there_are() -> None:
     random = Random(1)
-    some = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=24)) for _ in range(60)]
+    some = [
+        "".join(random.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=24)) for _ in range(60)
+    ]
     tracemalloc.start()
     try:
         regex = TopicRegex("([a-m]?[n-z0-9]?[^a]?[^k]?){120}")

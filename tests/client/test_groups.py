@@ -16,6 +16,7 @@ import pytest
 from segbroker.client import (
     Admin,
     AsyncConsumer,
+    ClosedError,
     Consumer,
     FencedInstanceId,
     IllegalGeneration,
@@ -333,6 +334,25 @@ def test_a_paused_partition_is_held_back_in_the_middle_of_its_batch_and_nothing_
         while len(rest) < COUNT // 4 - 1:
             rest += consumer.poll(timeout_ms=10_000)
         assert [one.offset for one in rest] == list(range(1, COUNT // 4))
+
+
+def test_a_callback_may_close_the_consumer(daemon: Daemon, filled: str) -> None:
+    told: list[str] = []
+
+    def assigned(partitions: list[TopicPartition]) -> None:
+        told.append("assigned")
+        consumer.close()
+
+    consumer = Consumer(
+        daemon.address,
+        filled,
+        group=filled,
+        on_assigned=assigned,
+        on_revoked=lambda partitions: told.append("revoked"),
+    )
+    with consumer, pytest.raises(ClosedError):
+        next(iter(consumer))
+    assert told == ["assigned", "revoked"]
 
 
 def test_on_assigned_may_seek(daemon: Daemon, filled: str) -> None:
