@@ -230,11 +230,11 @@ class Groups:
         if group is not None:
             group.close(ErrorCode.GROUP_ID_NOT_FOUND)
 
-    def keep_house(self, now_ms: int) -> None:
+    def keep_house(self, now_ms: int | None) -> None:
         """Forget groups that nobody is in: at once without offsets, with them after their time.
 
         VISITS_MAX groups per call: the loop does not stall over a million offsets.  now_ms: the
-        wall clock, for the age of commits.
+        wall clock, for the age of commits; None: it is not believed, nothing goes by age.
         """
         if not self._visits:
             self._visits = self.names()
@@ -242,13 +242,15 @@ class Groups:
             self._visit(group_id, now_ms)
         del self._visits[-VISITS_MAX:]
 
-    def _visit(self, group_id: str, now_ms: int) -> None:
+    def _visit(self, group_id: str, now_ms: int | None) -> None:
         content = self._manager.committed
         group = self._groups.get(group_id)
         if group is not None and not group.is_idle:
             return
         if group_id not in content:
             self.remove(group_id)
+            return
+        if now_ms is None:
             return
         if monotonic_ms() - self._started_ms < self._config.group_max_session_timeout_ms:
             return  # whoever was a member before the start may be about to join again

@@ -442,7 +442,9 @@ async def _keep_house(core: Core) -> None:
         try:
             monotonic_ms = int(trio.current_time() * 1000) if is_real else None
             await core.lanes.run(core.topics.manager.housekeeping, core.now_ms(), monotonic_ms)
-            core.groups.keep_house(core.now_ms())
-            core.upkeep.keep_house(core.now_ms())
+            # Offsets and transactional ids are as precious as records: one clock for all.
+            age_ms = core.now_ms() if core.topics.manager.believes_clock else None
+            core.groups.keep_house(age_ms)
+            core.upkeep.keep_house(age_ms)
         except STORAGE_FAILURES as exc:
             log.error("housekeeping_failed", error=str(exc))

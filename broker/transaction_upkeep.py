@@ -99,9 +99,12 @@ class TransactionUpkeep:
         topic, index = partition.topic, partition.index
         await self._markers.write(topic, index, ending, Outcome.ABORT, self._now_ms())
 
-    def keep_house(self, now_ms: int) -> None:
-        """One round.  now_ms: the wall clock, for the age of ids."""
+    def keep_house(self, now_ms: int | None) -> None:
+        """One round.  now_ms: the wall clock, for the age of ids; None: it is not believed, nothing
+        goes by age."""
         self._abort_late()
+        if now_ms is None:
+            return
         before_ms = now_ms - self._config.transactional_id_expiration_ms
         table = self._coordinator.table
         if not self._visits:

@@ -743,6 +743,11 @@ class DiskManager:
         self._now_ms = now_ms
         self._keeper.step(now_ms, monotonic_ms)
 
+    @property
+    def believes_clock(self) -> bool:
+        """Whether something may be forgotten by its age: the wall clock has not jumped ahead."""
+        return self._keeper.believes_clock
+
     def keep_house_now(self, now_ms: int) -> None:
         """A whole round of housekeeping, ages included, and what it has others do: for tests."""
         self._now_ms = now_ms

@@ -96,6 +96,11 @@ class Upkeep:
         """Have `handler` attended to at the next tick.  From any thread."""
         self._attention.add(handler)
 
+    @property
+    def believes_clock(self) -> bool:
+        """Whether the wall clock was believed when ages were last looked at."""
+        return not self._age_clock.is_held
+
     def step(self, now_ms: int, monotonic_ms: int | None = None) -> None:
         """Do what is due.  Blocking: in a lane.
 

@@ -43,6 +43,7 @@ from segbroker.protocol.messages_transactions import (
 )
 from segbroker.protocol.record_batch import encode_batch
 from segbroker.protocol.vendor import VendorKey
+from segbroker.segments.age_clock import JUMP_MS
 from segbroker.segments.errors import PartitionReadOnly
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.transactions import TRANSACTION, State
@@ -618,6 +619,41 @@ async def test_a_query_is_forgotten_when_it_is_old() -> None:
             return await last_batch(client, "q") is None
 
         await until(is_forgotten)
+
+
+async def test_a_clock_that_jumped_ahead_forgets_neither_ids_nor_queries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ms, asked_count = NOW_MS, 0
+
+    def clock() -> int:
+        nonlocal asked_count
+        asked_count += 1
+        return now_ms
+
+    monkeypatch.setattr("segbroker.broker.server.wall_ms", clock)  # nobody sets it on purpose
+    async with (
+        serving(
+            now_ms=clock, housekeeping_interval_ms=10, transactional_id_expiration_ms=1_000
+        ) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        tx = Tx(client, "tx")
+        assert await tx.init() == 0
+        await commit_batch(client, "q", 7)
+
+        async def rounds_passed() -> bool:
+            return asked_count >= 20
+
+        asked_count = 0
+        await until(rounds_passed)
+        now_ms += 2 * JUMP_MS
+        asked_count = 0
+        await until(rounds_passed)
+        assert not broker.core.topics.manager.believes_clock
+        assert await last_batch(client, "q") == 7
+        assert await tx.add("t", 0) == [0]
 
 
 async def test_a_query_whose_batch_is_on_its_way_is_not_forgotten_with_its_last_one() -> None:
