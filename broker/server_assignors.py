@@ -9,10 +9,11 @@ Both are pure functions of their arguments: the same group gives the same assign
 partition of a subscribed topic has exactly one owner, who is subscribed to it.
 
 Costs: uniform is linear in partitions and members where all subscribe to the same topics, which
-most groups do; else members times partitions.
+most groups do; else in partitions and subscriptions, times the logarithm of the members.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heappush, heapreplace
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
@@ -99,27 +100,61 @@ def _least_loaded(
             if exists and partition not in taken:
                 has[one.member_id].append(partition)
                 taken.add(partition)
+    loads = _Loads(has, readers)
     # The topics with the fewest readers first: the others can make up for them.
     for topic in sorted(readers, key=lambda topic: (len(readers[topic]), topic)):
         for index in range(counts[topic]):
             if readers[topic] and (topic, index) not in taken:
-                least = min(readers[topic], key=lambda member: len(has[member]))
-                has[least].append((topic, index))
+                has[loads.least(topic)].append((topic, index))
     for _ in range(BALANCE_ROUNDS_MAX):
-        if not _move_some(has, readers):
+        if not _move_some(has, loads):
             break
     return {member_id: tuple(mine) for member_id, mine in has.items()}
 
 
-def _move_some(has: dict[str, list[Partition]], readers: Mapping[TopicId, list[str]]) -> bool:
+class _Loads:
+    """Who of a topic's readers has the least; the first of those, in the order of the readers.
+
+    A heap per topic, in which each reader stands with a number that is not above what it has:
+    `least` raises what is too low, `lowered` has to be called when somebody gave something away.
+    """
+
+    def __init__(
+        self, has: Mapping[str, list[Partition]], readers: Mapping[TopicId, list[str]]
+    ) -> None:
+        self._has = has
+        self._heaps: dict[TopicId, list[tuple[int, int, str]]] = {}
+        self._places: dict[str, list[tuple[TopicId, int]]] = {}
+        for topic, members in readers.items():
+            heap = [(len(has[member]), place, member) for place, member in enumerate(members)]
+            heapify(heap)
+            self._heaps[topic] = heap
+            for place, member in enumerate(members):
+                self._places.setdefault(member, []).append((topic, place))
+
+    def least(self, topic: TopicId) -> str:
+        heap = self._heaps[topic]
+        while True:
+            load, place, member = heap[0]
+            if load == len(self._has[member]):
+                return member
+            heapreplace(heap, (len(self._has[member]), place, member))
+
+    def lowered(self, member: str) -> None:
+        for topic, place in self._places[member]:
+            heappush(self._heaps[topic], (len(self._has[member]), place, member))
+
+
+def _move_some(has: dict[str, list[Partition]], loads: _Loads) -> bool:
     """Move partitions from those who have many; False when nothing is left to move."""
     moved = False
     for member_id in sorted(has, key=lambda member: -len(has[member])):
         for partition in tuple(has[member_id]):
-            least = min(readers[partition[0]], key=lambda member: len(has[member]))
+            least = loads.least(partition[0])
             if len(has[least]) + 1 < len(has[member_id]):
                 has[member_id].remove(partition)
                 has[least].append(partition)
+                loads.lowered(member_id)
                 moved = True
     return moved
 

@@ -9,6 +9,7 @@ from segbroker.broker.server_assignors import (
     ASSIGNORS,
     Assignment,
     Subscriber,
+    _Loads,
     ranges,
     uniform,
 )
@@ -89,3 +90,23 @@ def test_each_partition_of_a_subscribed_topic_has_one_owner_who_reads_it(
             numbers = sizes(found).values()
             assert max(numbers) - min(numbers) <= 1
         previous = found
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()), max_size=60))
+def test_who_has_the_least_is_who_a_look_at_all_would_find(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    members = ["a", "b", "c", "d"]
+    topics = [b"x", b"y", b"z"]
+    readers = {b"x": members, b"y": members[1:], b"z": ["d", "a"]}
+    has: dict[str, list[tuple[bytes, int]]] = {member: [] for member in members}
+    loads = _Loads(has, readers)
+    for who, what, gives in steps:
+        member, topic = members[who], topics[what]
+        if gives and has[member]:
+            has[member].pop()
+            loads.lowered(member)
+        elif not gives:
+            has[member].append((topic, 0))
+        expected = min(readers[topic], key=lambda one: len(has[one]))
+        assert loads.least(topic) == expected
