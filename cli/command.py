@@ -40,9 +40,9 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.ClickException, click.exceptions.Exit):
             raise
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):  # Abort: at a question
             ctx.exit(ExitCode.INTERRUPTED)
         except BrokenPipeError:
             abandon_stdout()

@@ -193,6 +193,8 @@ def consume(
     """
     if as_json and text is not None:
         raise click.UsageError("-f and -J say different things; give one of them")
+    if group == "":
+        raise click.UsageError("--group: an empty name is no group")
     if instance_id is not None and group is None:
         raise click.UsageError("--static is for a member of a group: give --group")
     if partitions and (group is not None or len(topics) > 1):

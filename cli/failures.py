@@ -21,6 +21,8 @@ import click
 from .exit_codes import ExitCode
 
 LOCAL = ("127.", "localhost", "[::1]")
+# What a listener does with a client that speaks without TLS, or asks before it has logged in.
+_HUNG_UP = ("closed the connection", "Connection reset by peer")
 
 
 class Failure(Exception):
@@ -77,10 +79,15 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         case errors.OffsetOutOfRange():
             # The client goes on to say what a program would do about it.
             hint = "-o start reads from the first kept record, -o end waits for new ones"
+            hint = hint if "topics" in params else ""  # of consume
             return Failure(text.partition(";")[0], ExitCode.NOT_FOUND, hint)
         case errors.GapError():
             hint = "--on-gap print says so and goes on, --on-gap skip says nothing"
             return Failure(text, ExitCode.LOST, hint)
+        case errors.UnknownMemberId() if "position" in params:
+            # What a commit from outside is told while the group has members.
+            text = f"group {params['name']!r} has members"
+            return Failure(text, ExitCode.REFUSED, "stop its consumers first")
         case errors.InvalidConfig():
             return Failure(text, ExitCode.CONFIG)
         case errors.SecurityDisabled():
@@ -91,7 +98,7 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         case errors.ResourceNotFound():
             return Failure(text, ExitCode.NOT_FOUND)
         case errors.BrokerUnreachable() | errors.ConnectionLost():
-            return Failure(text, ExitCode.UNREACHABLE, _start_hint(params))
+            return Failure(text, ExitCode.UNREACHABLE, _start_hint(params, text))
         case errors.TimedOut() | errors.RequestTimedOut():
             return Failure(text, ExitCode.UNREACHABLE)
         case errors.PeerError():
@@ -122,8 +129,10 @@ def _create_hint(params: Mapping[str, Any]) -> str:
     return f"create it: segbroker topic create {topic}"
 
 
-def _start_hint(params: Mapping[str, Any]) -> str:
+def _start_hint(params: Mapping[str, Any], text: str) -> str:
     bootstrap = str(params.get("bootstrap"))
+    if text.endswith(_HUNG_UP):
+        return "somebody is there; if it wants TLS or a login: -X security.protocol=..."
     if bootstrap.startswith(LOCAL):
         return f"start a broker: segbroker serve --listen {bootstrap}   (or name another with -b)"
     return "is a broker running there? -b names another"

@@ -130,7 +130,8 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:,.1f} s"
 
 
-@group.command()
+# -10 is a position: what is no option is an argument here, and one too many is an error.
+@group.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name")
 @click.argument("topic")
 @click.argument("position")
@@ -145,6 +146,7 @@ def seek(name: str, topic: str, position: str, dry_run: bool, bootstrap: str) ->
     \b
     Examples:
       segbroker group seek billing orders start
+      segbroker group seek billing orders -10 --dry-run
       segbroker group seek billing orders @2024-05-01T12:00:00+02:00 --dry-run
     """
     move = None

@@ -71,7 +71,8 @@ def _option(spec: Field[Any]) -> click.Option:
     flag = "--" + spec.name.replace("_", "-")
     text = spec.metadata["doc"]
     if spec.default != "":
-        text += f"  [default: {str(spec.default).lower()}]"
+        default = str(spec.default).lower() if isinstance(spec.default, bool) else spec.default
+        text += f"  [default: {default}]"
     if isinstance(spec.default, bool):
         flag += "/--no-" + spec.name.replace("_", "-")
         return click.Option([flag], default=None, help=text)

@@ -6,7 +6,7 @@ done is said on standard error.
 
 import json
 import sys
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Container, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -14,6 +14,7 @@ import click
 from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Group, bootstrap_option, note
 from .durability import promise_lines
 from .exit_codes import ExitCode
+from .failures import Failure
 from .properties import security
 from .retention import retention_lines
 from .tables import table_lines
@@ -27,7 +28,7 @@ Facts: TypeAlias = dict[str, Any]
 
 @click.group(cls=Group)
 def topic() -> None:
-    """Create, list, describe, alter and delete topics.
+    """Create, list, describe, alter, trim and delete topics.
 
     \b
     Example:
@@ -216,12 +217,21 @@ def alter(
     if not changes and partitions is None:
         raise click.UsageError("nothing to change; give -c, --unset or --partitions")
     with open_admin(bootstrap) as admin:
+        if unset:
+            _check_settings(unset, admin.describe_topic(name).config)
         if changes:
             admin.alter_topic_config(name, changes)
             note(f"changed {', '.join(changes)} of topic {name}")
         if partitions is not None:
             admin.create_partitions(name, partitions)
             note(f"topic {name} now has {plural(partitions, 'partition')}")
+
+
+def _check_settings(keys: Iterable[str], known: Container[str]) -> None:
+    """A broker that is told to forget a setting it never had is content; who mistyped it is not."""
+    for key in keys:
+        if key not in known:
+            raise Failure(f"{key}: there is no such topic setting", ExitCode.CONFIG)
 
 
 @topic.command()

@@ -2,7 +2,7 @@
 
 | --before | the first record that stays |
 |---|---|
-| 1234 | offset 1234 |
+| 1234 | offset 1234; where the log ends before it, nothing of what is there now |
 | @TIME | the first of that time or later; none is: nothing stays |
 | end | nothing of what is there now stays |
 
@@ -17,6 +17,7 @@ import click
 
 from .command import bootstrap_option, note
 from .exit_codes import ExitCode
+from .failures import Failure
 from .start_position import parse_start
 from .topic import echo_table, open_admin, plural, topic
 
@@ -92,7 +93,7 @@ def _position(text: str) -> str | int | datetime:
 def _cuts(
     admin: "Admin", name: str, where: str | int | datetime, partition: int | None
 ) -> "dict[TopicPartition, Cut]":
-    """Of each partition where it begins now, and where it will.  Raises click.UsageError."""
+    """Of each partition where it begins now, and where it will.  Raises Failure."""
     starts, ends = admin.offsets(name, "start"), admin.offsets(name, "end")
     times = admin.offsets(name, where) if isinstance(where, datetime) else {}
     cuts = {}
@@ -107,5 +108,9 @@ def _cuts(
             before = times[tp].offset
         cuts[tp] = Cut(start.offset, min(max(before, start.offset), end))
     if not cuts:
-        raise click.UsageError(f"{name} has no partition {partition}")
+        raise Failure(
+            f"topic {name!r} has no partition {partition}",
+            ExitCode.NOT_FOUND,
+            f"segbroker topic describe {name} shows its partitions",
+        )
     return cuts

@@ -81,6 +81,8 @@ def _password(name: str, from_stdin: bool, variable: str | None, file: Path | No
     elif from_stdin:
         found = sys.stdin.readline(SECRET_BYTES_MAX).rstrip("\r\n")
     else:
+        if not sys.stdin.isatty():
+            raise click.UsageError("nobody is there to be asked; say --password-stdin")
         found = click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True)
     if not found:
         raise Failure("the password is empty", ExitCode.USAGE)
@@ -173,15 +175,19 @@ def list_(as_json: bool, data_dir: Path | None, bootstrap: str) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @data_dir_option
 @bootstrap_option
-def remove(name: str, yes: bool, data_dir: Path | None, bootstrap: str) -> None:
+@click.pass_context
+def remove(ctx: click.Context, name: str, yes: bool, data_dir: Path | None, bootstrap: str) -> None:
     """Remove the user NAME. Connections that are logged in stay so until they have to renew it.
 
     \b
     Example:
       segbroker user remove alice --yes
     """
-    if not yes:
-        click.confirm(f"Remove user {name}?", abort=True, err=True)
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("nobody is there to be asked; say --yes")
+    if not yes and not click.confirm(f"remove user {name}?", err=True):
+        note("nothing was removed")
+        ctx.exit(ExitCode.INTERRUPTED)
     if data_dir is None:
         with open_admin(bootstrap) as admin:
             admin.delete_user(name)

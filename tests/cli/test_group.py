@@ -54,6 +54,10 @@ def test_a_group_is_listed_described_moved_and_deleted(
         assert one["member"] == facts["members"][0]["member"]
         refused = run("group", "seek", topic, topic, "start")
         assert refused.returncode == ExitCode.REFUSED
+        assert refused.stderr.decode().splitlines() == [
+            f"Error: group '{topic}' has members",
+            "Hint: stop its consumers first",
+        ]
         refused = run("group", "delete", topic, "--yes")
         assert refused.returncode == ExitCode.REFUSED
         assert "has members" in refused.stderr.decode()
@@ -66,7 +70,7 @@ def test_a_group_is_listed_described_moved_and_deleted(
         ("-3", 17),
         ("@4000000000000", 20),
     ):
-        done = run("group", "seek", topic, topic, "--", position)
+        done = run("group", "seek", topic, topic, position)
         assert done.returncode == 0, done.stderr
         assert offsets(run, topic) == [expected]
     run("group", "seek", topic, topic, "start", "--dry-run")
@@ -82,6 +86,15 @@ def test_a_position_that_is_none_is_named(run: Run, topic: str) -> None:
     wrong = run("group", "seek", "g", topic, "yesterday")
     assert wrong.returncode == ExitCode.USAGE
     assert "'yesterday'" in wrong.stderr.decode()
+    mistyped = run("group", "seek", "g", topic, "start", "--dryrun")
+    assert mistyped.returncode == ExitCode.USAGE
+    assert "--dryrun" in mistyped.stderr.decode()
+
+
+def test_an_empty_name_is_no_group(run: Run, topic: str) -> None:
+    wrong = run("consume", topic, "-e", "--group", "")
+    assert wrong.returncode == ExitCode.USAGE
+    assert "--group" in wrong.stderr.decode().splitlines()[-1]
 
 
 def test_how_far_behind_is_said_in_records_and_in_seconds(

@@ -231,5 +231,16 @@ def test_users_of_a_directory_are_changed_only_while_nobody_serves_it(
     assert shell("user", "list", *fresh) == ""
 
 
+def test_what_would_be_asked_is_an_error_where_nobody_is(shell: Shell, tmp_path: Path) -> None:
+    for words in (["add", "alice"], ["remove", "alice"]):
+        said = shell("user", *words, "--data-dir", str(tmp_path / "data"), code=2)
+        assert "nobody is there to be asked" in said
+
+
+def test_who_does_not_log_in_is_told_of_it(shell: Shell, guarded: tuple[Daemon, list[str]]) -> None:
+    said = shell("topic", "list", "-b", guarded[0].address, code=4)
+    assert "-X security.protocol" in said.splitlines()[-1]
+
+
 def test_an_empty_password_is_none(shell: Shell, tmp_path: Path) -> None:
     shell("user", "add", "a", "--password-stdin", "--data-dir", str(tmp_path / "d"), code=2)

@@ -219,6 +219,14 @@ def test_a_topic_is_trimmed_to_an_offset_or_a_time_in_every_partition(run: Run, 
     assert run("topic", "trim", topic, "--before", "end", "--yes").returncode == 0
 
 
+def test_a_partition_or_setting_that_is_not_there_is_named(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "--partitions", "2")
+    trimmed = run("topic", "trim", topic, "--before", "0", "-p", "2", "--yes")
+    assert (trimmed.returncode, "partition 2" in trimmed.stderr.decode()) == (5, True)
+    unset = run("topic", "alter", topic, "--unset", "segment.byte")
+    assert (unset.returncode, "segment.byte" in unset.stderr.decode()) == (3, True)
+
+
 @pytest.mark.parametrize("position", ["start", "-5", "yesterday"])
 def test_a_place_to_trim_to_that_is_none_is_named(run: Run, topic: str, position: str) -> None:
     run("topic", "create", topic)
