@@ -8,6 +8,8 @@ What is where; a module imports only what stands above it:
 
     exit_codes       what the exit code says; the one table
     failures         an exception -> one sentence, a hint, an exit code
+    properties       -X: TLS and login by Kafka's names, secrets from a variable or a file
+    contexts         brokers with their properties, stored by name
     command          what every subcommand has: -b, --debug, quiet ends (Ctrl-C, closed pipe)
     tables           columns by spaces
     escapes          \\n \\t \\xXX in arguments
@@ -19,11 +21,13 @@ What is where; a module imports only what stands above it:
     stop_signal      Ctrl-C for produce: first what was read is delivered
     progress         a counter on standard error, on a terminal only
     durability       what each durability class can lose, in words
+    retention        what is kept, in words
     dump_report      what a file says, for people and as JSON
     log_dump         a segment's log -> report
     index_dump       its index
     manifest_dump    the manifest of a partition
     state_dump       producer state, metadata snapshot
+    wal_dump         a file of the write-ahead log
     serve            the subcommands, one module each
     produce
     consume
@@ -31,7 +35,12 @@ What is where; a module imports only what stands above it:
     trim
     group_lag        how far a group is behind, in records and seconds
     group
+    acl
+    quota
+    user
+    context
     spark
+    verify
     dump
     version
     completion

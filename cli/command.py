@@ -69,6 +69,12 @@ class Group(click.Group):
     command_class = Command
     leaves: ClassVar[dict[str, Leaf]] = {}
 
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):  # while the subcommand was still being imported
+            ctx.exit(ExitCode.INTERRUPTED)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.leaves, *self.commands]  # as written, not by the alphabet
 

@@ -131,6 +131,8 @@ def _create_hint(params: Mapping[str, Any]) -> str:
 
 def _start_hint(params: Mapping[str, Any], text: str) -> str:
     bootstrap = str(params.get("bootstrap"))
+    if ":" not in bootstrap:
+        bootstrap += ":9092"  # the port that was tried
     if text.endswith(_HUNG_UP):
         return "somebody is there; if it wants TLS or a login: -X security.protocol=..."
     if bootstrap.startswith(LOCAL):
@@ -152,6 +154,8 @@ def _storage(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
     match error:
         case errors.DataDirectoryLocked():
             hint = "another broker runs on it: stop that one, or choose another --data"
+            if "data_dir" in params:
+                hint = "a broker runs on it: without --data-dir that one is asked, see -b"
             if "directory" in params:
                 hint = "stop the broker that runs on it; a running one scrubs by itself"
             return Failure(str(error), ExitCode.SYSTEM, hint)

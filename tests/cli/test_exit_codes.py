@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import click
+from click.testing import CliRunner
+
+from segbroker.cli.command import Group
 from segbroker.cli.exit_codes import MEANINGS, ExitCode
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -29,3 +33,12 @@ def test_a_released_code_keeps_its_number() -> None:
         "INTERRUPTED": 130,
         "TERMINATED": 143,
     }
+
+
+def test_ctrl_c_before_a_subcommand_has_begun_is_no_bug() -> None:
+    @click.command()  # not our Command, which sees to its own
+    def early() -> None:
+        raise KeyboardInterrupt
+
+    run = CliRunner().invoke(Group(commands={"early": early}), ["early"])
+    assert run.exit_code == ExitCode.INTERRUPTED
