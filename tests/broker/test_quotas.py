@@ -176,10 +176,12 @@ async def test_requests_are_counted_and_the_time_they_take() -> None:
         assert await alter(client, {"user": None}, request_rate=50) == 0
         await alter(client, {"client-id": "test"}, request_percentage=0.001)
         began = trio.current_time()
+        told = []
         for _ in range(60):
             reply = await client.ask(MetadataRequest(topics=[]), MetadataResponse, 9)
+            told.append(reply.throttle_time_ms)
         assert trio.current_time() - began >= 0.1
-        assert reply.throttle_time_ms > 0
+        assert any(told)
         assert await alter(client, {"user": None}, request_rate=None) == 0
         assert await alter(client, {"client-id": "test"}, request_percentage=None) == 0
         assert broker.core.quotas is None

@@ -56,14 +56,17 @@ def login(daemon: Daemon, user: str, **more: Any) -> dict[str, Any]:  # noqa: AN
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    folder = tmp_path_factory.mktemp("rules")
+    config = folder / "segbroker.toml"
+    config.write_text(f'initial_password = "{PASSWORD}"\n')
     flags = (
+        f"--config={config}",
         "--listeners=SASL_PLAINTEXT://127.0.0.1:0",
         "--authorizer=acl",
         "--super-users=User:admin",
         "--initial-user=admin",
-        f"--initial-password={PASSWORD}",
     )
-    with running(tmp_path_factory.mktemp("rules") / "data", *flags) as daemon:
+    with running(folder / "data", *flags) as daemon:
         admin = AdminClient(login(daemon, "admin"))
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         upsertions: list[UserScramCredentialAlteration] = [
