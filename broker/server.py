@@ -156,7 +156,7 @@ class Broker:
             retention_interval_ms=self.config.retention_interval_ms,
             now_ms=self._now_ms(),
         )
-        manager.producer_expiration_ms = self.config.producer_id_expiration_ms
+        manager.partitions.producer_expiration_ms = self.config.producer_id_expiration_ms
         await lanes.run(manager.open)
         log.info("recovery_reported", **manager.report.summary())
         try:

@@ -65,10 +65,13 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     rolling          what a partition that rolls has others do
     evicting         retention of one open partition, a few files at a time
     journaling       appends of class fsync on their way to the WAL
+    partition_view   what a partition shows of itself
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
     age_clock        the clock that ages are measured by
     unopened         retention of partitions that nobody has opened
     upkeep           who is looked after as time goes by, and how many at once
+    opened_partitions  which partitions are open: opened once, by whoever asks first
+    topic_registry   which topics there are: made, grown, altered, deleted
     manager          the data directory: DiskManager
     scrubbing        sealed segments read again and again, slowly
     findings         what an offline check has to say

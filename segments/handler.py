@@ -6,8 +6,7 @@
 
 | attribute | changed by | read by |
 |---|---|---|
-| high_watermark, read_only | appender, or `call_soon` | anybody, no lock |
-| the log | see partition_log | |
+| high_watermark, read_only, the log | see partition_view | |
 | flush_state | flushers, under their lock | flushers |
 
 A duplicate of the idempotent producer is answered with the offsets of the original; when that is
@@ -25,7 +24,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import structlog
 
-from segbroker.protocol.record_batch import BatchHeader, GapReason
+from segbroker.protocol.record_batch import BatchHeader
 
 from .accounting import Account, account
 from .background import Flushers, FlushState, Housekeeper
@@ -46,12 +45,10 @@ from .errors import (
 )
 from .evicting import Evicting
 from .journaling import Journaling
-from .lookup import end_offset_for_epoch, greatest_timestamp, offset_for_timestamp
-from .manifest import Row
+from .lookup import greatest_timestamp, offset_for_timestamp
 from .mending import mend, segment_of
 from .partition_log import PartitionLog
-from .planning import plan_read
-from .producers import Producer
+from .partition_view import PartitionView
 from .reading import ReadPlan
 from .report import LogReport
 from .retention import is_capped, lacks_room, wants_roll
@@ -59,7 +56,6 @@ from .rolling import Rolling
 from .salvaging import Retry, salvage
 from .sealing import checkpoint, close_log, seal
 from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
-from .transaction_index import TransactionIndex
 from .wal.journal import Wal
 
 __all__ = ["AppendResult", "DiskHandler", "ReadPlan"]
@@ -81,7 +77,7 @@ class AppendResult(NamedTuple):
     duplicate: bool
 
 
-class DiskHandler:
+class DiskHandler(PartitionView):
     """One topic-partition.  Made by DiskManager."""
 
     __slots__ = (
@@ -90,7 +86,6 @@ class DiskHandler:
         "_flushers",
         "_is_capped",
         "_journaling",
-        "_log",
         "_now_ms",
         "_on_attention",
         "_reopen",
@@ -102,16 +97,12 @@ class DiskHandler:
         "ceiling",
         "flush_state",
         "flushes_on_append",
-        "high_watermark",
         "last_append_ms",
         "on_failure",
         "on_high_watermark",
-        "partition",
         "producer_expiration_ms",
-        "read_only",
         "repairs_count",
         "scrubbed_ms",
-        "topic",
         "wants_attention",
     )
 
@@ -138,12 +129,10 @@ class DiskHandler:
 
         on_attention: called when the manager's housekeeping has to look after this partition:
         bytes of class `disk` to be synced on the tick, segments to be sealed, a full disk."""
-        self.topic = topic
-        self.partition = partition
+        super().__init__(topic, partition, opened)
         self.ceiling = ceiling
-        end_offset = opened.log_end_offset
-        self.high_watermark = end_offset if ceiling is None else min(end_offset, ceiling.durable)
-        self.read_only: PartitionReadOnly | None = None
+        if ceiling is not None:
+            self.high_watermark = min(self.high_watermark, ceiling.durable)
         if opened.damage:
             self.read_only = PartitionDamaged(topic, partition, opened.damage)
         self.repairs_count = 0
@@ -156,7 +145,6 @@ class DiskHandler:
         self.flushes_on_append = True
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
         self.last_append_ms = 0
-        self._log = opened
         self._reopen = reopen
         self._flushers = flushers
         self._on_attention = on_attention
@@ -174,82 +162,6 @@ class DiskHandler:
         self._report = report if report is not None else LogReport(None, topic, partition)
         self._now_ms = now_ms
         opened.on_damage = self.mend
-
-    # What it is
-
-    @property
-    def config(self) -> TopicConfig:
-        return self._log.config
-
-    @property
-    def leader_epoch(self) -> int:
-        return self._log.leader_epoch
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._log.log_start_offset
-
-    @property
-    def evict_floor(self) -> int:
-        """Below it records went against somebody's will; at or below the log start."""
-        return self._log.floor.offset
-
-    @property
-    def evict_reason(self) -> GapReason | None:
-        """Why the last of them went; None as long as none did."""
-        reason = self._log.floor.reason
-        return GapReason(reason) if reason else None
-
-    @property
-    def transactions(self) -> TransactionIndex:
-        """The open transactions and the aborted ranges; for reading."""
-        return self._log.producers.transactions
-
-    def producers(self) -> list[tuple[int, Producer]]:
-        """What is known of producers, by id."""
-        with self._log.append_lock:
-            return self._log.producers.rows()
-
-    @property
-    def last_stable_offset(self) -> int:
-        """First offset that readers of committed records may not see yet: of an open transaction,
-        or the high watermark."""
-        opened = self._log
-        first_offset = opened.producers.transactions.first_open_offset
-        if first_offset >= self.high_watermark:
-            return self.high_watermark
-        return max(first_offset, opened.log_start_offset)
-
-    @property
-    def records_count(self) -> int:
-        """Records that can be read, at most (partition_log.py); no lock."""
-        return self._log.records_count
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._log.log_end_offset
-
-    @property
-    def recovery_point(self) -> int:
-        """Below it everything is synced."""
-        return self._log.recovery_point
-
-    @property
-    def size_bytes(self) -> int:
-        return self._log.size_bytes
-
-    @property
-    def segments_count(self) -> int:
-        return self._log.segments_count
-
-    @property
-    def rolls_unprepared(self) -> int:
-        """Rolls that found no segment made ahead."""
-        return self._log.ready.missed
-
-    @property
-    def has_unsynced(self) -> bool:
-        return self._log.has_unsynced
 
     def reconfigure(self, config: TopicConfig, ceiling: PartitionCeiling | None) -> None:
         """Use other settings from the next batch on."""
@@ -434,20 +346,7 @@ class DiskHandler:
         if self.on_failure is not None:
             self.on_failure(self, error)
 
-    # Reading
-
-    def plan_read(
-        self, offset: int, max_bytes: int, *, up_to: int | None = None
-    ) -> ReadPlan | None:
-        """What to read from `offset` on, below `up_to` (default: the high watermark).
-
-        For the loop: no I/O.  None: nothing there yet.  Raises OffsetOutOfRange, PartitionRefused.
-        """
-        if self.read_only is not None and isinstance(self.read_only, PartitionRefused):
-            raise self.read_only
-        return plan_read(
-            self._log, offset, max_bytes, self.high_watermark if up_to is None else up_to
-        )
+    # Looking things up
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record not older; None without one.  Blocking."""
@@ -465,10 +364,6 @@ class DiskHandler:
             if not self.mend(exc):
                 raise
         return look()
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, offset where it ends) for the largest known epoch not above; (-1, -1)."""
-        return end_offset_for_epoch(self._log, epoch)
 
     def account(self, begin: int, end: int) -> Account:
         """What of the offsets [begin, end) is no record, and why.  Blocking.
@@ -520,16 +415,6 @@ class DiskHandler:
         """Write the producers and a checkpoint anew, whatever is there.  Raises OSError."""
         seal(self._log)
         checkpoint(self._log)
-
-    def sealed_numbers(self) -> range:
-        """The segments that are sealed now."""
-        with self._log.state_lock:
-            return range(self._log.sealed.first_number, self._log.sealed.next_number)
-
-    def sealed_row(self, number: int) -> Row | None:
-        """What is known of a sealed segment; None when there is none (any more)."""
-        with self._log.state_lock:
-            return self._log.sealed.row(number)
 
     # Keeping house
 

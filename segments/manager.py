@@ -6,18 +6,9 @@
     <root>/topics/<topic>/...   what it holds (names.py); in memory for class `ephemeral`
     <root>/topics/~<id>         a deleted topic on its way out
 
-Creating and growing make the directories, then the event: a crash in between leaves an orphan that
-the next opening removes.  Deleting goes the other way: the event is the deletion, then the
-directory gets a name that no topic can have, then its files go.
-
-| lock | protects | held over |
-|---|---|---|
-| _admin_lock | metadata changes: one at a time, whole | an event's sync: administration only |
-| _lock | the dictionaries of handlers and of those being opened | nothing |
-
-`topics` is replaced as a whole, never changed, so the loop reads it without a lock; `handlers` are
-looked up without one as well.  Opening a partition happens in the caller's thread; who comes second
-waits for the first.
+This is the start and the end of it, and the front of two others: topic_registry.py (which topics
+there are) and opened_partitions.py (which partitions are open).  `topics` is replaced as a whole,
+never changed, so the loop reads it without a lock; `handlers` are looked up without one as well.
 
 Opening puts back what the WAL holds, into every partition it speaks of, before anything is decided
 about a log or served; closing syncs everything and empties it.
@@ -27,46 +18,36 @@ Invariant: a handler is in the dictionary exactly as long as its topic exists an
 
 import base64
 import errno
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, TypeVar
-from uuid import UUID
 
 import structlog
 
 from .age_clock import AgeClock, ClockFile
 from .background import Flushers, Housekeeper
 from .caches import FileCache, IndexCache, OpenLogs
-from .ceilings import PartitionCeiling
 from .committed import SECTION, Content
 from .errors import (
     CorruptMetadata,
     DataDirectoryLocked,
-    InvalidPartitions,
     LogClosed,
     StorageError,
-    TopicExists,
-    UnknownTopic,
 )
-from .handler import PRODUCER_EXPIRATION_MS, CallSoon, DiskHandler
-from .lost_tail import begin_at
+from .handler import CallSoon, DiskHandler
 from .memory import MemoryStorage
-from .metadata import SETTLED, Ceiling, Metadata, TopicMeta, encode_topic
+from .metadata import SETTLED, Ceiling, Metadata, TopicMeta
 from .metadata_log import Done, MetadataLog
-from .names import LogPaths, check_topic_name, partition_paths
-from .opening import open_log
-from .orphans import Orphan, find_orphans, put_aside, remove_orphan
-from .partition_log import PartitionLog
+from .opened_partitions import Caches, OpenedPartitions, Threads
+from .orphans import find_orphans, put_aside, remove_orphan
 from .posix import PosixStorage
 from .putting_back import PuttingBack
-from .report import LogReport, RecoveryReport, ReportRow
-from .resuming import CeilingRow, Found, Resuming, one_by_one
-from .sealing import close_log
-from .storage import Storage, StorageLock, make_dirs, remove_tree
-from .topic_config import Durability, TopicConfig, check_class_change
+from .report import RecoveryReport, ReportRow
+from .resuming import CeilingRow, Resuming
+from .storage import Storage, StorageLock, make_dirs
+from .topic_config import TopicConfig
+from .topic_registry import TopicRegistry
 from .unopened import Unopened
 from .upkeep import Upkeep
 from .wal.journal import Wal, WalConfig
@@ -78,10 +59,6 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-PARTITIONS_MAX: Final = 10_000
-EAGER_MAX: Final = 250
-"""Partitions recovered together at start."""
-RECOVERY_THREADS: Final = 8
 SMALL_WAL: Final = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16)
 RETENTION_INTERVAL_MS: Final = 300_000
 
@@ -137,7 +114,6 @@ class DiskManager:
         self.root = root.rstrip("/") or "/"
         self.storage: Storage = storage if storage is not None else PosixStorage()
         self.topics: Mapping[str, TopicMeta] = MappingProxyType({})
-        self.handlers: dict[tuple[str, int], DiskHandler] = {}
         self.files = FileCache(open_files_max)
         self.indexes = IndexCache(index_bytes_max)
         self.open_logs = OpenLogs(open_logs_max)
@@ -147,17 +123,10 @@ class DiskManager:
         self._flushers_count = flushers
         self.is_new_boot = False
         """Whether the machine was started anew since this directory was last open."""
-        self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
-        """Partitions opened from now on forget a producer this long after its last batch."""
         self._now_ms = now_ms
-        self._repairing = repairing
-        self._lock = threading.Lock()
-        self._admin_lock = threading.Lock()
-        self._opening: set[tuple[str, int]] = set()
-        self._opened = threading.Condition(self._lock)
         self._metadata = MetadataLog(self.storage, f"{self.root}/meta")
         self._resuming = Resuming(self._metadata, self.report)
-        self._volatile = MemoryStorage(keeps_promises=False)
+        volatile = MemoryStorage(keeps_promises=False)
         self.wal = Wal(
             self.storage,
             f"{self.root}/wal",
@@ -167,11 +136,36 @@ class DiskManager:
             snapshot=self._metadata.save,
         )
         self._putting_back = PuttingBack(self.storage, self.root, self.report)
+        self.partitions = OpenedPartitions(
+            self.storage,
+            volatile,
+            self.root,
+            Caches(self.files, self.indexes, self.open_logs),
+            self._resuming,
+            self._putting_back,
+            self.wal,
+            self.report,
+            known=lambda: self._known,
+            topics=lambda: self.topics,
+            call_soon=self._call_soon,
+            overlaps=flushers > 0,
+            repairing=repairing,
+            now_ms=now_ms,
+        )
+        self.handlers = self.partitions.handlers
+        self._registry = TopicRegistry(
+            self.storage,
+            volatile,
+            self.root,
+            self._metadata,
+            self._resuming,
+            self.partitions,
+            known=lambda: self._known,
+            publish=self._publish,
+        )
         self._events_lost = 0
         self._lock_file: StorageLock | None = None
-        self._flushers: Flushers | None = None
-        self._housekeeper: Housekeeper | None = None
-        self._maker: Housekeeper | None = None
+        self._threads: Threads | None = None
         self._upkeep: Upkeep | None = None
         self._retention_interval_ms = retention_interval_ms
 
@@ -210,23 +204,25 @@ class DiskManager:
             self._metadata.attach(None)
             self._lock_file.release()
             raise
-        self._flushers = Flushers(self._flushers_count)
         threaded = self._flushers_count > 0
-        self._housekeeper = Housekeeper(threaded=threaded)
-        self._maker = Housekeeper(threaded=threaded, name="segment-maker")
+        flushers = Flushers(self._flushers_count)
+        housekeeper = Housekeeper(threaded=threaded)
         self._upkeep = Upkeep(
             self,
             Unopened(self.storage, self.root),
             self._metadata,
-            self._flushers,
-            self._housekeeper,
+            flushers,
+            housekeeper,
             age_clock,
             clock_file,
             retention_interval_ms=self._retention_interval_ms,
             now_ms=self._now_ms,
         )
+        maker = Housekeeper(threaded=threaded, name="segment-maker")
+        self._threads = Threads(flushers, housekeeper, maker, self._upkeep.ask)
+        self.partitions.begin(self._threads)
         try:
-            self._recover_tails()
+            self.partitions.recover_tails()
         except BaseException:
             self._end_threads()
             self._lock_file.release()
@@ -258,13 +254,11 @@ class DiskManager:
             return work()
 
     def _end_threads(self) -> None:
-        assert self._maker is not None
-        assert self._housekeeper is not None
-        assert self._flushers is not None
-        self._maker.close()
-        self._housekeeper.close()
+        assert self._threads is not None, "the data directory is open"
+        self._threads.maker.close()
+        self._threads.housekeeper.close()
         self.wal.stop()
-        self._flushers.close()
+        self._threads.flushers.close()
 
     def _load_metadata(self, found: Replay) -> None:
         """The snapshot and the events behind it, as one snapshot: the WAL may begin anew.
@@ -302,8 +296,7 @@ class DiskManager:
         self._end_threads()
         self._metadata.attach(None)  # from here on every change is a snapshot
         failures: list[Exception] = []
-        with self._lock:
-            handlers, self.handlers = self.handlers, {}
+        handlers = self.partitions.take_all()
         settled: list[CeilingRow] = []
         for handler in handlers.values():
             try:
@@ -361,12 +354,6 @@ class DiskManager:
     def _publish(self, metadata: Metadata) -> None:
         self.topics = MappingProxyType(metadata.topics)
 
-    def _record(self, kind: str, **fields: object) -> None:
-        self._publish(self._metadata.record(kind, **fields))
-
-    def _topic_folder(self, name: str) -> str:
-        return f"{self.root}/topics/{name}"
-
     def _remove_orphans(self, metadata: Metadata) -> None:
         for orphan in list(find_orphans(self.storage, self.root, metadata)):
             mark = self.storage.random_bytes(8).hex()
@@ -379,21 +366,11 @@ class DiskManager:
                 row = ReportRow("orphan_removed", path)
             self.report.add(row)
 
-    def _bury(self, name: str, grave: str) -> None:
-        """Take a topic's directory out of the way, then remove it."""
-        remove_orphan(
-            self.storage, Orphan(self._topic_folder(name), name, -1, has_records=False), grave
-        )
-
     # Topics
 
     def check_new_topic(self, name: str, partitions: int) -> None:
         """Raise what `create_topic` would raise for these, and make nothing."""
-        check_topic_name(name)
-        if not 1 <= partitions <= PARTITIONS_MAX:
-            raise InvalidPartitions(name, partitions, f"outside [1, {PARTITIONS_MAX}]")
-        if name in self._known.topics:
-            raise TopicExists(name)
+        self._registry.check_new_topic(name, partitions)
 
     def create_topic(
         self, name: str, partitions: int, config: TopicConfig, *, now_ms: int
@@ -402,120 +379,24 @@ class DiskManager:
 
         Raises InvalidTopicName, InvalidPartitions, TopicExists, StorageError.
         """
-        with self._admin_lock:
-            self.check_new_topic(name, partitions)
-            metadata = self._known
-            topic_id = UUID(bytes=self.storage.random_bytes(16), version=4)
-            meta = TopicMeta(name, topic_id, partitions, config, metadata.first_epoch(name))
-            try:
-                if self.storage.exists(self._topic_folder(name)):
-                    self._bury(name, topic_id.hex)  # of an attempt that failed
-                self._make_partitions(meta, range(partitions))
-                self._record("topic_created", **encode_topic(meta))
-            except OSError as exc:
-                raise StorageError(f"topic {name!r} was not created: {exc}") from exc
-        return meta
-
-    def _make_partitions(self, meta: TopicMeta, numbers: range) -> None:
-        if meta.config.durability is Durability.EPHEMERAL:
-            return
-        folder = self._topic_folder(meta.name)
-        make_dirs(self.storage, folder)
-        for partition in numbers:
-            path = partition_paths(self.root, meta.name, partition).folder
-            if not self.storage.exists(path):
-                self.storage.mkdir(path)
-        self.storage.fsync_dir(folder)
+        return self._registry.create_topic(name, partitions, config, now_ms=now_ms)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; it is gone for good when this returns, its files soon after.
 
         Raises UnknownTopic, StorageError.
         """
-        with self._admin_lock:
-            metadata = self._known
-            meta = metadata.topics.get(name)
-            if meta is None:
-                raise UnknownTopic(name)
-            try:
-                self._record("topic_deleted", name=name, id=meta.topic_id.bytes)
-            except OSError as exc:
-                raise StorageError(f"topic {name!r} was not deleted: {exc}") from exc
-            with self._lock:
-                keys = [key for key in self.handlers if key[0] == name]
-                handlers = [self.handlers.pop(key) for key in keys]
-            for handler in handlers:
-                handler.close(checkpoint=False)
-            if meta.config.durability is Durability.EPHEMERAL:
-                if self._volatile.exists(self._topic_folder(name)):
-                    remove_tree(self._volatile, self._topic_folder(name))
-                return
-            grave = self._topic_folder(f"~{meta.topic_id.hex}")
-            try:
-                self.storage.rename(self._topic_folder(name), grave)
-                self.storage.fsync_dir(f"{self.root}/topics")
-            except OSError as exc:
-                # It is deleted all the same; the next opening removes the orphan.
-                log.warning("deleted_topic_not_moved", topic=name, error=str(exc))
-                return
-        assert self._housekeeper is not None
-        self._housekeeper.submit(lambda: self._unlink(grave))
-
-    def _unlink(self, grave: str) -> None:
-        try:
-            remove_tree(self.storage, grave)
-        except OSError as exc:
-            log.warning("deleted_topic_not_removed", folder=grave, error=str(exc))
+        self._registry.delete_topic(name)
 
     def create_partitions(self, name: str, count: int) -> TopicMeta:
         """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""
-        with self._admin_lock:
-            meta = self._meta(name)
-            if not meta.partitions < count <= PARTITIONS_MAX:
-                raise InvalidPartitions(
-                    name, count, f"it has {meta.partitions}, the limit is {PARTITIONS_MAX}"
-                )
-            grown = replace(meta, partitions=count)
-            try:
-                self._make_partitions(meta, range(meta.partitions, count))
-                self._record(
-                    "partitions_grown", name=name, id=meta.topic_id.bytes, partitions=count
-                )
-            except OSError as exc:
-                raise StorageError(f"topic {name!r} did not grow: {exc}") from exc
-        return grown
+        return self._registry.create_partitions(name, count)
 
     def alter_topic(self, name: str, overrides: Mapping[str, str]) -> TopicMeta:
         """Replace the settings of a topic.  Raises UnknownTopic, InvalidConfig."""
-        config = TopicConfig.parse(overrides)
-        with self._admin_lock:
-            meta = self._meta(name)
-            check_class_change(meta.config.durability, config.durability)
-            altered = replace(meta, config=config)
-            try:
-                self._record(
-                    "topic_altered", name=name, id=meta.topic_id.bytes, config=config.overrides
-                )
-                for partition in range(altered.partitions):
-                    handler = self.handler_if_open(name, partition)
-                    if handler is not None:
-                        self._reconfigure(handler, altered)
-            except OSError as exc:
-                raise StorageError(f"topic {name!r} was not altered: {exc}") from exc
-        return altered
+        return self._registry.alter_topic(name, overrides)
 
-    def _reconfigure(self, handler: DiskHandler, altered: TopicMeta) -> None:
-        key = altered.topic_id, handler.partition
-        before, after = handler.config.durability, altered.config.durability
-        if Durability.FSYNC not in (before, after) or before is after:
-            handler.reconfigure(altered.config, handler.ceiling)
-        elif before is Durability.FSYNC:
-            handler.reconfigure(altered.config, self._resuming.ceiling_of(key))
-        else:
-            handler.sync()  # most of what the old class left unsynced
-            handler.reconfigure(altered.config, None)
-            handler.sync()
-            self._resuming.record_ceilings([(key, Ceiling(0, SETTLED))])
+    # Other events
 
     @property
     def committed(self) -> Content:
@@ -538,9 +419,9 @@ class DiskManager:
 
         Raises StorageError: it did not happen.
         """
-        with self._admin_lock:
+        with self._registry.admin_lock:
             try:
-                self._record(kind, **fields)
+                self._registry.record(kind, **fields)
             except OSError as exc:
                 raise StorageError(f"{kind}: {exc}") from exc
 
@@ -553,19 +434,13 @@ class DiskManager:
 
     def allocate_producer_ids(self, count: int) -> range:
         """So many ids that were never given before and never will be again."""
-        with self._admin_lock:
+        with self._registry.admin_lock:
             first = self._known.next_producer_id
             try:
-                self._record("producer_ids", next=first + count)
+                self._registry.record("producer_ids", next=first + count)
             except OSError as exc:
                 raise StorageError(f"no producer ids: {exc}") from exc
         return range(first, first + count)
-
-    def _meta(self, name: str) -> TopicMeta:
-        meta = self._known.topics.get(name)
-        if meta is None:
-            raise UnknownTopic(name)
-        return meta
 
     # Partitions
 
@@ -578,149 +453,7 @@ class DiskManager:
 
         Raises UnknownTopic, CorruptSegment, StorageError.
         """
-        key = (topic, partition)
-        with self._lock:
-            while True:
-                handler = self.handlers.get(key)
-                if handler is not None:
-                    return handler
-                if key not in self._opening:
-                    break
-                self._opened.wait()
-            self._opening.add(key)
-        try:
-            return self._open_handler(topic, partition)
-        finally:
-            with self._lock:
-                self._opening.discard(key)
-                self._opened.notify_all()
-
-    def _open_handler(self, topic: str, partition: int) -> DiskHandler:
-        meta = self._meta(topic)
-        if not 0 <= partition < meta.partitions:
-            raise UnknownTopic(topic, partition)
-        opened = Found(meta, partition, self._open_log(meta, partition, self._now_ms))
-        try:
-            (ceiling,) = self._resuming.resume([opened], self._now_ms)
-        except OSError as exc:
-            close_log(opened.log, clean=False)
-            raise StorageError(f"cannot open partition {partition} of {topic!r}: {exc}") from exc
-        return self._serve(opened, ceiling)
-
-    def _serve(self, opened: Found, ceiling: PartitionCeiling | None) -> DiskHandler:
-        assert self._flushers is not None
-        assert self._housekeeper is not None
-        assert self._maker is not None
-        meta, partition = opened.meta, opened.partition
-        topic = meta.name
-
-        def reopen(now_ms: int) -> PartitionLog:
-            return self._open_log(self._meta(topic), partition, now_ms)
-
-        handler = DiskHandler(
-            topic,
-            partition,
-            opened.log,
-            ceiling=ceiling,
-            reopen=reopen,
-            flushers=self._flushers,
-            housekeeper=self._housekeeper,
-            maker=self._maker,
-            wal=self.wal,
-            topic_id=meta.topic_id.bytes,
-            call_soon=self._call_soon,
-            on_attention=self._keeper.ask,
-            report=LogReport(self.report, topic, partition),
-            now_ms=lambda: self._now_ms,
-        )
-        handler.producer_expiration_ms = self.producer_expiration_ms
-        with self._lock:
-            current = self.topics.get(topic)
-            if current is not None and current.topic_id == meta.topic_id:
-                self.handlers[topic, partition] = handler
-                return handler
-        handler.close(checkpoint=False)  # deleted while it was being opened
-        raise UnknownTopic(topic)
-
-    def _open_log(self, meta: TopicMeta, partition: int, now_ms: int) -> PartitionLog:
-        """Raises CorruptSegment, StorageError."""
-        paths = partition_paths(self.root, meta.name, partition)
-        storage = self.storage
-        try:
-            if meta.config.durability is Durability.EPHEMERAL:
-                storage = self._volatile
-                self._begin_ephemeral(meta, partition, paths, now_ms)
-            opened = open_log(
-                storage,
-                paths,
-                self._config_of(meta),
-                self.files,
-                self.indexes,
-                self.open_logs,
-                now_ms=now_ms,
-                leader_epoch=self._known.leader_epoch(meta, partition),
-                create=False,
-                durable_end=self._putting_back.end_of(meta, partition),
-                acks_unsynced=self._resuming.is_unresolved(meta, partition),
-                report=LogReport(self.report, meta.name, partition),
-            )
-            self._putting_back.opened(meta, partition)
-            return opened
-        except OSError as exc:
-            raise StorageError(
-                f"cannot open partition {partition} of {meta.name!r}: {exc}"
-            ) from exc
-
-    def _begin_ephemeral(
-        self, meta: TopicMeta, partition: int, paths: LogPaths, now_ms: int
-    ) -> None:
-        if self._volatile.exists(paths.folder):
-            return
-        ceiling = self._known.ceiling((meta.topic_id, partition))
-        offset, epoch = 0, self._known.leader_epoch(meta, partition)
-        if ceiling is not None and ceiling.offset:
-            offset, epoch = ceiling.offset, self._resuming.begin_epoch(meta, partition)
-        begin_at(self._volatile, paths, offset, epoch, now_ms)
-
-    def _recover_tails(self) -> None:
-        """Open what may have lost its end in another boot, before anybody asks for it."""
-        unresolved = self._resuming.unresolved()
-        for start in range(0, len(unresolved), EAGER_MAX):
-            opened = self._open_some(unresolved[start : start + EAGER_MAX])
-            try:
-                ceilings = self._resuming.resume(opened, self._now_ms, self._each)
-            except OSError:
-                for one in opened:
-                    close_log(one.log, clean=False)
-                raise
-            for one, ceiling in zip(opened, ceilings, strict=True):
-                self._serve(one, ceiling)
-
-    def _open_some(self, some: Sequence[tuple[TopicMeta, int]]) -> list[Found]:
-        """Those that can be opened, in their order."""
-        opened: dict[int, Found] = {}
-
-        def open_one(place: int) -> None:
-            meta, partition = some[place]
-            try:
-                opened[place] = Found(
-                    meta, partition, self._open_log(meta, partition, self._now_ms)
-                )
-            except StorageError as exc:
-                # The others go on; whoever asks for this one is told.
-                log.error("partition_not_opened", topic=meta.name, error=str(exc))
-
-        self._each(open_one, range(len(some)))
-        return [opened[place] for place in sorted(opened)]
-
-    def _each(self, work: Callable[[int], None], places: Iterable[int]) -> None:
-        """Do the work for each place, several at a time: it is made of syncs, which overlap."""
-        if not self._flushers_count:
-            one_by_one(work, places)
-            return
-        with ThreadPoolExecutor(RECOVERY_THREADS) as pool:
-            for _ in pool.map(work, places):
-                pass
+        return self.partitions.get_handler(topic, partition)
 
     def _settled(self, handler: DiskHandler) -> list[CeilingRow]:
         """What a clean close says of a partition's ceiling."""
@@ -731,16 +464,11 @@ class DiskManager:
             return []
         return [(key, ceiling)]
 
-    def _config_of(self, meta: TopicMeta) -> TopicConfig:
-        if not self._repairing:
-            return meta.config
-        return TopicConfig({**meta.config.overrides, "on.corruption": "gap"})
-
     # Keeping house
 
     def housekeeping(self, now_ms: int, monotonic_ms: int | None = None) -> None:
         """What is due by time; see `Upkeep.step`.  Call it in a lane, several times a second."""
-        self._now_ms = now_ms
+        self.partitions.now_ms = now_ms
         self._keeper.step(now_ms, monotonic_ms)
 
     @property
@@ -750,7 +478,7 @@ class DiskManager:
 
     def keep_house_now(self, now_ms: int) -> None:
         """A whole round of housekeeping, ages included, and what it has others do: for tests."""
-        self._now_ms = now_ms
+        self.partitions.now_ms = now_ms
         self._keeper.step_all(now_ms)
 
     @property

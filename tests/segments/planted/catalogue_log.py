@@ -47,41 +47,41 @@ LOG_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "the_directories_of_partitions_are_not_synced",
-        "manager",
-        "                self.storage.mkdir(path)\n        self.storage.fsync_dir(folder)\n",
-        "                self.storage.mkdir(path)\n",
+        "topic_registry",
+        "                self._storage.mkdir(path)\n        self._storage.fsync_dir(folder)\n",
+        "                self._storage.mkdir(path)\n",
         "the_first_records",
     ),
     Bug(
         "a_topic_is_known_before_it_has_directories",
-        "manager",
+        "topic_registry",
         "                self._make_partitions(meta, range(partitions))\n"
-        '                self._record("topic_created", **encode_topic(meta))\n',
-        '                self._record("topic_created", **encode_topic(meta))\n'
+        '                self.record("topic_created", **encode_topic(meta))\n',
+        '                self.record("topic_created", **encode_topic(meta))\n'
         "                self._make_partitions(meta, range(partitions))\n",
         "topics_in_a_row",
     ),
     Bug(
         "a_topic_grows_before_it_has_directories",
-        "manager",
+        "topic_registry",
         "                self._make_partitions(meta, range(meta.partitions, count))\n",
         "",
         "a_topic_grows",
     ),
     Bug(
         "the_files_of_a_topic_go_before_its_deletion_is_known",
-        "manager",
-        '                self._record("topic_deleted", name=name, id=meta.topic_id.bytes)\n',
-        "                remove_tree(self.storage, self._topic_folder(name))\n"
-        "                self.storage.mkdir(self._topic_folder(name))\n"
-        '                self._record("topic_deleted", name=name, id=meta.topic_id.bytes)\n',
+        "topic_registry",
+        '                self.record("topic_deleted", name=name, id=meta.topic_id.bytes)\n',
+        "                remove_tree(self._storage, self._topic_folder(name))\n"
+        "                self._storage.mkdir(self._topic_folder(name))\n"
+        '                self.record("topic_deleted", name=name, id=meta.topic_id.bytes)\n',
         "a_topic_is_deleted_with_unsynced_records",
     ),
     Bug(
         "producer_ids_are_given_again",
         "manager",
-        'self._record("producer_ids", next=first + count)',
-        'self._record("producer_ids", next=first)',
+        'self._registry.record("producer_ids", next=first + count)',
+        'self._registry.record("producer_ids", next=first)',
         "ids_of_producers",
     ),
     Bug(

@@ -132,7 +132,7 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "an_ephemeral_log_begins_at_zero_again",
-        "manager",
+        "opened_partitions",
         "            offset, epoch = ceiling.offset, self._resuming.begin_epoch(meta, partition)\n",
         "            offset, epoch = 0, self._resuming.begin_epoch(meta, partition)\n",
         "records_of_class_ephemeral",

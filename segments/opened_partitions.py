@@ -1,0 +1,287 @@
+"""Which partitions are open: opened and recovered once, by whoever asks first.
+
+Opening happens in the caller's thread; who comes second waits for the first.  A partition that may
+have lost its end in another boot is opened at the start, before anybody asks for it.
+
+| lock | protects | held over |
+|---|---|---|
+| _lock | `handlers` and which are being opened | nothing |
+
+`handlers` is looked up without it by the loop.
+
+Invariant: a handler is in `handlers` exactly as long as its topic exists and it is open.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+import structlog
+
+from .background import Flushers, Housekeeper
+from .caches import FileCache, IndexCache, OpenLogs
+from .ceilings import PartitionCeiling
+from .errors import StorageError, UnknownTopic
+from .handler import PRODUCER_EXPIRATION_MS, CallSoon, DiskHandler
+from .lost_tail import begin_at
+from .memory import MemoryStorage
+from .metadata import Metadata, TopicMeta
+from .names import LogPaths, partition_paths
+from .opening import open_log
+from .partition_log import PartitionLog
+from .putting_back import PuttingBack
+from .report import LogReport, RecoveryReport
+from .resuming import Found, Resuming, one_by_one
+from .sealing import close_log
+from .storage import Storage
+from .topic_config import Durability, TopicConfig
+from .wal.journal import Wal
+
+log = structlog.get_logger()
+
+EAGER_MAX: Final = 250
+"""Partitions recovered together at start."""
+RECOVERY_THREADS: Final = 8
+
+
+class Caches(NamedTuple):
+    """What all partitions of a data directory share, each with a limit."""
+
+    files: FileCache
+    indexes: IndexCache
+    open_logs: OpenLogs
+
+
+class Threads(NamedTuple):
+    """Who works for open partitions."""
+
+    flushers: Flushers
+    housekeeper: Housekeeper
+    maker: Housekeeper
+    on_attention: Callable[[DiskHandler], None]
+
+
+class OpenedPartitions:
+    """The open partitions of one data directory."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        volatile: MemoryStorage,
+        root: str,
+        caches: Caches,
+        resuming: Resuming,
+        putting_back: PuttingBack,
+        wal: Wal,
+        report: RecoveryReport,
+        *,
+        known: Callable[[], Metadata],
+        topics: Callable[[], Mapping[str, TopicMeta]],
+        call_soon: CallSoon,
+        overlaps: bool,
+        repairing: bool,
+        now_ms: int,
+    ) -> None:
+        """known: what is there, LogClosed when the directory is not open; topics: the same, also
+        when it is not.  overlaps: whether
+        several are recovered at a time.  repairing: all are opened as with on.corruption=gap."""
+        self.handlers: dict[tuple[str, int], DiskHandler] = {}
+        self.now_ms = now_ms
+        self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
+        """Those opened from now on forget a producer this long after its last batch."""
+        self._storage = storage
+        self._volatile = volatile
+        self._root = root
+        self._caches = caches
+        self._resuming = resuming
+        self._putting_back = putting_back
+        self._wal = wal
+        self._report = report
+        self._known = known
+        self._topics = topics
+        self._call_soon = call_soon
+        self._overlaps = overlaps
+        self._repairing = repairing
+        self._threads: Threads | None = None
+        self._lock = threading.Lock()
+        self._opening: set[tuple[str, int]] = set()
+        self._opened = threading.Condition(self._lock)
+
+    @property
+    def threads(self) -> Threads:
+        assert self._threads is not None, "the data directory is open"
+        return self._threads
+
+    def begin(self, threads: Threads) -> None:
+        """From now on partitions can be opened."""
+        self._threads = threads
+
+    def take_all(self) -> dict[tuple[str, int], DiskHandler]:
+        """All that are open; they are the caller's to close."""
+        with self._lock:
+            taken = dict(self.handlers)
+            self.handlers.clear()
+        return taken
+
+    def close_topic(self, name: str) -> None:
+        """Close the partitions of a topic that is gone."""
+        with self._lock:
+            keys = [key for key in self.handlers if key[0] == name]
+            handlers = [self.handlers.pop(key) for key in keys]
+        for handler in handlers:
+            handler.close(checkpoint=False)
+
+    def _meta(self, name: str) -> TopicMeta:
+        meta = self._known().topics.get(name)
+        if meta is None:
+            raise UnknownTopic(name)
+        return meta
+
+    def get_handler(self, topic: str, partition: int) -> DiskHandler:
+        """The handler, opened and recovered if need be.  Blocking: for lanes.
+
+        Raises UnknownTopic, CorruptSegment, StorageError.
+        """
+        key = (topic, partition)
+        with self._lock:
+            while True:
+                handler = self.handlers.get(key)
+                if handler is not None:
+                    return handler
+                if key not in self._opening:
+                    break
+                self._opened.wait()
+            self._opening.add(key)
+        try:
+            return self._open_handler(topic, partition)
+        finally:
+            with self._lock:
+                self._opening.discard(key)
+                self._opened.notify_all()
+
+    def _open_handler(self, topic: str, partition: int) -> DiskHandler:
+        meta = self._meta(topic)
+        if not 0 <= partition < meta.partitions:
+            raise UnknownTopic(topic, partition)
+        opened = Found(meta, partition, self._open_log(meta, partition, self.now_ms))
+        try:
+            (ceiling,) = self._resuming.resume([opened], self.now_ms)
+        except OSError as exc:
+            close_log(opened.log, clean=False)
+            raise StorageError(f"cannot open partition {partition} of {topic!r}: {exc}") from exc
+        return self._serve(opened, ceiling)
+
+    def _serve(self, opened: Found, ceiling: PartitionCeiling | None) -> DiskHandler:
+        threads = self.threads
+        meta, partition = opened.meta, opened.partition
+        topic = meta.name
+
+        def reopen(now_ms: int) -> PartitionLog:
+            return self._open_log(self._meta(topic), partition, now_ms)
+
+        handler = DiskHandler(
+            topic,
+            partition,
+            opened.log,
+            ceiling=ceiling,
+            reopen=reopen,
+            flushers=threads.flushers,
+            housekeeper=threads.housekeeper,
+            maker=threads.maker,
+            wal=self._wal,
+            topic_id=meta.topic_id.bytes,
+            call_soon=self._call_soon,
+            on_attention=threads.on_attention,
+            report=LogReport(self._report, topic, partition),
+            now_ms=lambda: self.now_ms,
+        )
+        handler.producer_expiration_ms = self.producer_expiration_ms
+        with self._lock:
+            current = self._topics().get(topic)
+            if current is not None and current.topic_id == meta.topic_id:
+                self.handlers[topic, partition] = handler
+                return handler
+        handler.close(checkpoint=False)  # deleted while it was being opened
+        raise UnknownTopic(topic)
+
+    def _open_log(self, meta: TopicMeta, partition: int, now_ms: int) -> PartitionLog:
+        """Raises CorruptSegment, StorageError."""
+        paths = partition_paths(self._root, meta.name, partition)
+        storage = self._storage
+        try:
+            if meta.config.durability is Durability.EPHEMERAL:
+                storage = self._volatile
+                self._begin_ephemeral(meta, partition, paths, now_ms)
+            opened = open_log(
+                storage,
+                paths,
+                self._config_of(meta),
+                *self._caches,
+                now_ms=now_ms,
+                leader_epoch=self._known().leader_epoch(meta, partition),
+                create=False,
+                durable_end=self._putting_back.end_of(meta, partition),
+                acks_unsynced=self._resuming.is_unresolved(meta, partition),
+                report=LogReport(self._report, meta.name, partition),
+            )
+            self._putting_back.opened(meta, partition)
+            return opened
+        except OSError as exc:
+            raise StorageError(
+                f"cannot open partition {partition} of {meta.name!r}: {exc}"
+            ) from exc
+
+    def _begin_ephemeral(
+        self, meta: TopicMeta, partition: int, paths: LogPaths, now_ms: int
+    ) -> None:
+        if self._volatile.exists(paths.folder):
+            return
+        ceiling = self._known().ceiling((meta.topic_id, partition))
+        offset, epoch = 0, self._known().leader_epoch(meta, partition)
+        if ceiling is not None and ceiling.offset:
+            offset, epoch = ceiling.offset, self._resuming.begin_epoch(meta, partition)
+        begin_at(self._volatile, paths, offset, epoch, now_ms)
+
+    def recover_tails(self) -> None:
+        """Open what may have lost its end in another boot, before anybody asks for it."""
+        unresolved = self._resuming.unresolved()
+        for start in range(0, len(unresolved), EAGER_MAX):
+            opened = self._open_some(unresolved[start : start + EAGER_MAX])
+            try:
+                ceilings = self._resuming.resume(opened, self.now_ms, self._each)
+            except OSError:
+                for one in opened:
+                    close_log(one.log, clean=False)
+                raise
+            for one, ceiling in zip(opened, ceilings, strict=True):
+                self._serve(one, ceiling)
+
+    def _open_some(self, some: Sequence[tuple[TopicMeta, int]]) -> list[Found]:
+        """Those that can be opened, in their order."""
+        opened: dict[int, Found] = {}
+
+        def open_one(place: int) -> None:
+            meta, partition = some[place]
+            try:
+                opened[place] = Found(meta, partition, self._open_log(meta, partition, self.now_ms))
+            except StorageError as exc:
+                # The others go on; whoever asks for this one is told.
+                log.error("partition_not_opened", topic=meta.name, error=str(exc))
+
+        self._each(open_one, range(len(some)))
+        return [opened[place] for place in sorted(opened)]
+
+    def _each(self, work: Callable[[int], None], places: Iterable[int]) -> None:
+        """Do the work for each place, several at a time: it is made of syncs, which overlap."""
+        if not self._overlaps:
+            one_by_one(work, places)
+            return
+        with ThreadPoolExecutor(RECOVERY_THREADS) as pool:
+            for _ in pool.map(work, places):
+                pass
+
+    def _config_of(self, meta: TopicMeta) -> TopicConfig:
+        if not self._repairing:
+            return meta.config
+        return TopicConfig({**meta.config.overrides, "on.corruption": "gap"})
