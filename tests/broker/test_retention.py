@@ -69,7 +69,7 @@ async def test_old_records_make_room_in_the_background() -> None:
             await client.produce("t", b"%d" % n + bytes(150))
         handler = broker.core.topics.served["t", 0].handler
         await until(lambda: handler.size_bytes <= 1_000 + 2 * 512)
-        keeper = broker.core.topics.manager._housekeeper
+        keeper = broker.core.topics.manager.partitions.threads.housekeeper
         assert keeper is not None
         await trio.to_thread.run_sync(keeper.wait_idle)
         row = await client.fetch("t", 0)
