@@ -1,6 +1,9 @@
 """A daemon with a planted bug: `python planted.py <bug> <the command that starts a daemon>`.
 
-    hurries    class disk is acknowledged, and written a moment later by a thread
+    hurries    class disk is acknowledged, and written some seconds later, if nobody asks before
+
+Whoever reads or closes the file finds all of it, as with any cache: a process that goes on shows
+nothing, and only what is killed with the process is missing.
 
 For the proof of the harness: what the kill loop and the checker say of a broker that is wrong.
 """
@@ -9,28 +12,70 @@ import runpy
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from typing import Any
+
+from trio.lowlevel import in_trio_run
 
 from segbroker.segments.posix import PosixFile
 from segbroker.segments.storage import Buffer
 
+LATER_S = 3.0
 
-def hurries() -> None:
-    plain = PosixFile.pwrite
 
-    def pwrite(self: PosixFile, data: Buffer, position: int) -> int:
-        if "/written/" not in self.path or not self.path.endswith(".log"):
-            return plain(self, data, position)
+class Hurry:
+    """Writes that were told as done: those of each path, with the time at which they are due."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[tuple[float, PosixFile, bytes, int]]] = {}
+        self._lock = threading.Lock()
+        self._plain = PosixFile.pwrite
+
+    def put(self, file: PosixFile, data: Buffer, position: int) -> int:
+        # Recovery is told the truth: it does not run on the loop.
+        if not in_trio_run() or "/written/" not in file.path or not file.path.endswith(".log"):
+            return self._plain(file, data, position)
         content = bytes(data)
-
-        def later() -> None:
-            time.sleep(0.2)
-            plain(self, content, position)
-
-        threading.Thread(target=later, daemon=True).start()
+        with self._lock:
+            queue = self._waiting.setdefault(file.path, deque())
+            queue.append((time.monotonic() + LATER_S, file, content, position))
         return len(content)
 
+    def write(self, path: str, until_s: float = float("inf")) -> None:
+        """Write what of a path is due, or all of it."""
+        with self._lock:
+            queue = self._waiting.get(path, deque())
+            while queue and queue[0][0] <= until_s:
+                _, file, content, position = queue.popleft()
+                self._plain(file, content, position)
+
+    def run(self) -> None:
+        """Write what is due, for ever."""
+        while True:
+            time.sleep(LATER_S / 10)
+            for path in list(self._waiting):
+                self.write(path, time.monotonic())
+
+
+def hurries() -> None:
+    hurry = Hurry()
+
+    def pwrite(self: PosixFile, data: Buffer, position: int) -> int:
+        return hurry.put(self, data, position)
+
     PosixFile.pwrite = pwrite  # type: ignore[method-assign]
+    for name in ("pread", "pread_nowait", "truncate", "size", "close"):
+        _write_before(hurry, name, getattr(PosixFile, name))
+    threading.Thread(target=hurry.run, daemon=True).start()
+
+
+def _write_before(hurry: Hurry, name: str, plain: Callable[..., object]) -> None:
+    def call(self: PosixFile, *arguments: Any) -> object:  # noqa: ANN401
+        hurry.write(self.path)
+        return plain(self, *arguments)
+
+    setattr(PosixFile, name, call)
 
 
 BUGS: dict[str, Callable[[], None]] = {"hurries": hurries}

@@ -10,7 +10,7 @@ from .kill_loop import run_round
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 def test_kills_under_load_leave_a_history_without_anomalies(tmp_path: Path) -> None:
     outcome = run_round(tmp_path / "data", 1, kills=5)
     assert outcome.anomalies == []
@@ -21,18 +21,18 @@ def test_kills_under_load_leave_a_history_without_anomalies(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 def test_a_broker_that_acknowledges_what_it_has_not_written_is_caught(tmp_path: Path) -> None:
-    # "hurries" writes 200 ms after the acknowledgement: only a kill shows it.
+    # "hurries" writes seconds after the acknowledgement: only a kill shows it.
     planted = [sys.executable, str(Path(__file__).with_name("planted.py")), "hurries"]
     outcome = run_round(
         tmp_path / "data",
         1,
-        kills=2,
+        kills=1,
         producers=2,
         consumers=0,
         under=planted,
-        patience_s=4,
+        patience_s=60,
     )
     lost = [a for a in outcome.anomalies if a.kind is Kind.LOST_WRITE]
     assert {anomaly.partition[0] for anomaly in lost} == {"written"}

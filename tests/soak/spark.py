@@ -67,7 +67,7 @@ def restart_once(daemon: Daemon, folder: Path, ended: threading.Event) -> None:
     while len(list(offsets.iterdir())) <= before and not ended.wait(0.05):
         pass
     daemon.stop(signal.SIGKILL)
-    daemon.process = start(folder / "data", listen=daemon.address).process
+    daemon.again()
 
 
 def one_round(folder: Path, chance: random.Random) -> str:

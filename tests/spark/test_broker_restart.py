@@ -26,7 +26,7 @@ def broker(tmp_path: Path) -> Iterator[Daemon]:
 
 def restart(daemon: Daemon) -> None:
     daemon.stop(signal.SIGKILL)
-    daemon.process = start(daemon.data, listen=daemon.address).process
+    daemon.again()
 
 
 def tables(daemon: Daemon, restarts: set[int]) -> Iterator[pyarrow.RecordBatch]:

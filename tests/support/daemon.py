@@ -5,12 +5,13 @@ import re
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-READY_TIMEOUT_S = 30
+END_TIMEOUT_S = 120
 
 
 class NoReadyLine(AssertionError):
@@ -33,17 +34,29 @@ class Daemon:
     data: Path
     log: Path
 
+    def __post_init__(self) -> None:
+        # A test that fails between start and stop drops it while it runs: then it ends here, and
+        # not as a warning about its pipe and its process in whatever test comes next.
+        self._left_behind = weakref.finalize(self, _end, self.process)
+
     @property
     def host_and_port(self) -> tuple[str, int]:
         host, _, port = self.address.rpartition(":")
         return host, int(port)
+
+    def again(self) -> None:
+        """Start it again after `stop`, on the same directory and address."""
+        fresh = start(self.data, listen=self.address)
+        fresh._left_behind.detach()
+        self.process = fresh.process
+        self._left_behind = weakref.finalize(self, _end, self.process)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal, wait for the end, return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(how)
         try:
-            return self.process.wait(READY_TIMEOUT_S)
+            return self.process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -51,6 +64,14 @@ class Daemon:
         finally:
             if self.process.stdout is not None:
                 self.process.stdout.close()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def log_of(data: Path) -> Path:
