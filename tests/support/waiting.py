@@ -1,0 +1,65 @@
+"""Waiting until something is so; and what was so instead, when the time is over."""
+
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from segbroker.client import Admin, SegbrokerError
+
+# Also of a machine that has much else to do.
+DEADLINE_S: Final = 60.0
+_PAUSE_S: Final = 0.02
+# What one look may take off the deadline: a virtual machine that stood still for a minute has
+# given nobody a minute.
+_LOOK_S_MAX: Final = 1.0
+
+
+class Watched(Protocol):
+    """A member of a group, seen from the thread of the test."""
+
+    def check(self) -> None:
+        """Raise what ended it, if anything did."""
+
+    def state(self) -> str:
+        """What it has, in a line."""
+
+
+def until(
+    true: Callable[[], bool], *members: Watched, group: tuple[str, str] | None = None
+) -> None:
+    """Wait until it is so, for DEADLINE_S.
+
+    Args:
+        members: told of when it does not become so; one that has failed ends the wait.
+        group: address and group, whose description is told then.
+
+    Raises:
+        AssertionError: it did not become so; with the state of the members and of the group.
+    """
+    left_s, looked_s = DEADLINE_S, time.monotonic()
+    while not true():
+        for member in members:
+            member.check()
+        before_s, looked_s = looked_s, time.monotonic()
+        left_s -= min(looked_s - before_s, _LOOK_S_MAX)
+        if left_s < 0:
+            told = [f"not so within {DEADLINE_S:.0f} s", *(member.state() for member in members)]
+            if group is not None:
+                told.append(group_state(*group))
+            raise AssertionError("\n".join(told))
+        time.sleep(_PAUSE_S)
+
+
+def group_state(address: str, group_id: str) -> str:
+    """What the broker says of a group, in a few lines."""
+    try:
+        with Admin(address) as admin:
+            group = admin.describe_group(group_id)
+    except SegbrokerError as error:
+        return f"group {group_id!r}: {error!r}"
+    head = f"group {group_id!r}: {group.state}, {group.group_type} {group.protocol!r}"
+    rows = [
+        f"  {member.member_id} ({member.client_id}): {[tuple(tp) for tp in member.partitions]}"
+        for member in group.members
+    ]
+    return "\n".join([head, *rows])
