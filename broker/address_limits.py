@@ -33,13 +33,17 @@ class AddressLimits:
         self, *, most: int, overrides: Mapping[str, int], rate: float, quotas: Quotas
     ) -> None:
         """most: connections of one address. rate: new ones per second; 0 for any number."""
-        self._most = most
-        self._overrides = dict(overrides)
-        self._rate = rate
         self._quotas = quotas
+        self.reconfigure(most=most, overrides=overrides, rate=rate)
         self._counts: dict[str, int] = {}
         self._buckets: dict[str, Bucket] = {}
         self._refused: dict[str, tuple[float, int]] = {}
+
+    def reconfigure(self, *, most: int, overrides: Mapping[str, int], rate: float) -> None:
+        """Other limits for connections from now on; those that are open stay."""
+        self._most = most
+        self._overrides = dict(overrides)
+        self._rate = rate
 
     def count(self, host: str) -> int:
         """Connections that are open from there."""

@@ -83,7 +83,7 @@ class Coordinator:
         now_ms: Callable[[], int],
     ) -> None:
         self._manager = manager
-        self._config = config
+        self.config = config
         self._markers = markers
         self._producer_ids = producer_ids
         self._spawn = spawn
@@ -117,7 +117,7 @@ class Coordinator:
     ) -> Given:
         """A producer id and epoch; whoever had the one before is fenced, what it left open is
         aborted."""
-        if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+        if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
             return Given(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         while True:
             entry = self._obtain(transactional_id)
@@ -309,7 +309,7 @@ class Coordinator:
 
     def _obtain(self, transactional_id: str) -> Entry | None:
         entry = self.table.entries.get(transactional_id)
-        if entry is None and len(self.table.entries) < self._config.transactional_ids_max:
+        if entry is None and len(self.table.entries) < self.config.transactional_ids_max:
             entry = self.table.entries[transactional_id] = Entry()
         return entry
 

@@ -19,6 +19,7 @@ from .pool import BufferPool
 from .producer_ids import ProducerIds
 from .quotas import Quotas
 from .refusals import Refusals
+from .settings import BrokerSettings
 from .topics import Topics
 from .transaction_upkeep import TransactionUpkeep
 from .turn import Turn
@@ -43,7 +44,9 @@ class Counters:
 class Core:
     """The parts of one broker that requests work with."""
 
+    # What is in force of `settings`.
     config: BrokerConfig
+    settings: BrokerSettings
     topics: Topics
     producer_ids: ProducerIds
     groups: Groups

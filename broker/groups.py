@@ -69,12 +69,23 @@ class Groups:
 
     def __init__(self, manager: DiskManager, config: BrokerConfig, deadlines: Deadlines) -> None:
         self._manager = manager
-        self._config = config
+        self.config = config
         self._deadlines = deadlines
         self._groups: dict[str, Group | ConsumerGroup] = {}
         self._alarms: dict[str, _Alarm] = {}
         self._visits: list[str] = []
         self._started_ms = monotonic_ms()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Go by these settings: in groups that there are from their next request on."""
+        self.config = config
+        for group in self._groups.values():
+            if isinstance(group, Group):
+                group.initial_delay_ms = config.group_initial_rebalance_delay_ms
+                group.size_max = config.group_size_max
+            else:
+                group.session_timeout_ms = config.group_consumer_session_timeout_ms
+                group.size_max = config.group_consumer_size_max
 
     # Groups with members
 
@@ -101,8 +112,8 @@ class Groups:
         made = Group(
             group_id,
             _new_member_id,
-            self._config.group_initial_rebalance_delay_ms,
-            self._config.group_size_max,
+            self.config.group_initial_rebalance_delay_ms,
+            self.config.group_size_max,
         )
         if group is not None:
             made.generation = group.epoch
@@ -119,8 +130,8 @@ class Groups:
         self._check_room(group_id)
         made = ConsumerGroup(
             group_id,
-            self._config.group_consumer_session_timeout_ms,
-            self._config.group_consumer_size_max,
+            self.config.group_consumer_session_timeout_ms,
+            self.config.group_consumer_size_max,
         )
         if group is not None:
             made.epoch = made.assignment_epoch = group.generation
@@ -128,7 +139,7 @@ class Groups:
         return made
 
     def _check_room(self, group_id: str) -> None:
-        if group_id not in self._groups and len(self._groups) >= self._config.groups_max:
+        if group_id not in self._groups and len(self._groups) >= self.config.groups_max:
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"there are {len(self._groups)} groups")
 
     def _replace(self, made: Group | ConsumerGroup) -> None:
@@ -252,9 +263,9 @@ class Groups:
             return
         if now_ms is None:
             return
-        if monotonic_ms() - self._started_ms < self._config.group_max_session_timeout_ms:
+        if monotonic_ms() - self._started_ms < self.config.group_max_session_timeout_ms:
             return  # whoever was a member before the start may be about to join again
-        retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
+        retention_ms = self.config.offsets_retention_minutes * _MINUTE_MS
         if group is not None and group.empty_since_ms > monotonic_ms() - retention_ms:
             return
         last = last_commit_ms(content, group_id)

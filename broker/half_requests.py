@@ -24,6 +24,11 @@ class HalfRequests:
         self._room: trio.Event | None = None
         self.held_bytes = 0
 
+    def reconfigure(self, budget: int, host_budget: int) -> None:
+        """Other budgets from now on; who waits looks again."""
+        self._budget, self._host_budget = budget, host_budget
+        self._look_again()
+
     def is_full(self, host: str) -> bool:
         """Whether who is in the middle of a large request, from there, must wait."""
         return self.held_bytes > self._budget or self._by_host.get(host, 0) > self._host_budget
@@ -36,7 +41,11 @@ class HalfRequests:
             self._by_host[host] = held
         else:
             self._by_host.pop(host, None)
-        if delta < 0 and self._room is not None:
+        if delta < 0:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        if self._room is not None:
             self._room.set()
             self._room = None
 

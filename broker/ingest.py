@@ -31,6 +31,11 @@ class Ingest:
         self.unsynced_bytes = 0
         self.stalls = 0  # how often a producer had to wait
 
+    def reconfigure(self, budget: int) -> None:
+        """Another budget from now on; who waits looks again."""
+        self._budget = budget
+        self._look_again()
+
     @property
     def full(self) -> bool:
         """Whether producers must wait."""
@@ -54,6 +59,9 @@ class Ingest:
         """`size` bytes are durable, or have failed for good."""
         self.unsynced_bytes -= size
         assert self.unsynced_bytes >= 0, "more bytes settled than were appended"
+        self._look_again()
+
+    def _look_again(self) -> None:
         if self._room is not None and not self.full:
             self._room.set()
             self._room = None

@@ -19,6 +19,17 @@ _LEVELS: Final = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+LOGGER: Final = "root"
+"""The one logger that there is, as Kafka's tools name it."""
+_KAFKA_WORDS: Final = {
+    structlog.make_filtering_bound_logger(_LEVELS[ours]): theirs
+    for ours, theirs in (
+        ("debug", "DEBUG"),
+        ("info", "INFO"),
+        ("warning", "WARN"),
+        ("error", "ERROR"),
+    )
+}
 
 
 def configure(config: BrokerConfig, stream: TextIO | None = None) -> None:
@@ -48,6 +59,16 @@ def configure(config: BrokerConfig, stream: TextIO | None = None) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
     )
+
+
+def set_level(level: str) -> None:
+    """Log from another level on, in the format that there is."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]))
+
+
+def level_in_force() -> str:
+    """Kafka's word for the least level that is logged; of a log that is not ours: DEBUG."""
+    return _KAFKA_WORDS.get(structlog.get_config()["wrapper_class"], "DEBUG")
 
 
 def _escape(logger: object, method: str, event: EventDict) -> EventDict:

@@ -72,6 +72,11 @@ class BufferPool:
         self.lent_bytes = 0
         self.taken_back = 0
 
+    def reconfigure(self, budget: int) -> None:
+        """Another budget from now on; what is lent above it comes back in its own time."""
+        self._budget = budget
+        self._serve_line()
+
     @property
     def allowance(self) -> int:
         """Most bytes one reply should take at present."""

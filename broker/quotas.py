@@ -97,7 +97,7 @@ class Quotas:
     def __init__(self, manager: DiskManager, defaults: Mapping[str, float]) -> None:
         """defaults: by key, for whom no quota is set; 0 for none."""
         self._manager = manager
-        self._defaults = {key: rate for key, rate in defaults.items() if rate > 0}
+        self._defaults = _set(defaults)
         self._buckets: dict[tuple[str, ...], Bucket] = {}
         self._generation = 0
         self._swept_at = -SWEEP_S
@@ -198,6 +198,11 @@ class Quotas:
 
     # Changing
 
+    def set_defaults(self, defaults: Mapping[str, float]) -> None:
+        """Other ones for whom no quota is set, 0 for none; everybody begins with a full bucket."""
+        self._defaults = _set(defaults)
+        self.reload()
+
     def reload(self) -> None:
         """Go by what the storage has now; everybody begins with a full bucket."""
         self.rows = quotas_of(self._manager.section(SECTION))
@@ -211,3 +216,7 @@ class Quotas:
         self._manager.record_soon(
             done, SET, entity=[list(part) for part in entity], values=dict(values)
         )
+
+
+def _set(defaults: Mapping[str, float]) -> dict[str, float]:
+    return {key: rate for key, rate in defaults.items() if rate > 0}

@@ -45,8 +45,9 @@ from .markers import Markers
 from .pool import BufferPool
 from .principal import parse_principals
 from .producer_ids import ProducerIds
-from .quota_rules import CONSUME, PRODUCE, REQUESTS
 from .quotas import Quotas
+from .reconfiguring import default_quotas, reconfigure
+from .settings import BrokerSettings
 from .tls import Certificate
 from .topics import Topics
 from .transaction_upkeep import TransactionUpkeep
@@ -178,7 +179,8 @@ class Broker:
         handle_signals: bool,
         task_status: trio.TaskStatus[tuple[str, int]],
     ) -> None:
-        config = self.config
+        settings = BrokerSettings(self.config, manager)
+        config = settings.config
         turn = Turn()
         ingest = Ingest(config.ingest_bytes_max)
         deadlines = Deadlines(turn.end)
@@ -190,7 +192,7 @@ class Broker:
             spawn = partial(_spawn, services)
             markers = Markers(topics, lanes, turn)
             coordinator = Coordinator(manager, config, markers, producer_ids, spawn, self._now_ms)
-            quotas = _quotas_of(config, manager)
+            quotas = Quotas(manager, default_quotas(config))
             self._limits = AddressLimits(
                 most=config.connections_per_ip_max,
                 overrides=parse_overrides(config.connections_per_ip_overrides),
@@ -199,6 +201,7 @@ class Broker:
             )
             self._core = core = Core(
                 config=config,
+                settings=settings,
                 topics=topics,
                 producer_ids=producer_ids,
                 groups=Groups(manager, config, deadlines),
@@ -223,12 +226,15 @@ class Broker:
                 quotas=quotas if quotas.is_active else None,
             )
             self._address = core.bound
+            settings.on_change = partial(reconfigure, core, self._limits, self._half)
+            if config != self.config:
+                settings.on_change(self.config, config)
             core.upkeep.start()
             topics.on_opened = core.upkeep.partition_opened
             services.start_soon(core.deadlines.run)
             services.start_soon(turn.run)
             services.start_soon(end_passes, turn)
-            services.start_soon(watch, config, self._connections)
+            services.start_soon(watch, core, self._connections)
             services.start_soon(_keep_house, core)
             services.start_soon(_scrub, core)
             if self._certificate is not None:
@@ -242,7 +248,9 @@ class Broker:
                 task_status.started(core.bound)
                 await self._draining.wait()
                 accepting.cancel()
-                serving.cancel_scope.deadline = trio.current_time() + config.drain_timeout_ms / 1000
+                serving.cancel_scope.deadline = (
+                    trio.current_time() + core.config.drain_timeout_ms / 1000
+                )
                 self._finish_requests(core)
             # Every connection has ended by itself, or was cut off at the deadline.
             core.scrubber.stop()
@@ -310,8 +318,8 @@ class Broker:
     ) -> None:
         core, limits, now = self.core, self._limits, trio.current_time()
         why = limits.why_refused(address[0], now)
-        if self._draining.is_set() or len(self._connections) >= self.config.connections_max:
-            why = {"limit": self.config.connections_max, "reason": "too many connections"}
+        if self._draining.is_set() or len(self._connections) >= core.config.connections_max:
+            why = {"limit": core.config.connections_max, "reason": "too many connections"}
         if why is not None:
             core.counters.connections_refused += 1
             limits.refused(address[0], now, why)
@@ -333,7 +341,7 @@ class Broker:
 
         Who is quick is never the oldest for long: a flood of slow ones crowds out itself.
         """
-        limit = self.config.handshakes_max
+        limit = self.core.config.handshakes_max
         if len(self._unsettled) < limit:
             return
         for one in [one for one in self._unsettled if one.is_settled]:
@@ -381,17 +389,6 @@ def _authorizer_of(config: BrokerConfig, manager: DiskManager) -> Authorizer | N
     )
 
 
-def _quotas_of(config: BrokerConfig, manager: DiskManager) -> Quotas:
-    return Quotas(
-        manager,
-        {
-            PRODUCE: config.quota_produce_bytes_per_second,
-            CONSUME: config.quota_consume_bytes_per_second,
-            REQUESTS: config.quota_requests_per_second,
-        },
-    )
-
-
 def _wal_of(config: BrokerConfig) -> WalConfig:
     return WalConfig(
         shards=config.wal_shards,
@@ -421,10 +418,10 @@ async def _watch_certificate(core: Core, certificate: Certificate) -> None:
 
 async def _scrub(core: Core) -> None:
     """Read sealed segments again, as fast as is allowed: in a lane, a second's worth at a time."""
-    if not core.config.scrub_bytes_per_second:
-        return
     while True:
         await trio.sleep(SCRUB_STEP_SECONDS)
+        if not core.config.scrub_bytes_per_second:
+            continue
         try:
             await core.lanes.run(core.scrubber.step, core.now_ms())
         except STORAGE_FAILURES as exc:

@@ -39,7 +39,7 @@ from segbroker.protocol.messages_admin import (
 from segbroker.segments.topic_config import TopicConfig
 
 from .call import Call
-from .config_admin import created_configs
+from .config_rows import created_configs
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .pace import Pace

@@ -47,7 +47,7 @@ class Topics:
         now_ms: Callable[[], int],
     ) -> None:
         self.manager = manager
-        self._config = config
+        self.config = config
         self._lanes = lanes
         self._ingest = ingest
         self._turn = turn
@@ -88,7 +88,7 @@ class Topics:
     @property
     def may_auto_create(self) -> bool:
         """Whether asking for an unknown topic makes one: wanted, and not too many yet."""
-        config = self._config
+        config = self.config
         return config.auto_create_topics and len(self.all) < config.auto_create_topics_max
 
     def served_partition(self, name: str, index: int) -> Partition | None:
@@ -145,7 +145,7 @@ class Topics:
         """
         try:
             return self.get(name) or await self.create(
-                name, self._config.partitions, self.topic_config({})
+                name, self.config.partitions, self.topic_config({})
             )
         except TopicExists:  # another client was first
             return self.get(name)
@@ -200,8 +200,8 @@ class Topics:
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
         """The configuration of a new topic: `overrides` over the broker's own default."""
         merged = dict(overrides)
-        if self._config.durability != "fsync":  # the default of TopicConfig itself
-            merged.setdefault("durability", self._config.durability)
+        if self.config.durability != "fsync":  # the default of TopicConfig itself
+            merged.setdefault("durability", self.config.durability)
         return TopicConfig.parse(merged)
 
     def _create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:

@@ -53,7 +53,7 @@ class TransactionUpkeep:
     ) -> None:
         self._coordinator = coordinator
         self._manager = manager
-        self._config = config
+        self.config = config
         self._markers = markers
         self._spawn = spawn
         self._now_ms = now_ms
@@ -105,7 +105,7 @@ class TransactionUpkeep:
         self._abort_late()
         if now_ms is None:
             return
-        before_ms = now_ms - self._config.transactional_id_expiration_ms
+        before_ms = now_ms - self.config.transactional_id_expiration_ms
         table = self._coordinator.table
         if not self._visits:
             self._visits = list(table.entries)

@@ -19,6 +19,7 @@ import trio
 
 from .config import BrokerConfig
 from .connection import Connection
+from .core import Core
 
 _TICK_MAX_S: Final = 1.0
 
@@ -29,14 +30,13 @@ def tick_seconds(config: BrokerConfig) -> float:
     return min(_TICK_MAX_S, least_ms / 4000)
 
 
-async def watch(config: BrokerConfig, connections: Iterable[Connection]) -> None:
+async def watch(core: Core, connections: Iterable[Connection]) -> None:
     """Look at the connections for ever."""
-    pause = tick_seconds(config)
     while True:
-        await trio.sleep(pause)
+        await trio.sleep(tick_seconds(core.config))
         now = trio.current_time()
         for connection in list(connections):
-            look(config, connection, now)
+            look(core.config, connection, now)
 
 
 def look(config: BrokerConfig, connection: Connection, now: float) -> None:

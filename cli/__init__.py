@@ -37,6 +37,7 @@ What is where; a module imports only what stands above it:
     group
     acl
     quota
+    broker
     user
     context
     spark

@@ -47,7 +47,7 @@ def open_admin(bootstrap: str) -> "Admin":
     )
 
 
-def _settings(
+def parse_settings(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
     settings: dict[str, str] = {}
@@ -65,7 +65,7 @@ config_option = click.option(
     "settings",
     metavar="KEY=VALUE",
     multiple=True,
-    callback=_settings,
+    callback=parse_settings,
     help="A setting of the topic; `describe` lists them. May be repeated.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="For scripts.")

@@ -23,7 +23,7 @@ What is where, from the inside out; a module imports only what stands above it:
     group_reading
     reading                                              ... both
     administration group_administration                  the admin's
-    acl_administration quota_administration user_administration
+    acl_administration quota_administration user_administration broker_administration
     transport thread_driver async_driver                 sockets; who waits
     producer consumer admin, async_..., transforming      what a user sees
 
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from .async_admin import AsyncAdmin
     from .async_consumer import AsyncConsumer
     from .async_producer import AsyncDeliveries, AsyncDelivery, AsyncProducer
+    from .broker_administration import BrokerSetting
     from .consumed import ConsumedBatch
     from .consumer import Consumer
     from .group_administration import GroupDescription, GroupListing, GroupMember
@@ -103,6 +104,7 @@ _LOADED_LATER = {
     "Outgoing": "transforming",
     "PreparedTransaction": "transactions",
     "Producer": "producer",
+    "BrokerSetting": "broker_administration",
     "Quota": "quota_administration",
     "Security": "security",
     "TopicDescription": "administration",
@@ -125,6 +127,7 @@ __all__ = [
     "AuthenticationFailed",
     "BrokenError",
     "BrokerError",
+    "BrokerSetting",
     "BrokerUnreachable",
     "BusyError",
     "ClosedError",

@@ -9,6 +9,7 @@ from typing import Final, Self
 from . import (
     acl_administration,
     administration,
+    broker_administration,
     group_administration,
     quota_administration,
     user_administration,
@@ -16,6 +17,7 @@ from . import (
 from .acl_administration import Acl, AclFilter
 from .administration import ClusterDescription, TopicDescription
 from .async_driver import AsyncDriver
+from .broker_administration import BrokerSetting
 from .engine import Engine
 from .group_administration import GroupDescription, GroupListing
 from .group_offsets import CommittedOffset
@@ -139,6 +141,20 @@ class AsyncAdmin:
     async def describe_cluster(self) -> ClusterDescription:
         """The brokers and which of them is the controller."""
         return await self._driver.call(administration.describe_cluster(self._engine))
+
+    async def describe_broker(self, broker_id: int | None) -> dict[str, BrokerSetting]:
+        """The settings of a broker; None: what is set for every one.  Raises InvalidRequest."""
+        return await self._driver.call(broker_administration.describe_broker(broker_id))
+
+    async def alter_broker_config(
+        self, changes: Mapping[str, str | None], *, broker_id: int | None = None
+    ) -> None:
+        """Set keys of the settings of a broker while it runs, or of every one; None unsets one.
+
+        They are durable and in force when this returns.  Raises InvalidConfig: there is no such
+        key, it is read at the start, or it has no such value.
+        """
+        await self._driver.call(broker_administration.alter_broker_config(changes, broker_id))
 
     async def list_groups(self) -> list[GroupListing]:
         """All consumer groups, by name."""

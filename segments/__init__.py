@@ -21,6 +21,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     transactions     what is known of transactional ids
     acls             who may do what
     quotas           how much of it
+    broker_settings  what was changed of the broker's settings while it ran
     credentials      what is kept of users' passwords
     control          its changes: control events
     metadata_log     ... and who keeps it; meta/

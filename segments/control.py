@@ -16,6 +16,7 @@
 | transaction, transactions_decided, transactions_forgotten | transactions.py | it is open, ends |
 | acls_created, acls_deleted | acls.py | these rules stand, or are gone |
 | quotas_set | quotas.py | an entity has these quotas |
+| broker_settings_set | broker_settings.py | a broker, or all, has these settings |
 | user_set, user_unset, users_secret | credentials.py | a user has credentials, or none |
 
 An event is written durably, then `apply` makes the next state of the last; the snapshot absorbs
@@ -40,7 +41,7 @@ from uuid import UUID
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.vendor import pack, unpack
 
-from . import acls, committed, credentials, quotas, transactions
+from . import acls, broker_settings, committed, credentials, quotas, transactions
 from .errors import CorruptSegment, UnsupportedFormat
 from .metadata import Ceiling, Metadata, decode_topic
 from .topic_config import TopicConfig
@@ -210,6 +211,7 @@ register(transactions.FORGOTTEN, transactions.SECTION, transactions.forgotten)
 register(acls.CREATED, acls.SECTION, acls.created)
 register(acls.DELETED, acls.SECTION, acls.deleted)
 register(quotas.SET, quotas.SECTION, quotas.changed)
+register(broker_settings.SET, broker_settings.SECTION, broker_settings.changed)
 register(credentials.USER_SET, credentials.SECTION, credentials.user_set)
 register(credentials.USER_UNSET, credentials.SECTION, credentials.user_unset)
 register(credentials.USERS_SECRET, credentials.SECTION, credentials.users_secret)

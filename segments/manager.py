@@ -466,6 +466,16 @@ class DiskManager:
 
     # Keeping house
 
+    def reconfigure(
+        self, *, retention_interval_ms: int, producer_expiration_ms: int, open_files_max: int
+    ) -> None:
+        """Go by these numbers from the next round, the next opening on.  From any thread."""
+        self._keeper.retention_interval_ms = retention_interval_ms
+        self.files.open_files_max = open_files_max
+        self.producer_expiration_ms = producer_expiration_ms
+        for handler in list(self.handlers.values()):
+            handler.producer_expiration_ms = producer_expiration_ms
+
     def housekeeping(self, now_ms: int, monotonic_ms: int | None = None) -> None:
         """What is due by time; see `Upkeep.step`.  Call it in a lane, several times a second."""
         self.partitions.now_ms = now_ms

@@ -66,6 +66,11 @@ class Scrubber:
         self._buffer = memoryview(bytearray(CHUNK_SIZE))
         self._stopped = False
 
+    def reconfigure(self, bytes_per_second: int, interval_ms: int) -> None:
+        """Another pace from the next step on; 0 bytes: none.  From any thread."""
+        self._rate = bytes_per_second
+        self._interval_ms = interval_ms
+
     @property
     def is_running(self) -> bool:
         """Whether a pass is under way."""

@@ -81,7 +81,7 @@ class Upkeep:
         self._housekeeper = housekeeper
         self._age_clock = age_clock
         self._clock_file = clock_file
-        self._interval_ms = retention_interval_ms
+        self.retention_interval_ms = retention_interval_ms
         self._attention: set[DiskHandler] = set()
         self._visits: list[DiskHandler] = []
         self._tick_ms = 0
@@ -132,20 +132,20 @@ class Upkeep:
 
     def step_all(self, now_ms: int) -> None:
         """A whole round, ages included, and what it has others do."""
-        interval_ms, self._interval_ms = self._interval_ms, 0
+        interval_ms, self.retention_interval_ms = self.retention_interval_ms, 0
         self._visits.clear()
         for _ in range(2):  # what the first round rolls goes in the second
             self.step(now_ms)
             while self._visits:
                 self.step(now_ms)
             self._housekeeper.wait_idle()
-        self._interval_ms = interval_ms
+        self.retention_interval_ms = interval_ms
 
     def _ages_are_due(self, at_ms: int) -> bool:
         """Whether a round of visits begins that looks at ages, too."""
         if self._round_began_ms is None:
-            self._round_began_ms = at_ms if self._interval_ms else 0
-        if at_ms - self._round_began_ms < self._interval_ms:
+            self._round_began_ms = at_ms if self.retention_interval_ms else 0
+        if at_ms - self._round_began_ms < self.retention_interval_ms:
             return False
         self._round_began_ms = at_ms
         self._has_looked_at_ages = True

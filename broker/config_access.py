@@ -1,0 +1,62 @@
+"""Who may do what, and how much of it by default.
+
+Keys of the configuration; config.py puts them together.
+"""
+
+from dataclasses import dataclass
+
+from .config_key import key
+
+
+@dataclass(frozen=True)
+class AccessKeys:
+    """See the module."""
+
+    allow_anonymous_network: bool = key(
+        False,
+        "Whether a listener without authentication may be on an address that other machines "
+        "reach. Without it such a listener is an error at the start.",
+    )
+    authorizer: str = key(
+        "none",
+        "Who may do what. none: everybody may do everything. acl: only what an access rule or "
+        "super_users allows.",
+        choices=("none", "acl"),
+    )
+    super_users: str = key(
+        "",
+        "Principals that may do everything, separated by semicolons: User:admin;User:alice.",
+        kafka="super.users",
+    )
+    allow_everyone_if_no_acl_found: bool = key(
+        False,
+        "With authorizer = acl: whether a resource that no rule is about is open to everybody.",
+        kafka="allow.everyone.if.no.acl.found",
+    )
+    audit_allowed: bool = key(
+        False,
+        "With authorizer = acl: log what is allowed, too, not only what is denied.",
+        dynamic=True,
+    )
+    audit_lines_max: int = key(
+        100,
+        "Different decisions that the audit log tells per minute; the others are counted.",
+        most=100_000,
+        dynamic=True,
+    )
+    quota_produce_bytes_per_second: int = key(
+        0,
+        "Bytes of produce requests per second of each user from each address that no quota is set "
+        "for (producer_byte_rate); beyond it the connection is not read for a while. 0: no limit.",
+        most=1 << 40,
+        dynamic=True,
+    )
+    quota_consume_bytes_per_second: int = key(
+        0,
+        "The same for bytes of records that are fetched (consumer_byte_rate).",
+        most=1 << 40,
+        dynamic=True,
+    )
+    quota_requests_per_second: int = key(
+        0, "The same for requests of any kind (request_rate).", dynamic=True
+    )

@@ -1,0 +1,102 @@
+"""A key of the configuration: its default, its meaning, its bounds, its name in Kafka.
+
+A key is a field of a dataclass whose metadata says all that docs/configuration.md, DescribeConfigs,
+`segbroker serve --help` and the errors tell.  Text becomes a value here and nowhere else: sizes may
+have a binary unit ("64 MiB"), and what is out of bounds is an error that names key and value.
+
+`dynamic`: the key can be changed while the broker runs (settings.py); the others are read at start.
+"""
+
+from dataclasses import MISSING, Field, field
+from typing import Any, Final, TypeAlias
+
+from .address import InvalidConfig
+
+Value: TypeAlias = str | int | bool
+
+_UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "B": 1}
+_TRUE: Final = frozenset({"true", "1", "yes", "on"})
+_FALSE: Final = frozenset({"false", "0", "no", "off"})
+DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+def key(
+    default: Value,
+    doc: str,
+    *,
+    least: int = 0,
+    most: int = 2**31 - 1,
+    choices: tuple[str, ...] = (),
+    kafka: str | None = None,
+    secret: bool = False,
+    dynamic: bool = False,
+) -> Any:  # noqa: ANN401 - dataclasses.field() is typed so as well
+    """A field of the configuration. `kafka`: the name under which Kafka's tools know the key.
+
+    secret: its value is told to nobody, neither on the wire nor by --show-config.
+    dynamic: it can be changed while the broker runs.
+    """
+    metadata = {
+        "doc": doc,
+        "least": least,
+        "most": most,
+        "choices": choices,
+        "kafka": kafka,
+        "secret": secret,
+        "dynamic": dynamic,
+    }
+    return field(default=default, repr=not secret, metadata=metadata)
+
+
+def parse_value(spec: Field[Any], value: object) -> Value:
+    """A value as its key's type, checked against its bounds.
+
+    Raises:
+        InvalidConfig: naming the key, the value and what is allowed.
+    """
+    assert spec.default is not MISSING, f"{spec.name} has no default"
+    if isinstance(spec.default, bool):
+        return _boolean(spec.name, value)
+    if isinstance(spec.default, int):
+        number = _number(spec.name, value)
+        least, most = spec.metadata["least"], spec.metadata["most"]
+        if not least <= number <= most:
+            raise InvalidConfig(f"{spec.name} = {number} is outside [{least}, {most}]")
+        return number
+    if not isinstance(value, str):
+        shown = "********" if spec.metadata["secret"] else repr(value)
+        raise InvalidConfig(f"{spec.name} = {shown} is not text")
+    choices = spec.metadata["choices"]
+    if choices and value not in choices:
+        raise InvalidConfig(f"{spec.name} = {value!r} is none of {', '.join(choices)}")
+    return value
+
+
+def text_of(value: object) -> str:
+    """A value as it is written: `parse_value` of it is the value again."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _boolean(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise InvalidConfig(f"{name} = {value!r} is neither true nor false")
+
+
+def _number(name: str, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    text = str(value).strip()
+    factor = 1
+    if "_bytes_" in name:
+        for unit, size in _UNITS.items():
+            if text.endswith(unit):
+                text, factor = text.removesuffix(unit).strip(), size
+                break
+    try:
+        return int(text) * factor
+    except ValueError:
+        raise InvalidConfig(f"{name} = {value!r} is not a whole number") from None

@@ -1,0 +1,187 @@
+"""Settings that change while the broker runs: who says what, in force or not, durable.
+
+    this broker, while it ran  >  every broker, so  >  flags, variables, file  >  default
+
+The first two are control events (segments/broker_settings.py), made by IncrementalAlterConfigs and
+AlterConfigs on a broker (its id, or "" for every one).  They outlive a restart, also one with other
+flags; unsetting them brings back what the nearest other place says.  `config` is the result.
+
+| refused with INVALID_CONFIG | because |
+|---|---|
+| a key that there is not | a typing mistake must not look as if it had been done |
+| a key that is read at the start | it would not hold before the next start |
+| a value out of its bounds, or in conflict with others | as at the start |
+
+Settings of Kafka that mean nothing here are kept and shown (kafka_settings.py).  What is stored and
+cannot be any more, as an older version left it, is left out with one line at the start.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, replace
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import structlog
+import trio
+
+from segbroker.segments.broker_settings import SECTION, SET, settings_of
+from segbroker.segments.manager import DiskManager
+
+from .config import BrokerConfig, InvalidConfig, keys
+from .config_key import Value, parse_value, text_of
+from .kafka_settings import KAFKA_SETTINGS
+
+log = structlog.get_logger()
+
+EVERY_BROKER: Final = ""
+VALUE_SIZE_MAX: Final = 10_000
+
+Origin: TypeAlias = Literal["broker", "every broker", "start", "default"]
+Values: TypeAlias = Mapping[str, str]
+
+
+def _dynamic_keys() -> dict[str, Field[Any]]:
+    return {spec.name: spec for spec in keys() if spec.metadata["dynamic"]}
+
+
+def _own_names() -> dict[str, str]:
+    """Our name of each key, by every name that it has."""
+    names = {spec.name: spec.name for spec in keys()}
+    return names | {spec.metadata["kafka"]: spec.name for spec in keys() if spec.metadata["kafka"]}
+
+
+DYNAMIC: Final = _dynamic_keys()
+OWN_NAMES: Final = _own_names()
+
+
+class Layer(NamedTuple):
+    """What one place says of a key."""
+
+    text: str
+    origin: Origin
+
+
+def checked(values: Values) -> dict[str, Value]:
+    """What was set, by our names, as values of their keys; kafka_settings are left out.
+
+    Raises:
+        InvalidConfig: naming the key, and why it cannot be set so.
+    """
+    found: dict[str, Value] = {}
+    for name, text in values.items():
+        if len(text) > VALUE_SIZE_MAX:
+            raise InvalidConfig(f"{name}: {len(text)} characters, at most {VALUE_SIZE_MAX}")
+        if name in DYNAMIC:
+            found[name] = parse_value(DYNAMIC[name], text)
+        elif name in OWN_NAMES.values():
+            raise InvalidConfig(
+                f"{name} is read at the start: change it where the broker is started, and "
+                "start it anew"
+            )
+        elif name in KAFKA_SETTINGS:
+            KAFKA_SETTINGS[name].check(name, text)
+        else:
+            raise InvalidConfig(f"there is no broker setting {name!r}")
+    return found
+
+
+class BrokerSettings:
+    """The settings of one broker in force."""
+
+    def __init__(self, at_start: BrokerConfig, manager: DiskManager) -> None:
+        """at_start: as flags, variables and file say. manager: open, with what was changed."""
+        self._at_start = at_start
+        self._manager = manager
+        self._rows: dict[str, dict[str, str]] = {}
+        self.config = at_start
+        # Held from reading what is set to storing what is set afterwards.
+        self.changing = trio.Lock()
+        self.on_change: Callable[[BrokerConfig, BrokerConfig], None] | None = None
+        """Told the settings before and after; has them take effect."""
+        self._rows = settings_of(manager.section(SECTION))
+        self.config = self._in_force(self._rows, keep_going=True)
+
+    @property
+    def own(self) -> str:
+        """The resource that is this broker."""
+        return str(self._at_start.broker_id)
+
+    def set_on(self, resource: str) -> Values:
+        """What is set on this broker (`own`) or on every one, by our names."""
+        return self._rows.get(resource, {})
+
+    def layers(self, name: str) -> Iterator[Layer]:
+        """What each place says of a key, the one in force first."""
+        for resource, origin in _places(self.own):
+            if (text := self.set_on(resource).get(name)) is not None:
+                yield Layer(text, origin)
+        if name in KAFKA_SETTINGS:
+            yield Layer(KAFKA_SETTINGS[name].default, "default")
+            return
+        at_start, default = getattr(self._at_start, name), _SPECS[name].default
+        if self._at_start.source(name) != "default" or at_start != default:
+            yield Layer(text_of(at_start), "start")
+        yield Layer(text_of(default), "default")
+
+    def check(self, resource: str, values: Values) -> None:
+        """Raises InvalidConfig if `values` cannot be all that is set on `resource`."""
+        checked(values)
+        self._in_force({**self._rows, resource: dict(values)}, keep_going=False)
+
+    async def set(self, resource: str, values: Values) -> None:
+        """Set exactly these on `resource`: durable and in force when it returns.
+
+        Raises:
+            InvalidConfig: they cannot be.
+            OSError: they are not durable.
+        """
+        self.check(resource, values)
+        finished = trio.Event()
+        failed: list[OSError] = []
+
+        def done(error: OSError | None) -> None:
+            if error is not None:
+                failed.append(error)
+            finished.set()
+
+        self._manager.record_soon(done, SET, resource=resource, values=dict(values))
+        await finished.wait()
+        self._reload()
+        if failed:
+            raise failed[0]
+        log.info("settings_changed", broker=resource or "every broker", values=dict(values))
+
+    def _reload(self) -> None:
+        before = self.config
+        self._rows = settings_of(self._manager.section(SECTION))
+        self.config = self._in_force(self._rows, keep_going=True)
+        if self.on_change is not None:
+            self.on_change(before, self.config)
+
+    def _in_force(self, rows: Mapping[str, Values], *, keep_going: bool) -> BrokerConfig:
+        """Raises InvalidConfig, unless `keep_going`: then what cannot be is left out."""
+        config = self._at_start
+        for resource in (EVERY_BROKER, self.own):
+            values = rows.get(resource, {})
+            try:
+                config = replace(config, **checked(values))
+            except InvalidConfig:
+                if not keep_going:
+                    raise
+                for name, text in values.items():
+                    config = _one_more(config, name, text)
+        return config
+
+
+def _one_more(config: BrokerConfig, name: str, text: str) -> BrokerConfig:
+    try:
+        return replace(config, **checked({name: text}))
+    except InvalidConfig as exc:
+        log.warning("setting_ignored", key=name, value=text, error=str(exc))
+        return config
+
+
+def _places(own: str) -> tuple[tuple[str, Origin], ...]:
+    return (own, "broker"), (EVERY_BROKER, "every broker")
+
+
+_SPECS: Final = {spec.name: spec for spec in keys()}

@@ -1,0 +1,120 @@
+"""`segbroker broker describe | alter`: settings of a broker that is running.
+
+What a script would read goes to standard output (settings, --json); that something was done is
+said on standard error.
+"""
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from .command import Group, bootstrap_option, note
+from .exit_codes import ExitCode
+from .failures import Failure
+from .topic import echo_table, json_option, open_admin, parse_settings
+
+if TYPE_CHECKING:
+    from segbroker.client import Admin
+    from segbroker.client.broker_administration import BrokerSetting
+
+_FROM: Final = {"broker": "set here", "every broker": "set for all", "start": "the start"}
+
+
+@click.group(cls=Group)
+def broker() -> None:
+    """Describe and change the settings of a broker while it runs.
+
+    \b
+    Examples:
+      segbroker broker describe
+      segbroker broker alter -c connections_per_ip_max=100 -c log_level=debug
+    """
+
+
+every_option = click.option(
+    "--every", is_flag=True, help="What holds for every broker that has nothing of its own."
+)
+
+
+@broker.command()
+@every_option
+@click.option("-a", "--all", "everything", is_flag=True, help="Also what is as by default.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what each setting means.")
+@json_option
+@bootstrap_option
+def describe(every: bool, everything: bool, verbose: bool, as_json: bool, bootstrap: str) -> None:
+    """Describe the settings of a broker: what is set, and where.
+
+    \b
+    Examples:
+      segbroker broker describe
+      segbroker broker describe --all --verbose
+    """
+    with open_admin(bootstrap) as admin:
+        found = admin.describe_broker(None if every else _broker_id(admin))
+    told = {
+        key: setting for key, setting in found.items() if everything or setting.source != "default"
+    }
+    if as_json:
+        click.echo(json.dumps({key: setting._asdict() for key, setting in told.items()}, indent=2))
+        return
+    rows = [
+        (
+            key,
+            "(secret)" if setting.value is None else setting.value,
+            _FROM.get(setting.source, setting.source),
+            "at the start" if setting.is_read_only else "while running",
+            setting.documentation or "",
+        )
+        for key, setting in told.items()
+    ]
+    width = 5 if verbose else 4
+    head = ("setting", "value", "from", "changes", "meaning")[:width]
+    echo_table(head, [row[:width] for row in rows], numbers=frozenset())
+
+
+@broker.command()
+@click.option(
+    "-c",
+    "--config",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=parse_settings,
+    help="A setting of the broker; `describe --all` lists them. May be repeated.",
+)
+@click.option("--unset", metavar="KEY", multiple=True, help="Take back what was set here.")
+@every_option
+@bootstrap_option
+def alter(settings: dict[str, str], unset: tuple[str, ...], every: bool, bootstrap: str) -> None:
+    """Change settings of a broker while it runs.
+
+    They are in force, and will be after a restart, when the command returns.
+
+    \b
+    Examples:
+      segbroker broker alter -c connections_per_ip_max=100
+      segbroker broker alter --unset connections_per_ip_max
+    """
+    changes: dict[str, str | None] = {**settings, **dict.fromkeys(unset)}
+    if not changes:
+        raise click.UsageError("nothing to change; give -c or --unset")
+    with open_admin(bootstrap) as admin:
+        target = _broker_id(admin)
+        if unset:
+            _check_set(unset, admin.describe_broker(target))
+        admin.alter_broker_config(changes, broker_id=None if every else target)
+    note(f"changed {', '.join(changes)}")
+
+
+def _broker_id(admin: "Admin") -> int:
+    """The broker that decides: of segbroker's there is one."""
+    return admin.describe_cluster().controller
+
+
+def _check_set(keys: tuple[str, ...], known: dict[str, "BrokerSetting"]) -> None:
+    """A broker that is told to forget what it never had is content; who mistyped it is not."""
+    for key in keys:
+        if key not in known:
+            raise Failure(f"{key}: there is no such setting", ExitCode.CONFIG)

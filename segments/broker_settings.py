@@ -1,0 +1,35 @@
+"""Settings of the broker that were changed while it ran, kept as control events.
+
+    section "broker_settings" of the snapshot: {"rows": {resource: {key: value as text}}}
+
+| event | fields | afterwards |
+|---|---|---|
+| broker_settings_set | resource, values {key: value} | it has these, and no others |
+
+A resource is the id of a broker, or "" for what holds for every broker.  What the keys mean, and
+whether their values can be, is decided by the broker.  Every function here is pure.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+SECTION: Final = "broker_settings"
+SET: Final = "broker_settings_set"
+
+Content: TypeAlias = Mapping[str, Any]
+Fields: TypeAlias = Mapping[str, Any]
+
+
+def settings_of(content: Content | None) -> dict[str, dict[str, str]]:
+    """What is set, by resource."""
+    return {resource: dict(values) for resource, values in (content or {}).get("rows", {}).items()}
+
+
+def changed(content: Content | None, fields: Fields) -> Content:
+    """After broker_settings_set."""
+    rows = settings_of(content)
+    if fields["values"]:
+        rows[fields["resource"]] = dict(fields["values"])
+    else:
+        rows.pop(fields["resource"], None)
+    return {"rows": rows}

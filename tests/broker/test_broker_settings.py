@@ -1,0 +1,329 @@
+"""Settings of the broker that change while it runs, as a client sees them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import structlog
+import trio
+
+from segbroker.broker.config import keys
+from segbroker.broker.kafka_settings import KAFKA_SETTINGS
+from segbroker.protocol import messages_admin as messages
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.broker_settings import SET
+from segbroker.segments.memory import MemoryStorage
+
+from ..support.wire_client import Closed, WireClient, connect
+from .conftest import Events, manager, serving
+
+ROOT = Path(__file__).parent.parent.parent
+BROKER, LOGGER = 4, 8
+SET_KEY, DELETE_KEY, APPEND_KEY = 0, 1, 2
+DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, DYNAMIC_LOGGER = 2, 3, 4, 5, 6
+
+
+async def alter(client: WireClient, broker: str, **values: str | None) -> tuple[int, str | None]:
+    """Change settings one by one; dots in names are written as two underscores."""
+    return await alter_all(client, broker, values)
+
+
+async def alter_all(
+    client: WireClient,
+    broker: str,
+    values: Mapping[str, str | None],
+    *,
+    kind: int = BROKER,
+    operation: int | None = None,
+    validate_only: bool = False,
+) -> tuple[int, str | None]:
+    """The same, with everything that may be said."""
+    request = messages.IncrementalAlterConfigsRequest(
+        resources=[
+            messages.IncrementalAlterConfigsRequestResource(
+                resource_type=kind,
+                resource_name=broker,
+                configs=[
+                    messages.IncrementalAlterConfigsRequestConfig(
+                        name=key.replace("__", "."),
+                        config_operation=(
+                            operation
+                            if operation is not None
+                            else DELETE_KEY
+                            if value is None
+                            else SET_KEY
+                        ),
+                        value=value,
+                    )
+                    for key, value in values.items()
+                ],
+            )
+        ],
+        validate_only=validate_only,
+    )
+    reply = await client.ask(request, messages.IncrementalAlterConfigsResponse, 1)
+    return reply.responses[0].error_code, reply.responses[0].error_message
+
+
+async def replace(client: WireClient, broker: str, **values: str) -> int:
+    request = messages.AlterConfigsRequest(
+        resources=[
+            messages.AlterConfigsRequestResource(
+                resource_type=BROKER,
+                resource_name=broker,
+                configs=[
+                    messages.AlterConfigsRequestConfig(name=key, value=value)
+                    for key, value in values.items()
+                ],
+            )
+        ],
+        validate_only=False,
+    )
+    reply = await client.ask(request, messages.AlterConfigsResponse, 2)
+    return reply.responses[0].error_code
+
+
+async def describe(
+    client: WireClient, broker: str, *, kind: int = BROKER
+) -> dict[str, messages.DescribeConfigsResponseConfig]:
+    request = messages.DescribeConfigsRequest(
+        resources=[
+            messages.DescribeConfigsRequestResource(
+                resource_type=kind, resource_name=broker, configuration_keys=None
+            )
+        ],
+        include_synonyms=True,
+    )
+    reply = await client.ask(request, messages.DescribeConfigsResponse, 4)
+    assert reply.results[0].error_code == 0, reply.results[0].error_message
+    return {row.name: row for row in reply.results[0].configs}
+
+
+def told(row: messages.DescribeConfigsResponseConfig) -> tuple[object, ...]:
+    """Value, source, and what each place says."""
+    return row.value, row.config_source, [(one.value, one.source) for one in row.synonyms]
+
+
+async def test_a_setting_of_this_broker_hides_that_of_every_broker_and_of_the_start() -> None:
+    async with serving(slots_max=500) as broker, connect(broker.address) as client:
+        assert told((await describe(client, "1"))["slots_max"]) == (
+            "500", STATIC, [("500", STATIC), ("2000", DEFAULT)],
+        )  # fmt: skip
+        assert await alter(client, "", slots_max="70") == (0, None)
+        assert told((await describe(client, "1"))["slots_max"]) == (
+            "70", DYNAMIC_DEFAULT, [("70", DYNAMIC_DEFAULT), ("500", STATIC), ("2000", DEFAULT)],
+        )  # fmt: skip
+        assert await alter(client, "1", slots_max="9") == (0, None)
+        assert broker.core.config.slots_max == 9
+        row = (await describe(client, "1"))["slots_max"]
+        assert told(row)[:2] == ("9", DYNAMIC_BROKER)
+        assert [one.source for one in row.synonyms] == [
+            DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT,
+        ]  # fmt: skip
+        assert not row.read_only
+        assert await alter(client, "1", slots_max=None) == (0, None)
+        assert broker.core.config.slots_max == 70
+        assert await alter(client, "", slots_max=None) == (0, None)
+        assert broker.core.config.slots_max == 500
+
+
+async def test_every_broker_is_described_by_what_is_set_there_alone() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        assert await describe(client, "") == {}
+        assert (await alter(client, "", max__connections="70"))[0] == 0
+        rows = await describe(client, "")
+        assert {name: row.value for name, row in rows.items()} == {
+            "connections_max": "70", "max.connections": "70",
+        }  # fmt: skip
+
+
+async def test_changes_outlive_a_restart_whatever_the_flags_say() -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await alter(client, "1", connections_per_ip_max="2", retention_interval_ms="4000")
+        await alter(client, "", num__io__threads="4", quota_requests_per_second="900")
+    async with (
+        serving(storage=disk, connections_per_ip_max=5) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        rows = await describe(client, "1")
+        assert rows["connections_per_ip_max"].value == "2"
+        assert rows["num.io.threads"].config_source == DYNAMIC_DEFAULT
+        await describe(other, "1")
+        async with connect(broker.address) as third:
+            with pytest.raises((Closed, trio.BrokenResourceError)):
+                await describe(third, "1")
+        assert broker.core.quotas is not None
+        assert await alter(client, "1", connections_per_ip_max=None) == (0, None)
+        async with connect(broker.address) as third:
+            assert (await describe(third, "1"))["connections_per_ip_max"].value == "5"
+
+
+async def test_a_change_is_in_force_when_it_is_answered() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        core = broker.core
+        await alter(client, "1", quota_requests_per_second="1", auto_create_topics_max="0")
+        assert core.quotas is not None
+        assert not core.topics.may_auto_create
+        await alter(client, "1", quota_requests_per_second=None, ingest_bytes_max="65536")
+        assert core.quotas is None
+        assert core.ingest.bound == 2 * 65536 + (1 << 20)
+        await alter(client, "1", fetch_buffer_bytes_max="1048576", slots_max="3")
+        assert core.pool.allowance == 1 << 20
+        await alter(client, "1", transactional_ids_max="7", groups_max="8", open_files_max="16")
+        assert core.transactions.config.transactional_ids_max == 7
+        assert core.groups.config.groups_max == 8
+        assert core.topics.manager.files.open_files_max == 16
+
+
+async def test_a_connection_is_closed_by_a_limit_that_came_after_it() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as idle,
+    ):
+        await describe(idle, "1")
+        await alter(client, "1", idle_timeout_ms="40")
+        with trio.fail_after(60):
+            assert await idle.stream.receive_some(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"slots_max": "0"}, "slots_max = 0 is outside [1, 2147483647]"),
+        ({"slots_max": "many"}, "'many' is not a whole number"),
+        ({"durability": "hope"}, "'hope' is none of fsync, disk, memory, ephemeral"),
+        ({"max__connections__per__ip__overrides": "here"}, "'here' is not address:count"),
+        ({"lanes": "3"}, "lanes is read at the start"),
+        ({"super__users": "User:mallory"}, "super_users is read at the start"),
+        ({"slotsmax": "3"}, "there is no broker setting 'slotsmax'"),
+        ({"log__retention__ms": "3"}, "there is no broker setting 'log.retention.ms'"),
+        ({"num__io__threads": "none"}, "'none' is not a whole number"),
+        ({"group_min_session_timeout_ms": "9000000"}, "group_max_session_timeout_ms"),
+        ({"durability": "x" * 20_000}, "at most 10000"),
+    ],
+)
+async def test_what_cannot_be_is_refused_in_words_and_changes_nothing(
+    values: dict[str, str], words: str
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for resource in ("", "1"):
+            code, message = await alter_all(client, resource, {**values, "handshakes_max": "11"})
+            assert code == ErrorCode.INVALID_CONFIG
+            assert words in str(message)
+        assert broker.core.config == broker.config
+        assert await describe(client, "") == {}
+
+
+async def test_a_change_that_is_only_tried_changes_nothing() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        assert await alter_all(client, "1", {"slots_max": "3"}, validate_only=True) == (0, None)
+        code, _ = await alter_all(client, "1", {"slots_max": "0"}, validate_only=True)
+        assert code == ErrorCode.INVALID_CONFIG
+        assert broker.core.config == broker.config
+
+
+async def test_a_setting_has_one_spelling_whatever_it_is_called() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await alter(client, "1", max__connections="50")
+        await alter(client, "1", connections_max="60")
+        assert broker.core.config.connections_max == 60
+        code, _ = await alter(client, "1", connections_max="1", max__connections="2")
+        assert code == ErrorCode.INVALID_REQUEST
+        await alter(client, "1", max__connections=None)
+        assert broker.core.config == broker.config
+
+
+async def test_alter_configs_replaces_all_that_was_set() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await alter(client, "1", slots_max="3", groups_max="4")
+        assert await replace(client, "1", groups_max="5") == 0
+        assert broker.core.config.slots_max == 2000
+        assert broker.core.config.groups_max == 5
+        assert await replace(client, "1", no_such="5") == ErrorCode.INVALID_CONFIG
+        assert broker.core.config.groups_max == 5
+
+
+async def test_another_broker_and_another_operation_are_refused() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for name in ("2", "one", "01"):
+            code, message = await alter(client, name, slots_max="3")
+            assert (code, "no broker" in str(message)) == (ErrorCode.INVALID_REQUEST, True)
+        code, message = await alter_all(client, "1", {"slots_max": "3"}, operation=APPEND_KEY)
+        assert (code, message) == (ErrorCode.INVALID_CONFIG, "slots_max is not a list")
+
+
+async def test_read_only_says_what_a_change_would_say() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        rows = await describe(client, "1")
+        for spec in keys():
+            assert rows[spec.name].read_only is not spec.metadata["dynamic"]
+            if spec.metadata["secret"]:
+                continue
+            code, _ = await alter_all(client, "1", {spec.name: rows[spec.name].value or ""})
+            expected = 0 if spec.metadata["dynamic"] else ErrorCode.INVALID_CONFIG
+            assert code == expected, spec.name
+        for name, setting in KAFKA_SETTINGS.items():
+            key = name.replace(".", "__")
+            assert await alter_all(client, "1", {key: setting.default}) == (0, None)
+
+
+async def test_the_level_of_the_log_changes_for_good_or_until_the_restart(events: Events) -> None:
+    disk = MemoryStorage()
+    try:
+        async with serving(storage=disk) as broker, connect(broker.address) as client:
+            assert (await alter_all(client, "1", {"root": "ERROR"}, kind=LOGGER))[0] == 0
+            row = (await describe(client, "1", kind=LOGGER))["root"]
+            assert (row.value, row.config_source) == ("ERROR", DYNAMIC_LOGGER)
+            structlog.get_logger().warning("not_told")
+            assert (await alter(client, "1", log_level="warning"))[0] == 0
+            structlog.get_logger().warning("told")
+            structlog.get_logger().info("not_told")
+            for key, level in (("root", "LOUD"), ("tree", "INFO"), ("root", None)):
+                assert (await alter_all(client, "1", {key: level}, kind=LOGGER))[0] != 0
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
+        async with serving(storage=disk) as broker, connect(broker.address) as client:
+            row = (await describe(client, "1", kind=LOGGER))["root"]
+            assert row.value == "WARN"
+    finally:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
+    assert (len(events.named("told")), len(events.named("not_told"))) == (1, 0)
+
+
+async def test_what_is_stored_and_cannot_be_any_more_is_left_out_and_told(events: Events) -> None:
+    disk = MemoryStorage()
+    older = manager(disk)
+    older.open()
+    older.record_now(SET, resource="1", values={"slots_max": "9", "gone": "1", "groups_max": "0"})
+    older.close()
+    async with serving(storage=disk) as broker:
+        assert broker.core.config.slots_max == 9
+        assert broker.core.config.groups_max == 100_000
+    assert [event["key"] for event in events.named("setting_ignored")] == ["gone", "groups_max"]
+
+
+async def test_a_change_that_is_not_durable_is_refused() -> None:
+    storage = MemoryStorage()
+    async with serving(storage=storage) as broker, connect(broker.address) as client:
+        before = broker.core.config
+        broker.core.topics.manager.record_soon = _fails  # type: ignore[method-assign]
+        code, _ = await alter(client, "1", slots_max="3")
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.core.config == before
+
+
+def _fails(done: object, kind: str, **fields: object) -> None:
+    assert callable(done)
+    done(OSError(28, "no space left"))
+
+
+def test_the_page_says_which_settings_can_change() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text().partition("## Topic settings")[0]
+    for spec in keys():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{spec.name}` |"))
+        changes = "running" if spec.metadata["dynamic"] else "start"
+        assert row.split(" | ")[4] == changes, spec.name
+    for name in KAFKA_SETTINGS:
+        assert f"`{name}`" in page

@@ -1,0 +1,82 @@
+"""`segbroker broker` against a real daemon."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from segbroker.cli.exit_codes import ExitCode
+
+from ..support.daemon import running, start
+from .conftest import in_process
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a daemon whose settings are changed."""
+    with running(tmp_path_factory.mktemp("broker") / "data", "--slots-max", "600") as daemon:
+        yield daemon.address
+
+
+def test_settings_are_changed_described_and_taken_back(address: str) -> None:
+    def run(*words: str) -> tuple[int, str, str]:
+        done = in_process("broker", *words, "-b", address)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    assert run("alter", "-c", "max.connections=77", "-c", "groups_max=9") == (
+        0, "", "changed max.connections, groups_max\n",
+    )  # fmt: skip
+    assert run("alter", "--every", "-c", "slots_max=50")[0] == 0
+    out = run("describe")[1]
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()}
+    assert rows["connections_max"] == ["77", "set", "here", "while", "running"]
+    assert rows["slots_max"] == ["50", "set", "for", "all", "while", "running"]
+    assert rows["listen"] == ["127.0.0.1:0", "the", "start", "at", "the", "start"]
+    assert "lanes" not in rows
+    found = json.loads(run("describe", "--all", "--json")[1])
+    assert (found["lanes"]["source"], found["lanes"]["is_read_only"]) == ("default", True)
+    assert found["initial_password"]["value"] is None
+    assert "max.connections" not in found
+    assert list(json.loads(run("describe", "--every", "--json")[1])) == ["slots_max"]
+
+    assert run("alter", "--unset", "connections_max", "--unset", "groups_max")[0] == 0
+    assert run("alter", "--every", "--unset", "slots_max")[0] == 0
+    _, out, _ = run("describe", "--json")
+    assert json.loads(out)["slots_max"]["value"] == "600"
+    assert "connections_max" not in json.loads(out)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ([], ExitCode.USAGE, "nothing to change"),
+        (["-c", "lanes=3"], ExitCode.CONFIG, "lanes is read at the start"),
+        (["-c", "no_such=3"], ExitCode.CONFIG, "there is no broker setting 'no_such'"),
+        (["-c", "slots_max=none"], ExitCode.CONFIG, "'none' is not a whole number"),
+        (["-c", "slots_max"], ExitCode.USAGE, "is not KEY=VALUE"),
+        (["--unset", "no_such"], ExitCode.CONFIG, "no_such: there is no such setting"),
+    ],
+)
+def test_what_cannot_be_changed_is_said(
+    address: str, words: list[str], code: ExitCode, says: str
+) -> None:
+    refused = in_process("broker", "alter", *words, "-b", address)
+    assert refused.returncode == code, refused.stderr
+    assert says in refused.stderr.decode()
+
+
+def test_a_change_survives_a_kill_and_the_log_says_it(tmp_path: Path) -> None:
+    killed = start(tmp_path / "data")
+    try:
+        words = ["-c", "log_level=debug", "-c", "partitions=9"]
+        assert in_process("broker", "alter", *words, "-b", killed.address).returncode == 0
+    finally:
+        killed.process.kill()
+        killed.stop()
+    assert '"event": "connection_opened"' not in killed.log.read_text().partition("changed")[0]
+    with running(tmp_path / "data") as daemon:
+        assert in_process("topic", "create", "t", "-b", daemon.address).returncode == 0
+        shown = in_process("topic", "describe", "t", "--json", "-b", daemon.address)
+        assert len(json.loads(shown.stdout)["partitions"]) == 9
+    assert "connection_opened" in daemon.log.read_text().rpartition("broker_started")[2]
