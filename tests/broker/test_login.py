@@ -462,7 +462,7 @@ async def test_secrets_of_the_configuration_are_told_to_nobody() -> None:
             DescribeConfigs(
                 resources=[
                     DescribeConfigsRequestResource(
-                        resource_type=4, resource_name="", configuration_keys=None
+                        resource_type=4, resource_name="1", configuration_keys=None
                     )
                 ],
                 include_synonyms=True,
