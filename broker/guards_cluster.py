@@ -5,8 +5,8 @@
 | DescribeCluster | nothing; its operations DESCRIBE cluster | no bits |
 | DescribeAcls, DescribeUserScramCredentials, DescribeLogDirs | DESCRIBE cluster | 31 |
 | CreateAcls, DeleteAcls, AlterUserScramCredentials | ALTER cluster | 31 |
-| ElectLeaders, AlterPartitionReassignments | ALTER cluster | 31 |
-| ListPartitionReassignments | DESCRIBE cluster | 31 |
+| ElectLeaders, AlterPartitionReassignments, AlterReplicaLogDirs | ALTER cluster | 31 |
+| ListPartitionReassignments, DescribeQuorum | DESCRIBE cluster | 31 |
 | DescribeClientQuotas, ListConfigResources | DESCRIBE_CONFIGS cluster | 31 |
 | AlterClientQuotas | ALTER_CONFIGS cluster | 31 |
 """
@@ -23,6 +23,11 @@ from segbroker.protocol.messages_admin import (
 )
 from segbroker.protocol.messages_placement import (
     AlterPartitionReassignmentsResponse,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirsResponsePartition,
+    AlterReplicaLogDirsResponseTopic,
+    DescribeQuorumResponse,
     ElectLeadersResponse,
     ListPartitionReassignmentsResponse,
 )
@@ -135,6 +140,24 @@ def _quotas_not_altered(request: AlterClientQuotasRequest) -> Message:
     )
 
 
+def _log_dirs_not_altered(request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirsResponseTopic(
+                topic_name=topic.name,
+                partitions=[
+                    AlterReplicaLogDirsResponsePartition(
+                        partition_index=index, error_code=CLUSTER_REFUSED
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for directory in request.dirs
+            for topic in directory.topics
+        ]
+    )
+
+
 GUARDS: Final[dict[int, Guard]] = {
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.DESCRIBE_LOG_DIRS: _needs(
@@ -153,6 +176,11 @@ GUARDS: Final[dict[int, Guard]] = {
         lambda _: AlterPartitionReassignmentsResponse(
             error_code=CLUSTER_REFUSED, error_message=_WHY, responses=[]
         ),
+    ),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _needs(ALTER, _log_dirs_not_altered),
+    ApiKey.DESCRIBE_QUORUM: _needs(
+        DESCRIBE,
+        lambda _: DescribeQuorumResponse(error_code=CLUSTER_REFUSED, error_message=_WHY, topics=[]),
     ),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _needs(
         DESCRIBE,

@@ -1,4 +1,4 @@
-"""Where partitions lie, in a cluster of one: on this broker, led by it, and nothing moves.
+"""Where partitions and metadata lie, in a cluster of one: on this broker, and nothing moves.
 
 | request                      | answer per partition                                       |
 |------------------------------|------------------------------------------------------------|
@@ -7,10 +7,16 @@
 |                              | broker: 39 INVALID_REPLICA_ASSIGNMENT; null, to give a     |
 |                              | move up: 85 NO_REASSIGNMENT_IN_PROGRESS                    |
 | ListPartitionReassignments   | none is under way                                          |
+| AlterReplicaLogDirs          | done when it is to lie in the one directory, as it does;   |
+|                              | another directory: 57 LOG_DIR_NOT_FOUND                    |
+| DescribeQuorum               | one voter, this broker, of `__cluster_metadata`-0; the     |
+|                              | offsets count control events; 3 for any other partition    |
 
-An unknown partition is 3 UNKNOWN_TOPIC_OR_PARTITION in the first two.  Served because tools ask:
-Kafka's own describe a topic with the moves under way, and rebalance leaders by habit.
+An unknown partition is 3 UNKNOWN_TOPIC_OR_PARTITION where something is to be done.  Served because
+tools ask: Kafka's own describe a topic with the moves under way, and rebalance leaders by habit.
 """
+
+from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_placement import (
@@ -18,6 +24,17 @@ from segbroker.protocol.messages_placement import (
     AlterPartitionReassignmentsResponse,
     AlterPartitionReassignmentsResponsePartition,
     AlterPartitionReassignmentsResponseTopic,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirsResponsePartition,
+    AlterReplicaLogDirsResponseTopic,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponseListener,
+    DescribeQuorumResponseNode,
+    DescribeQuorumResponsePartition,
+    DescribeQuorumResponseReplica,
+    DescribeQuorumResponseTopic,
     ElectLeadersRequest,
     ElectLeadersResponse,
     ElectLeadersResponsePartition,
@@ -29,6 +46,8 @@ from segbroker.protocol.messages_placement import (
 from .call import Call
 from .core import Core
 from .pace import Pace
+
+METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 async def elect_leaders(core: Core, call: Call[ElectLeadersRequest]) -> ElectLeadersResponse:
@@ -97,3 +116,83 @@ def list_partition_reassignments(
 ) -> ListPartitionReassignmentsResponse:
     """None."""
     return ListPartitionReassignmentsResponse(topics=[])
+
+
+async def alter_replica_log_dirs(
+    core: Core, call: Call[AlterReplicaLogDirsRequest]
+) -> AlterReplicaLogDirsResponse:
+    """To the directory in which it lies: done.  There is no other."""
+    found: dict[str, AlterReplicaLogDirsResponseTopic] = {}
+    pace = Pace()
+    for directory in call.request.dirs:
+        for topic in directory.topics:
+            answered = found.setdefault(
+                topic.name, AlterReplicaLogDirsResponseTopic(topic_name=topic.name, partitions=[])
+            )
+            for index in topic.partitions:
+                code = ErrorCode.NONE
+                if directory.path != core.topics.manager.root:
+                    code = ErrorCode.LOG_DIR_NOT_FOUND
+                elif not core.topics.exists(topic.name, index):
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                answered.partitions.append(
+                    AlterReplicaLogDirsResponsePartition(partition_index=index, error_code=code)
+                )
+                await pace.step()
+    return AlterReplicaLogDirsResponse(results=list(found.values()))
+
+
+async def describe_quorum(core: Core, call: Call[DescribeQuorumRequest]) -> DescribeQuorumResponse:
+    """The one voter; as in Kafka either exactly the metadata is asked about, or all is unknown."""
+    asked = [
+        (topic.topic_name, one.partition_index)
+        for topic in call.request.topics
+        for one in topic.partitions
+    ]
+    if asked != [(METADATA_TOPIC, 0)]:
+        return await _no_quorum(call.request)
+    manager, node = core.topics.manager, core.config.broker_id
+    end_offset = manager.control_events_end
+    host, port = core.advertised(call.peer)
+    listener = call.peer.listener.spec.name
+    voter = DescribeQuorumResponseReplica(
+        replica_id=node, log_end_offset=end_offset, last_caught_up_timestamp=core.now_ms()
+    )
+    row = DescribeQuorumResponsePartition(
+        partition_index=0,
+        leader_id=node,
+        leader_epoch=manager.boot_number,
+        high_watermark=end_offset,
+        current_voters=[voter],
+        observers=[],
+    )
+    return DescribeQuorumResponse(
+        topics=[DescribeQuorumResponseTopic(topic_name=METADATA_TOPIC, partitions=[row])],
+        nodes=[
+            DescribeQuorumResponseNode(
+                node_id=node,
+                listeners=[DescribeQuorumResponseListener(name=listener, host=host, port=port)],
+            )
+        ],
+    )
+
+
+async def _no_quorum(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    rows = []
+    pace = Pace()
+    for topic in request.topics:
+        answered = DescribeQuorumResponseTopic(topic_name=topic.topic_name, partitions=[])
+        rows.append(answered)
+        for asked in topic.partitions:
+            code, message = _unknown(topic.topic_name, asked.partition_index)
+            answered.partitions.append(
+                DescribeQuorumResponsePartition(
+                    partition_index=asked.partition_index,
+                    error_code=code,
+                    error_message=f"{message}: the metadata is {METADATA_TOPIC}-0",
+                    current_voters=[],
+                    observers=[],
+                )
+            )
+            await pace.step()
+    return DescribeQuorumResponse(topics=rows)

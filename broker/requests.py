@@ -65,6 +65,8 @@ from .offsets import list_offsets, offset_for_leader_epoch
 from .peer import Peer
 from .placement import (
     alter_partition_reassignments,
+    alter_replica_log_dirs,
+    describe_quorum,
     elect_leaders,
     list_partition_reassignments,
 )
@@ -185,6 +187,8 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     ApiKey.ELECT_LEADERS: elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs,
+    ApiKey.DESCRIBE_QUORUM: describe_quorum,
     ApiKey.SASL_HANDSHAKE: sasl_handshake,
     ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_user_scram_credentials,

@@ -94,6 +94,7 @@ class ApiKey(IntEnum):
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
@@ -107,6 +108,7 @@ class ApiKey(IntEnum):
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -164,10 +166,12 @@ SERVED: Final[dict[ApiKey, ApiVersionRange]] = {
     ApiKey.OFFSET_DELETE: ApiVersionRange(0, 0),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiVersionRange(0, 1),
     ApiKey.ALTER_CLIENT_QUOTAS: ApiVersionRange(0, 1),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: ApiVersionRange(1, 2),
     ApiKey.DESCRIBE_LOG_DIRS: ApiVersionRange(1, 5),
     ApiKey.ELECT_LEADERS: ApiVersionRange(0, 2),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 1),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiVersionRange(0, 0),
+    ApiKey.DESCRIBE_QUORUM: ApiVersionRange(0, 2),
     ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 2),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ApiVersionRange(0, 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ApiVersionRange(0, 1),

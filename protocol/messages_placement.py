@@ -1,4 +1,4 @@
-"""Where partitions lie: elections and reassignments, which a cluster of one has little to say to.
+"""Where partitions and metadata lie: elections, moves, the quorum; a cluster of one says little.
 
 The tables are the layouts; schema.py says how to read them.  Sources: the message definitions of
 kafka-clients 4.3.0; what is served is in api_keys.py.
@@ -8,7 +8,19 @@ Invariant: every class here gives the same bytes as kafka-python's codec in ever
 
 from typing import Annotated
 
-from .schema import Bool, Int8, Int16, Int32, Message, Str, since
+from .schema import (
+    ZERO_UUID,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Str,
+    UInt16,
+    Uuid,
+    since,
+)
 
 
 class ElectLeadersRequestTopic(Message):
@@ -113,3 +125,95 @@ class ListPartitionReassignmentsResponse(Message, key=46, versions=(0, 0), flexi
     error_code: Int16 = 0
     error_message: Str | None = None
     topics: list[ListPartitionReassignmentsResponseTopic]
+
+
+class AlterReplicaLogDirsRequestTopic(Message):
+    name: Str
+    partitions: list[Int32]
+
+
+class AlterReplicaLogDirsRequestDir(Message):
+    path: Str
+    topics: list[AlterReplicaLogDirsRequestTopic]
+
+
+class AlterReplicaLogDirsRequest(Message, key=34, versions=(1, 2), flexible=2):
+    """Move replicas of this broker to other directories."""
+
+    dirs: list[AlterReplicaLogDirsRequestDir]
+
+
+class AlterReplicaLogDirsResponsePartition(Message):
+    partition_index: Int32
+    error_code: Int16 = 0
+
+
+class AlterReplicaLogDirsResponseTopic(Message):
+    topic_name: Str
+    partitions: list[AlterReplicaLogDirsResponsePartition]
+
+
+class AlterReplicaLogDirsResponse(Message, key=34, versions=(1, 2), flexible=2):
+    """One row per partition."""
+
+    throttle_time_ms: Int32 = 0
+    results: list[AlterReplicaLogDirsResponseTopic]
+
+
+class DescribeQuorumRequestPartition(Message):
+    partition_index: Int32
+
+
+class DescribeQuorumRequestTopic(Message):
+    topic_name: Str
+    partitions: list[DescribeQuorumRequestPartition]
+
+
+class DescribeQuorumRequest(Message, key=55, versions=(0, 2), flexible=0):
+    """Who keeps the metadata: of __cluster_metadata, partition 0, and of nothing else."""
+
+    topics: list[DescribeQuorumRequestTopic]
+
+
+class DescribeQuorumResponseReplica(Message):
+    replica_id: Int32
+    replica_directory_id: Annotated[Uuid, since(2)] = ZERO_UUID
+    log_end_offset: Int64
+    last_fetch_timestamp: Annotated[Int64, since(1)] = -1
+    last_caught_up_timestamp: Annotated[Int64, since(1)] = -1
+
+
+class DescribeQuorumResponsePartition(Message):
+    partition_index: Int32
+    error_code: Int16 = 0
+    error_message: Annotated[Str | None, since(2)] = None
+    leader_id: Int32 = 0
+    leader_epoch: Int32 = 0
+    high_watermark: Int64 = 0
+    current_voters: list[DescribeQuorumResponseReplica]
+    observers: list[DescribeQuorumResponseReplica]
+
+
+class DescribeQuorumResponseTopic(Message):
+    topic_name: Str
+    partitions: list[DescribeQuorumResponsePartition]
+
+
+class DescribeQuorumResponseListener(Message):
+    name: Str
+    host: Str
+    port: UInt16
+
+
+class DescribeQuorumResponseNode(Message):
+    node_id: Int32
+    listeners: list[DescribeQuorumResponseListener]
+
+
+class DescribeQuorumResponse(Message, key=55, versions=(0, 2), flexible=0):
+    """The voters, and where they are reached."""
+
+    error_code: Int16 = 0
+    error_message: Annotated[Str | None, since(2)] = None
+    topics: list[DescribeQuorumResponseTopic]
+    nodes: Annotated[list[DescribeQuorumResponseNode], since(2)] = []

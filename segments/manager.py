@@ -414,6 +414,16 @@ class DiskManager:
         """Whether no control event is in doubt: written perhaps, and reported as failed."""
         return self._metadata.is_settled
 
+    @property
+    def control_events_end(self) -> int:
+        """The number that the next control event will have at least."""
+        return self._known.seq + 1
+
+    @property
+    def boot_number(self) -> int:
+        """How many boots of the machine this directory was open in."""
+        return self._known.boot
+
     def record_now(self, kind: str, **fields: object) -> None:
         """Write one event of a registered kind; durable when this returns.  For tools and lanes.
 

@@ -477,6 +477,27 @@ CASES: dict[str, Callable[[], Case]] = {
         C31,
         ((ALTER, *OF_CLUSTER),),
     ),
+    "alter replica log dirs": lambda: Case(
+        placement.AlterReplicaLogDirsRequest(
+            dirs=[
+                placement.AlterReplicaLogDirsRequestDir(
+                    path="/",
+                    topics=[placement.AlterReplicaLogDirsRequestTopic(name="t", partitions=[0])],
+                )
+            ]
+        ),
+        placement.AlterReplicaLogDirsResponse,
+        2,
+        C31,
+        ((ALTER, *OF_CLUSTER),),
+    ),
+    "describe quorum": lambda: Case(
+        placement.DescribeQuorumRequest(topics=[]),
+        placement.DescribeQuorumResponse,
+        2,
+        C31,
+        ((DESCRIBE, *OF_CLUSTER),),
+    ),
     "list partition reassignments": lambda: Case(
         placement.ListPartitionReassignmentsRequest(),
         placement.ListPartitionReassignmentsResponse,

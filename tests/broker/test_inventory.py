@@ -33,6 +33,14 @@ from segbroker.protocol.messages_placement import (
     AlterPartitionReassignmentsRequestPartition,
     AlterPartitionReassignmentsRequestTopic,
     AlterPartitionReassignmentsResponse,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsRequestDir,
+    AlterReplicaLogDirsRequestTopic,
+    AlterReplicaLogDirsResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+    DescribeQuorumResponse,
     ElectLeadersRequest,
     ElectLeadersRequestTopic,
     ElectLeadersResponse,
@@ -192,6 +200,69 @@ async def test_a_partition_moves_to_where_it_is_and_nowhere_else() -> None:
         listed = ListPartitionReassignmentsRequest(topics=None)
         moving = await client.ask(listed, ListPartitionReassignmentsResponse, 0)
         assert (moving.error_code, moving.topics) == (0, [])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_replica_moves_to_the_directory_where_it_is_and_nowhere_else(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        here = await client.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 4)
+        request = AlterReplicaLogDirsRequest(
+            dirs=[
+                AlterReplicaLogDirsRequestDir(
+                    path=path, topics=[AlterReplicaLogDirsRequestTopic(name=name, partitions=[0])]
+                )
+                for path, name in (
+                    (here.results[0].log_dir, "t"),
+                    (here.results[0].log_dir, "nowhere"),
+                    ("/elsewhere", "t"),
+                )
+            ]
+        )
+        reply = await client.ask(request, AlterReplicaLogDirsResponse, version)
+        found = {
+            row.topic_name: [one.error_code for one in row.partitions] for row in reply.results
+        }
+        assert found == {
+            "t": [0, ErrorCode.LOG_DIR_NOT_FOUND],
+            "nowhere": [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+        }
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_the_quorum_is_this_broker_and_its_log_grows_with_what_is_changed(
+    version: int,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        ends = []
+        for name in ("t", "u"):
+            reply = await client.ask(
+                quorum_of("__cluster_metadata"), DescribeQuorumResponse, version
+            )
+            assert reply.error_code == 0
+            (row,) = reply.topics[0].partitions
+            (voter,) = row.current_voters
+            assert (row.leader_id, voter.replica_id, row.observers) == (1, 1, [])
+            assert row.high_watermark == voter.log_end_offset > 0
+            ends.append(row.high_watermark)
+            if version == 2:
+                (node,) = reply.nodes
+                assert (node.listeners[0].host, node.listeners[0].port) == broker.address
+            await client.create(name)
+        assert ends[0] < ends[1]
+        other = await client.ask(quorum_of("t"), DescribeQuorumResponse, version)
+        (row,) = other.topics[0].partitions
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def quorum_of(topic: str) -> DescribeQuorumRequest:
+    return DescribeQuorumRequest(
+        topics=[
+            DescribeQuorumRequestTopic(
+                topic_name=topic, partitions=[DescribeQuorumRequestPartition(partition_index=0)]
+            )
+        ]
+    )
 
 
 @pytest.mark.parametrize(

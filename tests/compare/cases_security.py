@@ -88,6 +88,39 @@ async def moves_where_there_is_no_other_place(stage: Stage) -> None:
     await ask("of a topic that is not there", f"{stage.name}-nowhere", [1])
 
 
+@case(ApiKey.ALTER_REPLICA_LOG_DIRS)
+async def moves_between_directories(stage: Stage) -> None:
+    topic = await stage.topic("-t")
+    described = await stage.quietly(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=None)
+    here = described.results[0].log_dir
+
+    async def ask(label: str, path: str, name: str = topic, index: int = 0) -> None:
+        rows = [{"path": path, "topics": [{"name": name, "partitions": [index]}]}]
+        await stage.ask(label, ApiKey.ALTER_REPLICA_LOG_DIRS, dirs=rows)
+
+    await ask("to where it is", here)
+    await ask("to nowhere", "/no/such/directory")
+    await ask("to a relative place", "here")
+    await ask("of a partition that is not there", here, topic, 7)
+    await ask("of a topic that is not there", here, f"{stage.name}-nowhere")
+    await stage.ask("nothing", ApiKey.ALTER_REPLICA_LOG_DIRS, dirs=[])
+
+
+@case(ApiKey.DESCRIBE_QUORUM)
+async def the_quorum(stage: Stage) -> None:
+    async def ask(label: str, *rows: tuple[str, int]) -> None:
+        topics = [
+            {"topic_name": name, "partitions": [{"partition_index": index}]} for name, index in rows
+        ]
+        await stage.ask(label, ApiKey.DESCRIBE_QUORUM, topics=topics)
+
+    await ask("the metadata", ("__cluster_metadata", 0))
+    await ask("another partition", ("__cluster_metadata", 1))
+    await ask("another topic", ("no-such", 0))
+    await ask("two", ("__cluster_metadata", 0), ("no-such", 0))
+    await ask("nothing")
+
+
 @case(ApiKey.LIST_PARTITION_REASSIGNMENTS)
 async def moves_listed(stage: Stage) -> None:
     topic = await stage.topic("-t")

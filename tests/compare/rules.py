@@ -42,6 +42,11 @@ NORMALISED: Final = (
     Normalised(r"(.*\.)?producer_id", "given in turn"),
     Normalised(r".*log_append_time_ms|.*last_timestamp|.*transaction_start_time_ms", "the time"),
     Normalised(r".*\.crc", "covers the fields that are compared one by one"),
+    Normalised(
+        r"topics\.partitions\.(leader_epoch|high_watermark|current_voters\..*)|nodes\..*\.name",
+        "how much of metadata there is, and where its keeper listens",
+        ApiKey.DESCRIBE_QUORUM,
+    ),
     Normalised(r"results\.(log_dir|total_bytes|usable_bytes)", "its own disk"),
     Normalised(r".*documentation", "a sentence for people"),
 )
