@@ -64,7 +64,16 @@ _MODULES: Final = {
     "test_confluent_kafka_releases.py": "confluent-kafka",
     "test_java_client.py": "Java kafka-clients",
 }
-_COLUMNS: Final = ("confluent-kafka", "kafka-python", "aiokafka", "Java kafka-clients", "kcat")
+_COLUMNS: Final = (
+    "confluent-kafka",
+    "kafka-python",
+    "aiokafka",
+    "Java kafka-clients",
+    "kcat",
+    "franz-go",
+    "Sarama",
+    "KafkaJS",
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -93,7 +102,7 @@ def place(nodeid: str, kcat: str) -> tuple[Column, str] | None:
     client = _MODULES.get(module)
     if test.startswith("test_java_together"):
         client = "Java kafka-clients"
-    elif test.startswith("test_together"):
+    elif test.startswith(("test_together", "test_language")):
         client, step = words[: found.start()], words.rstrip("]")[found.end() :]
     return None if client is None else (Column(client, found[1]), step)
 
@@ -143,7 +152,8 @@ def page(outcomes: Mapping[str, str], *, kcat: str, commit: str, date: str, comm
             "",
             "Unmodified releases of other people's clients, run against a segbroker daemon: the",
             "oldest and the newest supported ones. *yes*: every step of that row passed; –: the",
-            "client has it not (kcat makes no transactions, kafka-python 2.0 has no idempotence).",
+            "client has it not (kcat makes no transactions, kafka-python 2.0 has no idempotence,",
+            "KafkaJS no static members; its snappy, lz4 and zstd are plug-ins and left out).",
             "",
             *table(outcomes, kcat),
             "",

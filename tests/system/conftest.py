@@ -14,10 +14,18 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its __init__ all the same
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from segbroker.client import Admin, Producer
 
+from ..support.certificates import Authority
 from ..support.clients import lots
+from ..support.clients.together import AUTHORITY, PASSWORD, SECURED, USER
 from ..support.compatibility import page
 from ..support.daemon import Daemon, running
 from ..support.scenario import Report, play
@@ -49,6 +57,28 @@ def release_cache(request: pytest.FixtureRequest) -> Path:
     cache = request.config.cache
     assert cache is not None
     return Path(cache.mkdir("clients"))
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker with a plain listener and one with TLS and SCRAM; the plain one's address."""
+    folder: Path = tmp_path_factory.mktemp("secured")
+    authority = Authority(folder)
+    listeners = "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0"
+    flags = ("--listeners", listeners, "--ssl-certificate", str(authority.server()))
+    with running(folder / "data", *flags) as daemon:
+        plain = daemon.address
+        # The ready line has the first listener only.
+        found = re.search(r'"SASL_SSL://([^"]+)"', daemon.log.read_text())
+        assert found is not None
+        guarded = found[1]
+        admin = AdminClient({"bootstrap.servers": plain})
+        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        wanted = UserScramCredentialUpsertion(USER, scram, PASSWORD.encode())
+        admin.alter_user_scram_credentials([wanted])[USER].result(20)
+        os.environ[SECURED], os.environ[AUTHORITY] = guarded, str(authority.file)
+        yield plain
+        del os.environ[SECURED], os.environ[AUTHORITY]
 
 
 @pytest.fixture(scope="session")

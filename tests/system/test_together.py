@@ -7,24 +7,16 @@ releases of everything else; what came of it is the table in docs/compatibility.
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its __init__ all the same
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
 
-from ..support.certificates import Authority
 from ..support.clients import aiokafka_together, confluent_kafka_together, kafka_python_together
 from ..support.clients.steps import Steps
 from ..support.clients.together import AUTHORITY, PASSWORD, SECURED, USER
-from ..support.daemon import running
 from ..support.java import RELEASES as JAVA_RELEASES
 from ..support.java import class_path, java
 from ..support.releases import Release, interpreter
@@ -71,28 +63,6 @@ CASES = [
     for release in kind.releases
     for step in kind.steps.of_release(release.version)
 ]
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker with a plain listener and one with TLS and SCRAM; the plain one's address."""
-    folder: Path = tmp_path_factory.mktemp("secured")
-    authority = Authority(folder)
-    listeners = "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0"
-    flags = ("--listeners", listeners, "--ssl-certificate", str(authority.server()))
-    with running(folder / "data", *flags) as daemon:
-        plain = daemon.address
-        # The ready line has the first listener only.
-        found = re.search(r'"SASL_SSL://([^"]+)"', daemon.log.read_text())
-        assert found is not None
-        guarded = found[1]
-        admin = AdminClient({"bootstrap.servers": plain})
-        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-        wanted = UserScramCredentialUpsertion(USER, scram, PASSWORD.encode())
-        admin.alter_user_scram_credentials([wanted])[USER].result(20)
-        os.environ[SECURED], os.environ[AUTHORITY] = guarded, str(authority.file)
-        yield plain
-        del os.environ[SECURED], os.environ[AUTHORITY]
 
 
 @pytest.mark.parametrize(("kind", "release", "step"), CASES)
