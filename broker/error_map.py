@@ -17,6 +17,7 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     storage.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     storage.BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    storage.TimestampOutOfBounds: ErrorCode.INVALID_TIMESTAMP,
     storage.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     storage.InvalidConfig: ErrorCode.INVALID_CONFIG,
     storage.InvalidPartitions: ErrorCode.INVALID_PARTITIONS,

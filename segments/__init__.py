@@ -10,6 +10,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     names            which names a topic may have, what its files are called
     inert_settings   Kafka's topic settings that are taken without effect
     topic_config     the settings of a topic
+    timestamp_bounds which timestamps a topic takes
     transaction_index   which transactions are open, which ranges were aborted
     producers        what is remembered of idempotent producers; .producers
     index            where the blocks of a segment lie, and their checksums; .index

@@ -2,7 +2,7 @@
 
 | group | classes | who can do something |
 |---|---|---|
-| refused | OffsetOutOfRange, BatchTooLarge, InvalidTopicName, TopicExists, ... | the caller |
+| refused | OffsetOutOfRange, BatchTooLarge, TimestampOutOfBounds, TopicExists, ... | the caller |
 | producer | OutOfOrderSequence, InvalidProducerEpoch | the producer |
 | the disk | PartitionReadOnly, DiskFull, PartitionDamaged, CorruptSegment, ... | the operator |
 
@@ -40,6 +40,16 @@ class BatchTooLarge(StorageError):
     def __init__(self, size: int, limit: int, setting: str) -> None:
         super().__init__(f"batch of {size} bytes, {setting} is {limit}")
         self.size, self.limit, self.setting = size, limit, setting
+
+
+class TimestampOutOfBounds(StorageError):
+    """A record is older or newer than its topic takes; no offset was assigned."""
+
+    def __init__(self, timestamp_ms: int, now_ms: int, setting: str, limit_ms: int) -> None:
+        super().__init__(
+            f"timestamp {timestamp_ms}, at {now_ms} ms since 1970, is beyond {setting}={limit_ms}"
+        )
+        self.timestamp_ms, self.setting, self.limit_ms = timestamp_ms, setting, limit_ms
 
 
 class InvalidTopicName(StorageError):

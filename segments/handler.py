@@ -55,6 +55,7 @@ from .retention import is_capped, lacks_room, wants_roll
 from .rolling import Rolling
 from .salvaging import Retry, salvage
 from .sealing import checkpoint, close_log, seal
+from .timestamp_bounds import check_timestamps
 from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
 from .wal.journal import Wal
 
@@ -191,8 +192,8 @@ class DiskHandler(PartitionView):
 
         Returns when it is written; it is durable in the topic's class when `high_watermark`
         passes `last_offset`.  Raises BatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch,
-        PartitionFull before an offset is assigned; PartitionReadOnly (DiskFull) when it could not
-        be written.
+        PartitionFull, TimestampOutOfBounds before an offset is assigned; PartitionReadOnly
+        (DiskFull) when it could not be written.
         """
         if self.read_only is not None:
             raise self.read_only
@@ -215,6 +216,8 @@ class DiskHandler(PartitionView):
                     )
             if self._is_capped and not header.is_control and (why := lacks_room(opened, header)):
                 raise PartitionFull(self.topic, self.partition, why)
+            if opened.config.bounds_timestamps and not header.is_control:
+                check_timestamps(opened.config, batch, header, now_ms)
             try:
                 base_offset = opened.write(batch, header, now_ms)
             except OSError as exc:

@@ -1,12 +1,13 @@
 """Kafka's topic settings that change nothing here, and are taken all the same.
 
 Programs and scripts that create topics for a Kafka cluster set them by habit; refusing the topic
-for that would help nobody.  Each is about something that there is not: a second replica,
-compaction, files that Kafka would make differently.  What was set is checked as Kafka checks it,
-kept, and shown by DescribeConfigs; it has no other effect.
+for that would help nobody.  Each says why it has nothing to do: it is about a second replica, a
+second tier, files that Kafka would make differently, or asks for what is done anyway.  What was set
+is checked as Kafka checks it, kept, and shown by DescribeConfigs with its reason.
 
 Not here, and refused: settings by which somebody would rely on what does not exist
-(cleanup.policy=compact, min.insync.replicas above 1, flush.messages: durability says that).
+(min.insync.replicas above 1, remote.storage.enable=true; flush.messages and flush.ms of a class
+that does not sync so often: topic_config.py).
 """
 
 from collections.abc import Callable
@@ -25,6 +26,8 @@ class Inert(NamedTuple):
     kind: str
     default: str
     check: Check
+    reason: str
+    """Why it has no effect."""
 
 
 def _whole(low: int, high: int = _INT64_MAX) -> Check:
@@ -37,6 +40,30 @@ def _whole(low: int, high: int = _INT64_MAX) -> Check:
             raise InvalidConfig(name, text, f"is outside [{low}, {high}]")
 
     return check
+
+
+def _level(low: int, high: int, default: int) -> Check:
+    inner = _whole(low, high)
+
+    def check(name: str, text: str) -> None:
+        if text != str(default):
+            inner(name, text)
+
+    return check
+
+
+def _replicas(name: str, text: str) -> None:
+    """partition:broker, with commas between, or * for all."""
+    for one in filter(None, text.split(",")):
+        partition, colon, broker = one.strip().partition(":")
+        if one.strip() != "*" and not (colon and partition.isdecimal() and broker.isdecimal()):
+            raise InvalidConfig(name, text, "is neither * nor partition:broker,...")
+
+
+def _false(name: str, text: str) -> None:
+    _truth(name, text)
+    if text.lower() != "false":
+        raise InvalidConfig(name, text, "there is one tier")
 
 
 def _share(name: str, text: str) -> None:
@@ -53,15 +80,43 @@ def _truth(name: str, text: str) -> None:
         raise InvalidConfig(name, text, "is neither true nor false")
 
 
+_AS_SENT: Final = "batches are stored as the producer compressed them"
+_SYNCED: Final = "class fsync syncs every batch before it is acknowledged; others refuse less"
+_REPLICAS: Final = "there is one replica"
+_TIERS: Final = "there is one tier"
+_COMPACTION: Final = "there is no compaction"
+
 INERT: Final[dict[str, Inert]] = {
-    "delete.retention.ms": Inert("long", "86400000", _whole(0)),
-    "file.delete.delay.ms": Inert("long", "60000", _whole(0)),
-    "max.compaction.lag.ms": Inert("long", str(_INT64_MAX), _whole(1)),
-    "min.cleanable.dirty.ratio": Inert("string", "0.5", _share),
-    "min.compaction.lag.ms": Inert("long", "0", _whole(0)),
-    "min.insync.replicas": Inert("int", "1", _whole(1, 1)),
-    "preallocate": Inert("boolean", "false", _truth),
-    "segment.jitter.ms": Inert("long", "0", _whole(0)),
-    "unclean.leader.election.enable": Inert("boolean", "false", _truth),
+    "compression.gzip.level": Inert("int", "-1", _level(1, 9, -1), _AS_SENT),
+    "compression.lz4.level": Inert("int", "9", _whole(1, 17), _AS_SENT),
+    "compression.zstd.level": Inert("int", "3", _whole(-131_072, 22), _AS_SENT),
+    "delete.retention.ms": Inert("long", "86400000", _whole(0), _COMPACTION),
+    "file.delete.delay.ms": Inert(
+        "long", "60000", _whole(0), "files are deleted when their last reader has closed them"
+    ),
+    "flush.messages": Inert("long", str(_INT64_MAX), _whole(1), _SYNCED),
+    "flush.ms": Inert("long", str(_INT64_MAX), _whole(0), _SYNCED),
+    "follower.replication.throttled.replicas": Inert("list", "", _replicas, _REPLICAS),
+    "leader.replication.throttled.replicas": Inert("list", "", _replicas, _REPLICAS),
+    "local.retention.bytes": Inert("long", "-2", _whole(-2), _TIERS),
+    "local.retention.ms": Inert("long", "-2", _whole(-2), _TIERS),
+    "max.compaction.lag.ms": Inert("long", str(_INT64_MAX), _whole(1), _COMPACTION),
+    "min.cleanable.dirty.ratio": Inert("string", "0.5", _share, _COMPACTION),
+    "min.compaction.lag.ms": Inert("long", "0", _whole(0), _COMPACTION),
+    "min.insync.replicas": Inert("int", "1", _whole(1, 1), _REPLICAS),
+    "preallocate": Inert(
+        "boolean", "false", _truth, "the next segment is made ahead of need in any case"
+    ),
+    "remote.log.copy.disable": Inert("boolean", "false", _truth, _TIERS),
+    "remote.log.delete.on.disable": Inert("boolean", "false", _truth, _TIERS),
+    "remote.storage.enable": Inert("boolean", "false", _false, _TIERS),
+    "segment.jitter.ms": Inert(
+        "long", "0", _whole(0), "segments that are due are sealed a few at a time"
+    ),
+    "unclean.leader.election.enable": Inert("boolean", "false", _truth, _REPLICAS),
 }
-DOCUMENTATION: Final = "Kafka's; kept and shown, without effect here."
+
+
+def documentation(name: str) -> str:
+    """What DescribeConfigs says of one of them."""
+    return f"Kafka's; kept and shown, without effect: {INERT[name].reason}."

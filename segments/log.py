@@ -56,6 +56,7 @@ from .planning import read_all
 from .report import LogReport
 from .sealing import close_log, seal
 from .storage import Buffer, Storage, remove_tree
+from .timestamp_bounds import check_timestamps
 from .topic_config import Durability, TopicConfig
 from .truncating import truncate_log
 
@@ -169,6 +170,8 @@ class SegmentedLog:
             view = memoryview(bytearray(encode_batch(batch, timestamps_ms=now_ms, codec=codec)))
         header = check_batch(view)
         self._log.check_size(header.size)
+        if self._log.config.bounds_timestamps:
+            check_timestamps(self._log.config, view, header, now_ms)
         try:
             with self._log.append_lock:
                 offset = self._log.write(view, header, now_ms)

@@ -16,11 +16,13 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from .errors import InvalidConfig
-from .inert_settings import DOCUMENTATION, INERT
+from .inert_settings import INERT, documentation
 
 _INT32_MAX: Final = 0x7FFF_FFFF
 _INT64_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
 EPHEMERAL_RETENTION_BYTES: Final = 64 << 20
+SYNC_TICK_MS: Final = 1_000
+"""Between two syncs of a partition of class disk."""
 PARSED_MAX: Final = 1_024
 """Sets of settings that are remembered parsed."""
 
@@ -176,6 +178,18 @@ KEYS: Final[tuple[_Key, ...]] = (
         "CreateTime keeps the producer's timestamps; LogAppendTime writes the time of arrival.",
     ),
     _Key(
+        "message.timestamp.before.max.ms", "message_timestamp_before_max_ms", "long",
+        str(_INT64_MAX), _integer(0, _INT64_MAX),
+        "With CreateTime: a batch with a record older than the broker's clock by more than this "
+        "(ms) is refused (INVALID_TIMESTAMP). Every batch is decoded for it.",
+    ),
+    _Key(
+        "message.timestamp.after.max.ms", "message_timestamp_after_max_ms", "long",
+        str(_INT64_MAX), _integer(0, _INT64_MAX),
+        "With CreateTime: a batch with a record newer than the broker's clock by more than this "
+        "(ms) is refused (INVALID_TIMESTAMP).",
+    ),
+    _Key(
         "durability", "durability", "string", "fsync", _durability,
         "fsync: acknowledged after the sync, nothing is lost by a power cut. disk: acknowledged "
         "after the write, synced every second; a power cut may lose what came after the last sync. "
@@ -227,11 +241,14 @@ class TopicConfig:
     """The settings of one topic; immutable.  `overrides` is what was set, as text."""
 
     __slots__ = (
+        "bounds_timestamps",
         "cleanup_policy",
         "compression_type",
         "durability",
         "index_interval_bytes",
         "max_message_bytes",
+        "message_timestamp_after_max_ms",
+        "message_timestamp_before_max_ms",
         "message_timestamp_type",
         "on_corruption",
         "overrides",
@@ -245,11 +262,15 @@ class TopicConfig:
         "segment_records",
     )
 
+    bounds_timestamps: bool
+    """Whether a batch may be refused for its timestamps."""
     cleanup_policy: str
     compression_type: str
     durability: Durability
     index_interval_bytes: int
     max_message_bytes: int
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
     message_timestamp_type: TimestampType
     on_corruption: OnCorruption
     overrides: dict[str, str]
@@ -282,6 +303,10 @@ class TopicConfig:
                 f"exceeds segment.bytes={self.segment_bytes}; a batch lies in one segment",
             )
 
+        least_ms = min(self.message_timestamp_after_max_ms, self.message_timestamp_before_max_ms)
+        is_chosen = self.message_timestamp_type is TimestampType.CREATE_TIME
+        put(self, "bounds_timestamps", is_chosen and least_ms < _INT64_MAX)
+        _check_flushes(self.durability, chosen)
         if self.durability is Durability.EPHEMERAL and self.retention_bytes < 0:
             raise InvalidConfig(
                 "retention.bytes",
@@ -332,9 +357,28 @@ class TopicConfig:
             if name in self.overrides:
                 value = self.overrides[name]
                 settings.append(
-                    Setting(name, value, False, inert.kind, inert.default, DOCUMENTATION)
+                    Setting(name, value, False, inert.kind, inert.default, documentation(name))
                 )
         return settings
+
+
+def _check_flushes(durability: Durability, chosen: Mapping[str, str]) -> None:
+    """Kafka's flush.messages and flush.ms ask for what class fsync does anyway, and no other does.
+
+    Class disk is synced every SYNC_TICK_MS.
+    """
+    if durability is Durability.FSYNC:
+        return
+    least = {"flush.messages": _INT64_MAX, "flush.ms": _INT64_MAX}
+    if durability is Durability.DISK:
+        least["flush.ms"] = SYNC_TICK_MS
+    for name, bound in least.items():
+        if int(chosen.get(name, _INT64_MAX)) < bound:
+            raise InvalidConfig(
+                name,
+                chosen[name],
+                f"class {durability.value} is not synced so often: durability=fsync",
+            )
 
 
 @lru_cache(maxsize=PARSED_MAX)

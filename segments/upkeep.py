@@ -31,13 +31,12 @@ from .handler import DiskHandler
 from .metadata import TopicMeta
 from .metadata_log import MetadataLog
 from .salvaging import Retry
-from .topic_config import Durability
+from .topic_config import SYNC_TICK_MS, Durability
 from .unopened import Unopened
 from .wal.journal import Wal, WalStatistics
 
 log = structlog.get_logger()
 
-SYNC_TICK_MS: Final = 1_000
 SNAPSHOT_TICK_MS: Final = 60_000
 RECOVERIES_FAILED_MAX: Final = 8
 """Logs that could not be opened again, per tick; each costs the reading of a segment or two."""

@@ -50,8 +50,6 @@ _NOT_OURS: Final = "|".join(
         "local.retention.bytes",
         "local.retention.ms",
         "max.compaction.lag.ms",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
         "min.cleanable.dirty.ratio",
         "min.compaction.lag.ms",
         "min.insync.replicas",
@@ -66,7 +64,9 @@ _NOT_OURS: Final = "|".join(
 _OWN: Final = (
     r"durability|on\.corruption|retention\.full\.policy|retention\.records|segment\.records"
 )
-_OTHER_DEFAULT: Final = r"index\.interval\.bytes|max\.message\.bytes|segment\.bytes"
+_OTHER_DEFAULT: Final = (
+    r"index\.interval\.bytes|max\.message\.bytes|segment\.bytes|message\.timestamp\.after\.max\.ms"
+)
 
 
 def _settings(key: ApiKey) -> tuple[Accepted, ...]:

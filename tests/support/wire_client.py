@@ -115,6 +115,13 @@ class WireClient:
 
     async def create(self, topic: str, partitions: int = 1, **config: str) -> None:
         """Create a topic; keys of its configuration with _ for the dot."""
+        code, message = await self.try_create(topic, partitions, **config)
+        assert code == 0, message
+
+    async def try_create(
+        self, topic: str, partitions: int = 1, **config: str
+    ) -> tuple[int, str | None]:
+        """The same; the code and the sentence of the answer."""
         reply = await self.ask(
             CreateTopicsRequest(
                 topics=[
@@ -133,7 +140,7 @@ class WireClient:
             CreateTopicsResponse,
             5,
         )
-        assert reply.topics[0].error_code == 0, reply.topics[0].error_message
+        return reply.topics[0].error_code, reply.topics[0].error_message
 
     async def produce(
         self, topic: str, *values: bytes, partition: int = 0, acks: int = -1

@@ -1,0 +1,38 @@
+"""How far the timestamps of new records may be from the clock of the broker.
+
+    now - before.max.ms  <=  timestamp of every record  <=  now + after.max.ms
+
+message.timestamp.before.max.ms and message.timestamp.after.max.ms; of topics whose timestamps the
+producer chooses (CreateTime) alone.  The header of a batch has the greatest timestamp and not the
+least, so a bound on the past has the batch decoded: who sets it pays for it, nobody else.
+
+A batch with one record out of bounds is refused as a whole, before it has an offset; one that was
+appended before (a retry of an idempotent producer) is not looked at again.
+"""
+
+from segbroker.protocol.record_batch import BatchHeader, decode_batch
+
+from .errors import TimestampOutOfBounds
+from .storage import Buffer
+from .topic_config import TopicConfig
+
+BEFORE = "message.timestamp.before.max.ms"
+AFTER = "message.timestamp.after.max.ms"
+
+
+def check_timestamps(config: TopicConfig, batch: Buffer, header: BatchHeader, now_ms: int) -> None:
+    """Raises TimestampOutOfBounds; for topics that `bounds_timestamps`.  `batch` is checked."""
+    after_ms, before_ms = (
+        config.message_timestamp_after_max_ms,
+        config.message_timestamp_before_max_ms,
+    )
+    if not header.records_count:
+        return
+    if header.max_timestamp > now_ms + after_ms:
+        raise TimestampOutOfBounds(header.max_timestamp, now_ms, AFTER, after_ms)
+    if header.max_timestamp < now_ms - before_ms:
+        raise TimestampOutOfBounds(header.max_timestamp, now_ms, BEFORE, before_ms)
+    if now_ms - before_ms > 0:  # else no timestamp is below it
+        least = min(decode_batch(batch).timestamps())
+        if least < now_ms - before_ms:
+            raise TimestampOutOfBounds(least, now_ms, BEFORE, before_ms)

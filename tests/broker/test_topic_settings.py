@@ -1,0 +1,105 @@
+"""Kafka's settings of topics: what they do here, or why there is nothing for them to do."""
+
+import pytest
+
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import ProduceResponse
+from segbroker.protocol.record_batch import encode_batch
+from segbroker.segments.inert_settings import INERT
+from segbroker.segments.topic_config import KEYS
+
+from ..support.wire_client import WireClient, connect, produce_request
+from .conftest import serving
+from .test_apis import describe
+
+NOW_MS = 1_700_000_000_000
+# All settings of a topic of Apache Kafka 4.1: `kafka-configs --describe --all` on one.
+OF_KAFKA = {
+    "cleanup.policy", "compression.gzip.level", "compression.lz4.level", "compression.type",
+    "compression.zstd.level", "delete.retention.ms", "file.delete.delay.ms", "flush.messages",
+    "flush.ms", "follower.replication.throttled.replicas", "index.interval.bytes",
+    "leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms",
+    "max.compaction.lag.ms", "max.message.bytes", "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms", "message.timestamp.type", "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms", "min.insync.replicas", "preallocate", "remote.log.copy.disable",
+    "remote.log.delete.on.disable", "remote.storage.enable", "retention.bytes", "retention.ms",
+    "segment.bytes", "segment.index.bytes", "segment.jitter.ms", "segment.ms",
+    "unclean.leader.election.enable",
+}  # fmt: skip
+
+
+def test_every_setting_of_a_kafka_topic_works_or_says_why_it_has_nothing_to_do() -> None:
+    works = {key.name for key in KEYS}
+    assert works | set(INERT) >= OF_KAFKA
+    assert not works & set(INERT)
+
+
+async def send(client: WireClient, times: list[int], codec: Codec = Codec.NONE) -> int:
+    """Produce one batch with records of these times; the code of the answer."""
+    made = encode_batch([b"v"] * len(times), timestamps_ms=times, codec=codec)
+    reply = await client.ask(produce_request("t", made), ProduceResponse, 9)
+    return reply.responses[0].partition_responses[0].error_code
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+async def test_a_batch_is_refused_for_one_record_of_another_time(codec: Codec) -> None:
+    async with serving(now_ms=lambda: NOW_MS) as broker, connect(broker.address) as client:
+        bounds = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "10"}
+        await client.create("t", **bounds)
+        assert await send(client, [NOW_MS - 1_000, NOW_MS + 10], codec) == 0
+        for wrong in (NOW_MS - 1_001, NOW_MS + 11, 0, -1):
+            for times in ([wrong], [NOW_MS, wrong, NOW_MS]):
+                assert await send(client, times, codec) == ErrorCode.INVALID_TIMESTAMP, times
+        partition = await broker.core.topics.open("t", 0)
+        assert partition is not None
+        assert partition.handler.log_end_offset == 2
+
+
+async def test_any_time_is_taken_unless_somebody_says_otherwise() -> None:
+    async with serving(now_ms=lambda: NOW_MS) as broker, connect(broker.address) as client:
+        await client.create("t")
+        assert await send(client, [0, 1 << 50]) == 0
+
+
+async def test_the_time_of_arrival_is_never_out_of_bounds() -> None:
+    async with serving(now_ms=lambda: NOW_MS) as broker, connect(broker.address) as client:
+        await client.create(
+            "t", message_timestamp_type="LogAppendTime", message_timestamp_after_max_ms="10"
+        )
+        assert await send(client, [1 << 50]) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"flush_messages": "1", "flush_ms": "1"}, 0),
+        ({"durability": "disk", "flush_ms": "1000"}, 0),
+        ({"durability": "disk", "flush_ms": "999"}, ErrorCode.INVALID_CONFIG),
+        ({"durability": "disk", "flush_messages": "5"}, ErrorCode.INVALID_CONFIG),
+        ({"durability": "memory", "flush_ms": "60000"}, ErrorCode.INVALID_CONFIG),
+        ({"durability": "memory", "flush_ms": str(2**63 - 1)}, 0),
+        ({"flush_ms": "soon"}, ErrorCode.INVALID_CONFIG),
+        ({"compression_gzip_level": "9", "compression_zstd_level": "-7"}, 0),
+        ({"compression_gzip_level": "10"}, ErrorCode.INVALID_CONFIG),
+        ({"remote_storage_enable": "false", "local_retention_ms": "-2"}, 0),
+        ({"remote_storage_enable": "true"}, ErrorCode.INVALID_CONFIG),
+        ({"leader_replication_throttled_replicas": "*"}, 0),
+        ({"follower_replication_throttled_replicas": "0:1,1:1"}, 0),
+        ({"follower_replication_throttled_replicas": "all"}, ErrorCode.INVALID_CONFIG),
+        ({"min_insync_replicas": "2"}, ErrorCode.INVALID_CONFIG),
+    ],
+)
+async def test_what_asks_for_less_than_is_done_is_taken_and_what_asks_for_more_is_refused(
+    settings: dict[str, str], code: int
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        made, message = await client.try_create("t", **settings)
+        assert made == code, message
+        if not code:
+            (row,) = (await describe(client, 2, "t")).results
+            found = {one.name: one for one in row.configs}
+            for key, value in settings.items():
+                setting = found[key.replace("_", ".")]
+                assert (setting.value, setting.config_source) == (value, 1)
+                assert setting.documentation
