@@ -5,6 +5,7 @@
 | topic (2) | every key, set or default | yes, at once |
 | broker (4), its id | every key | those that can change, at once and for good (settings.py) |
 | broker (4), "" | what is set for every broker | the same |
+| group (32) | its settings, set or the broker's | yes, at once and for good (group_settings.py) |
 | broker logger (8) | one logger, `root` | its level, until the restart; key by key alone |
 
 Who is not this broker is refused: there is only one.
@@ -34,7 +35,7 @@ from segbroker.segments.names import is_topic_name
 from .call import Call
 from .config import InvalidConfig
 from .config_changes import Change, increment, replacement
-from .config_rows import broker_rows, every_broker_rows, logger_rows, topic_rows
+from .config_rows import broker_rows, every_broker_rows, group_rows, logger_rows, topic_rows
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .logger_admin import alter_logger
@@ -45,6 +46,7 @@ from .settings import EVERY_BROKER, OWN_NAMES
 TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
+GROUP: Final = 32
 
 # Resources of one request: each is answered with dozens of rows, whose sum must fit a reply.
 DESCRIBED_MAX: Final = 1_000
@@ -103,6 +105,10 @@ def _describe(
     if asked.resource_type == BROKER_LOGGER:
         _check_broker(core, name)
         return logger_rows()
+    if asked.resource_type == GROUP:
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "the group has no name")
+        return group_rows(core, name)
     raise Refused(
         ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no settings here"
     )
@@ -161,6 +167,8 @@ async def _alter(
             await core.topics.alter(name, _change(asked), validate_only=validate_only)
         elif asked.resource_type == BROKER:
             await _alter_broker(core, asked, validate_only=validate_only)
+        elif asked.resource_type == GROUP:
+            await _alter_group(core, asked, validate_only=validate_only)
         elif asked.resource_type == BROKER_LOGGER:
             _check_broker(core, name)
             alter_logger(asked, validate_only=validate_only)
@@ -184,6 +192,16 @@ async def _alter_broker(core: Core, asked: Altered, *, validate_only: bool) -> N
         _check_broker(core, name)
     for one in asked.configs:
         one.name = OWN_NAMES.get(one.name, one.name)  # what is kept has one spelling
+    async with settings.changing:
+        values = _change(asked)(settings.set_on(name))
+        if validate_only:
+            settings.check(name, values)
+        else:
+            await settings.set(name, values)
+
+
+async def _alter_group(core: Core, asked: Altered, *, validate_only: bool) -> None:
+    settings, name = core.group_settings, asked.resource_name
     async with settings.changing:
         values = _change(asked)(settings.set_on(name))
         if validate_only:

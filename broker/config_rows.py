@@ -5,6 +5,7 @@
 | a topic | every key, set or default |
 | this broker | every key, under our name and where there is one under Kafka's; kafka_settings |
 | every broker ("") | what is set there, and nothing else, as in Kafka |
+| a group | every key; where it is not set, what the broker's own setting says |
 | the loggers of this broker | one, `root`: what it is logged from, until the restart |
 
 A key of the broker that is read at the start is read-only.
@@ -23,10 +24,11 @@ from segbroker.segments.topic_config import TopicConfig
 from . import kafka_settings
 from .config import join_address, keys
 from .core import Core
+from .group_settings import OF_BROKER
 from .kafka_settings import KAFKA_SETTINGS
 from .logs import LOGGER, level_in_force
 from .peer import Peer
-from .settings import EVERY_BROKER, OWN_NAMES, Origin
+from .settings import DYNAMIC, EVERY_BROKER, OWN_NAMES, Origin
 
 # Where a value came from.
 _TOPIC_OVERRIDE: Final = 1
@@ -35,6 +37,7 @@ _DYNAMIC_DEFAULT_BROKER: Final = 3
 _STATIC_BROKER: Final = 4
 _DEFAULT: Final = 5
 _DYNAMIC_LOGGER: Final = 6
+_DYNAMIC_GROUP: Final = 8
 _SOURCES: Final[dict[Origin, int]] = {
     "broker": _DYNAMIC_BROKER,
     "every broker": _DYNAMIC_DEFAULT_BROKER,
@@ -170,6 +173,33 @@ def every_broker_rows(core: Core) -> Iterator[DescribeConfigsResponseConfig]:
                 config_type=_broker_type(specs[own].default),
                 documentation=specs[own].metadata["doc"],
             )
+
+
+def group_rows(core: Core, group_id: str) -> Iterator[DescribeConfigsResponseConfig]:
+    """The settings of a group, whether it exists or not."""
+    own = core.group_settings.set_on(group_id)
+    for key, of_broker in OF_BROKER.items():
+        layers = [
+            DescribeConfigsResponseSynonym(
+                name=of_broker, value=layer.text, source=_SOURCES[layer.origin]
+            )
+            for layer in core.settings.layers(of_broker)
+        ]
+        if key in own:
+            set_here = DescribeConfigsResponseSynonym(
+                name=key, value=own[key], source=_DYNAMIC_GROUP
+            )
+            layers.insert(0, set_here)
+        yield DescribeConfigsResponseConfig(
+            name=key,
+            value=layers[0].value,
+            read_only=False,
+            config_source=layers[0].source,
+            is_sensitive=False,
+            synonyms=layers,
+            config_type=_TYPES["int"],
+            documentation=DYNAMIC[of_broker].metadata["doc"],
+        )
 
 
 def logger_rows() -> Iterable[DescribeConfigsResponseConfig]:

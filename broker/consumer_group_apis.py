@@ -36,6 +36,7 @@ from .consumer_group import JOIN, LEAVE_FOR_A_WHILE, ConsumerGroup, by_topic
 from .consumer_members import Beat, ConsumerMember, MaySee, every_topic
 from .core import Core
 from .group_apis import GROUP_OPERATIONS
+from .group_settings import HEARTBEAT
 from .groups import monotonic_ms
 from .metadata import NOT_ASKED
 from .peer import Peer
@@ -75,7 +76,9 @@ async def consumer_group_heartbeat(
     return ConsumerGroupHeartbeatResponse(
         member_id=told.member_id,
         member_epoch=told.epoch,
-        heartbeat_interval_ms=0 if leaves else core.config.group_consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=0
+        if leaves
+        else core.group_settings.in_force(request.group_id, HEARTBEAT),
         assignment=assignment,
     )
 

@@ -11,6 +11,7 @@ from .authorizer import Authorizer
 from .config import BrokerConfig
 from .coordinator import Coordinator
 from .deadlines import Deadlines
+from .group_settings import GroupSettings
 from .groups import Groups
 from .ingest import Ingest
 from .lanes import Lanes
@@ -47,6 +48,7 @@ class Core:
     # What is in force of `settings`.
     config: BrokerConfig
     settings: BrokerSettings
+    group_settings: GroupSettings
     topics: Topics
     producer_ids: ProducerIds
     groups: Groups

@@ -53,8 +53,9 @@ from .refused import Refused
 
 _CONSUMER: Final = "consumer"
 _CLASSIC: Final = "classic"
-# Bits of Kafka's ACL operations that a group has: READ, DELETE, DESCRIBE.
-GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
+# Bits of Kafka's ACL operations that a group has: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS,
+# ALTER_CONFIGS.
+GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 _ID_FIRST_SINCE: Final = 4  # JoinGroup: an id is given before a place (KIP-394)
 _SKIP_SINCE: Final = 9  # JoinGroup: a returning leader is told that nothing has to be assigned
 _MEMBERS_SINCE: Final = 3  # LeaveGroup: a list

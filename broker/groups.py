@@ -35,6 +35,7 @@ from .config import BrokerConfig
 from .consumer_group import ConsumerGroup
 from .deadlines import Deadlines
 from .group import NEVER_MS, Group
+from .group_settings import SESSION, GroupSettings
 from .refused import Refused
 
 log = structlog.get_logger()
@@ -67,8 +68,15 @@ class _Alarm:
 class Groups:
     """The groups of one broker."""
 
-    def __init__(self, manager: DiskManager, config: BrokerConfig, deadlines: Deadlines) -> None:
+    def __init__(
+        self,
+        manager: DiskManager,
+        config: BrokerConfig,
+        deadlines: Deadlines,
+        settings: GroupSettings,
+    ) -> None:
         self._manager = manager
+        self._settings = settings
         self.config = config
         self._deadlines = deadlines
         self._groups: dict[str, Group | ConsumerGroup] = {}
@@ -78,14 +86,19 @@ class Groups:
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Go by these settings: in groups that there are from their next request on."""
-        self.config = config
+        self.config = self._settings.config = config
         for group in self._groups.values():
             if isinstance(group, Group):
                 group.initial_delay_ms = config.group_initial_rebalance_delay_ms
                 group.size_max = config.group_size_max
             else:
-                group.session_timeout_ms = config.group_consumer_session_timeout_ms
                 group.size_max = config.group_consumer_size_max
+                self.settings_changed(group.group_id)
+
+    def settings_changed(self, group_id: str) -> None:
+        """A group, if it is there, goes by the settings that hold for it."""
+        if (group := self.get_consumer(group_id)) is not None:
+            group.session_timeout_ms = self._settings.in_force(group_id, SESSION)
 
     # Groups with members
 
@@ -130,7 +143,7 @@ class Groups:
         self._check_room(group_id)
         made = ConsumerGroup(
             group_id,
-            self.config.group_consumer_session_timeout_ms,
+            self._settings.in_force(group_id, SESSION),
             self.config.group_consumer_size_max,
         )
         if group is not None:

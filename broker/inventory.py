@@ -5,8 +5,8 @@
 | DescribeTopicPartitions | topics by name (none: all), at most PARTITIONS_MAX partitions, and |
 |                         | where to go on                                                     |
 | DescribeLogDirs         | one directory; sizes of the partitions asked for, null: of all     |
-| ListConfigResources     | topics and this broker; before version 1 nothing: client metrics,  |
-|                         | of which there are none, were all that it was about                |
+| ListConfigResources     | topics, this broker, groups with settings; before version 1        |
+|                         | nothing: client metrics, of which there are none, were all of it   |
 
 The bytes that the volume has in all and left are not told (-1, Kafka's word for unknown).
 Sizes are known of open partitions, so the others are opened: of all topics that takes a while.
@@ -35,7 +35,7 @@ from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.manager import TopicMeta
 
 from .call import Call
-from .config_admin import BROKER, TOPIC
+from .config_admin import BROKER, BROKER_LOGGER, GROUP, TOPIC
 from .core import Core
 from .error_map import STORAGE_FAILURES
 from .metadata import TOPIC_OPERATIONS
@@ -44,8 +44,8 @@ from .pace import Pace
 PARTITIONS_MAX: Final = 2_000
 """Partitions of one page (max.request.partition.size.limit)."""
 
-# Resources that Kafka has and a cluster of one has none of: broker loggers, client metrics, groups.
-_OTHER_RESOURCES: Final = frozenset({8, 16, 32})
+_CLIENT_METRICS: Final = 16
+"""A resource that Kafka has, and of which there is none here."""
 _ALL_TYPES_SINCE: Final = 1
 
 
@@ -161,7 +161,7 @@ def list_config_resources(
 ) -> ListConfigResourcesResponse:
     """What DescribeConfigs may be asked about; by type, none named: every type."""
     asked = set(call.request.resource_types)
-    if not asked <= {TOPIC, BROKER, *_OTHER_RESOURCES}:
+    if not asked <= {TOPIC, BROKER, BROKER_LOGGER, _CLIENT_METRICS, GROUP}:
         return ListConfigResourcesResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
         )
@@ -170,8 +170,11 @@ def list_config_resources(
     found = []
     if not asked or TOPIC in asked:
         found += [(TOPIC, name) for name in sorted(core.topics.all)]
-    if not asked or BROKER in asked:
-        found.append((BROKER, str(core.config.broker_id)))
+    for kind in (BROKER, BROKER_LOGGER):
+        if not asked or kind in asked:
+            found.append((kind, str(core.config.broker_id)))
+    if not asked or GROUP in asked:
+        found += [(GROUP, name) for name in core.group_settings.groups()]
     return ListConfigResourcesResponse(
         config_resources=[
             ListConfigResourcesResponseResource(resource_type=kind, resource_name=name)

@@ -14,8 +14,6 @@ A change is durable and in force when it is answered; what an entity had and is 
 import math
 from typing import Final
 
-import trio
-
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_quotas import (
     AlterClientQuotasRequest,
@@ -35,6 +33,7 @@ from segbroker.segments.quotas import ENTITIES_MAX, NAME_SIZE_MAX, Entity, entit
 from .call import Call
 from .core import Core
 from .quota_rules import ADDRESS, CLIENT, KEYS_OF_ADDRESSES, KEYS_OF_CLIENTS, USER
+from .recording import recorded
 from .refused import Refused
 
 _EXACT, _DEFAULT, _SPECIFIED = range(3)
@@ -148,20 +147,11 @@ def _change(core: Core, asked: AlterClientQuotasRequestEntry) -> tuple[Entity, d
 
 
 async def _store(core: Core, entity: Entity, values: dict[str, float]) -> None:
-    finished = trio.Event()
-    failed: list[OSError] = []
-
-    def done(error: OSError | None) -> None:
-        if error is not None:
-            failed.append(error)
-        finished.set()
-
-    core.all_quotas.set(entity, values, done)
-    await finished.wait()
+    failure = await recorded(lambda done: core.all_quotas.set(entity, values, done))
     core.all_quotas.reload()
     core.quotas = core.all_quotas if core.all_quotas.is_active else None
-    if failed:
-        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failed[0]))
+    if failure is not None:
+        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
 
 
 def _invalid(message: str) -> Refused:

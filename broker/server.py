@@ -36,6 +36,7 @@ from .coordinator import Coordinator
 from .core import Core, wall_ms
 from .deadlines import Deadlines
 from .error_map import STORAGE_FAILURES
+from .group_settings import GroupSettings
 from .groups import Groups
 from .half_requests import HalfRequests
 from .ingest import Ingest
@@ -199,12 +200,16 @@ class Broker:
                 rate=config.connections_per_ip_per_second,
                 quotas=quotas,
             )
+            group_settings = GroupSettings(manager, config)
+            groups = Groups(manager, config, deadlines, group_settings)
+            group_settings.on_change = groups.settings_changed
             self._core = core = Core(
                 config=config,
                 settings=settings,
+                group_settings=group_settings,
                 topics=topics,
                 producer_ids=producer_ids,
-                groups=Groups(manager, config, deadlines),
+                groups=groups,
                 transactions=coordinator,
                 upkeep=TransactionUpkeep(
                     coordinator, manager, config, markers, spawn, self._now_ms

@@ -29,6 +29,7 @@ from segbroker.segments.manager import DiskManager
 from .config import BrokerConfig, InvalidConfig, keys
 from .config_key import Value, parse_value, text_of
 from .kafka_settings import KAFKA_SETTINGS
+from .recording import recorded
 
 log = structlog.get_logger()
 
@@ -135,19 +136,11 @@ class BrokerSettings:
             OSError: they are not durable.
         """
         self.check(resource, values)
-        finished = trio.Event()
-        failed: list[OSError] = []
-
-        def done(error: OSError | None) -> None:
-            if error is not None:
-                failed.append(error)
-            finished.set()
-
-        self._manager.record_soon(done, SET, resource=resource, values=dict(values))
-        await finished.wait()
+        event = {"resource": resource, "values": dict(values)}
+        failure = await recorded(lambda done: self._manager.record_soon(done, SET, **event))
         self._reload()
-        if failed:
-            raise failed[0]
+        if failure is not None:
+            raise failure
         log.info("settings_changed", broker=resource or "every broker", values=dict(values))
 
     def _reload(self) -> None:

@@ -1,13 +1,14 @@
-"""Settings of the broker that were changed while it ran, kept as control events.
+"""Settings of brokers and of groups that were changed while it ran, kept as control events.
 
-    section "broker_settings" of the snapshot: {"rows": {resource: {key: value as text}}}
+    sections "broker_settings", "group_settings": {"rows": {resource: {key: value as text}}}
 
 | event | fields | afterwards |
 |---|---|---|
 | broker_settings_set | resource, values {key: value} | it has these, and no others |
+| group_settings_set | resource, values {key: value} | the same of a group |
 
-A resource is the id of a broker, or "" for what holds for every broker.  What the keys mean, and
-whether their values can be, is decided by the broker.  Every function here is pure.
+A resource is the id of a broker, or "" for what holds for every broker; the name of a group.  What
+the keys mean, and whether their values can be, is decided by the broker.  Every function is pure.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from typing import Any, Final, TypeAlias
 
 SECTION: Final = "broker_settings"
 SET: Final = "broker_settings_set"
+GROUP_SECTION: Final = "group_settings"
+GROUP_SET: Final = "group_settings_set"
 
 Content: TypeAlias = Mapping[str, Any]
 Fields: TypeAlias = Mapping[str, Any]

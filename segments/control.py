@@ -16,7 +16,7 @@
 | transaction, transactions_decided, transactions_forgotten | transactions.py | it is open, ends |
 | acls_created, acls_deleted | acls.py | these rules stand, or are gone |
 | quotas_set | quotas.py | an entity has these quotas |
-| broker_settings_set | broker_settings.py | a broker, or all, has these settings |
+| broker_settings_set, group_settings_set | broker_settings.py | it has these settings |
 | user_set, user_unset, users_secret | credentials.py | a user has credentials, or none |
 
 An event is written durably, then `apply` makes the next state of the last; the snapshot absorbs
@@ -212,6 +212,7 @@ register(acls.CREATED, acls.SECTION, acls.created)
 register(acls.DELETED, acls.SECTION, acls.deleted)
 register(quotas.SET, quotas.SECTION, quotas.changed)
 register(broker_settings.SET, broker_settings.SECTION, broker_settings.changed)
+register(broker_settings.GROUP_SET, broker_settings.GROUP_SECTION, broker_settings.changed)
 register(credentials.USER_SET, credentials.SECTION, credentials.user_set)
 register(credentials.USER_UNSET, credentials.SECTION, credentials.user_unset)
 register(credentials.USERS_SECRET, credentials.SECTION, credentials.users_secret)

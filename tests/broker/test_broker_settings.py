@@ -16,11 +16,12 @@ from segbroker.segments.memory import MemoryStorage
 
 from ..support.wire_client import Closed, WireClient, connect
 from .conftest import Events, manager, serving
+from .test_consumer_groups import beat, joining
 
 ROOT = Path(__file__).parent.parent.parent
-BROKER, LOGGER = 4, 8
+BROKER, LOGGER, GROUP = 4, 8, 32
 SET_KEY, DELETE_KEY, APPEND_KEY = 0, 1, 2
-DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, DYNAMIC_LOGGER = 2, 3, 4, 5, 6
+DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, DYNAMIC_LOGGER, DYNAMIC_GROUP = 2, 3, 4, 5, 6, 8
 
 
 async def alter(client: WireClient, broker: str, **values: str | None) -> tuple[int, str | None]:
@@ -327,3 +328,58 @@ def test_the_page_says_which_settings_can_change() -> None:
         assert row.split(" | ")[4] == changes, spec.name
     for name in KAFKA_SETTINGS:
         assert f"`{name}`" in page
+
+
+async def test_a_group_goes_by_its_own_times_at_once_and_after_a_restart() -> None:
+    disk = MemoryStorage()
+    session, interval = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        member = await beat(client, joining())
+        assert member.heartbeat_interval_ms == 5_000
+        values = {session: "50000", interval: "700"}
+        assert await alter_all(client, "g", values, kind=GROUP) == (0, None)
+        again = await beat(client, joining(member_epoch=member.member_epoch, topic_partitions=None))
+        assert again.heartbeat_interval_ms == 700
+        group = broker.core.groups.get_consumer("g")
+        assert group is not None
+        assert group.session_timeout_ms == 50_000
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        rows = await describe(client, "g", kind=GROUP)
+        assert told(rows[session]) == (
+            "50000", DYNAMIC_GROUP, [("50000", DYNAMIC_GROUP), ("45000", DEFAULT)],
+        )  # fmt: skip
+        member = await beat(client, joining())
+        assert member.heartbeat_interval_ms == 700
+        listed = await client.ask(
+            messages.ListConfigResourcesRequest(resource_types=[GROUP]),
+            messages.ListConfigResourcesResponse,
+            1,
+        )
+        assert [row.resource_name for row in listed.config_resources] == ["g"]
+        assert await alter_all(client, "g", {session: None, interval: None}, kind=GROUP) == (
+            0,
+            None,
+        )
+        rows = await describe(client, "g", kind=GROUP)
+        assert told(rows[interval])[:2] == ("5000", DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "code"),
+    [
+        ("g", {"consumer.session.timeout.ms": "soon"}, ErrorCode.INVALID_CONFIG),
+        ("g", {"consumer.session.timeout.ms": "0"}, ErrorCode.INVALID_CONFIG),
+        ("g", {"consumer.session.timeout.ms": "5000"}, ErrorCode.INVALID_CONFIG),
+        ("g", {"consumer.heartbeat.interval.ms": "45000"}, ErrorCode.INVALID_CONFIG),
+        ("g", {"share.session.timeout.ms": "45000"}, ErrorCode.INVALID_CONFIG),
+        ("", {"consumer.session.timeout.ms": "50000"}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_what_a_group_cannot_go_by_is_refused(
+    name: str, values: dict[str, str], code: ErrorCode
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for validate_only in (True, False):
+            answer = await alter_all(client, name, values, kind=GROUP, validate_only=validate_only)
+            assert answer[0] == code
+        assert list(broker.core.group_settings.groups()) == []

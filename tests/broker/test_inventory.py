@@ -133,7 +133,7 @@ async def test_sizes_are_those_of_the_batches_written(version: int) -> None:
 @pytest.mark.parametrize(
     ("types", "code", "found"),
     [
-        ([], 0, [(2, "t"), (4, "1")]),
+        ([], 0, [(2, "t"), (4, "1"), (8, "1")]),
         ([2], 0, [(2, "t")]),
         ([4], 0, [(4, "1")]),
         ([16, 32], 0, []),

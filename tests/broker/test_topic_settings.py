@@ -46,7 +46,7 @@ async def send(client: WireClient, times: list[int], codec: Codec = Codec.NONE) 
 async def test_a_batch_is_refused_for_one_record_of_another_time(codec: Codec) -> None:
     async with serving(now_ms=lambda: NOW_MS) as broker, connect(broker.address) as client:
         bounds = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "10"}
-        await client.create("t", **bounds)
+        await client.create("t", 1, **bounds)
         assert await send(client, [NOW_MS - 1_000, NOW_MS + 10], codec) == 0
         for wrong in (NOW_MS - 1_001, NOW_MS + 11, 0, -1):
             for times in ([wrong], [NOW_MS, wrong, NOW_MS]):
@@ -94,7 +94,7 @@ async def test_what_asks_for_less_than_is_done_is_taken_and_what_asks_for_more_i
     settings: dict[str, str], code: int
 ) -> None:
     async with serving() as broker, connect(broker.address) as client:
-        made, message = await client.try_create("t", **settings)
+        made, message = await client.try_create("t", 1, **settings)
         assert made == code, message
         if not code:
             (row,) = (await describe(client, 2, "t")).results

@@ -110,13 +110,6 @@ ACCEPTED: Final = (
     ),
     Accepted(
         ApiKey.DESCRIBE_GROUPS,
-        r"groups\.authorized_operations",
-        "groups have no settings here, so nobody may read or change them",
-        theirs=3400,
-        ours=328,
-    ),
-    Accepted(
-        ApiKey.DESCRIBE_GROUPS,
         r"groups\.(error_code|group_state|protocol_type|members.*)",
         "Kafka may not have written its record of a group that just began; then it is Dead",
         label="between join and sync",
