@@ -8,7 +8,7 @@ ROOMS = protocol segments broker client cli testing spark pyspark_segbroker
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help install spark demo test matrix peers compare lint types check bench soak asan clean
+.PHONY: help install spark jar demo test matrix peers compare lint types check bench soak asan clean
 
 help:            ## This list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -26,6 +26,9 @@ $(STAMP): $(RECIPE)
 # Spark is half a gigabyte and has a stamp of its own: a new module or a changed kernel does not
 # touch it, and `make install` alone, all that the other rooms need, stays quick.
 spark: install $(SPARK_STAMP)  ## Spark and a Java for it, into the same venv
+
+jar: spark       ## The reader of Spark's rows in Java, for who has a javac; without it Python reads
+	$(BIN)/python spark/java/build_jar.py
 
 $(SPARK_STAMP): setup.cfg
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[spark]'

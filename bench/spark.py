@@ -2,6 +2,7 @@
 
     batch       the whole topic, planning included: as its user waits for it
     stream      the same by Trigger.AvailableNow, in one micro-batch after another
+    jar, Python each of them by either reader, where the jar was built (make jar)
     parquet     the same rows from files that Spark wrote; what Spark itself can do
     connector   the same topic by Spark's own Kafka connector, where its jars can be had
     floor       a micro-batch of two rows, beside one of Spark's rate source
@@ -62,6 +63,15 @@ def _seconds(frame: "DataFrame") -> float:
     return time.perf_counter() - began
 
 
+def _readers() -> dict[str, str]:
+    """What a row calls a reader, and what the option `reader` calls it."""
+    from segbroker.spark.session import JAR
+
+    return (
+        {"by the jar": "jvm", "by Python": "python"} if JAR.is_file() else {"by Python": "python"}
+    )
+
+
 def _stream_seconds(spark: "SparkSession", options: dict[str, str], count: int) -> float:
     """All of the topic by a stream; the time that its batches took."""
     limit = {"maxOffsetsPerTrigger": str(-(-count // BATCHES)), "startingOffsets": "earliest"}
@@ -91,12 +101,15 @@ def _rates(count: int, times: list[float], size: int) -> str:
     )
 
 
-def _floor(spark: "SparkSession", server: Server) -> Row:
+def _floor(spark: "SparkSession", server: Server) -> list[Entry]:
     """A micro-batch of two rows: what each costs whatever is in it."""
     fill(server, "floor", CHUNK, 10)
     ours = {**_options(server, "floor"), "startingOffsets": "earliest", "maxOffsetsPerTrigger": "4"}
     frames = {
-        "ours": spark.readStream.format("segbroker").options(**ours).load(),
+        reader: spark.readStream.format("segbroker").options(**ours, reader=reader).load()
+        for reader in _readers().values()
+    }
+    frames |= {
         "rate": spark.readStream.format("rate-micro-batch")
         .options(rowsPerBatch="2", numPartitions=str(PARTITIONS))
         .load(),
@@ -111,14 +124,17 @@ def _floor(spark: "SparkSession", server: Server) -> Row:
             query.stop()
             times = [batch["durationMs"]["triggerExecution"] for batch in _batches(query)]
         medians[name] = statistics.median(times[FLOOR_WARM:])
-    return Row(
-        f"micro-batch of {PARTITIONS} rows, {PARTITIONS} partitions",
-        "disk",
-        f"{medians['ours']:.0f} ms",
-        peer=f"rate source {medians['rate']:.0f} ms",
-        ratio=f"{medians['ours'] / medians['rate']:.2f}",
-        goal="≤ 1.3 × rate source",
-    )
+    return [
+        Row(
+            f"micro-batch of {PARTITIONS} rows, {PARTITIONS} partitions, {name}",
+            "disk",
+            f"{medians[reader]:.0f} ms",
+            peer=f"rate source {medians['rate']:.0f} ms",
+            ratio=f"{medians[reader] / medians['rate']:.2f}",
+            goal="≤ 1.3 × rate source",
+        )
+        for name, reader in _readers().items()
+    ]
 
 
 def _kinds(
@@ -135,15 +151,21 @@ def _kinds(
     frame.write.parquet(files)
     seen = spark.read.parquet(files).count()
     assert seen == count, f"{seen} of {count} rows"
-    direct = {**options, "readSegmentsFrom": str(server.data)}
-    kinds = {
-        "batch": lambda: _seconds(spark.read.format("segbroker").options(**options).load()),
-        "batch, segments read directly": lambda: _seconds(
-            spark.read.format("segbroker").options(**direct).load()
-        ),
-        "stream": lambda: _stream_seconds(spark, options, count),
-        "parquet": lambda: _seconds(spark.read.parquet(files)),
-    }
+
+    def batch(options: dict[str, str]) -> Callable[[], float]:
+        return lambda: _seconds(spark.read.format("segbroker").options(**options).load())
+
+    def stream(options: dict[str, str]) -> Callable[[], float]:
+        return lambda: _stream_seconds(spark, options, count)
+
+    kinds: dict[str, Callable[[], float]] = {}
+    for name, reader in _readers().items():
+        kinds[f"batch {name}"] = batch({**options, "reader": reader})
+        kinds[f"stream {name}"] = stream({**options, "reader": reader})
+    kinds["batch, segments read directly"] = batch(
+        {**options, "readSegmentsFrom": str(server.data)}
+    )
+    kinds["parquet"] = lambda: _seconds(spark.read.parquet(files))
     return {**kinds, "connector": kafka} if connector else kinds
 
 
@@ -168,12 +190,12 @@ def rows(quick: bool = False) -> list[Entry]:
                 fill(server, topic, count, size)
                 kinds = _kinds(spark, server, topic, count, Path(at), connector=bool(jars))
                 times: dict[str, list[float]] = {name: [] for name in kinds}
-                cpu = 0.0
+                cpu: dict[str, float] = dict.fromkeys(kinds, 0.0)
                 for _ in range(1 if quick else ROUNDS):
                     for name, run in kinds.items():
                         before = cpu_seconds(server.pid)
                         times[name].append(run())
-                        cpu += cpu_seconds(server.pid) - before if name == "batch" else 0
+                        cpu[name] += cpu_seconds(server.pid) - before
                 beside = statistics.median(times.get("connector", times["parquet"]))
                 against = "connector" if "connector" in times else "parquet"
                 for name in kinds:
@@ -187,12 +209,12 @@ def rows(quick: bool = False) -> list[Entry]:
                             peer=f"{against} {count / beside / 1e6:.2f} M" if is_ours else "–",
                             ratio=f"{beside / median:.2f}" if is_ours else "–",
                             goal=f"≥ {goal / 1e6:.1f} M rows/s" if is_ours else "–",
-                            server=f"{cpu / len(times[name]) * 1e6 / count:.2f} µs CPU/row"
-                            if name == "batch"
+                            server=f"{cpu[name] / len(times[name]) * 1e6 / count:.2f} µs CPU/row"
+                            if is_ours
                             else "–",
                         )
                     )
-            found.append(_floor(spark, server))
+            found += _floor(spark, server)
     finally:
         spark.stop()
     return found

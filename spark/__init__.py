@@ -18,6 +18,7 @@ only what stands above it:
     columns    batches as Arrow record batches
     weighing   how many bytes the next offsets take
     planning   the driver's decisions
+    jvm        what the jar's reader is told
     lag        where a stream stands, as a group's offsets
     source     the readers of batches and streams
     rows       rows of a data frame as records

@@ -3,12 +3,15 @@
 Spark makes it in short-lived workers, often: constructors only parse options.
 """
 
+from dataclasses import replace
+
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from .columns import Shape
 from .errors import OptionError
-from .options import parse_options, wants_gaps, wants_headers
+from .jvm import mark, reads_in_jvm
+from .options import SourceOptions, parse_options, wants_gaps, wants_headers
 from .rows import check_columns
 from .sink import BatchWriter, StreamWriter
 from .sink_options import SinkOptions, parse_sink_options
@@ -25,13 +28,14 @@ class SegbrokerDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return Shape(wants_headers(self.options), wants_gaps(self.options)).spark
+        shape = Shape(wants_headers(self.options), wants_gaps(self.options))
+        return shape.spark + mark(self.options)
 
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(parse_options(self.options, streaming=False))
+        return BatchReader(self._source(streaming=False))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        return StreamReader(parse_options(self.options, streaming=True))
+        return StreamReader(self._source(streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
@@ -43,6 +47,10 @@ class SegbrokerDataSource(DataSource):
     ) -> StreamWriter:
         # Output mode complete says overwrite: as with Kafka's sink, every result is appended.
         return StreamWriter(self._sink(schema, streaming=True))
+
+    def _source(self, *, streaming: bool) -> SourceOptions:
+        options = parse_options(self.options, streaming=streaming)
+        return replace(options, in_jvm=reads_in_jvm(self.options))
 
     def _sink(self, schema: StructType, *, streaming: bool) -> SinkOptions:
         options = parse_sink_options(self.options, streaming=streaming)

@@ -88,6 +88,8 @@ class SourceOptions:
     fetch_bytes: int = FETCH_BYTES
     commit_group: str | None = None
     segments_folder: str | None = None
+    # Whether the jar reads what is planned here: see segbroker.spark.jvm.
+    in_jvm: bool = False
 
 
 SOURCE = (
@@ -116,6 +118,7 @@ SOURCE = (
     "groupIdPrefix",
     "commitOffsetsToGroup",
     "readSegmentsFrom",
+    "reader",
 )
 STREAM_ONLY = (
     "maxOffsetsPerTrigger",

@@ -4,11 +4,15 @@
 of this machine (or where `spark.master` says) and registers the source.  Everything can be set
 otherwise; who builds a session of his own calls `ensure_java()` before it and `register(spark)`
 after it.
+
+Where the jar was built (`make jar`), it is among `spark.jars`, and what it can read it reads: see
+segbroker.spark.jvm.  A session that runs already stays as it is.
 """
 
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -28,6 +32,10 @@ LOCAL_DEFAULTS = {
 }
 
 
+# Beside the modules themselves, also where those are links to them.
+JAR = Path(__file__).resolve().parent / "jars" / "segbroker-spark.jar"
+
+
 def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     """The session, new or the one that runs already, with the source registered.
 
@@ -40,6 +48,9 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     if settings["spark.master"].startswith("local"):
         settings = {**LOCAL_DEFAULTS, **settings}
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if JAR.is_file():
+        given = settings.get("spark.jars", "").split(",")
+        settings["spark.jars"] = ",".join(dict.fromkeys([*filter(None, given), str(JAR)]))
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -17,7 +17,7 @@ Spark pickles the reader into its tasks.  Invariant: constructors only parse opt
 are made by the call that needs them, and `read` depends on nothing but the options and its task.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ from pyspark.sql.streaming.datasource import (
 from . import lag
 from .columns import Shape, record_batches
 from .fetching import RangeFetcher, Task
+from .jvm import JvmPartition
 from .link import now_ms
 from .offsets import Offsets, offsets_from_json
 from .options import SourceOptions, TriggerLimits
@@ -75,6 +76,11 @@ class _Reader:
         if planner is not None:
             planner.close()
 
+    def _partitions(self, tasks: Iterable[Task]) -> list[InputPartition]:
+        if self._options.in_jvm:
+            return [JvmPartition(self._options, task) for task in tasks]
+        return [TaskPartition(task) for task in tasks]
+
     def _read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
         if not isinstance(partition, TaskPartition):
             # Spark makes one empty partition of an empty plan.
@@ -90,7 +96,7 @@ class BatchReader(_Reader, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         try:
-            return [TaskPartition(task) for task in self._plan().batch_tasks()]
+            return self._partitions(self._plan().batch_tasks())
         finally:
             self._close()
 
@@ -165,7 +171,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         tasks = self._plan().tasks(offsets_from_json(start), offsets_from_json(end))
-        return [TaskPartition(task) for task in tasks]
+        return self._partitions(tasks)
 
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
         return self._read(partition)

@@ -19,6 +19,7 @@ import pytest
 
 from ..support.daemon import Daemon, running
 from .bare_machine import path_without_java
+from .jar import JarReader
 from .topics import Topics
 
 if TYPE_CHECKING:
@@ -74,11 +75,31 @@ def name() -> Callable[[], str]:
 
 
 @pytest.fixture(scope="session")
+def jar_reader(spark: "SparkSession") -> JarReader:
+    """The jar's reader in the session's JVM; skipped where no jar was built."""
+    from segbroker.spark.session import JAR
+
+    if not JAR.is_file():
+        pytest.skip("there is no jar: make jar builds it where there is a javac")
+    return JarReader(spark)
+
+
+@pytest.fixture(params=["python", pytest.param("jvm", marks=pytest.mark.spark)])
+def reader(request: pytest.FixtureRequest) -> JarReader | None:
+    """Both readers in turn: the jar's, or None for the one in Python."""
+    found: JarReader | None = None
+    if request.param == "jvm":
+        found = request.getfixturevalue("jar_reader")
+    return found
+
+
+@pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """A session as a user builds it, on a machine without Java; nobody registers the source."""
     from pyspark.sql import SparkSession
 
     from segbroker.spark import ensure_java
+    from segbroker.spark.session import JAR
 
     root = tmp_path_factory.mktemp("spark")
     quiet = root / "log4j2.properties"
@@ -98,6 +119,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         "spark.sql.warehouse.dir": str(root / "warehouse"),
         "spark.local.dir": str(root / "local"),
     }
+    if JAR.is_file():
+        settings["spark.jars"] = str(JAR)
     builder = SparkSession.builder.master("local[2]").appName("segbroker-tests")
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -1,6 +1,7 @@
 """The fetching of one range, by an executor, from a broker that does what the test says."""
 
 from types import GeneratorType
+from typing import Protocol
 
 import pytest
 
@@ -17,6 +18,7 @@ from segbroker.spark.offsets import OffsetRange
 from segbroker.spark.options import SourceOptions, parse_options
 
 from .batches import batch, end_marker
+from .jar import JarReader
 from .scripted_broker import TOPIC, Fault, ScriptedBroker, fetched
 
 LOG = [batch(10 * n, [b"%d" % (10 * n + i) for i in range(10)]) for n in range(5)]
@@ -34,12 +36,25 @@ def options_of(broker: ScriptedBroker, **more: str) -> SourceOptions:
     return parse_options({**given, **more}, streaming=True)
 
 
-def read(broker: ScriptedBroker, start: int, end: int, **more: str) -> list[int]:
-    """Offsets of the records in [start, end) that the fetcher hands out."""
-    task = Task(OffsetRange(TOPIC, 0, start, end), broker.address)
-    fetcher = RangeFetcher(options_of(broker, **more), task)
-    found = [offset for each in fetcher.batches() for offset in each.offsets()]
-    return [offset for offset in found if start <= offset < end]
+class Read(Protocol):
+    def __call__(self, broker: ScriptedBroker, start: int, end: int, **more: str) -> list[int]: ...
+
+
+@pytest.fixture
+def read(reader: JarReader | None) -> Read:
+    """Offsets of the records in [start, end) that a task hands out, by either reader."""
+
+    def offsets(broker: ScriptedBroker, start: int, end: int, **more: str) -> list[int]:
+        task = Task(OffsetRange(TOPIC, 0, start, end), broker.address)
+        options = options_of(broker, **more)
+        if reader is not None:
+            return [row.offset for row in reader.read(options, task)]
+        found = [
+            offset for each in RangeFetcher(options, task).batches() for offset in each.offsets()
+        ]
+        return [offset for offset in found if start <= offset < end]
+
+    return offsets
 
 
 def test_a_range_is_read_whole_and_the_next_fetch_is_sent_before_the_records_are_taken() -> None:
@@ -51,20 +66,20 @@ def test_a_range_is_read_whole_and_the_next_fetch_is_sent_before_the_records_are
         assert broker.fetches == [3, 20, 40]
 
 
-def test_what_lies_behind_the_range_is_neither_fetched_nor_handed_out() -> None:
+def test_what_lies_behind_the_range_is_neither_fetched_nor_handed_out(read: Read) -> None:
     with ScriptedBroker(two_at_a_time).running() as broker:
         assert read(broker, 0, 20) == list(range(20))
         assert broker.fetches == [0]
 
 
-def test_a_connection_is_kept_for_the_next_task() -> None:
+def test_a_connection_is_kept_for_the_next_task(read: Read) -> None:
     with ScriptedBroker(two_at_a_time).running() as broker:
         read(broker, 0, 50)
         read(broker, 0, 50)
         assert broker.connections_count == 1
 
 
-def test_a_connection_with_a_reply_on_its_way_is_not_kept() -> None:
+def test_a_connection_with_a_reply_on_its_way_is_not_kept(read: Read) -> None:
     with ScriptedBroker(two_at_a_time).running() as broker:
         task = Task(OffsetRange(TOPIC, 0, 0, 50), broker.address)
         batches = RangeFetcher(options_of(broker), task).batches()
@@ -75,7 +90,7 @@ def test_a_connection_with_a_reply_on_its_way_is_not_kept() -> None:
         assert read(broker, 0, 50) == list(range(50))
 
 
-def test_a_lost_connection_is_made_again_and_no_record_comes_twice() -> None:
+def test_a_lost_connection_is_made_again_and_no_record_comes_twice(read: Read) -> None:
     hang_ups = [20, 40]
 
     def script(request: FetchRequest) -> FetchResponse | Fault:
@@ -104,7 +119,7 @@ def test_a_moved_leader_is_looked_up_again() -> None:
         assert old.fetches == [0]
 
 
-def test_a_gap_and_a_control_batch_move_on_without_records() -> None:
+def test_a_gap_and_a_control_batch_move_on_without_records(read: Read) -> None:
     log = [
         *gap_batches(0, 7, GapReason.DELETED, 0, 0),
         batch(7, [b"seven"]),
@@ -115,7 +130,7 @@ def test_a_gap_and_a_control_batch_move_on_without_records() -> None:
         assert read(broker, 0, 10) == [7, 9]
 
 
-def test_a_gap_in_the_log_ends_a_strict_query_and_is_a_row_for_who_asks() -> None:
+def test_a_gap_in_the_log_ends_a_strict_query_and_is_a_row_for_who_asks(read: Read) -> None:
     (gap,) = gap_batches(10, 20, GapReason.CORRUPTION, 0, 0)
     reply = fetched(LOG[0], gap, LOG[2], high_watermark=30)
     with ScriptedBroker(lambda _: reply).running() as broker:
@@ -128,13 +143,13 @@ def test_a_gap_in_the_log_ends_a_strict_query_and_is_a_row_for_who_asks() -> Non
         assert (lost.start, lost.end, lost.word) == (10, 20, "corruption")
 
 
-def test_a_range_of_nothing_but_a_gap_ends() -> None:
+def test_a_range_of_nothing_but_a_gap_ends(read: Read) -> None:
     (gap,) = gap_batches(0, 100, GapReason.DELETED, 0, 0)
     with ScriptedBroker(lambda _: fetched(gap)).running() as broker:
         assert read(broker, 0, 100) == []
 
 
-def test_committed_reading_leaves_out_aborted_transactions() -> None:
+def test_committed_reading_leaves_out_aborted_transactions(read: Read) -> None:
     log = [
         batch(0, [b"aborted"], producer_id=5),
         batch(1, [b"committed"], producer_id=6),
@@ -157,7 +172,7 @@ def out_of_range(request: FetchRequest) -> FetchResponse:
     return two_at_a_time(request)
 
 
-def test_records_that_age_out_while_the_task_runs_are_data_loss() -> None:
+def test_records_that_age_out_while_the_task_runs_are_data_loss(read: Read) -> None:
     with (
         ScriptedBroker(out_of_range, log_start=20, log_end=50).running() as broker,
         pytest.raises(
@@ -168,14 +183,14 @@ def test_records_that_age_out_while_the_task_runs_are_data_loss() -> None:
         read(broker, 0, 50)
 
 
-def test_without_failing_what_is_left_is_read() -> None:
+def test_without_failing_what_is_left_is_read(read: Read) -> None:
     with ScriptedBroker(out_of_range, log_start=20, log_end=50).running() as broker:
         assert read(broker, 0, 50, failOnDataLoss="false") == list(range(20, 50))
         assert read(broker, 0, 15, failOnDataLoss="false") == []
 
 
 def test_a_log_that_ends_before_the_range_is_data_loss_after_a_grace(
-    monkeypatch: pytest.MonkeyPatch,
+    read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "SHORT_LOG_GRACE_MS", 100)
     with (
@@ -185,7 +200,7 @@ def test_a_log_that_ends_before_the_range_is_data_loss_after_a_grace(
         read(broker, 40, 60)
 
 
-def test_a_broker_that_never_answers_ends_the_task_with_a_sentence() -> None:
+def test_a_broker_that_never_answers_ends_the_task_with_a_sentence(read: Read) -> None:
     more = {"kafka.request.timeout.ms": "50", "kafkaConsumer.pollTimeoutMs": "300"}
     with (
         ScriptedBroker(lambda _: Fault.SILENCE).running() as broker,
@@ -198,7 +213,7 @@ def test_a_broker_that_never_answers_ends_the_task_with_a_sentence() -> None:
         read(broker, 0, 50, **more)
 
 
-def test_a_damaged_batch_is_an_error_with_its_place() -> None:
+def test_a_damaged_batch_is_an_error_with_its_place(read: Read) -> None:
     damaged = bytearray(LOG[0])
     damaged[-1] ^= 1
     with (
@@ -208,7 +223,7 @@ def test_a_damaged_batch_is_an_error_with_its_place() -> None:
         read(broker, 0, 10)
 
 
-def test_a_small_range_asks_for_few_bytes() -> None:
+def test_a_small_range_asks_for_few_bytes(read: Read) -> None:
     sizes: list[int] = []
 
     def script(request: FetchRequest) -> FetchResponse:
@@ -224,7 +239,7 @@ def test_a_small_range_asks_for_few_bytes() -> None:
     assert sizes[-1] == (16 << 10) + 3 * 1152
 
 
-def test_an_error_that_will_not_pass_is_not_tried_again() -> None:
+def test_an_error_that_will_not_pass_is_not_tried_again(read: Read) -> None:
     denied = fetched(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with (
         ScriptedBroker(lambda _: denied).running() as broker,

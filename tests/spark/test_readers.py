@@ -1,12 +1,14 @@
 """The readers, called as Spark's worker processes call them, against a real broker.
 
-What Spark itself adds (checkpoints, triggers, the JVM) is in test_stream and test_batch.
+Each test runs for both readers: what is planned for the jar is read by the jar.  What Spark itself
+adds (checkpoints, triggers) is in test_spark.
 """
 
 import json
 import pickle
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import pytest
@@ -14,10 +16,12 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from segbroker.spark import jvm
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import DataLoss, OptionError, SourceError, SourceUnavailable
 from segbroker.spark.source import BatchReader, StreamReader
 
+from .jar import JarReader
 from .topics import Topics
 
 Name = Callable[[], str]
@@ -28,13 +32,27 @@ class Stream(Protocol):
     def __call__(self, topics: Topics, **options: str) -> StreamReader: ...
 
 
+class Reads:
+    """Who reads in the test that runs: the options that say so, and the jar where it does."""
+
+    jar: JarReader | None = None
+    options: Mapping[str, str] = MappingProxyType({})
+
+
+@pytest.fixture(autouse=True)
+def by(reader: JarReader | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if reader is not None:
+        monkeypatch.setattr(Reads, "jar", reader)
+        monkeypatch.setattr(Reads, "options", {jvm.ASK: "1"})
+
+
 @pytest.fixture
 def stream() -> Iterator[Stream]:
     """A maker of stream readers, which are stopped after the test as Spark stops them."""
     readers: list[StreamReader] = []
 
     def make(topics: Topics, **options: str) -> StreamReader:
-        given = {"kafka.bootstrap.servers": topics.bootstrap, **options}
+        given = {"kafka.bootstrap.servers": topics.bootstrap, **options, **Reads.options}
         readers.append(SegbrokerDataSource(given).streamReader(StructType()))
         return readers[-1]
 
@@ -44,16 +62,21 @@ def stream() -> Iterator[Stream]:
 
 
 def batch(topics: Topics, **options: str) -> BatchReader:
-    given = {"kafka.bootstrap.servers": topics.bootstrap, **options}
+    given = {"kafka.bootstrap.servers": topics.bootstrap, **options, **Reads.options}
     return SegbrokerDataSource(given).reader(StructType())
 
 
 def rows(reader: BatchReader | StreamReader, tasks: Sequence[InputPartition]) -> list[Any]:
     """(partition, offset, value) of all rows; the reader travels as it does to an executor."""
     copy = pickle.loads(pickle.dumps(reader))
+    tasks = pickle.loads(pickle.dumps(tasks))
+    if tasks and isinstance(tasks[0], jvm.JvmPartition):
+        assert Reads.jar is not None
+        return sorted((row.partition, row.offset, row.value) for row in Reads.jar.rows(tasks))
+    assert Reads.jar is None or not tasks
     return sorted(
         (row["partition"], row["offset"], row["value"])
-        for task in pickle.loads(pickle.dumps(tasks))
+        for task in tasks
         for table in copy.read(task)
         for row in table.to_pylist()
     )

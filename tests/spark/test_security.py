@@ -1,5 +1,6 @@
 """Reading and writing through TLS and a login, by Kafka's option names."""
 
+import json
 from collections.abc import Iterator
 
 import pyarrow
@@ -9,11 +10,19 @@ from pyspark.sql.types import StringType, StructType
 from segbroker.client import Admin
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import SourceUnavailable
+from segbroker.spark.jvm import ASK
 from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.certificates import Authority
+from .jar import JarReader
 
 Options = dict[str, str]
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@pytest.fixture(scope="module")
+def other_authority(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(Authority(tmp_path_factory.mktemp("others")).file)
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +51,40 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Options]:
         }
 
 
-def test_rows_go_and_come_through_tls_and_a_login(options: Options) -> None:
+def test_rows_go_and_come_through_tls_and_a_login(
+    options: Options, reader: JarReader | None
+) -> None:
     schema = StructType().add("value", StringType())
     writer = SegbrokerDataSource({**options, "topic": "guarded"}).writer(schema, overwrite=False)
     table = pyarrow.RecordBatch.from_pydict({"value": ["through the looking-glass"]})
     writer.commit([writer.write(iter([table]))])
-    reader = SegbrokerDataSource({**options, "subscribe": "guarded"}).reader(StructType())
-    (task,) = reader.partitions()
-    (rows,) = reader.read(task)
-    assert rows["value"].to_pylist() == [b"through the looking-glass"]
+    for mechanism in MECHANISMS:
+        given = {**options, "subscribe": "guarded", "kafka.sasl.mechanism": mechanism}
+        given |= {} if reader is None else {ASK: "1"}
+        planner = SegbrokerDataSource(given).reader(StructType())
+        (task,) = planner.partitions()
+        if reader is None:
+            (rows,) = planner.read(task)
+            assert rows["value"].to_pylist()[-1] == b"through the looking-glass"
+        else:
+            assert reader.rows([task])[-1].value == b"through the looking-glass"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [({"password": "rabbit"}, "Authentication failed"), ({"ca_file": ""}, "(?i)certificat")],
+)
+def test_the_jar_is_told_at_once_that_it_is_not_let_in(
+    options: Options, change: Options, sentence: str, jar_reader: JarReader, other_authority: str
+) -> None:
+    given = {**options, "subscribe": "guarded", ASK: "1"}
+    (task,) = SegbrokerDataSource(given).reader(StructType()).partitions()
+    said = json.loads(task.value)
+    said["client"]["security"] |= {key: value or other_authority for key, value in change.items()}
+    task.value = json.dumps(said)
+    with pytest.raises(SourceUnavailable, match=sentence) as caught:
+        jar_reader.rows([task])
+    assert "rabbit" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

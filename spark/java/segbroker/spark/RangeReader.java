@@ -1,0 +1,388 @@
+package segbroker.spark;
+
+import java.nio.BufferUnderflowException;
+import java.nio.ByteBuffer;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * The records of one range, fetched by an executor: one fetch ahead, over a connection that stays.
+ *
+ * <p>The twin of spark/fetching.py, rule for rule: what it says of retries, deadlines, gaps, loss and
+ * aborted transactions holds here, with the same sentences.
+ *
+ * <p>A reply gives one ColumnarBatch that looks into the reply's buffer, or one per ROWS_BYTES of
+ * unpacked records where its batches are compressed. Spark is done with it before it asks for the
+ * next, as the contract of columnar readers has it; the buffers are used again.
+ *
+ * <p>Invariant: each record of the range comes once, in order.
+ */
+final class RangeReader implements PartitionReader<ColumnarBatch> {
+    private static final int FETCH_WAIT_MS = 500;
+    private static final int FETCH_BYTES_MIN = 16 << 10;
+    private static final int RECORD_BYTES_GUESS = 1 << 10;
+    /** How much is unpacked for one ColumnarBatch. */
+    private static final int ROWS_BYTES = 4 << 20;
+    /** A new leader may know its high watermark late: how long an end below the range is doubted. */
+    private static final int SHORT_LOG_GRACE_MS = 3_000;
+
+    private record Aborted(long firstOffset, long producerId) {}
+
+    /** What a reply says of the partition, and where in the link's buffer its batches lie. */
+    private record Fetched(
+            byte[] data, int start, int end, long highWatermark, long stableEnd, List<Aborted> aborted) {}
+
+    private final ScanTask task;
+    private final String about;
+    private final Cluster cluster;
+    private final Backoff backoff = new Backoff(Cluster.BACKOFF_FIRST_MS, Cluster.BACKOFF_MAX_MS);
+    private final Records records;
+    private final Scratch scratch = new Scratch();
+    private final ColumnarBatch batch;
+    private final ArrayDeque<BatchHeader> pending = new ArrayDeque<>();
+    private byte[] pendingData;
+    private ScanTask.Address leader;
+    private Link link;
+    private long position;
+    private long end;
+    private double recordBytes = RECORD_BYTES_GUESS;
+    private long progressMs = Link.nowMs();
+    private long shortSinceMs = -1;
+
+    RangeReader(ScanTask task, StructType columns) {
+        this.task = task;
+        about = "topic '" + task.topic() + "' partition " + task.partition();
+        cluster = new Cluster(task.client());
+        leader = task.leader();
+        position = task.start();
+        end = task.end();
+        Set<String> names = new HashSet<>(Arrays.asList(columns.fieldNames()));
+        boolean headers = names.contains("headers");
+        boolean data = headers || names.contains("key") || names.contains("value");
+        records = new Records(new Records.Wanted(data, headers));
+        ColumnVector[] vectors = Columns.of(columns, records, task.topic(), task.partition());
+        batch = new ColumnarBatch(vectors);
+    }
+
+    @Override
+    public boolean next() {
+        // Spark may have let us wait: only from here on is the broker slow.
+        progressMs = Link.nowMs();
+        while (true) {
+            if (!pending.isEmpty()) {
+                decode();
+                if (records.count > 0) {
+                    batch.setNumRows(records.count);
+                    return true;
+                }
+                continue;
+            }
+            if (position >= end) {
+                release();
+                return false;
+            }
+            readMore();
+        }
+    }
+
+    @Override
+    public ColumnarBatch get() {
+        return batch;
+    }
+
+    @Override
+    public void close() {
+        release();
+    }
+
+    // One reply.
+
+    private void readMore() {
+        Link.checkTask();
+        Fetched reply = nextReply();
+        if (reply == null) {
+            return;
+        }
+        long before = position;
+        try {
+            walk(reply);
+        } catch (InvalidBatch exc) {
+            throw new SourceError(about + " at offset " + position + ": " + exc.getMessage(), exc);
+        }
+        if (position == before) {
+            waitForMore(reply);
+        } else if (position < end) {
+            fetchAhead();
+        }
+    }
+
+    /** The reply to the fetch at the position; null: something was put right, try again. */
+    private Fetched nextReply() {
+        try {
+            if (link == null) {
+                link = Links.take(leader, task.client());
+                fetch();
+            }
+            Reply reply = link.receive(task.client().requestTimeoutMs() + FETCH_WAIT_MS);
+            return parse(reply);
+        } catch (BufferUnderflowException exc) {
+            dropLink();
+            throw new SourceError.SourceUnavailable(about + ": a reply that cannot be read", exc);
+        } catch (LinkError exc) {
+            recover(exc);
+            return null;
+        }
+    }
+
+    private Fetched parse(Reply reply) throws LinkError {
+        int version = link.version(Link.FETCH, 4, 11);
+        reply.int32();
+        if (version >= 7) {
+            int code = reply.int16();
+            if (code != LinkError.NONE) {
+                throw LinkError.of(code, about);
+            }
+            reply.int32();
+        }
+        reply.count();
+        reply.text();
+        reply.count();
+        reply.int32();
+        int code = reply.int16();
+        long highWatermark = reply.int64();
+        long stableEnd = reply.int64();
+        if (code == LinkError.OFFSET_OUT_OF_RANGE) {
+            skipWhatIsLost();
+            return null;
+        }
+        if (code != LinkError.NONE) {
+            throw LinkError.of(code, about);
+        }
+        if (version >= 5) {
+            reply.int64();
+        }
+        List<Aborted> aborted = new ArrayList<>();
+        for (int left = reply.count(); left > 0; left--) {
+            long producerId = reply.int64();
+            aborted.add(new Aborted(reply.int64(), producerId));
+        }
+        aborted.sort(Comparator.comparingLong(Aborted::firstOffset));
+        if (version >= 11) {
+            reply.int32();
+        }
+        int size = Math.max(0, reply.int32());
+        int start = reply.skip(size);
+        return new Fetched(reply.data, start, start + size, highWatermark, stableEnd, aborted);
+    }
+
+    /** Find the batches that hold records to hand out; moves the position. */
+    private void walk(Fetched reply) throws InvalidBatch {
+        ByteBuffer in = ByteBuffer.wrap(reply.data);
+        ArrayDeque<Aborted> aborted = new ArrayDeque<>(reply.aborted);
+        Set<Long> abortedProducers = new HashSet<>();
+        long first = position;
+        long size = 0;
+        pendingData = reply.data;
+        BatchHeader header;
+        for (int at = reply.start;
+                (header = BatchHeader.read(in, at, reply.end)) != null;
+                at = header.end()) {
+            if (header.nextOffset() <= position) {
+                continue;
+            }
+            if (header.baseOffset() >= end) {
+                position = end;
+                break;
+            }
+            while (!aborted.isEmpty() && aborted.peek().firstOffset <= header.lastOffset()) {
+                abortedProducers.add(aborted.pop().producerId);
+            }
+            if (!isSkipped(header, abortedProducers)) {
+                pending.add(header);
+            } else if (header.gapReason() != 0 && header.gapReason() != Loss.GAP_DELETED) {
+                Loss.Lost lost =
+                        Loss.inLog(task.topic(), task.partition(), task.start(), end, header);
+                Loss.report(List.of(lost), task.failOnDataLoss());
+            }
+            position = header.nextOffset();
+            size += header.size();
+        }
+        if (position > first) {
+            recordBytes = Math.max(1.0, (double) size / (position - first));
+            progressMs = Link.nowMs();
+            shortSinceMs = -1;
+            backoff.reset();
+        }
+    }
+
+    private static boolean isSkipped(BatchHeader header, Set<Long> abortedProducers) {
+        if (header.isTransactional() && abortedProducers.contains(header.producerId())) {
+            // The marker that ends the aborted transaction is a control batch of the same producer.
+            if (header.isControl()) {
+                abortedProducers.remove(header.producerId());
+            }
+            return true;
+        }
+        return header.isControl() || header.recordsCount() == 0;
+    }
+
+    /** The next ColumnarBatch: pending batches, as long as they lie in one buffer. */
+    private void decode() {
+        boolean isPacked = pending.peek().codec() != Codec.NONE;
+        scratch.size = 0;
+        records.reset(isPacked ? scratch.data : pendingData);
+        ByteBuffer in = ByteBuffer.wrap(pendingData);
+        while (!pending.isEmpty()
+                && isPacked == (pending.peek().codec() != Codec.NONE)
+                && scratch.size < ROWS_BYTES) {
+            BatchHeader header = pending.poll();
+            int start = header.position() + BatchHeader.SIZE;
+            int stop = header.end();
+            try {
+                header.check(in);
+                if (isPacked) {
+                    int unpackedStart = scratch.size;
+                    Codec.decompress(header.codec(), pendingData, start, stop, scratch);
+                    records.data = scratch.data;
+                    start = unpackedStart;
+                    stop = scratch.size;
+                }
+                records.add(header, start, stop, task.start(), end);
+            } catch (InvalidBatch exc) {
+                throw new SourceError(
+                        about + ", batch at offset " + header.baseOffset() + ": " + exc.getMessage(), exc);
+            }
+        }
+    }
+
+    // Requests.
+
+    private void fetch() throws LinkError {
+        double wanted = (end - position) * recordBytes * 1.125 + FETCH_BYTES_MIN;
+        int version = link.version(Link.FETCH, 4, 11);
+        RequestWriter request = link.request(Link.FETCH, version);
+        request.int32(-1).int32(FETCH_WAIT_MS).int32(1).int32(task.fetchBytes());
+        request.int8(task.readCommitted() ? 1 : 0);
+        if (version >= 7) {
+            request.int32(0).int32(-1); // no fetch session
+        }
+        request.int32(1).text(task.topic()).int32(1).int32(task.partition());
+        if (version >= 9) {
+            request.int32(-1);
+        }
+        request.int64(position);
+        if (version >= 5) {
+            request.int64(-1);
+        }
+        request.int32((int) Math.min(wanted, task.fetchBytes()));
+        if (version >= 7) {
+            request.int32(0);
+        }
+        if (version >= 11) {
+            request.text("");
+        }
+        link.send(request);
+    }
+
+    /** Send the next fetch; what goes wrong is met, and put right, when its reply is wanted. */
+    private void fetchAhead() {
+        try {
+            if (link == null || link.isStale()) {
+                dropLink();
+            } else {
+                fetch();
+            }
+        } catch (LinkError exc) {
+            dropLink();
+        }
+    }
+
+    // Trouble.
+
+    /** Nothing came: the log may end below the range, for a moment or for good. */
+    private void waitForMore(Fetched reply) {
+        long logEnd = task.readCommitted() ? reply.stableEnd : reply.highWatermark;
+        if (logEnd < end) {
+            long now = Link.nowMs();
+            shortSinceMs = shortSinceMs < 0 ? now : shortSinceMs;
+            if (now - shortSinceMs > SHORT_LOG_GRACE_MS) {
+                skipWhatIsLost();
+                return;
+            }
+        }
+        pause(about + " at offset " + position + ": the broker sends nothing", null);
+        if (position < end) {
+            fetchAhead();
+        }
+    }
+
+    /** Fail, or move on to what is left of the range, and fetch that. */
+    private void skipWhatIsLost() {
+        Loss.Clipped left =
+                Loss.clip(
+                        task.topic(),
+                        task.partition(),
+                        position,
+                        end,
+                        cluster.bounds(task.topic(), task.partition()));
+        Loss.report(left.lost(), task.failOnDataLoss());
+        if (left.lost().isEmpty()) {
+            pause(about + " at offset " + position + ": out of range, and then not", null);
+        }
+        position = left.start();
+        end = left.end();
+        shortSinceMs = -1;
+        if (position < end) {
+            fetchAhead();
+        }
+    }
+
+    /** After an error that may pass: pause, and find the leader again. */
+    private void recover(LinkError error) {
+        if (!error.retryable) {
+            throw new SourceError.SourceUnavailable(about + ": " + error.getMessage(), error);
+        }
+        dropLink();
+        pause(error.getMessage(), error);
+        ScanTask.Address now = cluster.leader(task.topic(), task.partition());
+        if (now != null) {
+            leader = now;
+        }
+    }
+
+    private void pause(String why, Exception cause) {
+        long delayMs = backoff.nextDelayMs();
+        if (Link.nowMs() + delayMs - progressMs > task.pollTimeoutMs()) {
+            throw new SourceError.SourceUnavailable(
+                    about + " at offset " + position + ": no progress within " + task.pollTimeoutMs()
+                            + " ms (kafkaConsumer.pollTimeoutMs); last: " + why,
+                    cause);
+        }
+        Backoff.sleep(delayMs);
+    }
+
+    private void dropLink() {
+        Link dropped = link;
+        link = null;
+        if (dropped != null) {
+            dropped.close();
+        }
+    }
+
+    private void release() {
+        Link released = link;
+        link = null;
+        if (released != null) {
+            Links.giveBack(released, task.client());
+        }
+    }
+}

@@ -1,0 +1,196 @@
+package segbroker.spark;
+
+import java.util.Arrays;
+
+/**
+ * Decoded records as arrays: where each key and value lies in `data`, offsets and timestamps.
+ *
+ * <pre>
+ * record: length varint | attributes i8 | timestamp_delta varlong | offset_delta varint
+ *         | key_length varint | key | value_length varint | value
+ *         | header_count varint | headers: key_length, key, value_length, value ...
+ * </pre>
+ *
+ * <p>Nothing is copied: `data` is the reply's buffer, or the scratch in which compressed batches were
+ * unpacked, and stays as it is until the next reset. Length -1 stands for null.
+ *
+ * <p>Invariant: whatever the bytes are, a record is taken whole and within its batch, or InvalidBatch
+ * is raised.
+ */
+final class Records {
+    /** Which of the parts of a record the query asks for. */
+    record Wanted(boolean data, boolean headers) {}
+
+    private static final long MS_MAX = Long.MAX_VALUE / 1000 - 1;
+
+    private final Wanted wanted;
+    byte[] data;
+    int count;
+    long[] offsets = new long[1024];
+    long[] timestampsUs = new long[1024];
+    int[] timestampTypes = new int[1024];
+    int[] keys = new int[1024];
+    int[] keySizes = new int[1024];
+    int[] values = new int[1024];
+    int[] valueSizes = new int[1024];
+    /** Of each record the first of its headers; the end is that of the next. */
+    int[] headerStarts = new int[1025];
+    int headersCount;
+    int[] headerKeys = new int[64];
+    int[] headerKeySizes = new int[64];
+    int[] headerValues = new int[64];
+    int[] headerValueSizes = new int[64];
+
+    private int at;
+
+    Records(Wanted wanted) {
+        this.wanted = wanted;
+    }
+
+    void reset(byte[] data) {
+        this.data = data;
+        count = 0;
+        headersCount = 0;
+    }
+
+    /** Add those records of the batch whose offsets are in [from, to); they lie in data[start, end). */
+    void add(BatchHeader batch, int start, int end, long from, long to) throws InvalidBatch {
+        room(batch.recordsCount());
+        at = start;
+        long baseUs = micros(batch.maxTimestamp());
+        boolean isAppendTime = batch.isLogAppendTime();
+        try {
+            for (int left = batch.recordsCount(); left > 0; left--) {
+                int size = varint();
+                int recordEnd = at + size;
+                if (size < 0 || size > end - at) {
+                    throw malformed(batch);
+                }
+                at++;
+                long timestampMs = batch.baseTimestamp() + varlong();
+                int delta = varint();
+                if (delta < 0 || delta > batch.lastOffsetDelta()) {
+                    throw malformed(batch);
+                }
+                long offset = batch.baseOffset() + delta;
+                if (offset < from || offset >= to) {
+                    at = recordEnd;
+                    continue;
+                }
+                offsets[count] = offset;
+                timestampsUs[count] = isAppendTime ? baseUs : micros(timestampMs);
+                timestampTypes[count] = isAppendTime ? 1 : 0;
+                headerStarts[count] = headersCount;
+                if (wanted.data) {
+                    int keySize = varint();
+                    keys[count] = at;
+                    keySizes[count] = keySize;
+                    skip(keySize, -1, recordEnd, batch);
+                    int valueSize = varint();
+                    values[count] = at;
+                    valueSizes[count] = valueSize;
+                    skip(valueSize, -1, recordEnd, batch);
+                    if (wanted.headers) {
+                        headers(recordEnd, batch);
+                    }
+                }
+                count++;
+                headerStarts[count] = headersCount;
+                at = recordEnd;
+            }
+        } catch (ArrayIndexOutOfBoundsException exc) {
+            throw malformed(batch);
+        }
+        if (at != end) {
+            throw malformed(batch);
+        }
+    }
+
+    private void headers(int recordEnd, BatchHeader batch) throws InvalidBatch {
+        int left = varint();
+        if (left < 0 || left > recordEnd - at) {
+            throw malformed(batch);
+        }
+        for (; left > 0; left--) {
+            if (headersCount == headerKeys.length) {
+                int room = 2 * headersCount;
+                headerKeys = Arrays.copyOf(headerKeys, room);
+                headerKeySizes = Arrays.copyOf(headerKeySizes, room);
+                headerValues = Arrays.copyOf(headerValues, room);
+                headerValueSizes = Arrays.copyOf(headerValueSizes, room);
+            }
+            int keySize = varint();
+            headerKeys[headersCount] = at;
+            headerKeySizes[headersCount] = keySize;
+            skip(keySize, 0, recordEnd, batch);
+            int valueSize = varint();
+            headerValues[headersCount] = at;
+            headerValueSizes[headersCount] = valueSize;
+            skip(valueSize, -1, recordEnd, batch);
+            headersCount++;
+        }
+    }
+
+    private void skip(int size, int least, int recordEnd, BatchHeader batch) throws InvalidBatch {
+        if (size < least || size > recordEnd - at) {
+            throw malformed(batch);
+        }
+        at += Math.max(0, size);
+    }
+
+    private static InvalidBatch malformed(BatchHeader batch) {
+        return new InvalidBatch("a record of " + batch.recordsCount() + " is malformed");
+    }
+
+    private int varint() {
+        int first = data[at++];
+        if (first >= 0) {
+            return first >>> 1 ^ -(first & 1);
+        }
+        int value = first & 0x7F;
+        for (int shift = 7; shift < 35; shift += 7) {
+            int part = data[at++];
+            value |= (part & 0x7F) << shift;
+            if (part >= 0) {
+                return value >>> 1 ^ -(value & 1);
+            }
+        }
+        throw new ArrayIndexOutOfBoundsException("a varint that does not end");
+    }
+
+    private long varlong() {
+        int first = data[at++];
+        if (first >= 0) {
+            return first >>> 1 ^ -(first & 1);
+        }
+        long value = first & 0x7F;
+        for (int shift = 7; shift < 70; shift += 7) {
+            int part = data[at++];
+            value |= (long) (part & 0x7F) << shift;
+            if (part >= 0) {
+                return value >>> 1 ^ -(value & 1);
+            }
+        }
+        throw new ArrayIndexOutOfBoundsException("a varint that does not end");
+    }
+
+    /** A producer may send any 64 bits as a time: the nearest one that can be shown. */
+    private static long micros(long ms) {
+        return 1000 * Math.max(-MS_MAX, Math.min(MS_MAX, ms));
+    }
+
+    private void room(int more) {
+        if (count + more <= offsets.length) {
+            return;
+        }
+        int room = Math.max(count + more, 2 * offsets.length);
+        offsets = Arrays.copyOf(offsets, room);
+        timestampsUs = Arrays.copyOf(timestampsUs, room);
+        timestampTypes = Arrays.copyOf(timestampTypes, room);
+        keys = Arrays.copyOf(keys, room);
+        keySizes = Arrays.copyOf(keySizes, room);
+        values = Arrays.copyOf(values, room);
+        valueSizes = Arrays.copyOf(valueSizes, room);
+        headerStarts = Arrays.copyOf(headerStarts, room + 1);
+    }
+}

@@ -1,0 +1,72 @@
+package segbroker.spark;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.Socket;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.GeneralSecurityException;
+import java.security.KeyStore;
+import java.security.cert.Certificate;
+import java.security.cert.CertificateFactory;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLParameters;
+import javax.net.ssl.SSLSocket;
+import javax.net.ssl.TrustManagerFactory;
+
+/**
+ * TLS over a connected socket, by the PEM file of the authorities that are trusted.
+ *
+ * <p>The Python source sends a query here only where it names that file and has no certificate of its
+ * own: what "the authorities of the system" are Java and Python see differently.
+ */
+final class Tls {
+    private static final Map<String, SSLContext> CONTEXTS = new ConcurrentHashMap<>();
+
+    private Tls() {}
+
+    /** The socket with TLS on it, after the handshake. */
+    static Socket wrapped(Socket plain, String host, ScanTask.Security security)
+            throws IOException, GeneralSecurityException {
+        SSLContext context = CONTEXTS.get(security.caFile());
+        if (context == null) {
+            context = context(security.caFile());
+            CONTEXTS.put(security.caFile(), context);
+        }
+        SSLSocket socket =
+                (SSLSocket)
+                        context.getSocketFactory().createSocket(plain, host, plain.getPort(), true);
+        SSLParameters parameters = socket.getSSLParameters();
+        parameters.setProtocols(new String[] {"TLSv1.3", "TLSv1.2"});
+        if (security.verifyHost()) {
+            parameters.setEndpointIdentificationAlgorithm("HTTPS");
+        }
+        socket.setSSLParameters(parameters);
+        try {
+            socket.startHandshake();
+        } catch (IOException exc) {
+            socket.close();
+            throw exc;
+        }
+        return socket;
+    }
+
+    private static SSLContext context(String caFile) throws IOException, GeneralSecurityException {
+        KeyStore trusted = KeyStore.getInstance(KeyStore.getDefaultType());
+        trusted.load(null, null);
+        try (InputStream file = Files.newInputStream(Path.of(caFile))) {
+            int count = 0;
+            for (Certificate each : CertificateFactory.getInstance("X.509").generateCertificates(file)) {
+                trusted.setCertificateEntry("ca" + count++, each);
+            }
+        }
+        TrustManagerFactory managers =
+                TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+        managers.init(trusted);
+        SSLContext context = SSLContext.getInstance("TLS");
+        context.init(null, managers.getTrustManagers(), null);
+        return context;
+    }
+}

@@ -1,0 +1,84 @@
+"""The jar's reader, called without a Spark job: one task in, its rows or its error out."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+from segbroker.spark import errors
+from segbroker.spark.fetching import Task
+from segbroker.spark.jvm import JvmPartition
+from segbroker.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What the jar raises, by the names of its classes.
+ERRORS = {
+    "segbroker.spark.SourceError$DataLoss": errors.DataLoss,
+    "segbroker.spark.SourceError$SourceUnavailable": errors.SourceUnavailable,
+    "segbroker.spark.SourceError": errors.SourceError,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record as the jar hands it to Spark; the time in microseconds."""
+
+    partition: int
+    offset: int
+    timestamp_us: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class JarReader:
+    """See the module."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+
+    def read(self, options: SourceOptions, task: Task) -> list[Row]:
+        """The rows of a task.  Raises what the reader in Python would."""
+        return self.rows([JvmPartition(options, task)])
+
+    def rows(self, tasks: Sequence[InputPartition]) -> list[Row]:
+        """The rows of tasks that were planned for the jar."""
+        from py4j.protocol import Py4JJavaError
+
+        found: list[Row] = []
+        for task in tasks:
+            assert isinstance(task, JvmPartition), task
+            try:
+                lines: str = self._jvm.segbroker.spark.Probe.rows(task.value)
+            except Py4JJavaError as exc:
+                raised: Any = exc.java_exception
+                name = raised.getClass().getName()
+                if name not in ERRORS:
+                    raise
+                raise ERRORS[name](raised.getMessage()) from None
+            found += map(_row, lines.splitlines())
+        return found
+
+
+def _row(line: str) -> Row:
+    partition, offset, timestamp_us, timestamp_type, key, value, *rest = line.split(" ")
+    names = [base64.b64decode(name[1:]).decode() for name in rest[::2]]
+    headers = tuple(zip(names, map(_bytes, rest[1::2]), strict=True))
+    return Row(
+        int(partition),
+        int(offset),
+        int(timestamp_us),
+        int(timestamp_type),
+        _bytes(key),
+        _bytes(value),
+        headers,
+    )
+
+
+def _bytes(text: str) -> bytes | None:
+    return None if text == "-" else base64.b64decode(text[1:])
