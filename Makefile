@@ -27,7 +27,12 @@ $(STAMP): $(RECIPE)
 # touch it, and `make install` alone, all that the other rooms need, stays quick.
 spark: install $(SPARK_STAMP)  ## Spark and a Java for it, into the same venv
 
-jar: spark       ## The reader of Spark's rows in Java, for who has a javac; without it Python reads
+# Made again when a source changes; without javac nothing is made and nothing is missed.
+JAR = spark/jars/segbroker-spark.jar
+JAR_SOURCES = $(wildcard spark/java/*.py spark/java/segbroker/spark/*.java spark/java/META-INF/services/*)
+jar: spark $(JAR)  ## Spark's reader in Java, with a javac; without, Python reads as ever
+
+$(JAR): $(SPARK_STAMP) $(JAR_SOURCES)
 	$(BIN)/python spark/java/build_jar.py
 
 $(SPARK_STAMP): setup.cfg
@@ -41,7 +46,7 @@ demo: install spark  ## The main job on real input: 336,776 flights in and out a
 
 # Most of the time is waiting for disks, timers and other processes: two files of tests at a time.
 WORKERS ?= 2
-test: install spark  ## The tests, WORKERS files of them at a time
+test: install spark jar  ## The tests, WORKERS files of them at a time
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 CLIENTS = $(addprefix tests/system/test_,aiokafka.py kafka_python.py confluent_kafka_releases.py \
@@ -67,7 +72,7 @@ check: lint types test  ## What CI runs
 SECONDS ?= 120
 SEED ?= 1
 KILLS ?= 50
-soak: install spark  ## Fuzz, faults and damage, each for SECONDS (KILLS of the daemon), from SEED on
+soak: install spark jar  ## Fuzz, faults and damage, each for SECONDS (KILLS of the daemon), from SEED on
 	-$(BIN)/python -m pip install -q --disable-pip-version-check atheris
 	$(BIN)/python -m tests.fuzz.soak --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.images --seconds $(SECONDS) --seed $(SEED)
@@ -90,7 +95,7 @@ asan: install    ## The kernel's tests under AddressSanitizer and UBSan
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	$(BIN)/python -m tests.fuzz.asan
 
-bench: install spark  ## Ratios against peers in one run; prints a table for docs/benchmarks.md
+bench: install spark jar  ## Ratios against peers in one run; prints a table for docs/benchmarks.md
 	$(BIN)/python -m bench
 
 clean:           ## Caches and wheels; not build/__editable__*, the editable install lives there
