@@ -30,6 +30,7 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     # Refused for good until somebody makes room: a retriable code would hide it from the sender
     # until its delivery timeout (decision 0062).
     storage.PartitionFull: ErrorCode.POLICY_VIOLATION,
+    storage.KeylessRecords: ErrorCode.INVALID_RECORD,
     storage.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
     # The topic's on.corruption says so: a retry would wait for an operator.
     storage.PartitionDamaged: ErrorCode.POLICY_VIOLATION,

@@ -409,6 +409,19 @@ class RecordBatch:
             return [self._index.longs[n]] * n
         return self._index.longs[n:].tolist()
 
+    def keyless(self) -> list[int]:
+        """The places, from 0, of the records without a key."""
+        if not self._index.flags & IndexFlag.KEYS:
+            return list(range(len(self)))
+        if not self._index.flags & IndexFlag.NULL_KEYS:
+            return []
+        return [place for place, key in enumerate(self.keys()) if key is None]
+
+    @property
+    def has_null_values(self) -> bool:
+        """Whether some value is null."""
+        return bool(self._index.flags & IndexFlag.NULL_VALUES)
+
     def values(self) -> list[bytes | None]:
         return kernel.backend.slices(self._data, self._index.ints, 0, len(self))
 
@@ -636,6 +649,27 @@ def gap_reason(header: BatchHeader) -> GapReason | None:
         return None
 
 
+def emptied_batch(header: BatchHeader) -> bytes:
+    """A batch without its records that still says what its producer sent last: epoch, sequence.
+
+    Offsets, producer fields and max timestamp stay.  To readers it is a gap with reason `deleted`,
+    so that no client takes it for a reply that was cut short; it belongs to no transaction.
+    """
+    batch = bytearray(HEADER_SIZE)
+    HEADER.pack_into(
+        batch,
+        0,
+        *header._replace(
+            batch_length=HEADER_SIZE - LENGTH_END,
+            attributes=CONTROL_BIT | GapReason.DELETED << 8,
+            base_timestamp=-1,
+            records_count=0,
+        ),
+    )
+    _write_crc(batch)
+    return bytes(batch)
+
+
 def scan_headers(
     buf: Buffer, name: str, *, size_max: int = RECORDS_SIZE_MAX
 ) -> list[tuple[int, bytes | None]]:
@@ -661,10 +695,9 @@ def filter_batch(
     header = batch.header
     offsets = batch.offsets()
     keep = bytes(offset not in drop for offset in offsets)
-    kept = keep.count(1)
-    if kept == len(offsets):
+    if keep.count(1) == len(offsets):
         return bytes(buf)
-    if not kept:
+    if not any(keep):
         (gap,) = gap_batches(
             header.base_offset,
             header.next_offset,
@@ -673,7 +706,16 @@ def filter_batch(
             header.leader_epoch,
         )
         return gap
-    data, position = _records_of(buf, header, size_max)
+    return keep_records(batch, keep)
+
+
+def keep_records(batch: RecordBatch, keep: bytes) -> bytes:
+    """The batch with those records whose byte in `keep` is 1; one at least.
+
+    As `filter_batch`, for who has decoded the batch already.
+    """
+    header, data = batch.header, batch._data
+    position = 0 if header.attributes & CODEC_BITS else HEADER_SIZE
     selected = kernel.backend.select(data, position, header.records_count, keep)
     assert selected is not None, "the records have been indexed"
     records, latest_delta = selected
@@ -689,7 +731,7 @@ def filter_batch(
         *header._replace(
             batch_length=len(out) - LENGTH_END,
             max_timestamp=max_timestamp,
-            records_count=kept,
+            records_count=keep.count(1),
         ),
     )
     _write_crc(out)

@@ -14,7 +14,9 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     transaction_index   which transactions are open, which ranges were aborted
     producers        what is remembered of idempotent producers; .producers
     index            where the blocks of a segment lie, and their checksums; .index
+    offset_map       keys and where each was written last
     manifest         the rows a log keeps about itself; .manifest
+    clean_points     how far a log was cleaned, and since when
     manifest_file    ... and who writes them
     partition_map    topic and partition -> something, immutable
     metadata         the state: which topics exist, what is reserved; the snapshot of it
@@ -29,9 +31,11 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     ceilings         which offsets may be acknowledged before they are synced
     segment          a segment that is not sealed yet
     columns          the sealed ones, as columns
+    dirtiness        how much of a compacted log is dirty
     recovery         what a crash left, and what to do about it: decisions, no action
     report           what recovery found and did
     identity         whether a file is the segment that it is named after
+    unfinished       a cleaning that a crash interrupted
     known            what a manifest says of its log
     ready            segments made ahead of need
     caches           what is open and what is loaded, with limits
@@ -42,9 +46,14 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     lookup           offsets by time and by epoch
     accounting       offsets that are no records, and why
     retention        what goes by age, bytes, records; when a log is full
+    keyed            what a compacted topic asks of a batch
     producer_snapshot  what is remembered of producers, saved
     deleting         a log that begins later
     salvaging        new files for those whose sync has failed
+    survivors        which records of a compacted log stay
+    swapping         a segment written anew, put in the place of others
+    cleaning         one cleaning of one log
+    compacting       the cleanings of one open partition
     sealing          from rotating to sealed; checkpoints
     orphans          directories that belong to no topic
     survey           a log as it lies there: read and judged, not changed
@@ -76,6 +85,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     topic_registry   which topics there are: made, grown, altered, deleted
     manager          the data directory: DiskManager
     scrubbing        sealed segments read again and again, slowly
+    cleaner          which partition is cleaned next, and how fast
     findings         what an offline check has to say
     log_check        one log checked, without changing a byte
     directory_check  ... and the whole data directory; what repairs it

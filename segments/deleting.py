@@ -129,7 +129,9 @@ def _evict(log: PartitionLog, count: int, reason: GapReason | None) -> None:
 def _begin_at(log: PartitionLog, offset: int, count: int, floor: Floor) -> Row:
     """The START row, durably; then what readers see.  The caller holds seal_lock."""
     sealed = log.sealed
-    numbers = range(sealed.first_number, sealed.first_number + count)
+    following = sealed.numbers[count] if count < len(sealed) else sealed.next_number
+    numbers = range(sealed.first_number, following)
+    going = sealed.numbers[:count].tolist()
     base_offset = sealed.end_of(count - 1) if count else log.first_base_offset
     row = start_row(offset, numbers.stop, base_offset, floor)
     if count and log.failed is None and not covers(log, base_offset):
@@ -139,7 +141,7 @@ def _begin_at(log: PartitionLog, offset: int, count: int, floor: Floor) -> Row:
     except OSError as exc:
         if exc.errno not in _NO_SPACE or not count:
             raise
-        for number in numbers:
+        for number in going:
             if log.storage.exists(log.paths.index(number)):
                 log.storage.unlink(log.paths.index(number))
         log.note([row], sync=True)
@@ -147,7 +149,7 @@ def _begin_at(log: PartitionLog, offset: int, count: int, floor: Floor) -> Row:
         sealed.drop_front(count)
         log.log_start_offset, log.floor = offset, floor
     log.files.drop(numbers)
-    log.doomed += numbers
+    log.doomed += going
     log.checkpointed = -1  # the row stands behind it
     return row
 

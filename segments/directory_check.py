@@ -12,7 +12,7 @@ repairs has looked.
 """
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from typing import Final
 
 import structlog
@@ -244,11 +244,11 @@ def _repair_partition(manager: DiskManager, name: str, partition: int) -> None:
     handler.save_state()
 
 
-def _remove_leftovers(storage: Storage, paths: LogPaths, sealed: range) -> None:
+def _remove_leftovers(storage: Storage, paths: LogPaths, sealed: Collection[int]) -> None:
     """Files that nobody reads: of replacements that were interrupted, of logs that are gone."""
     for name in storage.listdir(paths.folder):
         number = paths.segment_number(name.removesuffix(".index") + ".log")
         is_index = name.endswith(".index") and number is not None and number not in sealed
-        if name.endswith(".tmp") or is_index:
+        if name.endswith((".tmp", ".cleaned")) or is_index:
             storage.unlink(f"{paths.folder}/{name}")
     storage.fsync_dir(paths.folder)

@@ -11,6 +11,7 @@ a wire code in one module; a test walks the subclasses so that none is forgotten
 """
 
 import errno
+from collections.abc import Sequence
 from typing import Final
 
 PASSING_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
@@ -137,6 +138,18 @@ class PartitionFull(StorageError):
             f"{why}; nothing was appended"
         )
         self.topic, self.partition = topic, partition
+
+
+class KeylessRecords(StorageError):
+    """A batch for a compacted topic has records without a key."""
+
+    def __init__(self, topic: str, partition: int, indexes: Sequence[int]) -> None:
+        super().__init__(
+            f"{topic}-{partition} is compacted (cleanup.policy): {len(indexes)} records have no "
+            f"key, the first is number {indexes[0]}"
+        )
+        self.indexes = indexes
+        """Their places in the batch, from 0."""
 
 
 class DiskFull(PartitionReadOnly):

@@ -29,6 +29,7 @@ from segbroker.protocol.record_batch import BatchHeader
 from .accounting import Account, account
 from .background import Flushers, FlushState, Housekeeper
 from .ceilings import IDLE_MS, PartitionCeiling
+from .compacting import Compacting
 from .corruption import remove_mark
 from .deleting import delete_records_before
 from .errors import (
@@ -45,6 +46,7 @@ from .errors import (
 )
 from .evicting import Evicting
 from .journaling import Journaling
+from .keyed import check_keys
 from .lookup import greatest_timestamp, offset_for_timestamp
 from .mending import mend, segment_of
 from .partition_log import PartitionLog
@@ -68,6 +70,11 @@ CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 PRODUCER_EXPIRATION_MS = 86_400_000
 
 
+def is_choosy(config: TopicConfig) -> bool:
+    """Whether a batch may be refused for what is in it, or for want of room in the topic."""
+    return config.compacts or is_capped(config)
+
+
 class AppendResult(NamedTuple):
     """Where a batch went.  `log_append_time_ms` is -1 unless the topic stamps its records."""
 
@@ -85,7 +92,7 @@ class DiskHandler(PartitionView):
         "_call_soon",
         "_evicting",
         "_flushers",
-        "_is_capped",
+        "_is_choosy",
         "_journaling",
         "_now_ms",
         "_on_attention",
@@ -96,6 +103,7 @@ class DiskHandler(PartitionView):
         "_sync_failed",
         "_wal_failed",
         "ceiling",
+        "compacting",
         "flush_state",
         "flushes_on_append",
         "last_append_ms",
@@ -156,7 +164,8 @@ class DiskHandler(PartitionView):
         self.wants_attention = False
         self._rolling = Rolling(self, lambda: self._log, maker, housekeeper)
         self._evicting = Evicting(topic, partition, lambda: self._log, housekeeper, now_ms)
-        self._is_capped = is_capped(opened.config)
+        self.compacting = Compacting(self, lambda: self._log)
+        self._is_choosy = is_choosy(opened.config)
         self._retry = Retry()
         self._sync_failed = False
         self._wal_failed = False
@@ -166,7 +175,7 @@ class DiskHandler(PartitionView):
 
     def reconfigure(self, config: TopicConfig, ceiling: PartitionCeiling | None) -> None:
         """Use other settings from the next batch on."""
-        self._is_capped = is_capped(config)
+        self._is_choosy = is_choosy(config)
         was_journaled = self.config.durability is Durability.FSYNC
         self._log.reconfigure(config)
         self.ceiling = ceiling
@@ -192,8 +201,8 @@ class DiskHandler(PartitionView):
 
         Returns when it is written; it is durable in the topic's class when `high_watermark`
         passes `last_offset`.  Raises BatchTooLarge, OutOfOrderSequence, InvalidProducerEpoch,
-        PartitionFull, TimestampOutOfBounds before an offset is assigned; PartitionReadOnly
-        (DiskFull) when it could not be written.
+        PartitionFull, KeylessRecords, TimestampOutOfBounds, InvalidBatch before an offset is
+        assigned; PartitionReadOnly (DiskFull) when it could not be written.
         """
         if self.read_only is not None:
             raise self.read_only
@@ -214,8 +223,8 @@ class DiskHandler(PartitionView):
                         opened.log_start_offset,
                         True,
                     )
-            if self._is_capped and not header.is_control and (why := lacks_room(opened, header)):
-                raise PartitionFull(self.topic, self.partition, why)
+            if self._is_choosy and not header.is_control:
+                self._check_wanted(opened, batch, header)
             if opened.config.bounds_timestamps and not header.is_control:
                 check_timestamps(opened.config, batch, header, now_ms)
             try:
@@ -249,6 +258,13 @@ class DiskHandler(PartitionView):
             opened.log_start_offset,
             False,
         )
+
+    def _check_wanted(self, opened: PartitionLog, batch: memoryview, header: BatchHeader) -> None:
+        """What only some topics ask of a batch."""
+        if opened.config.compacts:
+            check_keys(self.topic, self.partition, batch)
+        if is_capped(opened.config) and (why := lacks_room(opened, header)):
+            raise PartitionFull(self.topic, self.partition, why)
 
     def sync(self) -> None:
         """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly."""
@@ -458,6 +474,14 @@ class DiskHandler(PartitionView):
         # An index or a row that could not be written for want of space passes; a sync does not.
         self._sync_failed = self._sync_failed or self._log.sync_failed
         self._poison(cause)
+
+    def cleaning_failed(self, cause: OSError) -> None:
+        """A cleaned segment could not be put in its place: recovery does it.  In any thread."""
+        self._poison(cause)
+
+    def unlink_soon(self) -> None:
+        """Have the files of what is out of the log unlinked, off this thread."""
+        self._evicting.evict_soon()
 
     def attend(self, now_ms: int) -> bool:
         """What `on_attention` asked for, on the tick; whether it has to be asked again.

@@ -66,15 +66,6 @@ def _false(name: str, text: str) -> None:
         raise InvalidConfig(name, text, "there is one tier")
 
 
-def _share(name: str, text: str) -> None:
-    try:
-        value = float(text)
-    except ValueError:
-        raise InvalidConfig(name, text, "is not a number") from None
-    if not 0 <= value <= 1:
-        raise InvalidConfig(name, text, "is outside [0, 1]")
-
-
 def _truth(name: str, text: str) -> None:
     if text.lower() not in ("true", "false"):
         raise InvalidConfig(name, text, "is neither true nor false")
@@ -84,13 +75,11 @@ _AS_SENT: Final = "batches are stored as the producer compressed them"
 _SYNCED: Final = "class fsync syncs every batch before it is acknowledged; others refuse less"
 _REPLICAS: Final = "there is one replica"
 _TIERS: Final = "there is one tier"
-_COMPACTION: Final = "there is no compaction"
 
 INERT: Final[dict[str, Inert]] = {
     "compression.gzip.level": Inert("int", "-1", _level(1, 9, -1), _AS_SENT),
     "compression.lz4.level": Inert("int", "9", _whole(1, 17), _AS_SENT),
     "compression.zstd.level": Inert("int", "3", _whole(-131_072, 22), _AS_SENT),
-    "delete.retention.ms": Inert("long", "86400000", _whole(0), _COMPACTION),
     "file.delete.delay.ms": Inert(
         "long", "60000", _whole(0), "files are deleted when their last reader has closed them"
     ),
@@ -100,9 +89,6 @@ INERT: Final[dict[str, Inert]] = {
     "leader.replication.throttled.replicas": Inert("list", "", _replicas, _REPLICAS),
     "local.retention.bytes": Inert("long", "-2", _whole(-2), _TIERS),
     "local.retention.ms": Inert("long", "-2", _whole(-2), _TIERS),
-    "max.compaction.lag.ms": Inert("long", str(_INT64_MAX), _whole(1), _COMPACTION),
-    "min.cleanable.dirty.ratio": Inert("string", "0.5", _share, _COMPACTION),
-    "min.compaction.lag.ms": Inert("long", "0", _whole(0), _COMPACTION),
     "min.insync.replicas": Inert("int", "1", _whole(1, 1), _REPLICAS),
     "preallocate": Inert(
         "boolean", "false", _truth, "the next segment is made ahead of need in any case"

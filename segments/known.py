@@ -5,6 +5,7 @@
                             where the first files are gone, a later row has said so: not damage
     missing, wrong header   None: everything is scanned
     of another log          None as well, see `disagrees`
+    a cleaning interrupted  its last decision is followed, or taken back (unfinished.py)
 
 A manifest has no name of its own in it, so one that was swapped or copied in is found by what it
 says: the last segment of its rows is compared with the file of that number, and where that is a
@@ -12,12 +13,14 @@ whole segment of other offsets, a few more.  Only when most of them are is the m
 one: a single such file was copied in itself, and a damaged one says nothing about the manifest.
 """
 
+from bisect import bisect_left
 from typing import Final, NamedTuple
 
 import structlog
 
 from segbroker.protocol.record_batch import GapReason
 
+from .clean_points import NEVER_CLEANED, CleanPoints, Point
 from .columns import SealedSegments
 from .manifest import (
     NO_FLOOR,
@@ -32,6 +35,7 @@ from .manifest import (
 from .names import LogPaths
 from .recovery import Tail, scan
 from .storage import Storage, read_file, write_temporary
+from .unfinished import Swap, SwapState, state_of
 
 log = structlog.get_logger()
 
@@ -53,6 +57,9 @@ class Known(NamedTuple):
     deletes: bool = False
     """Whether segments in front of the first may still be there: no checkpoint came since."""
     floor: Floor = NO_FLOOR
+    cleaned: CleanPoints = NEVER_CLEANED
+    pending: int | None = None
+    """The segment whose new file has not its name yet: the one in .cleaned is the segment."""
 
     @property
     def knows_base(self) -> bool:
@@ -70,8 +77,20 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     if manifest is None:
         log.warning("manifest_unreadable", path=paths.manifest, bytes=len(data))
         return None
-    rows, start, epochs, checkpoint, is_whole = _sort_rows(manifest)
+    sorted_rows = _sort_rows(manifest)
+    rows, start, epochs, checkpoint = sorted_rows[:4]
     kinds = [row.kind for row in manifest.rows if row.kind in (RowKind.START, RowKind.CHECKPOINT)]
+    is_settled = kinds[-1:] == [RowKind.CHECKPOINT] and not sorted_rows.swaps_behind
+    is_whole, pending = sorted_rows.is_whole, None
+    swap = sorted_rows.swap
+    if swap is not None and not is_settled:
+        match state_of(storage, paths, swap):
+            case SwapState.WAITING:
+                pending = swap.row.number
+            case SwapState.UNDONE:
+                place = rows.index(swap.row)
+                rows[place : place + 1] = swap.replaced
+                is_whole = False  # the row goes with the file that it is in
     first = start.number if start is not None else (rows[0].number if rows else 0)
     log_start_offset = start.base_offset if start is not None else 0
     rows = [row for row in rows if row.number >= first]
@@ -84,11 +103,10 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     sealed.fill(rows)
     # Rows behind a damaged one would be unreachable for ever: the file is written anew.
     size = manifest.size if is_whole and manifest.size == len(data) else 0
-    deletes = kinds[-1:] != [RowKind.CHECKPOINT]
     floor = floor_of(start)
     if not size:
         present = _present(storage, paths)
-        gone = next((place for place in range(len(rows)) if first + place in present), len(rows))
+        gone = next((place for place, row in enumerate(rows) if row.number in present), len(rows))
         if start is None or (present and min(present) > sealed.next_number):
             return None  # too little of it is left to say where the log begins
         if gone:
@@ -96,7 +114,19 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
             if sealed.first_base_offset > log_start_offset:
                 log_start_offset = sealed.first_base_offset
                 floor = Floor(log_start_offset, GapReason.CORRUPTION)
-    return Known(sealed, log_start_offset, epochs, checkpoint, size, start, deletes, floor)
+    cleaned = CleanPoints(sorted_rows.points)
+    return Known(
+        sealed,
+        log_start_offset,
+        epochs,
+        checkpoint,
+        size,
+        start,
+        not is_settled,
+        floor,
+        cleaned,
+        pending,
+    )
 
 
 def read_start_copy(storage: Storage, paths: LogPaths) -> Row | None:
@@ -118,13 +148,17 @@ def disagrees(storage: Storage, paths: LogPaths, known: Known) -> bool:
     Costs one open of a file while they agree.
     """
     numbers = _sample(storage, paths, known)
-    others = sum(_is_another(storage, paths, known.sealed, number) for number in numbers)
+    others = sum(
+        number != known.pending and _is_another(storage, paths, known.sealed, number)
+        for number in numbers
+    )
     return 2 * others > len(numbers)
 
 
 def _is_another(storage: Storage, paths: LogPaths, sealed: SealedSegments, number: int) -> bool:
     """Whether a segment file is whole, and not the one that the manifest speaks of."""
-    place = number - sealed.first_number
+    place = sealed.place_of(number)
+    assert place is not None, "one of its own"
     base_offset, size = sealed.base_offsets[place], sealed.sizes[place]
     file = storage.open(paths.log(number), read_only=True)
     try:
@@ -146,10 +180,11 @@ def _sample(storage: Storage, paths: LogPaths, known: Known) -> list[int]:
     if not len(sealed):
         return []
     last = sealed.next_number - 1
-    if storage.exists(paths.log(last)) and not _is_another(storage, paths, sealed, last):
+    if storage.exists(paths.log(last)) and (
+        last == known.pending or not _is_another(storage, paths, sealed, last)
+    ):
         return [last]
-    within = range(sealed.first_number, sealed.next_number)
-    return sorted(_present(storage, paths).intersection(within))[-SAMPLES:]
+    return sorted(_present(storage, paths).intersection(sealed.numbers))[-SAMPLES:]
 
 
 def _present(storage: Storage, paths: LogPaths) -> set[int]:
@@ -165,12 +200,14 @@ def write_known(
     epochs: list[tuple[int, int]],
     start: Row,
     now_ms: int,
+    cleaned: CleanPoints = NEVER_CLEANED,
 ) -> int:
     """Put a manifest without history in the place of the old one; its size.  Its name is not
     synced yet."""
     rows = [
         *(Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=begin) for epoch, begin in epochs),
         start,
+        *cleaned.rows(),
         *sealed.rows(),
     ]
     encoded = encode_manifest(now_ms, rows)
@@ -179,26 +216,61 @@ def write_known(
     return len(encoded)
 
 
-def _sort_rows(
-    manifest: Manifest,
-) -> tuple[list[Row], Row | None, list[tuple[int, int]], Row | None, bool]:
-    """(segments in order, last start, epochs, last checkpoint, whether all rows were used)."""
+class _Sorted(NamedTuple):
+    """The rows of a manifest by what they say."""
+
+    rows: list[Row]
+    start: Row | None
+    epochs: list[tuple[int, int]]
+    checkpoint: Row | None
+    points: list[Point]
+    swap: Swap | None
+    """The last row that stands for others."""
+    swaps_behind: bool
+    """Whether it came behind the last checkpoint."""
+    is_whole: bool
+    """Whether all rows were used."""
+
+
+def _sort_rows(manifest: Manifest) -> _Sorted:
     rows: list[Row] = []
     start: Row | None = None
     checkpoint: Row | None = None
     epochs: list[tuple[int, int]] = []
+    points: list[Point] = []
+    swap: Swap | None = None
+    swaps_behind = False
+    is_whole = True
     for row in manifest.rows:
         match row.kind:
-            case RowKind.SEGMENT:
-                if rows and (
-                    row.number != rows[-1].number + 1 or row.base_offset != rows[-1].end_offset
-                ):
-                    return rows, start, epochs, checkpoint, False  # scan from here
+            case RowKind.SEGMENT if not rows or (
+                row.number > rows[-1].number and row.base_offset == rows[-1].end_offset
+            ):
                 rows.append(row)
+            case RowKind.SEGMENT:
+                found = _replaced(rows, row)
+                if found is None:
+                    is_whole = False  # scan from here
+                    break
+                swap, swaps_behind = Swap(row, rows[found]), True
+                rows[found] = [row]
             case RowKind.START:
                 start = row
             case RowKind.CHECKPOINT:
-                checkpoint = row
+                checkpoint, swaps_behind = row, False
             case RowKind.EPOCH:
                 epochs.append((row.leader_epoch, row.base_offset))
-    return rows, start, epochs, checkpoint, True
+            case RowKind.CLEANED:
+                points.append(Point(row.end_offset, row.max_timestamp))
+    return _Sorted(rows, start, epochs, checkpoint, points, swap, swaps_behind, is_whole)
+
+
+def _replaced(rows: list[Row], row: Row) -> slice | None:
+    """The rows that a cleaned segment stands for; None when it is no such segment."""
+    first = bisect_left(rows, row.base_offset, key=lambda each: each.base_offset)
+    last = bisect_left(rows, row.number, key=lambda each: each.number)
+    if first > last or last >= len(rows) or rows[first].base_offset != row.base_offset:
+        return None
+    if (rows[last].number, rows[last].end_offset) != (row.number, row.end_offset):
+        return None
+    return slice(first, last + 1)

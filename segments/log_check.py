@@ -89,10 +89,12 @@ class LogChecker:
             )
         yield from self._unsealed(found)
         epochs = found.known.epochs
-        for number in range(found.known.sealed.first_number, found.known.sealed.next_number):
-            row = found.known.sealed.row(number)
-            assert row is not None, "within the columns"
-            yield from self._sealed(row, epochs)
+        for row in found.known.sealed.rows():
+            if row.number == found.known.pending:
+                text = "a cleaning was interrupted after it was decided"
+                yield note(paths.cleaned(row.number), text, "it gets its name")
+            else:
+                yield from self._sealed(row, epochs)
         yield from self._producers()
         yield from self._others(found)
 
@@ -183,7 +185,11 @@ class LogChecker:
 
     def _unsealed(self, found: Survey) -> Iterator[Finding]:
         for number in found.deleted:
-            yield note(self._paths.log(number), "the segment was deleted", "it is removed")
+            text = "the segment was deleted, or another stands for it"
+            yield note(self._paths.log(number), text, "it is removed")
+        for number in found.leftovers:
+            text = "a cleaning was interrupted before it was decided"
+            yield note(self._paths.cleaned(number), text, "it is removed")
         for number in found.strangers:
             yield damage(
                 self._paths.log(number),
@@ -262,7 +268,7 @@ class LogChecker:
                 "the topic's on.corruption says; verify --repair lifts it",
             )
         logs = {step.number for step in found.steps} | set(found.strangers)
-        sealed = range(found.known.sealed.first_number, found.known.sealed.next_number)
+        sealed = frozenset(found.known.sealed.numbers)
         for name in storage.listdir(paths.folder):
             path = f"{paths.folder}/{name}"
             if path in (paths.manifest, paths.start, paths.producers, paths.damaged):
@@ -272,8 +278,7 @@ class LogChecker:
                 if copies:
                     yield note(path, f"damaged originals are kept here: {len(copies)}", "nothing")
                 continue
-            number = paths.segment_number(name)
-            if number is not None:
+            if paths.segment_number(name) is not None or name.endswith(".cleaned"):
                 continue
             index = paths.segment_number(name.removesuffix(".index") + ".log")
             if name.endswith(".index") and index is not None:

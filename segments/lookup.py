@@ -31,7 +31,7 @@ def _first_offset_by_time(log: PartitionLog, timestamp_ms: int) -> int | None:
     with log.state_lock:
         place = log.sealed.find_time(timestamp_ms)
         if place < len(log.sealed):
-            number = log.sealed.first_number + place
+            number = log.sealed.numbers[place]
             base_offset, size = log.sealed.base_offsets[place], log.sealed.sizes[place]
             tag = log.sealed.tags[place]
         else:

@@ -22,6 +22,11 @@
 | 2 START | the log begins at `base_offset`, in segment `number` | these, and the floor: below |
 | 3 CHECKPOINT | `size` bytes of segment `number`, up to `end_offset`, were synced | these |
 | 4 EPOCH | `leader_epoch` begins at `base_offset` | these |
+| 5 CLEANED | what lies below `end_offset` was cleaned, first at `max_timestamp` (ms) | these |
+
+A SEGMENT row whose offsets are those of earlier ones, from the first of them to the last, whose
+number it has, stands for them: a cleaning made one segment of them.  It is synced before the
+segment has its name (swapping.py).
 
 The `max_timestamp` of a START row is the base offset of that first segment, -1 in rows of earlier
 versions: nothing else says where a segment begins that is not sealed and whose first batch is bad.
@@ -65,6 +70,7 @@ class RowKind(IntEnum):
     START = 2
     CHECKPOINT = 3
     EPOCH = 4
+    CLEANED = 5
 
 
 class Tier(IntEnum):

@@ -5,6 +5,7 @@
                                  <topic>_partition_<N>.manifest
                                  <topic>_partition_<N>.producers
                                  <topic>_partition_<N>.damaged
+                                 <topic>_partition_<N>_segment_<k>.cleaned
                                  quarantine/
 
 N and k are decimal without leading zeros and are ordered as numbers.  A topic name is 1 to 200 of
@@ -58,6 +59,10 @@ class LogPaths:
     def index(self, number: int) -> str:
         return f"{self.folder}/{self.prefix}_segment_{number}.index"
 
+    def cleaned(self, number: int) -> str:
+        """A segment written anew that has not its name yet (swapping.py)."""
+        return f"{self.folder}/{self.prefix}_segment_{number}.cleaned"
+
     @property
     def manifest(self) -> str:
         return f"{self.folder}/{self.prefix}.manifest"
@@ -86,6 +91,12 @@ class LogPaths:
             return None
         match = _SEGMENT.fullmatch(name, len(self.prefix))
         return int(match[1]) if match else None
+
+    def cleaned_number(self, name: str) -> int | None:
+        """The k of a segment written anew; None for any other name."""
+        if not name.endswith(".cleaned"):
+            return None
+        return self.segment_number(name.removesuffix(".cleaned") + ".log")
 
 
 def partition_paths(root: str, topic: str, partition: int) -> LogPaths:

@@ -93,7 +93,9 @@ def open_log(
                 known.sealed.base_offsets[0] if len(known.sealed) else unsealed[0].base_offset,
                 found.floor,
             )
-            manifest_size = write_known(storage, paths, known.sealed, epochs, start, now_ms)
+            manifest_size = write_known(
+                storage, paths, known.sealed, epochs, start, now_ms, known.cleaned
+            )
         if not is_clean:
             storage.fsync_dir(paths.folder)
             _make_durable(unsealed, steps, writes_again=writes_again)
@@ -112,6 +114,7 @@ def open_log(
             open_logs=open_logs,
             made=max([unsealed[-1].number, *(step.number for step in steps)]),
             floor=found.floor,
+            cleaned=known.cleaned,
         )
         opened.damage = damage
         if is_clean:

@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
 from .caches import OpenLogs
+from .clean_points import NEVER_CLEANED, CleanPoints
 from .columns import SealedSegments
 from .errors import BatchTooLarge, CorruptSegment
 from .index import ENTRY_SIZE
@@ -54,6 +55,7 @@ class PartitionLog:
         "active",
         "append_lock",
         "checkpointed",
+        "cleaned",
         "config",
         "damage",
         "doomed",
@@ -98,6 +100,7 @@ class PartitionLog:
         open_logs: OpenLogs,
         made: int,
         floor: Floor = NO_FLOOR,
+        cleaned: CleanPoints = NEVER_CLEANED,
     ) -> None:
         """made: the highest number of an empty segment whose name is durable."""
         self.storage = storage
@@ -113,8 +116,10 @@ class PartitionLog:
         self.log_start_offset = log_start_offset
         self.floor = floor
         """At or below the log start; neither goes back."""
+        self.cleaned = cleaned
+        """How far it has been cleaned; replaced under seal_lock."""
         self.doomed: list[int] = []
-        """Numbers of segments in front of the first whose files are still to be unlinked."""
+        """Numbers of segments that are out of the log and whose files are still to be unlinked."""
         self.recovery_point = self.active.next_offset
         self.epochs = epochs
         self.producers = ProducerTable()
@@ -203,7 +208,7 @@ class PartitionLog:
         start = start_row(
             self.log_start_offset, self.sealed.first_number, self.first_base_offset, self.floor
         )
-        return [*rows, start, *self.sealed.rows()]
+        return [*rows, start, *self.cleaned.rows(), *self.sealed.rows()]
 
     def note(self, rows: Sequence[Row], *, sync: bool = False) -> None:
         """Write rows to the manifest; durable when this returns with `sync`.
@@ -274,7 +279,7 @@ class PartitionLog:
             segment.size + size > config.segment_bytes
             or segment.records + header.records_count > config.segment_records
             or segment.builder.index_size + ENTRY_SIZE > config.segment_index_bytes
-            or now_ms - segment.first_ms >= config.segment_ms
+            or now_ms - segment.first_ms >= config.roll_ms
             or segment.next_offset + header.last_offset_delta - segment.base_offset
             > OFFSET_SPAN_MAX
         )
@@ -301,13 +306,14 @@ class PartitionLog:
             self.active = active
 
     def maybe_roll_by_age(self, now_ms: int) -> bool:
-        """Roll an idle segment whose first batch is older than segment.ms.  Raises OSError."""
+        """Roll an idle segment whose first batch is older than segment.ms (of a compacted topic,
+        max.compaction.lag.ms if that is less).  Raises OSError."""
         segment = self.active
-        if not segment.size or now_ms - segment.first_ms < self.config.segment_ms:
+        if not segment.size or now_ms - segment.first_ms < self.config.roll_ms:
             return False
         with self.append_lock:
             segment = self.active
-            if not segment.size or now_ms - segment.first_ms < self.config.segment_ms:
+            if not segment.size or now_ms - segment.first_ms < self.config.roll_ms:
                 return False
             self.roll(now_ms)
             return True

@@ -129,10 +129,10 @@ class PartitionView:
         """(epoch, offset where it ends) for the largest known epoch not above; (-1, -1)."""
         return end_offset_for_epoch(self._log, epoch)
 
-    def sealed_numbers(self) -> range:
+    def sealed_numbers(self) -> list[int]:
         """The segments that are sealed now."""
         with self._log.state_lock:
-            return range(self._log.sealed.first_number, self._log.sealed.next_number)
+            return self._log.sealed.numbers.tolist()
 
     def sealed_row(self, number: int) -> Row | None:
         """What is known of a sealed segment; None when there is none (any more)."""

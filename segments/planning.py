@@ -72,14 +72,14 @@ def _plan_sealed(
     sealed = log.sealed
     place = sealed.find(offset)
     if pieces:
-        index = log.files.index_nowait(sealed.first_number + place)
+        index = log.files.index_nowait(sealed.numbers[place])
         if index is None or index.blocks[0].length > room:
             return None  # most plans of one segment's size end here
     last = place + 1 == len(sealed)
     end_offset = sealed.end_offset if last else sealed.base_offsets[place + 1]
     piece = SealedPiece(
         log.files,
-        sealed.first_number + place,
+        sealed.numbers[place],
         base_offset=sealed.base_offsets[place],
         end_offset=end_offset,
         size=sealed.sizes[place],

@@ -1,5 +1,6 @@
 """Carrying out what the survey decided: cut, repair, clear; the damaged originals kept aside.
 
+    rename       a segment written anew that a decision speaks of gets its name, directory sync
     quarantine   a synced copy of the damaged file, under a name of its own
     replace      the repaired content: temp, sync, rename, directory sync
     cut          truncate, sync
@@ -24,9 +25,19 @@ QUARANTINE_TRIES_MAX: Final = 10_000
 
 def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogReport) -> list[Step]:
     """Do it; the steps as they are now, whole.  Raises OSError."""
+    pending = found.known.pending
+    if pending is not None:
+        storage.rename(paths.cleaned(pending), paths.log(pending))
+        storage.fsync_dir(paths.folder)  # before what it stands for goes
+        report.add("cleaning_finished", paths.log(pending))
+    for number in found.leftovers:
+        storage.unlink(paths.cleaned(number))
+        report.add("orphan_removed", paths.cleaned(number), reason="a cleaning without a decision")
     for number in found.deleted:
         storage.unlink(paths.log(number))
-        report.add("orphan_removed", paths.log(number), reason="below the log start")
+        is_below = number < found.known.sealed.first_number
+        reason = "below the log start" if is_below else "cleaned: another segment stands for it"
+        report.add("orphan_removed", paths.log(number), reason=reason)
     for number in found.strangers:
         path = paths.log(number)
         quarantine(storage, paths, number, read_file(storage, path), report, "no such segment")

@@ -13,6 +13,7 @@
 | quarantined | damaged bytes were kept aside; `path` is where | - |
 | index_rebuilt | an index was missing or wrong and was made again | none |
 | manifest_rebuilt | a manifest was missing or wrong and was made again from the segments | none |
+| cleaning_finished | a cleaned segment, decided on before a crash, has its name now | none |
 | orphan_removed | a directory or file that belongs to nothing was removed | none |
 | readonly | the partition takes no writes until an operator repairs (on.corruption) | - |
 | refused | the partition was not opened (on.corruption) | - |

@@ -15,6 +15,9 @@ records; what would pass them is refused by `check_room`, before it has an offse
 A segment that is still written to goes too, after it was sealed: when all of the log is older than
 retention.ms, or lies below the log start, it is rolled first (`wants_roll`).
 
+With `cleanup.policy=compact`, without `delete`, only what lies below the log start goes: what stays
+is for the cleaning to decide (cleaning.py).
+
 Ages are measured by the timestamps of the records against `age_ms` (age_clock.py), None as long as
 the clock is not to be trusted.  A timestamp from the future holds its segment, and those behind it,
 until its time has come: what is kept too long can still be deleted.
@@ -47,7 +50,7 @@ def due(log: PartitionLog, age_ms: int | None) -> Eviction | None:
         return None
     deleted = sealed.count_below(log.log_start_offset)
     by_age = 0
-    if age_ms is not None and config.retention_ms >= 0:
+    if age_ms is not None and config.retention_ms >= 0 and config.deletes:
         by_age = sealed.count_older(age_ms - config.retention_ms)
     by_cap = _over_cap(log, config)
     count = max(deleted, by_age, by_cap)
@@ -60,7 +63,7 @@ def due(log: PartitionLog, age_ms: int | None) -> Eviction | None:
 
 def _over_cap(log: PartitionLog, config: TopicConfig) -> int:
     """How many segments can go without going below what is to be kept."""
-    if config.retention_full_policy is FullPolicy.REJECT:
+    if config.retention_full_policy is FullPolicy.REJECT or not config.deletes:
         return 0
     sealed = log.sealed
     count = 0
@@ -86,7 +89,7 @@ def wants_roll(log: PartitionLog, age_ms: int | None) -> bool:
     if log.log_start_offset >= active.next_offset:
         return True
     retention_ms = log.config.retention_ms
-    if age_ms is None or retention_ms < 0 or active.max_timestamp < 0:
+    if age_ms is None or retention_ms < 0 or active.max_timestamp < 0 or not log.config.deletes:
         return False
     before_ms = age_ms - retention_ms
     unsealed = (*log.rotating, active)

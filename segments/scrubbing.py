@@ -143,7 +143,7 @@ class Scrubber:
             known = read_known(manager.storage, paths)
             if known is None:
                 return
-            numbers = range(known.sealed.first_number, known.sealed.next_number)
+            numbers = known.sealed.numbers.tolist()
         else:
             numbers = handler.sealed_numbers()
         errors = self.statistics.errors

@@ -2,7 +2,8 @@
 
     manifest        -> what is sealed; not touched at start
     k+1, k+2 ...    -> every file behind the manifest's end: read, scanned, decided on
-    listing         -> files of numbers that cannot be, and of segments that were deleted
+    listing         -> files of numbers that cannot be, of segments that were deleted or that
+                       another stands for, and what a cleaning left behind (unfinished.py)
 
 What comes out is a list of steps, each with its decision (recovery.py has the table) and, for a
 repair, the new content; `repairing` carries them out, `verify` tells them to a person.
@@ -12,7 +13,11 @@ when the manifest does not end with a checkpoint that fits.
 
 A hole in the numbers is believed when the file behind it begins so many offsets higher (each
 missing segment had one at least), or is as near as the files that are made ahead; a file further
-away was copied in.
+away was copied in.  No hole is where the file behind goes on with the very next offset: a cleaning
+made one segment of several.
+
+Without a manifest a file that is whole, begins where an earlier one begins and ends behind it
+stands for that one and those between: the same cleaning, interrupted before they were unlinked.
 """
 
 from typing import Final, NamedTuple
@@ -76,9 +81,11 @@ class Survey(NamedTuple):
     manifest_lost: bool
     """Whether there were segments and no manifest that speaks of them."""
     deleted: list[int]
-    """Segments below the log start whose unlink was lost."""
+    """Segments below the log start, or that another stands for, whose unlink was lost."""
     strangers: list[int]
     """Files of numbers that cannot be."""
+    leftovers: list[int]
+    """Segments written anew that no decision speaks of."""
 
     @property
     def gaps(self) -> list[Gap]:
@@ -114,10 +121,10 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
     """Read and judge.  Raises OSError; FileNotFoundError without a directory."""
     known = read_known(storage, paths)
     manifest_lost = False
-    contents, deleted, strangers = _read_unsealed(storage, paths, known)
+    contents, deleted, strangers, leftovers = _read_unsealed(storage, paths, known)
     if known is not None and not _fits(known, contents) and disagrees(storage, paths, known):
         known = None
-        contents, deleted, strangers = _read_unsealed(storage, paths, known)
+        contents, deleted, strangers, leftovers = _read_unsealed(storage, paths, known)
     if known is None:
         manifest_lost = any(len(data) for _, data in contents)
         known = Known(SealedSegments(contents[0][0] if contents else 0, 0), -1, [], None, 0)
@@ -150,11 +157,21 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         default=0,
     )
     is_clean = _is_clean(known, found, last) and not deleted and not strangers
+    is_clean = is_clean and not leftovers and known.pending is None
     is_clean = is_clean and around.durable_end <= found[0].scan.next_offset
     if not is_clean:
         found = _judge(known, found, last, around)
     return Survey(
-        known, log_start_offset, floor, found, last, is_clean, manifest_lost, deleted, strangers
+        known,
+        log_start_offset,
+        floor,
+        found,
+        last,
+        is_clean,
+        manifest_lost,
+        deleted,
+        strangers,
+        leftovers,
     )
 
 
@@ -202,24 +219,28 @@ def _is_clean(known: Known, found: list[Step], last: int) -> bool:
 
 def _read_unsealed(
     storage: Storage, paths: LogPaths, known: Known | None
-) -> tuple[list[tuple[int, memoryview]], list[int], list[int]]:
-    """(segments to scan, missing ones in between empty; deleted ones; strangers)."""
+) -> tuple[list[tuple[int, memoryview]], list[int], list[int], list[int]]:
+    """(segments to scan, missing ones in between empty; deleted ones; strangers; leftovers)."""
     if known is not None and known.checkpoint is not None and not known.deletes:
         first = known.sealed.next_number
         checkpoint = known.checkpoint
         if checkpoint.number == first:
             content = _read(storage, paths.log(first))
             if len(content) == checkpoint.size and not storage.exists(paths.log(first + 1)):
-                return [(first, content)], [], []
-    present = sorted(
+                return [(first, content)], [], [], []
+    names = storage.listdir(paths.folder)
+    present = sorted(number for name in names if (number := paths.segment_number(name)) is not None)
+    pending = None if known is None else known.pending
+    leftovers = [
         number
-        for name in storage.listdir(paths.folder)
-        if (number := paths.segment_number(name)) is not None
-    )
+        for name in names
+        if (number := paths.cleaned_number(name)) is not None and number != pending
+    ]
     first = known.sealed.next_number if known is not None else (present[0] if present else 0)
     deleted: list[int] = []
     if known is not None:
-        deleted = [number for number in present if number < known.sealed.first_number]
+        sealed = frozenset(known.sealed.numbers)
+        deleted = [number for number in present if number < first and number not in sealed]
     least = known.sealed.end_offset if known is not None else 0
     contents: list[tuple[int, memoryview]] = []
     strangers: list[int] = []
@@ -229,15 +250,67 @@ def _read_unsealed(
             continue
         data = _read(storage, paths.log(number))
         hole = number - following
-        if hole > AHEAD_MAX:
-            base_offset = base_offset_of(data)
-            if hole > HOLE_MAX or base_offset is None or base_offset < least + hole:
-                strangers.append(number)
-                continue
+        base_offset = base_offset_of(data) if hole else None
+        if hole and base_offset is not None and base_offset == _end_of(contents, known):
+            following = number  # a cleaning made one segment of several
+        elif hole > AHEAD_MAX and (
+            hole > HOLE_MAX or base_offset is None or base_offset < least + hole
+        ):
+            strangers.append(number)
+            continue
         contents += [(missing, memoryview(b"")) for missing in range(following, number)]
         contents.append((number, data))
         following = number + 1
-    return contents, deleted, strangers
+    if known is None:
+        superseded = _superseded(contents)
+        contents = [(number, data) for number, data in contents if number not in superseded]
+        deleted = sorted(superseded)
+    return contents, deleted, strangers, leftovers
+
+
+def _end_of(contents: list[tuple[int, memoryview]], known: Known | None) -> int | None:
+    """Where what was read so far ends; None when nothing says."""
+    if contents:
+        data = contents[-1][1]
+        base_offset = base_offset_of(data)
+        return None if base_offset is None else scan(data, base_offset).next_offset
+    return None if known is None else known.sealed.end_offset
+
+
+def _superseded(contents: list[tuple[int, memoryview]]) -> set[int]:
+    """Segments for which a later one stands: whole, from where the first of them begins to behind
+    the last of them, and to where the segment behind it begins."""
+    gone: set[int] = set()
+    bases = [base_offset_of(data) for _, data in contents]
+    for place in range(len(contents) - 1, 0, -1):
+        number, data = contents[place]
+        base_offset = bases[place]
+        earlier = place - 1
+        if number in gone or base_offset is None:
+            continue
+        while earlier >= 0 and _begins_behind(bases[earlier], base_offset):
+            earlier -= 1
+        first = next((one for one in range(earlier + 1, place) if bases[one] is not None), place)
+        if first == place or bases[first] != base_offset:
+            continue
+        whole = scan(data, base_offset)
+        ends = [
+            scan(contents[one][1], bases[one]).next_offset
+            for one in range(first, place)
+            if bases[one] is not None
+        ]
+        following = next((base for base in bases[place + 1 :] if base is not None), None)
+        if (
+            whole.tail is Tail.WHOLE
+            and whole.next_offset > max(ends)
+            and following in (None, whole.next_offset)
+        ):
+            gone.update(one for one, _ in contents[first:place])
+    return gone
+
+
+def _begins_behind(base_offset: int | None, other: int) -> bool:
+    return base_offset is None or base_offset >= other
 
 
 def _read(storage: Storage, path: str) -> memoryview:

@@ -2,12 +2,13 @@
 
 `KEYS` is the list of what has an effect: name, default, meaning, and how text becomes a value;
 inert_settings.py has what is taken without one.  A key whose effect does not exist yet says so in
-its meaning; a value that would make a user rely on something that
-does not exist (cleanup.policy=compact) is refused instead.
+its meaning; a value that would make a user rely on something that does not exist is refused
+instead.
 
 Invariants: `max.message.bytes` never exceeds `segment.bytes`, for a batch lies in one segment.  An
 `ephemeral` topic has a limit in bytes, EPHEMERAL_RETENTION_BYTES per partition unless another is
-set: it lies in the memory of the broker.
+set: it lies in the memory of the broker.  For the same reason it is not compacted without being
+deleted from.  `min.compaction.lag.ms` never exceeds `max.compaction.lag.ms`.
 """
 
 from collections.abc import Callable, Mapping
@@ -139,13 +140,21 @@ def _codec(key: str, text: str) -> str:
     return text
 
 
-def _only(allowed: str, reason: str) -> Callable[[str, str], str]:
-    def parse(key: str, text: str) -> str:
-        if text != allowed:
-            raise InvalidConfig(key, text, reason)
-        return text
+def _policies(key: str, text: str) -> str:
+    policies = [policy.strip() for policy in text.split(",")]
+    if not set(policies) <= {"compact", "delete"}:
+        raise InvalidConfig(key, text, "is none of delete, compact, or both with a comma")
+    return ",".join(dict.fromkeys(policies))
 
-    return parse
+
+def _share(key: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise InvalidConfig(key, text, "is not a number") from None
+    if not 0 <= value <= 1:
+        raise InvalidConfig(key, text, "is outside [0, 1]")
+    return value
 
 
 KEYS: Final[tuple[_Key, ...]] = (
@@ -218,8 +227,30 @@ KEYS: Final[tuple[_Key, ...]] = (
     ),
     _Key(
         "cleanup.policy", "cleanup_policy", "list", "delete",
-        _only("delete", "is not offered by this version, which has delete"),
-        "delete: whole old segments go, by retention.ms, retention.bytes and retention.records.",
+        _policies,
+        "delete: whole old segments go, by retention.ms, retention.bytes and retention.records. "
+        "compact: of the records with one key the last stays, in full segments, from time to time; "
+        "each record needs a key. compact,delete: both.",
+    ),
+    _Key(
+        "min.cleanable.dirty.ratio", "min_cleanable_dirty_ratio", "double", "0.5", _share,
+        "A compacted partition is cleaned when more than this share of its full segments (bytes) "
+        "was not yet.",
+    ),
+    _Key(
+        "min.compaction.lag.ms", "min_compaction_lag_ms", "long", "0", _integer(0, _INT64_MAX),
+        "A record of a compacted topic stays at least so long (ms, by the records' timestamps).",
+    ),
+    _Key(
+        "max.compaction.lag.ms", "max_compaction_lag_ms", "long", str(_INT64_MAX),
+        _integer(1, _INT64_MAX),
+        "A compacted partition is cleaned when a segment waits longer for it (ms), whatever "
+        "min.cleanable.dirty.ratio says; a segment that is written to is full then.",
+    ),
+    _Key(
+        "delete.retention.ms", "delete_retention_ms", "long", "86400000", _integer(0, _INT64_MAX),
+        "How long a record without a value, and the marker of a transaction, stay in a compacted "
+        "topic after a cleaning first came by (ms): so long may a reader be behind.",
     ),
     _Key(
         "on.corruption", "on_corruption", "string", "gap", _on_corruption,
@@ -243,19 +274,26 @@ class TopicConfig:
     __slots__ = (
         "bounds_timestamps",
         "cleanup_policy",
+        "compacts",
         "compression_type",
+        "delete_retention_ms",
+        "deletes",
         "durability",
         "index_interval_bytes",
+        "max_compaction_lag_ms",
         "max_message_bytes",
         "message_timestamp_after_max_ms",
         "message_timestamp_before_max_ms",
         "message_timestamp_type",
+        "min_cleanable_dirty_ratio",
+        "min_compaction_lag_ms",
         "on_corruption",
         "overrides",
         "retention_bytes",
         "retention_full_policy",
         "retention_ms",
         "retention_records",
+        "roll_ms",
         "segment_bytes",
         "segment_index_bytes",
         "segment_ms",
@@ -265,19 +303,29 @@ class TopicConfig:
     bounds_timestamps: bool
     """Whether a batch may be refused for its timestamps."""
     cleanup_policy: str
+    compacts: bool
+    """Whether of the records with one key the last stays."""
     compression_type: str
+    delete_retention_ms: int
+    deletes: bool
+    """Whether segments go by age, bytes and records."""
     durability: Durability
     index_interval_bytes: int
+    max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
     message_timestamp_before_max_ms: int
     message_timestamp_type: TimestampType
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
     on_corruption: OnCorruption
     overrides: dict[str, str]
     retention_bytes: int
     retention_full_policy: FullPolicy
     retention_ms: int
     retention_records: int
+    roll_ms: int
+    """Age at which a segment is full: segment.ms, or less in a compacted topic."""
     segment_bytes: int
     segment_index_bytes: int
     segment_ms: int
@@ -307,6 +355,23 @@ class TopicConfig:
         is_chosen = self.message_timestamp_type is TimestampType.CREATE_TIME
         put(self, "bounds_timestamps", is_chosen and least_ms < _INT64_MAX)
         _check_flushes(self.durability, chosen)
+        policies = self.cleanup_policy.split(",")
+        put(self, "compacts", "compact" in policies)
+        put(self, "deletes", "delete" in policies)
+        lag_ms = self.max_compaction_lag_ms if self.compacts else _INT64_MAX
+        put(self, "roll_ms", min(self.segment_ms, lag_ms))
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise InvalidConfig(
+                "min.compaction.lag.ms",
+                self.min_compaction_lag_ms,
+                f"exceeds max.compaction.lag.ms={self.max_compaction_lag_ms}",
+            )
+        if self.durability is Durability.EPHEMERAL and not self.deletes:
+            raise InvalidConfig(
+                "cleanup.policy",
+                self.cleanup_policy,
+                "an ephemeral topic lies in memory and needs a limit: compact,delete has one",
+            )
         if self.durability is Durability.EPHEMERAL and self.retention_bytes < 0:
             raise InvalidConfig(
                 "retention.bytes",

@@ -14,8 +14,8 @@ A gap inside a transaction changes nothing here: its marker still ends it.  Wher
 was lost to damage, the transaction counts as open until the coordinator, who knows of no such
 transaction, ends it with an abort (broker/markers.py).
 
-Rows of aborted ranges go when the log begins behind them.  Their number is bounded by the log: one
-per abort marker in it.
+Rows of aborted ranges go when the log begins behind them, or when a cleaning took their marker.
+Their number is bounded by the log: one per abort marker in it.
 
 Invariants: `first_open_offset` is the least of `open`; `aborted` is sorted by `last_offset`, whose
 values are those of the markers and differ.  Not thread-safe for writers: the log's append lock
@@ -24,7 +24,7 @@ appended to and `open` replaced; a transaction is in `aborted` before it leaves 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
 from segbroker.protocol.markers import Outcome, marker_outcome
@@ -118,6 +118,22 @@ class TransactionIndex:
         count = bisect_left(self._lasts, log_start_offset)
         if count:
             self.aborted, self._lasts = self.aborted[count:], self._lasts[count:]
+        return count
+
+    def forget_marked(self, end_offset: int, markers: Container[int]) -> int:
+        """Forget ranges that end below `end_offset` with a marker that is none of `markers`; how
+        many.
+
+        After a cleaning: their records went before their markers did.
+        """
+        kept = [
+            row
+            for row in self.aborted
+            if row.last_offset >= end_offset or row.last_offset in markers
+        ]
+        count = len(self.aborted) - len(kept)
+        if count:
+            self.aborted, self._lasts = kept, [row.last_offset for row in kept]
         return count
 
     def copy(self) -> "TransactionIndex":

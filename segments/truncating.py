@@ -31,7 +31,7 @@ def truncate_log(log: PartitionLog, offset: int, *, now_ms: int) -> PartitionLog
     sealed = log.sealed
     if len(sealed) and offset < sealed.end_offset:
         keep = max(0, sealed.find(offset))
-        number, base = sealed.first_number + keep, sealed.base_offsets[keep]
+        number, base = sealed.numbers[keep], sealed.base_offsets[keep]
     else:
         unsealed = (*log.rotating, log.active)
         segment = next((s for s in unsealed if offset < s.next_offset), log.active)
@@ -42,6 +42,7 @@ def truncate_log(log: PartitionLog, offset: int, *, now_ms: int) -> PartitionLog
     size = sum(found.header.size for found in whole.batches if found.header.next_offset <= offset)
     if whole.next_offset < offset:
         raise CorruptSegment(path, whole.valid_size, f"no valid batch before offset {offset}")
+    log.cleaned = log.cleaned.cut(offset)
     rows = [
         row for row in log.manifest_rows() if row.kind != RowKind.SEGMENT or row.number < number
     ]

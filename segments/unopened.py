@@ -21,6 +21,7 @@ import structlog
 from segbroker.protocol.batch_pure import HEADER_SIZE
 from segbroker.protocol.record_batch import InvalidBatch, read_header
 
+from .dirtiness import dirt_of, wants_cleaning
 from .known import Known, read_known
 from .metadata import TopicMeta
 from .names import LogPaths, partition_paths
@@ -95,6 +96,10 @@ class Unopened:
 def due_ms(storage: Storage, paths: LogPaths, config: TopicConfig, known: Known) -> int:
     """When something of a log may have to go: 0 now, NEVER, or a time.  Raises OSError."""
     sealed = known.sealed
+    if config.compacts and wants_cleaning(dirt_of(sealed, known.cleaned.end_offset), config, None):
+        return 0  # once open it is cleaned
+    if not config.deletes:
+        return NEVER
     drops = config.retention_full_policy is FullPolicy.DROP_OLD
     if drops and len(sealed):
         over_bytes = sealed.total_size - sealed.sizes[0] - config.retention_bytes

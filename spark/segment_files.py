@@ -128,6 +128,8 @@ class SegmentFiles:
             if xxh3_64(row[:-8]) != checksum:
                 break  # the file ends here: what is behind was being written
             if kind == _SEGMENT_ROW and tier == _HOT:
+                if number in rows:  # a cleaning made one segment of several, which are gone
+                    rows = {n: one for n, one in rows.items() if not base <= one.base_offset < end}
                 rows[number] = Sealed(number, base, end, size, tag)
         found: list[Sealed] = []
         at = wanted.start

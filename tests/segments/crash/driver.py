@@ -7,12 +7,13 @@ driver.close(); driver.open()   in order; `kill` and `cut` are the other two way
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.markers import Outcome, encode_marker
 from segbroker.protocol.record_batch import check_batch, encode_batch, read_header
+from segbroker.segments.cleaner import Cleaner
 from segbroker.segments.committed import COMMITTED, FORGOTTEN, CommitRow
 from segbroker.segments.control import Event, apply, decode_event
 from segbroker.segments.errors import StorageError
@@ -228,6 +229,36 @@ class Driver:
             self.explorer.step_done()
         return True
 
+    def put(
+        self,
+        topic: str,
+        *pairs: tuple[bytes, bytes | None],
+        producer: tuple[int, int, int] = (-1, -1, -1),
+        transactional: bool = False,
+        codec: Codec = Codec.NONE,
+    ) -> None:
+        """Append one batch of records with keys to partition 0."""
+        batch = encode_batch(
+            [value for _, value in pairs],
+            keys=[key for key, _ in pairs],
+            timestamps_ms=self.now_ms,
+            codec=codec,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=producer[2],
+            transactional=transactional,
+        )
+        self._put(topic, 0, memoryview(bytearray(batch)), producer, records=len(pairs))
+
+    def clean(self, topic: str, *, may_go: Iterable[int], buffer_bytes: int = 1 << 16) -> None:
+        """Clean partition 0; `may_go` are the offsets that this may take, and some of it does."""
+        self.model.partition(topic, 0).may_go.update(may_go)
+        self.model.changed()
+        handler = self.handler(topic)
+        cleaner = Cleaner(self.running, 0, buffer_bytes, 0)
+        cleaner.clean_now(handler, self.now_ms)
+        self._changed()
+
     def transact(
         self, topic: str, producer: tuple[int, int, int], partition: int = 0, count: int = 1
     ) -> None:
@@ -244,12 +275,19 @@ class Driver:
         self._put(topic, 0, batch, (-1, -1, -1))
 
     def _put(
-        self, topic: str, partition: int, batch: memoryview, producer: tuple[int, int, int]
+        self,
+        topic: str,
+        partition: int,
+        batch: memoryview,
+        producer: tuple[int, int, int],
+        *,
+        records: int = 1,
     ) -> None:
         handler = self.handler(topic, partition)
         self.now_ms += 1
         base = handler.log_end_offset
-        self.model.partition(topic, partition).sent.append(Sent(base, base + 1, batch, producer))
+        sent = Sent(base, base + records, batch, producer)
+        self.model.partition(topic, partition).sent.append(sent)
         self.model.changed()
         handler.append(batch, read_header(batch), self.now_ms)
         self.explorer.step_done()

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from segbroker.protocol.batch_pure import LENGTH_END
 from segbroker.protocol.markers import Outcome, marker_outcome
-from segbroker.protocol.record_batch import read_header
+from segbroker.protocol.record_batch import decode_batch, read_header
 from segbroker.segments.topic_config import Durability
 
 from .model import Life, Model, PartitionModel
@@ -92,7 +92,7 @@ def of_partition(model: PartitionModel, seen: SeenPartition, *, is_kill: bool) -
         yield f"I4: leader epoch {seen.epoch}, it had {model.epoch_min}"
     yield from _items(model, seen, promised, is_kill=is_kill)
     yield from _producers(model, seen)
-    yield from _transactions(seen)
+    yield from _transactions(model, seen)
 
 
 def _ephemeral(model: PartitionModel, seen: SeenPartition) -> Iterator[str]:
@@ -130,7 +130,9 @@ def _items(
         batch = sent.get(item.base_offset)
         if batch is None:
             yield f"I2: a batch at {item.base_offset} that nobody sent"
-        elif batch.next_offset != item.next_offset or batch.batch[BODY:] != item.body:
+        elif batch.next_offset != item.next_offset or not (
+            batch.batch[BODY:] == item.body or _is_left(item.body, batch.batch, model.may_go)
+        ):
             yield f"I3: the batch at {item.base_offset} is not the one that was sent"
     if due != seen.end and seen.items:
         yield f"I7: the items end at {due}, the log at {seen.end}"
@@ -138,7 +140,28 @@ def _items(
         yield f"I7: nothing can be read in [{seen.start}, {seen.end})"
 
 
+def _is_left(body: bytes, sent: memoryview, may_go: set[int]) -> bool:
+    """Whether a batch is what a cleaning may have left of the one that was sent."""
+    before = decode_batch(sent)
+    size = (BODY + len(body) - LENGTH_END).to_bytes(4, "big")
+    after = decode_batch(bytes(sent[:8]) + size + bytes(sent[12:BODY]) + body)
+    old, new = before.header, after.header
+    kept = {record.offset: record for record in after}
+    return (
+        (old.attributes, old.last_offset_delta, old.producer_id, old.producer_epoch)
+        == (new.attributes, new.last_offset_delta, new.producer_id, new.producer_epoch)
+        and old.base_sequence == new.base_sequence
+        and all(
+            kept.get(record.offset) == record
+            or (record.offset not in kept and record.offset in may_go)
+            for record in before
+        )
+    )
+
+
 def _gap(model: PartitionModel, begin: int, end: int, reason: str, promised: int) -> Iterator[str]:
+    if reason == "deleted" and model.may_go.issuperset(range(begin, end)):
+        return
     if reason not in ("lost_tail", "corruption"):
         yield f"I7: a gap [{begin}, {end}) with the reason {reason}"
         return
@@ -162,11 +185,11 @@ def _producers(model: PartitionModel, seen: SeenPartition) -> Iterator[str]:
     """The newest batch of each producer that can be read is the one that is remembered."""
     newest: dict[int, tuple[int, int, int]] = {}
     for item in seen.items:
-        if item.is_gap:
+        header = read_header(bytes(BODY) + item.body)
+        if item.is_gap and item.reason != "deleted":
             newest.clear()  # what a gap may hide is forgotten with it
             continue
-        header = read_header(bytes(BODY) + item.body)
-        if header.is_control:
+        if header.is_control and not item.is_gap:
             # A marker has no sequence; one with a new epoch makes all that was before it void.
             if newest.get(header.producer_id, (header.producer_epoch,))[0] < header.producer_epoch:
                 del newest[header.producer_id]
@@ -183,11 +206,13 @@ def _producers(model: PartitionModel, seen: SeenPartition) -> Iterator[str]:
             yield f"I5: of producer {pid} it knows an offset {last_offset} that was never sent"
 
 
-def _transactions(seen: SeenPartition) -> Iterator[str]:
+def _transactions(model: PartitionModel, seen: SeenPartition) -> Iterator[str]:
     """Open transactions and aborted ranges are those of the batches that can be read.
 
-    One that began below the start may be known from there on, or from its first batch behind it.
+    One that began below the start may be known from there on, or from its first batch behind it;
+    one whose records a cleaning may have taken, from one of those on.
     """
+    cleaned = model.may_go
     opened: dict[int, int] = {}
     aborted: dict[tuple[int, int], int] = {}
     for item in seen.items:
@@ -211,8 +236,10 @@ def _transactions(seen: SeenPartition) -> Iterator[str]:
             yield f"I5: producer {pid} has nothing open, known: {seen.open}"
     ranges = {(pid, last): first for pid, first, last in seen.aborted}
     for key, first in aborted.items():
+        if ranges.get(key, -1) in cleaned:
+            continue
         if ranges.get(key, -1) != first and not ranges.get(key, seen.start) < seen.start:
             yield f"I5: {key} was aborted from {first} on, known: {seen.aborted}"
     for pid, last in ranges.keys() - aborted.keys():
-        if ranges[pid, last] >= seen.start:
+        if ranges[pid, last] >= seen.start and ranges[pid, last] not in cleaned:
             yield f"I5: ({pid}, {last}) was not aborted, known: {seen.aborted}"

@@ -46,6 +46,9 @@ class PartitionModel:
     lost: list[tuple[int, int]] = field(default_factory=list)
     """Offsets that a crash the scenario went through has taken: nothing may be there but a gap."""
 
+    may_go: set[int] = field(default_factory=set)
+    """Offsets that a cleaning may have taken: there, or not."""
+
     @property
     def end(self) -> int:
         return self.sent[-1].next_offset if self.sent else max(self.start_max, self.lost_end)

@@ -154,7 +154,8 @@ def with_item(partition: SeenPartition, base_offset: int, batch: memoryview) -> 
 
 
 def one_record(value: bytes) -> memoryview:
-    return memoryview(bytearray(encode_batch([value], timestamps_ms=RECOVERED_MS)))
+    batch = encode_batch([value], keys=[b"recovered"], timestamps_ms=RECOVERED_MS)
+    return memoryview(bytearray(batch))
 
 
 class Broker:

@@ -2,6 +2,7 @@
 
 from . import (
     scenarios_classes,
+    scenarios_cleaning,
     scenarios_damage,
     scenarios_faults,
     scenarios_library,
@@ -16,6 +17,7 @@ from .registry import SCENARIOS
 __all__ = [
     "SCENARIOS",
     "scenarios_classes",
+    "scenarios_cleaning",
     "scenarios_damage",
     "scenarios_faults",
     "scenarios_library",

@@ -198,8 +198,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "one_segment_too_many_is_deleted",
         "deleting",
-        "    log.doomed += numbers\n",
-        "    log.doomed += [*numbers, numbers.stop]\n",
+        "    log.doomed += going\n",
+        "    log.doomed += [*going, following]\n",
         "old_segments_expire",
     ),
     Bug(

@@ -1,0 +1,163 @@
+"""Compacted topics: crashes at each step of a cleaning, and of what comes before and behind it.
+
+Segments have 512 bytes; a batch of one record here has 171, so two make a segment, but for the
+first: its third batch begins the next one.
+"""
+
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.markers import Outcome
+
+from .driver import Driver
+from .registry import scenario
+
+COMPACT = "compact"
+FILLING = bytes(100)
+
+
+def put(driver: Driver, *keys: str, codec: Codec = Codec.NONE) -> None:
+    """One batch; the value tells the key."""
+    pairs = [(key.encode(), key.encode() + FILLING) for key in keys]
+    driver.put("t", *pairs, codec=codec)
+
+
+def seal(driver: Driver) -> None:
+    """Let the active segment be full, and sealed."""
+    driver.tick(by_ms=60_000)
+    driver.tick()
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def a_segment_is_cleaned(driver: Driver) -> None:
+    put(driver, "a", "b")
+    put(driver, "a")
+    seal(driver)
+    driver.clean("t", may_go=[0])
+    put(driver, "c")
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def segments_become_one(driver: Driver) -> None:
+    for key in ("a", "b", "a", "c", "a", "b", "a"):
+        put(driver, key)
+    seal(driver)
+    driver.clean("t", may_go=range(5))
+    put(driver, "a")
+
+
+@scenario(durability="disk", cleanup_policy=COMPACT, segment_ms="50000")
+def segments_of_class_disk_become_one(driver: Driver) -> None:
+    for key in ("a", "b", "a", "c", "a", "b", "a"):
+        put(driver, key)
+    seal(driver)
+    driver.clean("t", may_go=range(5))
+    put(driver, "a")
+    driver.tick()
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def cleaned_again_and_again(driver: Driver) -> None:
+    for round_ in range(3):
+        for key in ("a", "b", "a"):
+            put(driver, key)
+        seal(driver)
+        driver.clean("t", may_go=range(3 * round_ + 1))
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def cleaned_and_closed(driver: Driver) -> None:
+    for key in ("a", "b", "a", "a"):
+        put(driver, key)
+    seal(driver)
+    driver.clean("t", may_go=range(3))
+    driver.close()
+    driver.open()
+    put(driver, "b")
+    seal(driver)
+    driver.clean("t", may_go=range(4))
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def cleaned_after_a_restart(driver: Driver) -> None:
+    for key in ("a", "b", "a", "a"):
+        put(driver, key)
+    seal(driver)
+    driver.close()
+    driver.open()
+    driver.clean("t", may_go=range(3))
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def compressed_batches_are_cleaned(driver: Driver) -> None:
+    put(driver, "a", "b", "c", codec=Codec.ZSTD)
+    put(driver, "a", "c", codec=Codec.LZ4)
+    seal(driver)
+    driver.clean("t", may_go=[0, 2])
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000", delete_retention_ms="0")
+def tombstones_go(driver: Driver) -> None:
+    put(driver, "a", "b")
+    driver.put("t", (b"a", None))
+    seal(driver)
+    driver.clean("t", may_go=[0])
+    put(driver, "c")
+    seal(driver)
+    driver.clean("t", may_go=[0, 2])
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def the_last_batch_of_a_producer_is_emptied(driver: Driver) -> None:
+    driver.put("t", (b"a", b"1"), (b"b", b"1"), producer=(7, 2, 5))
+    put(driver, "a", "b")
+    seal(driver)
+    driver.clean("t", may_go=[0, 1])
+    driver.close()
+    driver.open()
+    driver.put("t", (b"a", b"2"), producer=(7, 2, 7))
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000", delete_retention_ms="0")
+def transactions_are_cleaned(driver: Driver) -> None:
+    # 0: a | 1: a of 7, aborted by 2 | 3: b of 7, committed by 4 | 5: b
+    put(driver, "a")
+    driver.put("t", (b"a", b"x"), producer=(7, 0, 0), transactional=True)
+    driver.mark("t", Outcome.ABORT, 7)
+    driver.put("t", (b"b", b"y"), producer=(7, 0, 1), transactional=True)
+    driver.mark("t", Outcome.COMMIT, 7)
+    put(driver, "b")
+    seal(driver)
+    driver.clean("t", may_go=[1, 3])
+    put(driver, "c")
+    seal(driver)
+    driver.clean("t", may_go=[1, 2, 3])
+
+
+@scenario(durability="fsync", cleanup_policy="compact,delete", segment_ms="50000")
+def cleaned_and_deleted_from(driver: Driver) -> None:
+    for key in ("a", "b", "a", "c", "d", "e", "a"):
+        put(driver, key)
+    seal(driver)
+    driver.clean("t", may_go=range(3))
+    driver.delete_records("t", 0, 4)
+    driver.tick()
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def killed_while_it_is_cleaned(driver: Driver) -> None:
+    for key in ("a", "b", "a", "a"):
+        put(driver, key)
+    seal(driver)
+    driver.clean("t", may_go=range(3))
+    driver.kill()
+    driver.open()
+    put(driver, "b")
+    seal(driver)
+    driver.clean("t", may_go=range(4))
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def a_buffer_that_is_too_small_for_all_keys(driver: Driver) -> None:
+    for n in range(8):
+        driver.put("t", *((b"%d" % ((10 * n + i) % 60), b"") for i in range(10)))
+    seal(driver)
+    driver.clean("t", may_go=range(20), buffer_bytes=24 * 64)
