@@ -75,6 +75,38 @@ class MachineKeys:
         most=365 * DAY_MS,
         dynamic=True,
     )
+    cleaner_enable: bool = key(
+        True,
+        "Whether compacted topics are cleaned (cleanup.policy=compact).",
+        kafka="log.cleaner.enable",
+        dynamic=True,
+    )
+    cleaner_bytes_per_second: int = key(
+        8 << 20,
+        "How fast the cleaner reads, all compacted topics together (bytes per second); it bounds "
+        "the processor time of cleaning, too.",
+        least=1 << 10,
+        most=1 << 40,
+        kafka="log.cleaner.io.max.bytes.per.second",
+        dynamic=True,
+    )
+    cleaner_buffer_bytes: int = key(
+        32 << 20,
+        "Most memory for the keys of one cleaning, 34 bytes a key; no more is taken than the "
+        "partition's keys need. What does not fit is cleaned in the next round.",
+        least=1 << 14,
+        most=1 << 36,
+        kafka="log.cleaner.dedupe.buffer.size",
+        dynamic=True,
+    )
+    cleaner_backoff_ms: int = key(
+        15_000,
+        "Pause between two looks for a partition that is dirty enough to be cleaned.",
+        least=10,
+        most=DAY_MS,
+        kafka="log.cleaner.backoff.ms",
+        dynamic=True,
+    )
     drain_timeout_ms: int = key(
         10_000,
         "On SIGTERM: time for requests in flight to be answered.",

@@ -50,7 +50,14 @@ _BOOLEAN: Final = 1
 _STRING: Final = 2
 _LONG: Final = 5
 _LIST: Final = 7
-_TYPES: Final = {"boolean": _BOOLEAN, "string": _STRING, "int": 3, "long": _LONG, "double": 6, "list": _LIST}
+_TYPES: Final = {
+    "boolean": _BOOLEAN,
+    "string": _STRING,
+    "int": 3,
+    "long": _LONG,
+    "double": 6,
+    "list": _LIST,
+}
 
 _LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
 

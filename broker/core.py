@@ -4,6 +4,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from segbroker.segments.cleaner import Cleaner
 from segbroker.segments.scrubbing import Scrubber
 
 from .authentication import Authentication
@@ -67,6 +68,7 @@ class Core:
     now_ms: Callable[[], int]
     open_connections: Callable[[], int]
     scrubber: Scrubber
+    cleaner: Cleaner
     all_quotas: Quotas
     # None: everybody may do everything.
     authorizer: Authorizer | None = None

@@ -10,6 +10,7 @@ from typing import Final
 
 from segbroker.protocol.batch_pure import BatchFault
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import ProduceResponseRecordError
 from segbroker.protocol.record_batch import InvalidBatch
 from segbroker.segments import errors as storage
 
@@ -30,6 +31,7 @@ STORAGE_ERRORS: Final[dict[type[Exception], ErrorCode]] = {
     # Refused for good until somebody makes room: a retriable code would hide it from the sender
     # until its delivery timeout (decision 0062).
     storage.PartitionFull: ErrorCode.POLICY_VIOLATION,
+    # With the places of the records beside it, see record_errors.
     storage.KeylessRecords: ErrorCode.INVALID_RECORD,
     storage.DiskFull: ErrorCode.KAFKA_STORAGE_ERROR,
     # The topic's on.corruption says so: a retry would wait for an operator.
@@ -72,6 +74,23 @@ BATCH_FAULTS: Final[dict[BatchFault, ErrorCode]] = {
 
 # What a call into segments/ may raise that is not a bug.
 STORAGE_FAILURES: Final = (storage.StorageError, OSError)
+
+
+RECORD_ERRORS_MAX: Final = 1_000
+"""Records of a refused batch that are named one by one."""
+
+
+def record_errors(error: Exception) -> list[ProduceResponseRecordError]:
+    """Which records of a batch were refused, where it was for single ones."""
+    if not isinstance(error, storage.KeylessRecords):
+        return []
+    return [
+        ProduceResponseRecordError(
+            batch_index=index,
+            batch_index_error_message="a compacted topic takes no record without a key",
+        )
+        for index in error.indexes[:RECORD_ERRORS_MAX]
+    ]
 
 
 def wire_error(error: Exception) -> tuple[ErrorCode, str]:

@@ -34,7 +34,7 @@ from . import topic_ids
 from .appending import append_batch
 from .authorized import check_write, may_write
 from .core import Core
-from .error_map import STORAGE_FAILURES, wire_error
+from .error_map import STORAGE_FAILURES, record_errors, wire_error
 from .implicit_adds import add_partitions, lacks_partitions
 from .pace import Pace
 from .partition import Partition
@@ -257,6 +257,7 @@ def _append_all(
                 )
             except (InvalidBatch, *STORAGE_FAILURES) as exc:
                 _refuse(row, *wire_error(exc))
+                row.record_errors = record_errors(exc)
             except Refused as exc:
                 _refuse(row, exc.code, exc.message)
             else:

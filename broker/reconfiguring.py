@@ -48,6 +48,9 @@ def reconfigure(
     core.ingest.reconfigure(after.ingest_bytes_max)
     core.pool.reconfigure(after.fetch_buffer_bytes_max)
     core.scrubber.reconfigure(after.scrub_bytes_per_second, after.scrub_interval_ms)
+    core.cleaner.reconfigure(
+        after.cleaner_bytes_per_second, after.cleaner_buffer_bytes, after.cleaner_backoff_ms
+    )
     core.topics.manager.reconfigure(
         retention_interval_ms=after.retention_interval_ms,
         producer_expiration_ms=after.producer_id_expiration_ms,

@@ -21,6 +21,7 @@ import structlog
 import trio
 
 from segbroker.protocol.kernel import KERNEL_IS_NATIVE
+from segbroker.segments.cleaner import Cleaner
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.scrubbing import Scrubber
 from segbroker.segments.wal.journal import WalConfig
@@ -58,6 +59,9 @@ from .watchdog import watch
 log = structlog.get_logger()
 
 SCRUB_STEP_SECONDS = 1
+# Between two steps of a cleaning, and between two looks whether there is one to begin.
+CLEAN_STEP_SECONDS = 0.05
+CLEAN_LOOK_SECONDS = 1
 
 
 class Broker:
@@ -226,6 +230,12 @@ class Broker:
                 now_ms=self._now_ms,
                 open_connections=self._connections.__len__,
                 scrubber=Scrubber(manager, config.scrub_bytes_per_second, config.scrub_interval_ms),
+                cleaner=Cleaner(
+                    manager,
+                    config.cleaner_bytes_per_second,
+                    config.cleaner_buffer_bytes,
+                    config.cleaner_backoff_ms,
+                ),
                 authorizer=_authorizer_of(config, manager),
                 all_quotas=quotas,
                 quotas=quotas if quotas.is_active else None,
@@ -242,6 +252,7 @@ class Broker:
             services.start_soon(watch, core, self._connections)
             services.start_soon(_keep_house, core)
             services.start_soon(_scrub, core)
+            services.start_soon(_clean, core)
             if self._certificate is not None:
                 services.start_soon(_watch_certificate, core, self._certificate)
             async with trio.open_nursery() as serving:
@@ -259,6 +270,7 @@ class Broker:
                 self._finish_requests(core)
             # Every connection has ended by itself, or was cut off at the deadline.
             core.scrubber.stop()
+            core.cleaner.stop()
             services.cancel_scope.cancel()
 
     def _say_started(self, core: Core) -> None:
@@ -431,6 +443,18 @@ async def _scrub(core: Core) -> None:
             await core.lanes.run(core.scrubber.step, core.now_ms())
         except STORAGE_FAILURES as exc:
             log.error("scrub_failed", error=str(exc))
+
+
+async def _clean(core: Core) -> None:
+    """Clean compacted partitions, as fast as is allowed: in a lane, a little at a time."""
+    while True:
+        await trio.sleep(CLEAN_STEP_SECONDS if core.cleaner.is_running else CLEAN_LOOK_SECONDS)
+        if not core.config.cleaner_enable:
+            continue
+        try:
+            await core.lanes.run(core.cleaner.step, core.now_ms())
+        except STORAGE_FAILURES as exc:
+            log.error("cleaner_failed", error=str(exc))
 
 
 async def _keep_house(core: Core) -> None:

@@ -10,7 +10,7 @@ small records sent one by one are made of nothing else.
 Invariant: for every request that fits, the reply is byte for byte that of produce.py (tested).
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 import structlog
@@ -22,6 +22,7 @@ from segbroker.protocol.hot import SingleProduce, encode_single_produce_response
 from segbroker.protocol.messages_core import (
     ProduceResponse,
     ProduceResponsePartition,
+    ProduceResponseRecordError,
     ProduceResponseTopic,
 )
 from segbroker.protocol.record_batch import InvalidBatch
@@ -29,7 +30,7 @@ from segbroker.protocol.record_batch import InvalidBatch
 from .appending import append_batch
 from .authorized import check_write, may_write
 from .core import Core
-from .error_map import STORAGE_FAILURES, wire_error
+from .error_map import STORAGE_FAILURES, record_errors, wire_error
 from .peer import Peer
 from .produce import AcksZeroRefused
 from .refused import Refused
@@ -54,6 +55,7 @@ class SingleProduceSlot:
         "_start_offset",
         "_timed",
         "done",
+        "record_errors",
     )
 
     restores: Final = False
@@ -70,6 +72,8 @@ class SingleProduceSlot:
         self._timed = False
         self._code = ErrorCode.NONE
         self._message: str | None = None
+        # Which records of a batch were refused, where it was for single ones.
+        self.record_errors: Sequence[ProduceResponseRecordError] = ()
         self._base_offset = self._append_time_ms = self._start_offset = -1
 
     def appended(self, base_offset: int, append_time_ms: int, start_offset: int) -> None:
@@ -146,6 +150,7 @@ class SingleProduceSlot:
             error_code=self._code,
             base_offset=-1,
             log_start_offset=self._start_offset,
+            record_errors=list(self.record_errors),
             error_message=self._message,
         )
         topic = ProduceResponseTopic(name=self._name, partition_responses=[row])
@@ -197,6 +202,7 @@ def _append(core: Core, peer: Peer, header: RequestHeader, request: SingleProduc
         )
     except (InvalidBatch, *STORAGE_FAILURES) as exc:
         slot.refuse(*wire_error(exc))
+        slot.record_errors = record_errors(exc)
     except Refused as exc:
         slot.refuse(exc.code, exc.message)
     else:

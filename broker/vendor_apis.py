@@ -2,7 +2,7 @@
 
 | api                  | asks                      | answers                                |
 |----------------------|---------------------------|----------------------------------------|
-| SERVER_INFO          | nothing                   | ids, limits, counters, recovery, scrub |
+| SERVER_INFO          | nothing                   | ids, limits, counters, scrub, cleaner  |
 | PARTITION_STATISTICS | "topics": names, or none  | per partition: offsets, bytes, state   |
 | FLOORS, GAPS         | floors.py                 |                                        |
 | COMMIT_BATCH, QUERY_STATE | batch_commits.py     |                                        |
@@ -24,6 +24,7 @@ from typing import Any, Final, TypeAlias
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.vendor import VendorKey, error_reply, unpack
+from segbroker.segments.handler import DiskHandler
 
 from .batch_commits import commit_batch, query_state
 from .config import join_address
@@ -88,6 +89,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
             "rows": [row.as_map() for row in report.rows[-RECOVERY_ROWS_MAX:]],
         },
         "scrub": asdict(core.scrubber.statistics),
+        "cleaner": asdict(core.cleaner.statistics),
     }
 
 
@@ -126,12 +128,28 @@ async def _partition(core: Core, name: str, index: int, *, opens: bool) -> Body:
         return {"partition": index, **error_reply(*wire_error(exc))}
     if partition is None:  # deleted meanwhile
         return {"partition": index, **error_reply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
-    return _statistics(partition)
+    return _statistics(core, partition)
 
 
-def _statistics(partition: Partition) -> Body:
+def cleaning_of(core: Core, handler: DiskHandler) -> Body:
+    """How far a compacted partition is cleaned."""
+    now_ms, compacting = core.now_ms(), handler.compacting
+    dirt = compacting.dirt(now_ms, now_ms)
+    return {
+        "clean_offset": compacting.clean_offset,
+        "cleaned_ms": compacting.cleaned_ms,
+        "cleanings": compacting.cleanings_count,
+        "cleanings_failed": compacting.failures_count,
+        "clean_bytes": dirt.clean_bytes,
+        "dirty_bytes": dirt.dirty_bytes,
+        "dirty_ratio": round(dirt.ratio, 4),
+    }
+
+
+def _statistics(core: Core, partition: Partition) -> Body:
     handler = partition.handler
     return {
+        **(cleaning_of(core, handler) if handler.config.compacts else {}),
         "partition": partition.index,
         "is_open": True,
         "evict_floor": handler.evict_floor,

@@ -61,6 +61,11 @@ class Cleaner:
         self._allowance = 0
         self._stopped = False
 
+    def reconfigure(self, bytes_per_second: int, buffer_bytes: int, backoff_ms: int) -> None:
+        """Other limits, from the next step and the next cleaning on.  From any thread."""
+        self._rate, self._buffer_bytes = bytes_per_second, buffer_bytes
+        self._backoff_ms = backoff_ms
+
     @property
     def is_running(self) -> bool:
         """Whether a cleaning is under way."""

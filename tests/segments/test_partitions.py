@@ -121,7 +121,16 @@ def test_topics_that_are_or_are_not_there_are_told() -> None:
         ({"segment.bites": "1"}, "segment.bites=1: there is no such topic setting"),
         ({"segment.ms": "soon"}, "segment.ms=soon: is not a whole number"),
         ({"max.message.bytes": "2000000"}, "max.message.bytes=2000000: exceeds segment.bytes=104"),
-        ({"cleanup.policy": "compact"}, "cleanup.policy=compact: is not offered"),
+        ({"cleanup.policy": "compress"}, "cleanup.policy=compress: is none of delete, compact"),
+        ({"min.cleanable.dirty.ratio": "2"}, r"min.cleanable.dirty.ratio=2: is outside \[0, 1\]"),
+        (
+            {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"},
+            "min.compaction.lag.ms=2: exceeds max.compaction.lag.ms=1",
+        ),
+        (
+            {"durability": "ephemeral", "cleanup.policy": "compact"},
+            "cleanup.policy=compact: an ephemeral topic",
+        ),
         ({"durability": "paper"}, "durability=paper: is none of ephemeral, memory, disk, fsync"),
         ({"durability": "ephemeral", "retention.bytes": "-1"}, "retention.bytes=-1: an ephemeral"),
     ],
