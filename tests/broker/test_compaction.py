@@ -26,7 +26,7 @@ from ..support.wire_client import WireClient, connect, produce_request
 from .conftest import serving
 
 DEADLINE_SECONDS = 120
-COMPACT = {
+COMPACT: Any = {
     "cleanup_policy": "compact",
     "segment_bytes": "512",
     "min_cleanable_dirty_ratio": "0.01",
