@@ -1,6 +1,6 @@
 """A compacted topic over the wire: what is refused, what the cleaner does, how it is told."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -49,12 +49,12 @@ async def put(client: WireClient, records: bytes, version: int = 9) -> ProduceRe
 
 async def read_all(client: WireClient) -> list[tuple[int, bytes | None, bytes | None]]:
     """(offset, key, value) of every record, read as a client reads."""
-    found = []
+    found: list[tuple[int, bytes | None, bytes | None]] = []
     offset = 0
     while True:
         row = await client.fetch("t", offset)
         assert row.error_code == 0
-        batches = [decode_batch(batch) for batch in iter_batches(row.records or b"")]
+        batches = [decode_batch(batch) for batch in iter_batches(cast(bytes, row.records or b""))]
         if not batches:
             return found
         for batch in batches:
