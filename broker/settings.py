@@ -27,7 +27,7 @@ from segbroker.segments.broker_settings import SECTION, SET, settings_of
 from segbroker.segments.manager import DiskManager
 
 from .config import BrokerConfig, InvalidConfig, keys
-from .config_key import Value, parse_value, text_of
+from .config_key import parse_value, text_of
 from .kafka_settings import KAFKA_SETTINGS
 from .recording import recorded
 
@@ -61,13 +61,13 @@ class Layer(NamedTuple):
     origin: Origin
 
 
-def checked(values: Values) -> dict[str, Value]:
+def checked(values: Values) -> dict[str, Any]:
     """What was set, by our names, as values of their keys; kafka_settings are left out.
 
     Raises:
         InvalidConfig: naming the key, and why it cannot be set so.
     """
-    found: dict[str, Value] = {}
+    found: dict[str, Any] = {}  # by field of BrokerConfig, each of its own type
     for name, text in values.items():
         if len(text) > VALUE_SIZE_MAX:
             raise InvalidConfig(f"{name}: {len(text)} characters, at most {VALUE_SIZE_MAX}")
