@@ -467,9 +467,11 @@ async def _keep_house(core: Core) -> None:
             core.authorizer.audit.keep_house(trio.current_time())
         try:
             monotonic_ms = int(trio.current_time() * 1000) if is_real else None
-            await core.lanes.run(core.topics.manager.housekeeping, core.now_ms(), monotonic_ms)
-            # Offsets and transactional ids are as precious as records: one clock for all.
-            age_ms = core.now_ms() if core.topics.manager.believes_clock else None
+            # Offsets and transactional ids are as precious as records: one clock for all, and one
+            # reading of it, the one that was looked at.
+            now_ms = core.now_ms()
+            await core.lanes.run(core.topics.manager.housekeeping, now_ms, monotonic_ms)
+            age_ms = now_ms if core.topics.manager.believes_clock else None
             core.groups.keep_house(age_ms)
             core.upkeep.keep_house(age_ms)
         except STORAGE_FAILURES as exc:

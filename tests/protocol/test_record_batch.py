@@ -56,7 +56,10 @@ def backend(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
 
 
 # The fixture holds for all examples of one test.
-random = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+random = settings(
+    max_examples=100,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 # base offset, length 77 - 12, leader epoch -1, magic 2, crc |
 # attributes, last delta 1, base time 0x1000, max time 0x1003, producer -1 -1 -1, count 2 |

@@ -44,6 +44,8 @@ class Topics:
         del self._admin
 
     def create(self, name: str, partitions: int = 1, **config: str) -> None:
+        # Records of years ago are sent: without this the first look at ages deletes them.
+        config.setdefault("retention.ms", "-1")
         topic = NewTopic(name, partitions, 1, config=config)
         self._admin.create_topics([topic])[name].result(TIMEOUT_S)
 
