@@ -40,6 +40,7 @@ from .core import Core
 from .fetch import TooManyPartitions
 from .half_requests import HalfRequests
 from .listener import Listener
+from .listener_spec import SecurityProtocol
 from .login import handle_login
 from .peer import Peer
 from .principal import USER, Principal
@@ -47,6 +48,7 @@ from .produce import AcksZeroRefused
 from .replies import Outbox
 from .requests import Unserved, handle
 from .sasl import LOGIN_FRAME_BYTES_MAX, LoginRefused, SaslSession
+from .seat import Seat
 from .tls import HandshakeFailed, TlsSocket
 
 log = structlog.get_logger()
@@ -95,6 +97,8 @@ class Connection:
         "_held",
         "_parked",
         "_reading",
+        "_reads",
+        "_seat",
         "_shelf",
         "_sock",
         "core",
@@ -102,7 +106,6 @@ class Connection:
         "opened",
         "outbox",
         "peer",
-        "reads",
         "scope",
         "seen",
         "seen_at",
@@ -131,8 +134,11 @@ class Connection:
         # Ends the reading, not the answering: cancelled by a drain while the task is parked.
         self._reading = trio.CancelScope()
         self._parked = False
+        self._seat: Seat | None = None
         self.outbox = Outbox(self._sock, spawn=self._spawn, on_broken=self.scope.cancel)
         self.peer = Peer(self.outbox, address, (plain_host(host), port), listener)
+        if core.express is not None and listener.protocol is SecurityProtocol.PLAINTEXT:
+            self._seat = Seat(sock, self.peer)
         # What a frame is given to: nobody pays for logins on a listener without.
         self._handle = handle
         if listener.protocol.is_sasl:
@@ -141,7 +147,7 @@ class Connection:
         self.opened = trio.current_time()
         self.greeted = False  # a whole request has come
         # What the watchdog saw last, and when that changed: see watchdog.py.
-        self.reads = 0
+        self._reads = 0
         self.seen: tuple[int, int] = (0, 0)
         self.seen_at = self.opened
 
@@ -202,6 +208,11 @@ class Connection:
         }
 
     @property
+    def reads(self) -> int:
+        """How often something has come; the watchdog compares it."""
+        return self._reads if self._seat is None else self._reads + self._seat.reads
+
+    @property
     def is_settled(self) -> bool:
         """Whether it is through with handshake and login, and has made a request."""
         return self.greeted and self.peer.is_admitted
@@ -232,6 +243,7 @@ class Connection:
         outbox, clock = self.outbox, time.perf_counter
         slots_max = core.config.slots_max
         reader: FrameReader | None = None
+        brought = 0
         budget = TURN_BYTES
         over = clock() + TURN_S
         try:
@@ -240,21 +252,25 @@ class Connection:
                     await self._wait_unmuted()
                 if reader is None:
                     reader = self._take_reader()
-                space = reader.get_buffer()
-                try:
-                    size = sock.recv_into(space)
-                except (BlockingIOError, InterruptedError):
-                    reader = await self._wait_readable(reader)
-                    budget, over = TURN_BYTES, clock() + TURN_S
-                    continue
-                if not size:
-                    if reader.buffered:
-                        raise RemoteProtocolError(
-                            f"closed by the peer {reader.buffered} bytes into a frame"
-                        )
-                    return
-                reader.buffer_updated(size)
-                self.reads += 1
+                if brought:  # the express way has received it already
+                    size, is_full = brought, False
+                else:
+                    space = reader.get_buffer()
+                    try:
+                        size = sock.recv_into(space)
+                    except (BlockingIOError, InterruptedError):
+                        reader, brought = await self._wait_readable(reader)
+                        budget, over = TURN_BYTES, clock() + TURN_S
+                        continue
+                    if not size:
+                        if reader.buffered:
+                            raise RemoteProtocolError(
+                                f"closed by the peer {reader.buffered} bytes into a frame"
+                            )
+                        return
+                    reader.buffer_updated(size)
+                    self._reads += 1
+                    is_full = size == len(space)
                 while (frame := reader.next_frame()) is not None:
                     self.greeted = True
                     began = 0.0 if core.quotas is None else clock()
@@ -281,8 +297,9 @@ class Connection:
                 if self._draining:
                     return
                 budget -= size
-                if size < len(space):
-                    reader = await self._wait_readable(reader)
+                brought = 0
+                if not is_full:
+                    reader, brought = await self._wait_readable(reader)
                     budget, over = TURN_BYTES, clock() + TURN_S
                 elif budget <= 0:
                     await trio.lowlevel.checkpoint()
@@ -292,16 +309,25 @@ class Connection:
             self._half.change(self.peer.address[0], -self._held)
             self._held = 0
 
-    async def _wait_readable(self, reader: FrameReader) -> FrameReader | None:
-        """Wait for more bytes; the reader again, or None: it held nothing and is on the shelf."""
+    async def _wait_readable(self, reader: FrameReader) -> tuple[FrameReader | None, int]:
+        """Wait for more bytes; the reader again, or None: it held nothing and is on the shelf.
+
+        And how many bytes it holds that have come meanwhile, on the express way.
+        """
         kept: FrameReader | None = reader
         if not reader.buffered:
             self._shelf.put_back(reader)
             kept = None
         self._parked = True
-        await trio.lowlevel.wait_readable(self._sock)
+        seat, express = self._seat, self.core.express
+        brought = b""
+        if kept is not None or seat is None or express is None or not seat.is_welcome:
+            await trio.lowlevel.wait_readable(self._sock)
+        elif brought := await express.park(seat):
+            kept = self._shelf.take()
+            kept.receive_data(brought)
         self._parked = False
-        return kept
+        return kept, 0 if kept is None else len(brought)
 
     async def _wait_unmuted(self) -> None:
         """Read nothing until what its client owes is paid; replies leave meanwhile."""

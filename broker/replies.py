@@ -68,6 +68,7 @@ class Outbox:
 
     __slots__ = (
         "_draining",
+        "_further",
         "_head",
         "_owed",
         "_restorable",
@@ -97,6 +98,7 @@ class Outbox:
         # Rendered slots whose bytes are not all in the socket yet.
         self._head: list[Slot] = []
         self._unsent: deque[memoryview] = deque()
+        self._further = 0  # requests that slots of several answer, beyond one each
         self._owed = 0
         self._restorable = 0  # bytes of the last reply of the head, if it can be rendered again
         self._restored: trio.Event | None = None
@@ -109,7 +111,7 @@ class Outbox:
 
     def __len__(self) -> int:
         """Requests that are not answered yet."""
-        return len(self._slots) + len(self._head)
+        return len(self._slots) + len(self._head) + self._further
 
     @property
     def unsent(self) -> bool:
@@ -119,6 +121,11 @@ class Outbox:
     def push(self, slot: Slot) -> None:
         """Give a request its place. Its reply leaves after those of all earlier slots."""
         self._slots.append(slot)
+
+    def weigh(self, further: int) -> None:
+        """The slot that was just pushed answers so many more requests than one; the negative
+        number when it was sent."""
+        self._further += further
 
     def flush(self) -> None:
         """Send what is ready at the head of the line. Never raises, never waits."""
@@ -194,6 +201,7 @@ class Outbox:
         if self._restored is not None:
             self._restored.set()
         slots = [*self._head, *self._slots]
+        self._further = 0
         self._head.clear()
         self._slots.clear()
         for slot in slots:

@@ -12,6 +12,7 @@ manager is closed in every case; SIGHUP has the certificate read again.  Without
 about signals: for tests and for brokers inside other programs.
 """
 
+import select
 import signal
 import socket
 from collections.abc import Awaitable, Callable
@@ -30,6 +31,7 @@ from .address_limits import AddressLimits
 from .audit import Audit
 from .authentication import Authentication
 from .authorizer import Authorizer
+from .callbacks import Callbacks
 from .config import BrokerConfig, join_address
 from .connection import Connection, Shelf
 from .connection_overrides import parse_overrides
@@ -37,6 +39,7 @@ from .coordinator import Coordinator
 from .core import Core, wall_ms
 from .deadlines import Deadlines
 from .error_map import STORAGE_FAILURES
+from .express import Express
 from .group_settings import GroupSettings
 from .groups import Groups
 from .half_requests import HalfRequests
@@ -73,6 +76,7 @@ class Broker:
         *,
         manager: DiskManager | None = None,
         now_ms: Callable[[], int] = wall_ms,
+        express: bool = hasattr(select, "epoll"),
     ) -> None:
         """
         Args:
@@ -80,10 +84,13 @@ class Broker:
             manager: one to serve instead of that of `config.data` (tests: in memory); it is
                 opened and closed here. Its `call_soon` should be that of `call_soon_here`.
             now_ms: the clock of timestamps and ages; deadlines are on trio's.
+            express: whether what plain producers send takes the express way (express.py);
+                False: the general one, as everywhere but on Linux. For tests.
         """
         self.config = config
         self._now_ms = now_ms
         self._manager = manager
+        self._takes_express = express
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         # In the middle of a handshake or a login when last looked at, the oldest first.
@@ -249,6 +256,9 @@ class Broker:
             services.start_soon(core.deadlines.run)
             services.start_soon(turn.run)
             services.start_soon(end_passes, turn)
+            if self._takes_express:
+                core.express = Express(core, manager.call_soon)
+                services.start_soon(core.express.run)
             services.start_soon(watch, core, self._connections)
             services.start_soon(_keep_house, core)
             services.start_soon(_scrub, core)
@@ -379,20 +389,9 @@ class Broker:
             log.debug("connection_closed", **connection.name())
 
 
-def call_soon_here() -> Callable[[Callable[[], None]], None]:
-    """A `call_soon` for the DiskManager of this loop.
-
-    What fails in it is logged: an exception in trio's own callback queue would end the process.
-    """
-    run_sync_soon = trio.lowlevel.current_trio_token().run_sync_soon
-
-    def guarded(job: Callable[[], None]) -> None:
-        try:
-            job()
-        except Exception:
-            log.exception("callback_failed")
-
-    return lambda job: run_sync_soon(guarded, job)
+def call_soon_here() -> Callbacks:
+    """A `call_soon` for the DiskManager of this loop."""
+    return Callbacks()
 
 
 def _authorizer_of(config: BrokerConfig, manager: DiskManager) -> Authorizer | None:

@@ -145,18 +145,41 @@ class SingleProduceSlot:
             self.finish()
 
     def _render_error(self, header: RequestHeader) -> list[Buffer]:
-        row = ProduceResponsePartition(
-            index=self._index,
-            error_code=self._code,
-            base_offset=-1,
-            log_start_offset=self._start_offset,
-            record_errors=list(self.record_errors),
-            error_message=self._message,
+        return render_error(
+            header,
+            self._name,
+            self._index,
+            self._code,
+            self._message,
+            start_offset=self._start_offset,
+            throttle_ms=max(self._core.ingest.throttle_time_ms, self._peer.throttle_ms()),
+            record_errors=self.record_errors,
         )
-        topic = ProduceResponseTopic(name=self._name, partition_responses=[row])
-        throttle_time_ms = max(self._core.ingest.throttle_time_ms, self._peer.throttle_ms())
-        response = ProduceResponse(responses=[topic], throttle_time_ms=throttle_time_ms)
-        return encode_response(response, header.api_key, header.api_version, header.correlation_id)
+
+
+def render_error(
+    header: RequestHeader,
+    name: str,
+    index: int,
+    code: ErrorCode,
+    message: str | None,
+    *,
+    start_offset: int,
+    throttle_ms: int,
+    record_errors: Sequence[ProduceResponseRecordError] = (),
+) -> list[Buffer]:
+    """The reply to a request whose one row has failed."""
+    row = ProduceResponsePartition(
+        index=index,
+        error_code=code,
+        base_offset=-1,
+        log_start_offset=start_offset,
+        record_errors=list(record_errors),
+        error_message=message,
+    )
+    topic = ProduceResponseTopic(name=name, partition_responses=[row])
+    response = ProduceResponse(responses=[topic], throttle_time_ms=throttle_ms)
+    return encode_response(response, header.api_key, header.api_version, header.correlation_id)
 
 
 def produce_single(
@@ -166,7 +189,7 @@ def produce_single(
     _, _, name, index, _ = request
     if core.topics.served_partition(name, index) is None and core.topics.exists(name, index):
         return _open_and_append(core, peer, header, request)
-    _append(core, peer, header, request)
+    append_single(core, peer, header, request)
     return None
 
 
@@ -184,10 +207,11 @@ async def _open_and_append(
             partition=request.partition,
             error=str(exc),
         )
-    _append(core, peer, header, request)
+    append_single(core, peer, header, request)
 
 
-def _append(core: Core, peer: Peer, header: RequestHeader, request: SingleProduce) -> None:
+def append_single(core: Core, peer: Peer, header: RequestHeader, request: SingleProduce) -> None:
+    """Append what the request brought to a partition that is served, or does not exist."""
     acks, timeout_ms, name, index, records = request
     peer.produces = True
     core.counters.produce_requests += 1

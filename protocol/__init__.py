@@ -27,6 +27,8 @@ come in, values go out, and the other way round.  A module imports only what sta
     batch_native   the same functions by the C kernel (native/), one call per batch
     kernel         picks the C kernel or its pure twin
     record_batch   RecordBatch v2: header, check, patch, encode, decode, gaps
+    produce_scan_pure   the plain Produce requests in what a receive brought: the specification
+    produce_scan   ... by the C kernel where there is one
     markers        the control batch that ends a transaction in a partition
     partitioner    murmur2, as Java clients hash keys
 """

@@ -108,6 +108,16 @@ class _Lib:
         self, keys: int, count: int, partitions_count: int, out: FFI.CData
     ) -> int: ...
     def sb_scatter(self, out: int, items: int, partitions: FFI.CData, count: int) -> int: ...
+    def sb_scan_produce(
+        self,
+        data: FFI.CData,
+        begin: int,
+        end: int,
+        columns: FFI.CData,
+        stride: int,
+        most: int,
+        stop: FFI.CData,
+    ) -> int: ...
 
 class _FFI(FFI):
     def unpack(self, cdata: FFI.CData, length: int) -> list[int]: ...

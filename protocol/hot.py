@@ -35,6 +35,7 @@ __all__ = [
     "decode_single_produce",
     "encode_single_fetch_response",
     "encode_single_produce_response",
+    "encode_single_produce_responses",
 ]
 
 PRODUCE_TRANSACTIONAL: Final = 3
@@ -158,6 +159,53 @@ def encode_single_produce_response(
         tail = _PRODUCED_3.pack(*start, throttle_time_ms)
     size = _PRODUCED_HEAD.size - 4 + len(name) + len(tail)
     return _PRODUCED_HEAD.pack(size, correlation_id, 1, len(name)) + name + tail
+
+
+_CORRELATION: Final = Struct(">i")
+_CORRELATION_AT: Final = 4
+_OFFSET: Final = Struct(">q")
+# What stands between the name and the base offset.
+_BEFORE_OFFSET: Final = 10
+_BEFORE_OFFSET_COMPACT: Final = 7
+
+
+def encode_single_produce_responses(
+    api_version: int,
+    correlation_ids: Sequence[int],
+    topic: str,
+    partition: int,
+    *,
+    base_offsets: Sequence[int],
+    log_start_offset: int,
+    throttle_time_ms: int,
+) -> Part:
+    """The frames of several ProduceResponses that differ in these two only, without errors."""
+    one = encode_single_produce_response(
+        api_version,
+        correlation_ids[0],
+        topic,
+        partition,
+        base_offset=base_offsets[0],
+        log_start_offset=log_start_offset,
+        throttle_time_ms=throttle_time_ms,
+    )
+    count = len(correlation_ids)
+    if count == 1:
+        return one
+    size = len(one)
+    if api_version >= PRODUCE_FLEXIBLE:
+        offset_at = size - _PRODUCED_COMPACT.size + _BEFORE_OFFSET_COMPACT
+    else:
+        tail = _PRODUCED_8 if api_version >= 8 else _PRODUCED_5 if api_version >= 5 else _PRODUCED_3
+        offset_at = size - tail.size + _BEFORE_OFFSET
+    frames = bytearray(one) * count
+    put_correlation, put_offset = _CORRELATION.pack_into, _OFFSET.pack_into
+    begin = size
+    for n in range(1, count):
+        put_correlation(frames, begin + _CORRELATION_AT, correlation_ids[n])
+        put_offset(frames, begin + offset_at, base_offsets[n])
+        begin += size
+    return frames
 
 
 # Size of the frame, correlation id, (tags,) throttle time, (no error, no session,) topics (1), size

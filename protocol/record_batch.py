@@ -298,10 +298,11 @@ def _write_crc(buf: Buffer) -> None:
     _CRC.pack_into(buf, CRC_POSITION, crc32c(memoryview(buf)[ATTRIBUTES_POSITION:]))
 
 
-def patch_batch(buf: Buffer, base_offset: int, leader_epoch: int) -> None:
-    """Write what the broker decides into a writable batch; the CRC does not cover it."""
-    _BASE_OFFSET.pack_into(buf, 0, base_offset)
-    _LEADER_EPOCH.pack_into(buf, _LEADER_EPOCH_POSITION, leader_epoch)
+def patch_batch(buf: Buffer, base_offset: int, leader_epoch: int, position: int = 0) -> None:
+    """Write what the broker decides into a writable batch, the one that begins at `position`; the
+    CRC does not cover it."""
+    _BASE_OFFSET.pack_into(buf, position, base_offset)
+    _LEADER_EPOCH.pack_into(buf, position + _LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def set_log_append_time(buf: Buffer, now_ms: int) -> None:

@@ -19,7 +19,7 @@ to new files first (salvaging.py).  As long as a write or a sync fails the parti
 read-only; it is tried again, later each time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import structlog
@@ -233,8 +233,63 @@ class DiskHandler(PartitionView):
                 raise self._poison(exc) from exc
             if tracked:
                 opened.producers.apply(header, base_offset, batch)
+        self._appended(opened, number, batch, base_offset, now_ms)
+        stamped = opened.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        return AppendResult(
+            base_offset,
+            base_offset + header.last_offset_delta,
+            now_ms if stamped else -1,
+            opened.log_start_offset,
+            False,
+        )
+
+    def append_run(
+        self,
+        run: memoryview,
+        sizes: Sequence[int],
+        counts: Sequence[int],
+        max_timestamps: Sequence[int],
+        now_ms: int,
+    ) -> list[int] | None:
+        """Append several batches with one write: whole, writable, checked, plain (no transaction,
+        no idempotent producer, as many records as offsets), one behind the other in `run`; where
+        each begins, and where the last ends.
+
+        Everything else is as after `append` of each.  None: the log wants them one by one, nothing
+        was done.  Raises PartitionReadOnly (DiskFull).
+        """
+        if self.read_only is not None:
+            raise self.read_only
+        opened = self._log
+        if not self.takes_runs or (self.ceiling is None and not self._journaling.takes(len(run))):
+            return None
+        number = opened.active.number
+        with opened.append_lock:
+            try:
+                offsets = opened.write_run(run, sizes, counts, max_timestamps, now_ms)
+            except OSError as exc:
+                raise self._poison(exc) from exc
+        if offsets is not None:
+            self._appended(opened, number, run, offsets[0], now_ms)
+        return offsets
+
+    @property
+    def takes_runs(self) -> bool:
+        """Whether `append_run` may be worth it: nothing is asked of each batch, or done to it."""
+        config = self._log.config
+        return not (
+            self.read_only is not None
+            or self._is_choosy
+            or config.bounds_timestamps
+            or config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        )
+
+    def _appended(
+        self, opened: PartitionLog, number: int, data: memoryview, base_offset: int, now_ms: int
+    ) -> None:
+        """What follows a write. number: the segment that was active before it."""
         self.last_append_ms = now_ms
-        config, ceiling = opened.config, self.ceiling
+        ceiling = self.ceiling
         if ceiling is not None:
             end_offset = opened.log_end_offset
             if end_offset > ceiling.renew_at:
@@ -243,21 +298,13 @@ class DiskHandler(PartitionView):
             if visible > self.high_watermark:
                 self.high_watermark = visible
         else:
-            self._journaling.add(batch, opened, base_offset, now_ms)
+            self._journaling.add(data, opened, base_offset, now_ms)
             if self.flushes_on_append:
                 self._journaling.flush_soon()
         if not self.wants_attention:
             self._ask_attention()
         if opened.active.number != number or opened.wants_ready:
             self._rolling.rolled(opened)
-        stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        return AppendResult(
-            base_offset,
-            base_offset + header.last_offset_delta,
-            now_ms if stamped else -1,
-            opened.log_start_offset,
-            False,
-        )
 
     def _check_wanted(self, opened: PartitionLog, batch: memoryview, header: BatchHeader) -> None:
         """What only some topics ask of a batch."""

@@ -258,6 +258,37 @@ class BlockBuilder:
             self._close()
         return checksum
 
+    def add_run(
+        self,
+        run: memoryview,
+        sizes: Sequence[int],
+        counts: Sequence[int],
+        max_timestamps: Sequence[int],
+        base_offset: int,
+    ) -> list[int]:
+        """As `add` for each of these batches, which lie behind each other; their XXH3-64."""
+        total = len(run)
+        if self._size and self._size + total < self._interval:
+            self._hasher.update(run)  # all of it belongs to the block that is growing
+            self._size += total
+            self._records += sum(counts)
+            self._max_timestamp = max(self._max_timestamp, max(max_timestamps))
+            begin = 0
+            sums = []
+            for size in sizes:
+                end = begin + size
+                sums.append(xxh3_64(run[begin:end]))
+                begin = end
+            return sums
+        begin = 0
+        sums = []
+        for size, count, max_timestamp in zip(sizes, counts, max_timestamps, strict=True):
+            end = begin + size
+            sums.append(self.add(run[begin:end], base_offset, count, max_timestamp))
+            begin = end
+            base_offset += count
+        return sums
+
     def _close(self) -> None:
         fields = (self._offset, self._position, self._size, self._records, self._max_timestamp)
         self._hasher.update(ENTRY_SUMMED.pack(*fields))

@@ -96,6 +96,10 @@ class Journaling:
             batch, segment.number, segment.size - size, base_offset, segment.next_offset, now_ms
         )
 
+    def takes(self, size: int) -> bool:
+        """Whether batches of so many bytes go to the WAL, as one."""
+        return size <= self._limit and self._direct_end <= self._log().recovery_point
+
     def flush_soon(self) -> None:
         """Have everything that was added made durable."""
         if self._pending.size:

@@ -454,6 +454,11 @@ class DiskManager:
 
     # Partitions
 
+    @property
+    def call_soon(self) -> CallSoon:
+        """How callbacks reach the loop."""
+        return self._call_soon
+
     def handler_if_open(self, topic: str, partition: int) -> DiskHandler | None:
         """The handler if it is open: for the loop."""
         return self.handlers.get((topic, partition))

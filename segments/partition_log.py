@@ -28,6 +28,7 @@ says was synced; after the first failed write or sync nothing more is written or
 
 import threading
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from segbroker.protocol.record_batch import BatchHeader, patch_batch, set_log_append_time
 
@@ -272,6 +273,51 @@ class PartitionLog:
             max_timestamp,
         )
         return base_offset
+
+    def write_run(
+        self,
+        run: memoryview,
+        sizes: Sequence[int],
+        counts: Sequence[int],
+        max_timestamps: Sequence[int],
+        now_ms: int,
+    ) -> list[int] | None:
+        """As `write` and `check_size` of each batch in `run`, with one write to the file: where
+        each begins, and where the last ends.
+
+        sizes, counts, max_timestamps: of each batch; it has a record for each of its offsets.
+
+        None: one of them is too large, or does not fit the active segment, or the topic stamps its
+        records; nothing was done.
+        """
+        segment, config = self.active, self.config
+        offsets = list(accumulate(counts, initial=segment.next_offset))
+        records = offsets[-1] - offsets[0]
+        if (
+            self._stamps_append_time
+            or max(sizes) > config.max_message_bytes
+            or segment.size + len(run) > config.segment_bytes
+            or segment.records + records > config.segment_records
+            or segment.builder.index_size + ENTRY_SIZE * len(sizes) > config.segment_index_bytes
+            or (segment.size and now_ms - segment.first_ms >= config.segment_ms)
+            or offsets[-1] - segment.base_offset > OFFSET_SPAN_MAX
+        ):
+            return None
+        leader_epoch = self.epochs[-1][0]
+        position = 0
+        for size, base_offset in zip(sizes, offsets, strict=False):
+            patch_batch(run, base_offset, leader_epoch, position)
+            position += size
+        self.recently_used = True
+        file = segment.file
+        if file is None:
+            file = segment.opened()
+            self.open_logs.add(self)
+        write_all(file, run, segment.size)
+        if not segment.size:
+            segment.first_ms = now_ms
+        segment.add_run(run, sizes, counts, max_timestamps, offsets)
+        return offsets
 
     def _is_full(self, segment: ActiveSegment, size: int, header: BatchHeader, now_ms: int) -> bool:
         config = self.config

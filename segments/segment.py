@@ -21,6 +21,8 @@ A file is never recycled: a Kafka CRC has no salt, so old batches in it would be
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 from .index import BlockBuilder, segment_tag
@@ -122,6 +124,29 @@ class ActiveSegment:
         # whose bytes are not in the size.  `sync` rests on this.
         self.size += len(batch)
         self.next_offset = next_offset
+
+    def add_run(
+        self,
+        run: memoryview,
+        sizes: Sequence[int],
+        counts: Sequence[int],
+        max_timestamps: Sequence[int],
+        offsets: Sequence[int],
+    ) -> None:
+        """Account for batches that were written at `size`, one behind the other.
+
+        offsets: where each begins, and where the last ends.
+        """
+        self.sums.extend(self.builder.add_run(run, sizes, counts, max_timestamps, offsets[0]))
+        position = self.size
+        positions = list(accumulate(sizes, initial=position))
+        positions.pop()
+        self.positions.extend(positions)
+        self.offsets.extend(offsets[:-1])
+        self.records += sum(counts)
+        self.max_timestamp = max(self.max_timestamp, max(max_timestamps))
+        self.size += len(run)  # before the offset: see `add`
+        self.next_offset = offsets[-1]
 
     def find(self, offset: int) -> int:
         """Ordinal of the batch that holds `offset`."""

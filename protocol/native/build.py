@@ -23,6 +23,7 @@ ffibuilder.set_source(
         "protocol/native/kernel.c",
         "protocol/native/objects.c",
         "protocol/native/pending.c",
+        "protocol/native/produce.c",
     ],
     include_dirs=["protocol/native"],
     depends=["protocol/native/kernel.h", "protocol/native/bytes.h"],

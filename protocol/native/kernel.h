@@ -39,3 +39,8 @@ int sb_records(intptr_t out, intptr_t record_type, intptr_t prefix, const uint8_
 int sb_pending_types(intptr_t out);
 int sb_partitions(intptr_t keys, int32_t count, int32_t partitions_count, int32_t *out);
 int sb_scatter(intptr_t out, intptr_t items, const int32_t *partitions, int32_t count);
+
+/* produce.c: bytes only; runs without the interpreter's lock.  Specified by
+ * protocol/produce_scan_pure.py. */
+int32_t sb_scan_produce(const uint8_t *data, int64_t begin, int64_t end, int64_t *columns,
+                        int32_t stride, int32_t most, int64_t *stop);

@@ -35,11 +35,12 @@ async def serving(
     *,
     storage: Storage | None = None,
     now_ms: Callable[[], int] = wall_ms,
+    express: bool = True,
     **keys: str | int | bool,
 ) -> AsyncIterator[Broker]:
     """A running broker; drained at the end, so that every test also tests that."""
     config = BrokerConfig(**{"listen": "127.0.0.1:0", **keys})  # type: ignore[arg-type]
-    broker = Broker(config, manager=manager(storage), now_ms=now_ms)
+    broker = Broker(config, manager=manager(storage), now_ms=now_ms, express=express)
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
         yield broker

@@ -5,7 +5,7 @@ import struct
 import pytest
 import trio
 
-from segbroker.broker import connection, pace
+from segbroker.broker import connection, express, pace
 from segbroker.broker.config_admin import DESCRIBED_MAX
 from segbroker.broker.requests import PLAIN_BYTES_MAX
 from segbroker.protocol.api_keys import ApiKey
@@ -239,7 +239,7 @@ async def test_a_long_pipeline_gives_way_to_the_other_connections(
 ) -> None:
     monkeypatch.setattr(connection, "TURN_S", -1.0)  # after every frame
     async with (
-        serving() as broker,
+        serving(express=False) as broker,
         connect(broker.address) as busy,
         connect(broker.address) as other,
     ):
@@ -251,6 +251,30 @@ async def test_a_long_pipeline_gives_way_to_the_other_connections(
         with trio.fail_after(5):
             await other.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
         assert partition.handler.log_end_offset < 400, "answered while the pipeline was served"
+
+
+async def test_a_long_pipeline_on_the_express_way_gives_way_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(express, "SPACE_BYTES", 1 << 10)
+    monkeypatch.setattr(express, "TURN_S", -1.0)  # after every pass
+    async with (
+        serving() as broker,
+        connect(broker.address) as busy,
+        connect(broker.address) as other,
+    ):
+        await busy.create("t", durability="disk")
+        await busy.produce("t", b"v")
+        partition = broker.core.topics.served["t", 0]
+        _, frame = busy.encode(produce_request("t", batch(b"v")), 9)
+        await busy.send_bytes(frame * 400)
+        with trio.fail_after(60):
+            await other.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+            assert partition.handler.log_end_offset < 400, "answered while the pipeline was served"
+            while partition.handler.log_end_offset < 401:
+                await trio.lowlevel.checkpoint()
+        assert broker.core.express is not None
+        assert broker.core.express.requests > 300
 
 
 @pytest.mark.parametrize("count", [-2, -(2**31), 2**31 - 1])
@@ -335,7 +359,7 @@ async def test_producers_that_go_before_their_sync_leave_nothing_behind() -> Non
             for _ in range(20):
                 await producer.send(produce_request("t", batch(b"v")), 9)
             with trio.fail_after(5):
-                while partition.appends_waiting < 20:
+                while broker.core.ingest.unsynced_bytes < 20 * len(batch(b"v")):
                     await trio.lowlevel.checkpoint()
         with trio.fail_after(5):
             while broker.connections > 1:

@@ -70,7 +70,9 @@ class Process:
             open_files_max=self._config.open_files_max,
             now_ms=world.wall_ms(),
         )
-        self.broker = Broker(self._config, manager=self.manager, now_ms=world.wall_ms)
+        self.broker = Broker(
+            self._config, manager=self.manager, now_ms=world.wall_ms, express=False
+        )
         self._callbacks: deque[Callable[[], None]] = deque()
         self._called = trio.Event()
         self._scope = trio.CancelScope()
