@@ -21,6 +21,7 @@ SCENARIOS = {
     "latency": "End to end at 1,000 records/s",
     "fan_out": "One producer, eight consumers",
     "own_client": "Python clients on the same broker",
+    "interrupts": "Ctrl-C, cancellation, and a broker that is away",
     "storage": "The storage engine alone",
     "groups": "Consumer groups",
     "scale": "Many connections, partitions, slow readers",

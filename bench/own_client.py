@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import anyio
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from segbroker.client import Consumer, Producer
+from segbroker.client import AsyncConsumer, Consumer, Producer
 
 from . import librdkafka
 from .peers.programs import Missing, module
@@ -55,6 +56,18 @@ def _records(address: str, topic: str, count: int) -> None:
             assert record.value is not None
             seen += 1
     assert seen == count, f"{seen} of {count}"
+
+
+def _async_records(address: str, topic: str, count: int, *, backend: str) -> None:
+    async def run() -> None:
+        seen = 0
+        async with AsyncConsumer(address, topic, start="start", stop_at_end=True) as consumer:
+            async for record in consumer:
+                assert record.value is not None
+                seen += 1
+        assert seen == count, f"{seen} of {count}"
+
+    anyio.run(run, backend=backend)
 
 
 def _values(address: str, topic: str, count: int) -> None:
@@ -127,6 +140,8 @@ COMPARED = (
     ("send_many", "confluent produce", "≥ 2"),
     ("records", "confluent poll()", "≥ 2"),
     ("records", "confluent consume(10000)", "≥ 1"),
+    ("async for, trio", "records", "≥ 1"),
+    ("async for, asyncio", "records", "≥ 1"),
     ("batches().values()", "confluent consume(10000)", "≥ 2"),
     ("batches().to_arrow()", "confluent consume(10000)", "≥ 2"),
     ("send", "aiokafka send", "–"),
@@ -165,6 +180,8 @@ def rows(quick: bool = False) -> list[Entry]:
                     ("confluent poll()", count, _confluent_poll),
                     ("confluent consume(10000)", count, librdkafka.consume),
                     ("records", count, _records),
+                    ("async for, trio", count, partial(_async_records, backend="trio")),
+                    ("async for, asyncio", count, partial(_async_records, backend="asyncio")),
                     ("batches().values()", count, _values),
                     ("batches().to_arrow()", count, _arrow),
                     ("aiokafka getone()", few, _aiokafka_records),

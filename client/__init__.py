@@ -9,19 +9,22 @@ What is where, from the inside out; a module imports only what stands above it:
 
     errors completion clock backoff records              values
     security settings
-    login connection network cluster engine              every client's core: no sockets, no clock
-    producer_batch pending inbox columns accumulator     the producer's: records on their way
+    spoken login connection network cluster engine       every client's core: no sockets, no clock
+    producer_batch pending inbox columns batches         the producer's: records on their way
+    accumulator
     batch_order identity                                 ... and the answers
     coordinator group_offsets                            who knows a group or a transactional id
     transactions producing
     lookups starting consumed arrow assigned             the consumer's: values
     start_lookup
     prefetched log_bounds log_changes reply_walk         ... what was lost, and what is told of it
+    fetch_request fetch_replies
     fetching progress
     sticky assignors                                     ... as a member of a group
     membership group_topics group_events group_commits
     group_reading
     reading                                              ... both
+    handout                                              records, without a coroutine for each
     administration group_administration                  the admin's
     acl_administration quota_administration user_administration broker_administration
     transport thread_driver async_driver                 sockets; who waits

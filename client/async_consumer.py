@@ -31,6 +31,7 @@ from .consumer import GOODBYE_MS, HURRIED_MS
 from .errors import BusyError, SegbrokerError
 from .group_events import Event, Listener
 from .group_offsets import CommittedOffset, GroupMetadata
+from .handout import Handout
 from .reading import Notice, Reading
 from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap
@@ -178,7 +179,17 @@ class AsyncConsumer(Generic[Notice]):
 
     def __aiter__(self) -> AsyncIterator[Record | Notice]:
         """Records, partition by partition as they come, each partition in order."""
-        return _Records(self)
+        # Not an async generator: those need care when a loop is left early.
+        return Handout(self._refill)
+
+    async def _refill(self, handout: Handout) -> Any:  # noqa: ANN401 - a Record, or what Notice says
+        while True:
+            items = await self._next_records()
+            if items is None:
+                raise StopAsyncIteration
+            handout.items = items
+            for item in items:
+                return item
 
     def batches(self) -> AsyncIterator[ConsumedBatch | Notice]:
         """Whole batches, as the broker stores them; the fast way.
@@ -349,30 +360,6 @@ class AsyncConsumer(Generic[Notice]):
     async def partitions_for(self, topic: str) -> int:
         """How many partitions a topic has."""
         return await self._driver.call(self._reading.partitions_for(topic))
-
-
-class _Records(AsyncIterator[Record | Notice]):
-    """Hands out from a list iterator; awaits only when it is exhausted.
-
-    Not an async generator: those need care when a loop is left early.
-    """
-
-    __slots__ = ("_consumer", "_records")
-
-    def __init__(self, consumer: AsyncConsumer[Notice]) -> None:
-        self._consumer = consumer
-        self._records: Iterator[Any] = iter(())
-
-    async def __anext__(self) -> Any:  # noqa: ANN401 - a Record, or what Notice says
-        for record in self._records:
-            return record
-        while True:
-            records = await self._consumer._next_records()
-            if records is None:
-                raise StopAsyncIteration
-            self._records = records
-            for record in records:
-                return record
 
 
 class _Batches(AsyncIterator[ConsumedBatch | Notice]):

@@ -217,6 +217,8 @@ class AsyncDriver:
                 lambda: resolve(connection.host, connection.port, numeric_only=False),
                 abandon_on_cancel=True,
             )
+            if connection.state is State.CLOSED:
+                return  # given up meanwhile: nobody would close a socket made now
         transport.addresses = addresses
         transport.connect_next()
         wait: Wait | None = Wait.WRITABLE
@@ -226,6 +228,8 @@ class AsyncDriver:
                 await anyio.wait_writable(transport.socket)
             else:
                 await anyio.wait_readable(transport.socket)
+            if transport.socket is None:
+                return  # closed in the same turn of the loop in which it was connected
             wait = transport.establish()
         if connection.state is State.CONNECTING:
             connection.connected()

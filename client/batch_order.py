@@ -5,7 +5,7 @@
 A batch that comes back goes before all that was never sent; a part of a batch keeps its sequences.
 """
 
-from .accumulator import SEQUENCES
+from .batches import SEQUENCES
 from .producer_batch import PartitionQueue, ProducerBatch
 
 

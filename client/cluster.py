@@ -22,10 +22,10 @@ from segbroker.protocol.messages_core import MetadataRequest, MetadataRequestTop
 
 from .backoff import Backoff
 from .completion import Completion
-from .connection import Reply
 from .errors import SegbrokerError, UnknownTopicOrPartition, broker_error
 from .network import CONTROL, Network, Node
 from .settings import Address, ClientSettings
+from .spoken import Reply
 
 # Looks at a topic that does not exist before that is believed.
 LOOKS_MAX = 4

@@ -26,11 +26,9 @@ Invariant: each request's `on_reply` is called exactly once, with the reply or t
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import Enum
 from itertools import count
-from typing import Any
 
 from segbroker.protocol.api_keys import ApiKey, ApiVersionRange, is_vendor
 from segbroker.protocol.errors import ErrorCode, ProtocolError, RemoteProtocolError
@@ -43,14 +41,8 @@ from segbroker.protocol.headers import (
 )
 from segbroker.protocol.limits import FRAME_SIZE_MAX
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
-from segbroker.protocol.messages_security import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
 from segbroker.protocol.schema import Message, Part
-from segbroker.protocol.vendor import VendorKey, unpack
+from segbroker.protocol.vendor import unpack
 
 from .errors import (
     AuthenticationFailed,
@@ -61,6 +53,18 @@ from .errors import (
     UnsupportedByBroker,
 )
 from .login import Login
+from .spoken import (
+    NEWEST,
+    SPOKEN,
+    AtNewest,
+    Buffer,
+    OnReply,
+    Reply,
+    Request,
+    VendorReply,
+    VendorRequest,
+    key_of,
+)
 
 SOFTWARE_NAME = "segbroker-python"
 SOFTWARE_VERSION = "0.1.0"
@@ -68,89 +72,6 @@ SOFTWARE_VERSION = "0.1.0"
 # A session is renewed when so much of it is over: early enough for a broker that is slow.
 RENEW_PERCENT = 80
 RENEWAL_TIMEOUT_MS = 30_000
-
-# Of each api, what this client can speak and means.  From 10 on Metadata tells topic ids.  Produce
-# and Fetch end before they are asked by topic id (13).
-SPOKEN: dict[ApiKey | VendorKey, ApiVersionRange] = {
-    ApiKey.PRODUCE: ApiVersionRange(3, 9),
-    ApiKey.FETCH: ApiVersionRange(4, 12),
-    ApiKey.LIST_OFFSETS: ApiVersionRange(1, 7),
-    ApiKey.METADATA: ApiVersionRange(1, 12),
-    ApiKey.SASL_HANDSHAKE: ApiVersionRange(1, 1),
-    ApiKey.API_VERSIONS: ApiVersionRange(0, 4),
-    ApiKey.CREATE_TOPICS: ApiVersionRange(2, 7),
-    ApiKey.DELETE_TOPICS: ApiVersionRange(1, 5),
-    ApiKey.DELETE_RECORDS: ApiVersionRange(0, 2),
-    ApiKey.INIT_PRODUCER_ID: ApiVersionRange(0, 4),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiVersionRange(2, 4),
-    ApiKey.DESCRIBE_CONFIGS: ApiVersionRange(1, 4),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1),
-    ApiKey.DESCRIBE_ACLS: ApiVersionRange(1, 3),
-    ApiKey.CREATE_ACLS: ApiVersionRange(1, 3),
-    ApiKey.DELETE_ACLS: ApiVersionRange(1, 3),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: ApiVersionRange(0, 1),
-    ApiKey.ALTER_CLIENT_QUOTAS: ApiVersionRange(0, 1),
-    ApiKey.SASL_AUTHENTICATE: ApiVersionRange(0, 2),
-    ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3),
-    ApiKey.DESCRIBE_CLUSTER: ApiVersionRange(0, 1),
-    ApiKey.FIND_COORDINATOR: ApiVersionRange(0, 4),
-    ApiKey.OFFSET_COMMIT: ApiVersionRange(2, 8),
-    ApiKey.OFFSET_FETCH: ApiVersionRange(2, 8),
-    ApiKey.JOIN_GROUP: ApiVersionRange(2, 9),
-    ApiKey.SYNC_GROUP: ApiVersionRange(0, 5),
-    ApiKey.HEARTBEAT: ApiVersionRange(0, 4),
-    ApiKey.LEAVE_GROUP: ApiVersionRange(0, 5),
-    ApiKey.LIST_GROUPS: ApiVersionRange(0, 5),
-    ApiKey.DESCRIBE_GROUPS: ApiVersionRange(0, 5),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: ApiVersionRange(0, 1),
-    ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiVersionRange(0, 0),
-    ApiKey.ADD_PARTITIONS_TO_TXN: ApiVersionRange(0, 3),
-    ApiKey.ADD_OFFSETS_TO_TXN: ApiVersionRange(0, 3),
-    ApiKey.TXN_OFFSET_COMMIT: ApiVersionRange(0, 4),
-    ApiKey.END_TXN: ApiVersionRange(0, 4),
-    VendorKey.FLOORS: ApiVersionRange(0, 0),
-    VendorKey.COMMIT_BATCH: ApiVersionRange(0, 0),
-    VendorKey.QUERY_STATE: ApiVersionRange(0, 0),
-}
-
-# What a request AtNewest goes up to: these versions do more than the ones before, see transactions.
-NEWEST: dict[int, int] = {
-    ApiKey.PRODUCE: 12,
-    ApiKey.TXN_OFFSET_COMMIT: 5,
-    ApiKey.END_TXN: 5,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class AtNewest:
-    """A request whose newest versions mean something else, and that is meant."""
-
-    message: Message
-
-    @property
-    def message_key(self) -> int:
-        return self.message.message_key
-
-
-@dataclass(frozen=True, slots=True)
-class VendorRequest:
-    """A request of segbroker's own: its body is a map."""
-
-    message_key: VendorKey
-    body: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class VendorReply:
-    body: Mapping[str, Any]
-
-
-Request = Message | VendorRequest | AtNewest
-Reply = Message | VendorReply | SegbrokerError
-OnReply = Callable[[Reply, int], None]
-Buffer = bytes | bytearray | memoryview
 
 
 class State(Enum):
@@ -296,7 +217,7 @@ class Connection:
 
     def version_for(self, api_key: int) -> int | None:
         """The version that both sides know, the highest; None when there is none."""
-        ours = SPOKEN.get(_key(api_key))
+        ours = SPOKEN.get(key_of(api_key))
         theirs = self._versions.get(api_key)
         if ours is None or theirs is None:
             return None
@@ -320,7 +241,7 @@ class Connection:
             message = message.message
         if version is None:
             raise UnsupportedByBroker(
-                f"{self.host}:{self.port} has no version of {_key(message.message_key).name}"
+                f"{self.host}:{self.port} has no version of {key_of(message.message_key).name}"
                 " that this client speaks"
             )
         self._send(message, version, on_reply, deadline_ms)
@@ -443,7 +364,7 @@ class Connection:
         assert self._new_login is not None, "asked by whoever wants a login"
         self.state = State.LOGGING_IN
         self._login = self._new_login()
-        self._ask_login(SaslHandshakeRequest(mechanism=self._login.mechanism))
+        self._ask_login(self._login.first())
 
     def _ask_login(self, message: Message) -> None:
         version = self.version_for(message.message_key)
@@ -454,36 +375,19 @@ class Connection:
     def _handle_login(self, frame: memoryview, request: InFlight, now_ms: int) -> None:
         assert self._login is not None, "begun"
         _, reply = decode_response(frame, request.api_key, request.api_version)
-        if isinstance(reply, SaslHandshakeResponse):
-            if reply.error_code != ErrorCode.NONE:
-                self._login_failed(
-                    f"the broker does not offer {self._login.mechanism},"
-                    f" but {', '.join(reply.mechanisms) or 'no login at all on this port'}",
-                    now_ms,
-                )
-                return
-            self._ask_login(SaslAuthenticateRequest(auth_bytes=self._login.begin()))
-            return
-        assert isinstance(reply, SaslAuthenticateResponse)
-        if reply.error_code != ErrorCode.NONE:
-            known = ErrorCode.of(reply.error_code)
-            self._login_failed(reply.error_message or known.description, now_ms)
-            return
         try:
-            message = self._login.answer(reply.auth_bytes)
+            message = self._login.after(reply)
         except AuthenticationFailed as exc:
-            self._login_failed(str(exc), now_ms)
+            self.lost(AuthenticationFailed(f"{self.host}:{self.port}: {exc}"), now_ms)
             return
         if message is not None:
-            self._ask_login(SaslAuthenticateRequest(auth_bytes=message))
+            self._ask_login(message)
             return
+        if self._login.session_lifetime_ms > 0:
+            lifetime_ms = self._login.session_lifetime_ms * RENEW_PERCENT // 100
+            self.renew_at_ms = now_ms + lifetime_ms
         self._login = None
-        if reply.session_lifetime_ms > 0:
-            self.renew_at_ms = now_ms + reply.session_lifetime_ms * RENEW_PERCENT // 100
         self._become_ready(now_ms)
-
-    def _login_failed(self, why: str, now_ms: int) -> None:
-        self.lost(AuthenticationFailed(f"{self.host}:{self.port}: {why}"), now_ms)
 
 
 def _known_version(frame: memoryview, asked: int) -> int:
@@ -494,10 +398,6 @@ def _known_version(frame: memoryview, asked: int) -> int:
         if row.api_key == ApiKey.API_VERSIONS:
             return max(0, min(row.max_version, asked - 1))
     return 0
-
-
-def _key(api_key: int) -> ApiKey | VendorKey:
-    return VendorKey(api_key) if is_vendor(api_key) else ApiKey(api_key)
 
 
 def _ignore(reply: Reply, now_ms: int) -> None:

@@ -16,10 +16,10 @@ from segbroker.protocol.messages_groups import FindCoordinatorRequest, FindCoord
 from segbroker.protocol.schema import Message
 
 from .backoff import Backoff
-from .connection import AtNewest
 from .engine import Ask, Call, Engine, Pause
 from .errors import BrokerError, SegbrokerError, broker_error
 from .network import CONTROL
+from .spoken import AtNewest
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1

@@ -35,10 +35,10 @@ from typing import Any, Protocol, TypeVar
 from .backoff import Backoff
 from .cluster import Cluster
 from .completion import Completion
-from .connection import Reply, Request
 from .errors import BrokerUnreachable, ClosedError, SegbrokerError, TimedOut
 from .network import CONTROL, Network, Node
 from .settings import ClientSettings
+from .spoken import Reply, Request
 
 T = TypeVar("T")
 

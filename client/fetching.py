@@ -12,10 +12,10 @@ One fetch is in flight per broker, on a lane of its own, because replies come in
 may wait.  While a partition is left out because its buffer is full, the others' fetch waits only
 briefly at the broker, so that the full one is not starved when it drains.
 
-Of what a fetch brings: a batch may begin before the offset asked for (its first records are cut
-off where it is handed out), the last one may be cut off (ignored), control batches and gaps move
-the position and hold no records, and with read_committed batches of aborted transactions are
-skipped.
+Of what a fetch brings (fetch_replies): a batch may begin before the offset asked for (its first
+records are cut off where it is handed out), the last one may be cut off (ignored), control batches
+and gaps move the position and hold no records, and with read_committed batches of aborted
+transactions are skipped.
 
 Out of range: the default is an error with the bounds; `on_reset` can move to the start or the end.
 The caller may seek and go on.
@@ -30,30 +30,23 @@ from datetime import datetime
 from functools import partial
 from random import Random
 
-from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.fields import ZERO_UUID
-from segbroker.protocol.messages_core import (
-    FetchRequest,
-    FetchRequestPartition,
-    FetchRequestTopic,
-    FetchResponse,
-    FetchResponsePartition,
-)
 from segbroker.protocol.record_batch import InvalidBatch, decode_batch
 
 from .assigned import Fetched, PartitionState
 from .backoff import Backoff
 from .completion import Completion
-from .connection import Reply
 from .consumed import ConsumedBatch
 from .engine import Engine
-from .errors import CorruptBatch, SegbrokerError, UnknownTopicOrPartition, broker_error
+from .errors import CorruptBatch, SegbrokerError, UnknownTopicOrPartition
+from .fetch_replies import Asked, FetchReplies
+from .fetch_request import fetch_request
 from .log_changes import LogChanges, bug
 from .network import FETCH, Node
 from .prefetched import Prefetched
-from .records import Gap, TopicPartition
-from .reply_walk import walk
+from .records import TopicPartition
 from .settings import ConsumerSettings
+from .spoken import Reply
 from .start_lookup import find_starts
 from .starting import Start, check_start, is_offset
 
@@ -62,19 +55,6 @@ WakeBy = Callable[[int], object]
 # How long a fetch may wait at the broker while another partition is left out of it.
 SHORT_WAIT_MS = 20
 PARTITIONS_COUNT_MAX = 100_000
-LEADER_CODES = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-    }
-)
-
-# What a fetch asked of a partition: the state, its generation and round, and the offset.
-Asked = tuple[PartitionState, int, int, int]
 
 
 class Fetching:
@@ -103,6 +83,17 @@ class Fetching:
             hold=lambda state: self._hold(state, self._now_ms),
             seek=lambda state, to: self.seek(state.tp, to),
             notify=self.notify,
+        )
+        self._replies = FetchReplies(
+            engine.cluster,
+            settings,
+            self.prefetched,
+            self._changes,
+            isolation_level=self.isolation_level,
+            hold=self._hold,
+            fail=self.fail,
+            notify=self.notify,
+            answered=self._answered,
         )
         self._claimed: dict[int, int] = {}
         self._changed: Completion[None] | None = None
@@ -444,41 +435,30 @@ class Fetching:
         claim = min(settings.fetch_bytes, room)
         self._turn += 1
         turn = self._turn % len(states)
-        topics: dict[str, list[FetchRequestPartition]] = {}
+        states = states[turn:] + states[:turn]
         asked: dict[TopicPartition, Asked] = {}
-        for state in states[turn:] + states[:turn]:
+        for state in states:
             state.in_flight = True
             asked[state.tp] = (state, state.generation, state.round, state.fetch_offset)
-            topics.setdefault(state.tp.topic, []).append(
-                FetchRequestPartition(
-                    partition=state.tp.partition,
-                    current_leader_epoch=self.engine.cluster.leader_epoch(*state.tp),
-                    fetch_offset=state.fetch_offset,
-                    last_fetched_epoch=state.epoch,
-                    partition_max_bytes=settings.fetch_partition_bytes,
-                )
-            )
         timeout_ms = self.engine.settings.request_timeout_ms
         # An answer that has nothing to say has to come before its connection counts as dead.
         wait_ms = min(settings.fetch_wait_ms, timeout_ms // 2)
         if hurry:
             wait_ms = min(wait_ms, SHORT_WAIT_MS)
-        request = FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=settings.fetch_min_bytes,
-            max_bytes=claim,
+        request = fetch_request(
+            states,
+            settings,
+            self.engine.cluster.leader_epoch,
+            size_max=claim,
+            wait_ms=wait_ms,
             isolation_level=self.isolation_level,
-            topics=[
-                FetchRequestTopic(topic=name, partitions=partitions)
-                for name, partitions in topics.items()
-            ],
         )
         self._claimed[leader] = claim
 
         def on_reply(reply: Reply, at_ms: int) -> None:
             self._claimed.pop(leader, None)
             self._now_ms = at_ms
-            self._fetched(asked, reply, at_ms)
+            self._replies.take(asked, reply, at_ms)
 
         self.engine.network.request(
             node,
@@ -487,101 +467,6 @@ class Fetching:
             now_ms=now_ms,
             deadline_ms=now_ms + timeout_ms,
         )
-
-    def _fetched(
-        self,
-        asked: dict[TopicPartition, Asked],
-        reply: Reply,
-        now_ms: int,
-    ) -> None:
-        for state, generation, in_round, _ in asked.values():
-            if (state.generation, state.round) == (generation, in_round):
-                state.in_flight = False
-        if isinstance(reply, SegbrokerError):
-            self.engine.cluster.invalidate()
-            for state, *_ in asked.values():
-                self._hold(state, now_ms)
-            if not reply.retryable:
-                self.fail(reply)
-            return
-        assert isinstance(reply, FetchResponse)
-        self._silent_since_ms = None
-        if reply.error_code != ErrorCode.NONE:
-            self.fail(broker_error(reply.error_code, "fetch"))
-            for state, *_ in asked.values():
-                self._hold(state, now_ms)
-            return
-        for topic in reply.responses:
-            for row in topic.partitions:
-                entry = asked.get(TopicPartition(topic.topic, row.partition_index))
-                if entry is None:
-                    continue
-                state = entry[0]
-                if entry == (state, state.generation, state.round, state.fetch_offset):
-                    self._fetched_partition(state, row, now_ms)
-
-    def _fetched_partition(
-        self, state: PartitionState, row: FetchResponsePartition, now_ms: int
-    ) -> None:
-        code = ErrorCode.of(row.error_code)
-        if row.error_code == ErrorCode.NONE:
-            state.failures = state.unknown_count = 0
-            state.is_confirmed = True
-            state.high_watermark = state.end_offset = row.high_watermark
-            if self.isolation_level and row.last_stable_offset >= 0:
-                state.end_offset = row.last_stable_offset
-            state.log_start_offset = row.log_start_offset
-            diverging = row.diverging_epoch
-            if diverging is not None and 0 <= diverging.end_offset < state.fetch_offset:
-                self._changes.truncated(state, diverging.end_offset)
-            else:
-                self._take_in(state, row, now_ms)
-        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._changes.out_of_range(state, now_ms)
-        elif code in LEADER_CODES:
-            self.engine.cluster.invalidate()
-            self._hold(state, now_ms)
-            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                state.unknown_count += 1
-                if state.unknown_count == 5:
-                    tp = state.tp
-                    self.fail(UnknownTopicOrPartition(f"{tp.topic}-{tp.partition} is gone"), state)
-        else:
-            error = broker_error(row.error_code, f"fetch of {state.tp.topic}-{state.tp.partition}")
-            self._hold(state, now_ms)
-            if not error.retryable:
-                self.fail(error, state)
-
-    def _take_in(self, state: PartitionState, row: FetchResponsePartition, now_ms: int) -> None:
-        topic, partition = state.tp
-        before = state.fetch_offset
-        try:
-            for header, data, reason in walk(row, before):
-                if reason is None:
-                    self.prefetched.add_batch(state, header, data)
-                else:
-                    gap = Gap(topic, partition, header.base_offset, header.next_offset, reason)
-                    self._changes.lost_in_log(state, gap, header.next_offset)
-                state.epoch = header.leader_epoch
-                if state.at_stop:
-                    break
-        except InvalidBatch as exc:
-            self._hold(state, now_ms)
-            error = CorruptBatch(f"{topic}-{partition} at {state.fetch_offset}: {exc}")
-            error.__cause__ = exc
-            self.fail(error, state)
-            return
-        if row.records and state.fetch_offset == before:
-            # Not one whole batch: a broker that cuts even the first one.  More bytes may help.
-            self._hold(state, now_ms)
-            self.fail(
-                CorruptBatch(
-                    f"{topic}-{partition} at {before}: {len(row.records)} bytes and no whole"
-                    f" batch; fetch_partition_bytes={self.settings.fetch_partition_bytes}"
-                )
-            )
-        if state.fetch_offset != before:
-            self.notify()
 
     def _hold(self, state: PartitionState, now_ms: int) -> None:
         state.failures += 1
@@ -593,6 +478,9 @@ class Fetching:
             attempts=state.failures - 1,
         )
         state.backoff_until_ms = now_ms + backoff.next_delay_ms()
+
+    def _answered(self) -> None:
+        self._silent_since_ms = None
 
     def _notice_silence(self, now_ms: int) -> None:
         """No broker has answered a fetch for long: the caller must hear of it."""

@@ -365,8 +365,8 @@ class GroupReading:
         self.events.settle()
         self._auto_commit(now_ms)
         limit_ms = self.settings.max_poll_interval_ms
-        is_away = limit_ms is not None and now_ms >= self._seen_ms + limit_ms
-        if is_away and self._progress.is_busy and self.membership.phase is not Phase.OUT:
+        is_late = limit_ms is not None and now_ms >= self._seen_ms + limit_ms
+        if is_late and self._progress.is_away and self.membership.phase is not Phase.OUT:
             self._engine.call(self.membership.leave("max_poll_interval_ms passed"), now_ms)
             self.lost(now_ms)
 

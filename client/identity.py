@@ -13,12 +13,13 @@ from random import Random
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_transactions import InitProducerIdRequest, InitProducerIdResponse
 
-from .accumulator import SEQUENCES, Accumulator
+from .accumulator import Accumulator
 from .backoff import Backoff
-from .connection import Reply
+from .batches import SEQUENCES
 from .engine import Engine
 from .errors import SegbrokerError, UnsupportedByBroker, broker_error
 from .producer_batch import PartitionQueue
+from .spoken import Reply
 
 EPOCH_MAX = 0x7FFF
 

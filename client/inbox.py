@@ -22,16 +22,12 @@ stays behind.
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from .pending import Pending, Ticket
+from .producer_batch import ProducerBatch
 from .records import Headers, RecordMetadata, check_headers
-
-if TYPE_CHECKING:
-    from .accumulator import Accumulator
-    from .producer_batch import ProducerBatch
 
 # Larger records take the long way, so that what is pending is bounded by bytes too.
 SHORT_BYTES = 4096
@@ -101,7 +97,7 @@ class Delivery(Ticket):
         found = span.find(self.index)
         if found is None:
             assert span.inbox is not None, "what is not in a batch has an inbox"
-            span.inbox.accumulator.settle(span.inbox)
+            span.inbox.settle()
             found = span.find(self.index)
             assert found is not None, "what is not pending is in a batch"
         return found
@@ -148,7 +144,7 @@ class Inbox:
     """The pending plain records of one topic."""
 
     __slots__ = (
-        "accumulator",
+        "_settle",
         "leftover",
         "limit_usual",
         "opened_ms",
@@ -158,9 +154,13 @@ class Inbox:
     )
 
     def __init__(
-        self, accumulator: "Accumulator", topic: str, delivery: type[Delivery] = Delivery
+        self,
+        topic: str,
+        settle: "Callable[[Inbox], None]",
+        delivery: type[Delivery] = Delivery,
     ) -> None:
-        self.accumulator = accumulator
+        """`settle` puts all that is pending into batches, for who waits for a record."""
+        self._settle = settle
         self.topic = topic
         # Its `limit`: at so many the sender drains; 0: idle, the next record says that it is there.
         self.pending = Pending(Span(self), delivery, SHORT_BYTES)
@@ -168,6 +168,10 @@ class Inbox:
         self.limit_usual = 1
         self.opened_ms = 0
         self.wall_ms = 0
+
+    def settle(self) -> None:
+        """Somebody waits for a pending record."""
+        self._settle(self)
 
     @property
     def is_empty(self) -> bool:

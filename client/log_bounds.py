@@ -26,11 +26,11 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.vendor import VendorKey
 
 from .backoff import Backoff
-from .connection import VendorReply, VendorRequest
 from .engine import Ask, Call, Engine, Pause, Refresh
 from .errors import SegbrokerError, UnsupportedByBroker, broker_error
 from .lookups import END_TIME, START_TIME, look_up
 from .records import Gap, LossReason, TopicPartition
+from .spoken import VendorReply, VendorRequest
 
 
 @dataclass(frozen=True, slots=True)

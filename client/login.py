@@ -1,7 +1,8 @@
-"""A login on one connection, without the connection: messages out, answers in.
+"""A login on one connection, without the connection: requests out, replies in.
 
-    begin()        -> the first message
-    answer(bytes)  -> the next one, or None: done.  Raises AuthenticationFailed
+    first()        -> SaslHandshake
+    after(reply)   -> SaslAuthenticate, until the mechanism has said all: None.  Raises
+                      AuthenticationFailed
 
 The salted password of a login is remembered for the next one with the same salt (a client has
 several connections, and they come back): computing it takes milliseconds, in which an event loop
@@ -10,8 +11,15 @@ stands still.  With SCRAM the broker has to prove that it knows the password, to
 
 import secrets
 
-from segbroker.protocol.errors import RemoteProtocolError
+from segbroker.protocol.errors import ErrorCode, RemoteProtocolError
+from segbroker.protocol.messages_security import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from segbroker.protocol.sasl import PLAIN, encode_plain
+from segbroker.protocol.schema import Message
 from segbroker.protocol.scram import MECHANISMS, NONCE_SIZE, ScramClient
 
 from .errors import AuthenticationFailed
@@ -33,12 +41,40 @@ class Login:
         self._salted = salted
         self._scram: ScramClient | None = None
         self._answers = 0
+        # How long the broker takes requests before it wants another login; 0: for ever.
+        self.session_lifetime_ms = 0
 
     def __repr__(self) -> str:
         return f"<Login {self.mechanism} {self._user!r}>"
 
-    def begin(self) -> bytes:
-        """The first message."""
+    def first(self) -> Message:
+        """The request to begin with."""
+        return SaslHandshakeRequest(mechanism=self.mechanism)
+
+    def after(self, reply: Message) -> Message | None:
+        """The next request; None: the login is done.
+
+        Raises AuthenticationFailed: the broker refuses, what it says is not an answer, or it does
+        not know the password itself.
+        """
+        if isinstance(reply, SaslHandshakeResponse):
+            if reply.error_code != ErrorCode.NONE:
+                offered = ", ".join(reply.mechanisms) or "no login at all on this port"
+                raise AuthenticationFailed(
+                    f"the broker does not offer {self.mechanism}, but {offered}"
+                )
+            return SaslAuthenticateRequest(auth_bytes=self._begin())
+        assert isinstance(reply, SaslAuthenticateResponse)
+        if reply.error_code != ErrorCode.NONE:
+            known = ErrorCode.of(reply.error_code)
+            raise AuthenticationFailed(reply.error_message or known.description)
+        message = self._answer(reply.auth_bytes)
+        if message is not None:
+            return SaslAuthenticateRequest(auth_bytes=message)
+        self.session_lifetime_ms = reply.session_lifetime_ms
+        return None
+
+    def _begin(self) -> bytes:
         if self.mechanism == PLAIN:
             return encode_plain(self._user, self._password)
         nonce = secrets.token_bytes(NONCE_SIZE)
@@ -46,12 +82,7 @@ class Login:
         self._scram = ScramClient(mechanism, self._user, self._password, nonce, self._salted)
         return self._scram.first()
 
-    def answer(self, message: bytes) -> bytes | None:
-        """The next message; None: the login is done.
-
-        Raises AuthenticationFailed: what the broker says is not an answer, or it does not know the
-        password itself.
-        """
+    def _answer(self, message: bytes) -> bytes | None:
         self._answers += 1
         if self._scram is None:
             return None

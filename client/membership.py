@@ -159,14 +159,17 @@ class Membership:
     def leave(self, reason: str) -> Call[None]:
         """Be no member from now on; static ones keep their place until their session ends."""
         was_member = self.member_id and self._settings.instance_id is None
-        request = LeaveGroupRequest(
-            group_id=self._settings.group_id,
-            member_id=self.member_id,
-            members=[LeaveGroupRequestMember(member_id=self.member_id, reason=reason)],
-        )
+        request = self._leaving(self.member_id, reason)
         self._end(Phase.OUT)
         self.member_id = ""
         return self._say_goodbye(request) if was_member else _nothing()
+
+    def _leaving(self, member_id: str, reason: str) -> LeaveGroupRequest:
+        return LeaveGroupRequest(
+            group_id=self._settings.group_id,
+            member_id=member_id,
+            members=[LeaveGroupRequestMember(member_id=member_id, reason=reason[:255])],
+        )
 
     def _say_goodbye(self, request: LeaveGroupRequest) -> Call[None]:
         yield from self.coordinator.ask(request, _codes, repeat=False)
@@ -211,7 +214,7 @@ class Membership:
         era = self._era
         engine = self._engine
         call = engine.call(
-            self._join_and_sync(),
+            self._join_and_sync(era),
             now_ms,
             timeout_ms=self._settings.rebalance_timeout_ms * 2 + engine.settings.api_timeout_ms,
         )
@@ -238,10 +241,15 @@ class Membership:
         if self._is_stale:
             self.rejoin(self.reason)
 
-    def _join_and_sync(self) -> Call[Sequence[TopicPartition] | None]:
-        """What the member was given; None: it has to give up all first, and join again."""
+    def _join_and_sync(self, era: int) -> Call[Sequence[TopicPartition] | None]:
+        """What the member was given; None: it has to give up all first, and join again.
+
+        A membership that ended meanwhile learns nothing from the answers.
+        """
         settings = self._settings
-        joined = yield from self._ask_to_join()
+        joined = yield from self._ask_to_join(era)
+        if joined is None:
+            return None
         self.generation = joined.generation_id
         self.member_id = joined.member_id
         self.protocol = joined.protocol_name
@@ -252,6 +260,8 @@ class Membership:
         self._dealt_by = {}
         if joined.leader == joined.member_id and not joined.skip_assignment:
             assignments = yield from self._deal_out(self.protocol, joined)
+            if era != self._era:
+                return None
         reply = yield from self.coordinator.ask(
             SyncGroupRequest(
                 group_id=settings.group_id,
@@ -272,7 +282,8 @@ class Membership:
         given = assigned_partitions(reply.assignment) if reply.assignment else []
         return [TopicPartition(*pair) for pair in given or ()]
 
-    def _ask_to_join(self) -> Call[JoinGroupResponse]:
+    def _ask_to_join(self, era: int) -> Call[JoinGroupResponse | None]:
+        """The answer; None: the membership has ended, and the group was told so."""
         settings = self._settings
         while True:
             request = JoinGroupRequest(
@@ -296,6 +307,11 @@ class Membership:
                 repeat=False,
             )
             assert isinstance(reply, JoinGroupResponse)
+            if era != self._era:
+                if reply.member_id and settings.instance_id is None:
+                    # The group would wait for this one until its session ends.
+                    yield from self._say_goodbye(self._leaving(reply.member_id, self.reason))
+                return None
             if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED and reply.member_id:
                 self.member_id = reply.member_id
                 continue

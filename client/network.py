@@ -24,7 +24,7 @@ from functools import partial
 from random import Random
 
 from .backoff import Backoff
-from .connection import Connection, OnReply, Request, State
+from .connection import Connection, State
 from .errors import (
     AuthenticationFailed,
     BrokerUnreachable,
@@ -36,6 +36,7 @@ from .errors import (
 )
 from .login import Login, Salted
 from .settings import Address, ClientSettings, joined
+from .spoken import OnReply, Request
 
 NodeKey = tuple[int, str]
 

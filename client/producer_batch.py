@@ -5,7 +5,7 @@
 A batch is columns: values, and keys, headers, timestamps where any record has them.  It keeps its
 records until it is acknowledged, so that a failure can hand them back.
 
-Values only: who moves a batch on stands in accumulator (the caller's side) and producing (the I/O
+Values only: who moves a batch on stands in batches (the caller's side) and producing (the I/O
 side).  A shell can wait for a batch as for a Completion.
 """
 
@@ -80,6 +80,66 @@ class ProducerBatch:
         # Indexes whose failure the caller has seen through its Delivery; made when one fails.
         self.observed: set[int] | None = None
         self._wakers: list[Waker] = []
+
+    # Columns.
+
+    def add(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+        size: int,
+    ) -> int:
+        """Append a record that takes `size` bytes; its index."""
+        index = len(self.values)
+        if key is not None or self.keys is not None:
+            if self.keys is None:
+                self.keys = [None] * index
+            self.keys.append(key)
+        if headers is not None or self.headers is not None:
+            if self.headers is None:
+                self.headers = [None] * index
+            self.headers.append(headers)
+        if timestamp_ms is not None or self.timestamps is not None:
+            if self.timestamps is None:
+                self.timestamps = [self.timestamp_ms] * index
+            self.timestamps.append(self.timestamp_ms if timestamp_ms is None else timestamp_ms)
+        self.values.append(value)
+        self.size += size
+        return index
+
+    def extend(
+        self,
+        values: list[bytes | None],
+        keys: list[bytes | None] | None,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+        size: int,
+    ) -> int:
+        """Append records that take `size` bytes; the index of the first.
+
+        `headers` and `timestamp_ms` are those of each record.
+        """
+        index, count = len(self.values), len(values)
+        if keys is not None or self.keys is not None:
+            if self.keys is None:
+                self.keys = [None] * index
+            self.keys += [None] * count if keys is None else keys
+        if headers is not None or self.headers is not None:
+            if self.headers is None:
+                self.headers = [None] * index
+            self.headers += [headers] * count
+        if timestamp_ms is not None or self.timestamps is not None:
+            if self.timestamps is None:
+                self.timestamps = [self.timestamp_ms] * index
+            time_ms = self.timestamp_ms if timestamp_ms is None else timestamp_ms
+            self.timestamps += [time_ms] * count
+        self.values += values
+        self.size += size
+        return index
+
+    # What becomes of it.
 
     def on_done(self, waker: Waker) -> None:
         """As Completion.on_done."""

@@ -42,12 +42,12 @@ from .accumulator import Accumulator
 from .backoff import Backoff
 from .batch_order import part_of, precedes, put_back, unanswered
 from .completion import Completion
-from .connection import AtNewest, Reply
 from .engine import Engine
 from .errors import NoTransaction, SegbrokerError, TimedOut, broker_error
 from .identity import Identity
 from .network import Node
 from .producer_batch import PartitionQueue, ProducerBatch
+from .spoken import AtNewest, Reply
 from .transactions import Transactions
 
 # The partition moved, or is not there yet: the cluster view is wrong.

@@ -68,9 +68,12 @@ class Progress:
         self._in_hand: dict[TopicPartition, int] = {}
         # (round, offset): another round of the log makes it void.
         self._acknowledged: dict[TopicPartition, tuple[int, int]] = {}
+        # The caller was handed something and has not come back, whether it is its own still or not.
+        self.is_away = False
 
     def came_back(self) -> None:
         """The caller asks for more: it has gone past what it had."""
+        self.is_away = False
         self._in_hand.clear()
         for handing in list(self._handings.values()):
             handing.in_loop = False
@@ -91,6 +94,7 @@ class Progress:
         for handing in self._handings.values():
             if length_hint(handing.records) and may_go_on(handing.tp):
                 handing.in_loop = in_loop
+                self.is_away = True
                 if not in_loop:
                     self.takes(handing.tp, handing.position)
                 return handing.records
@@ -98,6 +102,7 @@ class Progress:
 
     def takes(self, tp: TopicPartition, offset: int) -> None:
         """The caller gets something from `offset` on, not by a loop."""
+        self.is_away = True
         self._in_hand.setdefault(tp, offset)
 
     def interrupt(self) -> None:
@@ -152,8 +157,3 @@ class Progress:
         """Whether the caller has anything of this partition in hand."""
         handing = self._handings.get(tp)
         return tp in self._in_hand or (handing is not None and handing.in_loop)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether the caller has anything in hand."""
-        return bool(self._in_hand) or any(h.in_loop for h in self._handings.values())

@@ -2,6 +2,7 @@
 
     NEW --init--> READY --begin--> OPEN --commit, abort--> READY
      ^                             | a record or offset was refused: only an abort is left
+     |                             |    ABORTING: an abort was interrupted; what comes next ends it
      |                             +--prepare--> PREPARED: somebody else ends it
      +--- how an end went is not known, or a hole is in the sequences: init again, same identity
     FENCED: another producer took the transactional id; final
@@ -48,7 +49,6 @@ from segbroker.protocol.schema import Message
 from .accumulator import Accumulator
 from .backoff import Backoff
 from .completion import Completion
-from .connection import AtNewest
 from .coordinator import GROUP_KEY, TRANSACTION_KEY, Coordinator
 from .engine import Call, Engine, Pause, Until
 from .errors import (
@@ -64,6 +64,7 @@ from .group_offsets import CommittedOffset, GroupMetadata
 from .identity import Identity
 from .producer_batch import PartitionQueue
 from .records import TopicPartition
+from .spoken import AtNewest
 
 FEATURE: Final = "transaction.version"
 # Of these the broker says that the identity is not the one it knows (any more).
@@ -88,6 +89,7 @@ class State(Enum):
     NEW = "new"
     READY = "ready"
     OPEN = "open"
+    ABORTING = "being aborted"
     ENDING = "ending"
     PREPARED = "prepared"
     FENCED = "fenced"
@@ -164,6 +166,8 @@ class Transactions:
 
     def begin(self) -> Call[None]:
         """Raises NoTransaction when one is open, ProducerFenced."""
+        if self.state is State.ABORTING:
+            yield from self.abort()
         if self.state in (State.OPEN, State.ENDING, State.PREPARED):
             raise NoTransaction(f"a transaction is {self.state.value} already")
         yield from self.init()
@@ -183,9 +187,14 @@ class Transactions:
         yield from self._end(committed=True)
 
     def abort(self) -> Call[None]:
-        """End it, nothing in it seen; what was not sent yet is dropped.  None open: nothing."""
-        if self.state is not State.OPEN:
+        """End it, nothing in it seen; what was not sent yet is dropped.  None open: nothing.
+
+        One that was interrupted, or came to its deadline, is gone on with by the next call, of
+        this or of `begin`.
+        """
+        if self.state not in (State.OPEN, State.ABORTING):
             return
+        self.state = State.ABORTING
         self._accumulator.shut(_outside())
         self.error = self.error or TransactionAborted("the transaction was aborted")
         self._wanted.clear()
@@ -375,7 +384,7 @@ class Transactions:
 
     def may_send(self, queue: PartitionQueue) -> bool:
         """Whether the partition takes part; if not, it soon does."""
-        if self.state not in (State.OPEN, State.ENDING):
+        if self.state not in (State.OPEN, State.ABORTING, State.ENDING):
             return False
         self._is_touched = True
         if self.is_second or queue in self._added:
@@ -391,8 +400,13 @@ class Transactions:
 
     # The engine's side.
 
+    @property
+    def _may_add(self) -> bool:
+        """Whether partitions can be added: also for what an abort has to wait for."""
+        return self.state in (State.OPEN, State.ABORTING)
+
     def step(self, now_ms: int) -> None:
-        if not self._wanted or self._adding is not None or self.state is not State.OPEN:
+        if not self._wanted or self._adding is not None or not self._may_add:
             return
         wanted = list(self._wanted)
         self._wanted.clear()
@@ -427,7 +441,7 @@ class Transactions:
         self._drop_unsent(error)
 
     def next_wake_ms(self) -> int | None:
-        is_due = self._wanted and self._adding is None and self.state is State.OPEN
+        is_due = self._wanted and self._adding is None and self._may_add
         return 0 if is_due else None
 
     def close(self, error: SegbrokerError) -> None:

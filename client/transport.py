@@ -21,8 +21,9 @@ from threading import Lock
 
 from segbroker.protocol.tls_records import cut_records
 
-from .connection import Buffer, Connection
+from .connection import Connection
 from .errors import BrokerUnreachable, ConnectionLost, SegbrokerError, TlsFailed
+from .spoken import Buffer
 
 # Buffers per sendmsg; the kernel takes up to 1024.
 GATHER_COUNT_MAX = 64

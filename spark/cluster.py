@@ -21,7 +21,6 @@ from typing import TypeVar
 from uuid import UUID
 
 from segbroker.client.backoff import Backoff
-from segbroker.client.connection import VendorRequest
 from segbroker.client.errors import (
     BrokerUnreachable,
     LeaderNotAvailable,
@@ -30,6 +29,7 @@ from segbroker.client.errors import (
     broker_error,
 )
 from segbroker.client.settings import Address
+from segbroker.client.spoken import VendorRequest
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
     ListOffsetsRequest,

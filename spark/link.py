@@ -18,18 +18,12 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from segbroker.client.connection import (
-    Connection,
-    Reply,
-    Request,
-    State,
-    VendorReply,
-    VendorRequest,
-)
+from segbroker.client.connection import Connection, State
 from segbroker.client.errors import ConnectionLost, SegbrokerError, TimedOut, TlsFailed
 from segbroker.client.login import Login, Salted
 from segbroker.client.security import Security
 from segbroker.client.settings import Address
+from segbroker.client.spoken import Reply, Request, VendorReply, VendorRequest
 from segbroker.protocol.schema import Message
 
 # What the core calls a deadline that this shell keeps itself.

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from segbroker.client.connection import VendorRequest
 from segbroker.client.errors import SegbrokerError, UnsupportedByBroker, broker_error
+from segbroker.client.spoken import VendorRequest
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import FindCoordinatorRequest, FindCoordinatorResponse
 from segbroker.protocol.messages_transactions import (

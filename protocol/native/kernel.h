@@ -44,3 +44,6 @@ int sb_scatter(intptr_t out, intptr_t items, const int32_t *partitions, int32_t 
  * protocol/produce_scan_pure.py. */
 int32_t sb_scan_produce(const uint8_t *data, int64_t begin, int64_t end, int64_t *columns,
                         int32_t stride, int32_t most, int64_t *stop);
+
+/* handout.c: what `async for record in consumer` touches.  Specified by client/handout_pure.py. */
+int sb_handout_type(intptr_t out);

@@ -4,8 +4,9 @@ from functools import partial
 
 import pytest
 
-from segbroker.client.connection import SPOKEN, Connection, Reply, State
+from segbroker.client.connection import Connection, State
 from segbroker.client.errors import ConnectionLost, PeerError, TimedOut, UnsupportedByBroker
+from segbroker.client.spoken import SPOKEN, Reply
 from segbroker.protocol.api_keys import ApiKey, ApiVersionRange, is_vendor, request_class
 from segbroker.protocol.headers import encode_response
 from segbroker.protocol.messages_core import (

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from segbroker.client import reading
 from segbroker.client.membership import Phase
 
 from .simulated_groups import TOPIC, GroupWorld
@@ -64,6 +65,22 @@ def test_members_of_every_kind_lose_no_record_to_deaths_cuts_and_restarts(seed: 
             case _:
                 start()
     world.run(world.is_settled)
+
+
+def test_a_slow_member_that_the_broker_forgot_meanwhile_is_thrown_out_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has joined again by itself; what the caller works at is not its own any more."""
+    world = GroupWorld(3, partitions=2, records=20)
+    monkeypatch.setattr(reading, "now_ms", lambda: world.now_ms)
+    slow = world.start(max_poll_interval_ms=60_000)
+    world.run(lambda: slow.in_hand is not None)
+    slow.busy_until_ms = world.now_ms + 600_000
+    world.restart()
+    membership = slow.reading.group.membership
+    world.run(lambda: membership.phase is Phase.OUT, within_ms=300_000)
+    assert world.now_ms < slow.busy_until_ms
+    world.run(world.is_settled, within_ms=4_000_000)
 
 
 def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -28,7 +29,7 @@ from segbroker.client import (
 )
 from segbroker.client.connection import Connection
 
-from ..support.daemon import Daemon
+from ..support.daemon import Daemon, running
 
 
 @pytest.fixture(params=[2, 1], ids=["protocol2", "protocol1"])
@@ -199,6 +200,32 @@ def test_a_transaction_that_was_open_for_too_long_is_aborted_and_said(
     ):
         slow(producer)
     assert b"late" not in read(daemon, topic)
+
+
+def test_a_transaction_whose_abort_was_interrupted_is_aborted_before_the_next(
+    tmp_path: Path,
+) -> None:
+    """Ctrl-C waits for no broker: the abort comes to its deadline while it is stopped."""
+
+    def interrupted(producer: Producer) -> None:
+        with producer.transaction():
+            producer.send("t", b"first", partition=0).result(60)
+            daemon.process.send_signal(signal.SIGSTOP)
+            producer.send("t", b"on its way", partition=0)
+            raise KeyboardInterrupt
+
+    with running(tmp_path / "data") as daemon:
+        try:
+            with Producer(daemon.address, transactional_id="t", linger_ms=0) as producer:
+                with pytest.raises(KeyboardInterrupt) as caught:
+                    interrupted(producer)
+                assert "aborting the transaction failed too" in caught.value.__notes__[0]
+                daemon.process.send_signal(signal.SIGCONT)
+                with producer.transaction():
+                    producer.send("t", b"second", partition=0)
+        finally:
+            daemon.process.send_signal(signal.SIGCONT)
+        assert read(daemon, "t") == [b"second"]
 
 
 def test_a_prepared_transaction_is_left_for_somebody_else_to_end(

@@ -119,10 +119,14 @@ def test_a_group_changes_its_protocol_when_nobody_is_in_it(
 ) -> None:
     name = topic()
     filled(quick.address, name)
+    read = 0
     for protocol in ("classic", "consumer", "classic"):
         one = Member(quick.address, name, name, **{"group.protocol": protocol})
-        until(lambda one=one: len(one.owned) == PARTITIONS)  # type: ignore[misc]
+        until(lambda one=one: len(one.owned) == PARTITIONS, one)  # type: ignore[misc]
+        # What was read is committed, and that keeps a group without members.
+        until(lambda one=one, read=read: read + len(one.values) >= COUNT, one)  # type: ignore[misc]
         one.stop()
+        read += len(one.values)
     with Admin(quick.address) as admin:
         (row,) = [row for row in admin.list_groups() if row.group_id == name]
         assert row.state == "Empty"

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer as Theirs
@@ -11,6 +12,7 @@ from kafka import KafkaConsumer
 from segbroker.client import Admin, Consumer, Producer
 
 from ..support.daemon import Daemon
+from ..support.java import JavaMember
 from ..support.waiting import until
 
 PARTITIONS = 6
@@ -129,14 +131,26 @@ def kafka_python(daemon: Daemon, name: str) -> Iterator[Member]:
         consumer.close()
 
 
-def shared(*members: Member) -> bool:
+@contextmanager
+def java(daemon: Daemon, name: str, strategy: str, cache: Path) -> Iterator[JavaMember]:
+    conf = {
+        "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{strategy}",
+        "session.timeout.ms": 6000,
+        "heartbeat.interval.ms": 200,
+    }
+    with JavaMember(daemon.address, name, name, cache, conf) as member:
+        yield member
+        member.leave()
+
+
+def shared(*members: Member | JavaMember) -> bool:
     """Each has its part, and together they have all, once."""
     parts = [member.owned for member in members]
     sizes = [len(part) for part in parts]
     return sum(sizes) == len(set().union(*parts)) == PARTITIONS and max(sizes) - min(sizes) <= 1
 
 
-def have_read(count: int, *members: Member) -> bool:
+def have_read(count: int, *members: Member | JavaMember) -> bool:
     return set().union(*(member.values for member in members)) == set(range(count))
 
 
@@ -186,3 +200,29 @@ def test_members_of_three_makes_share_a_topic(daemon: Daemon, name: str) -> None
         assert protocol(daemon, name) == "range"
         fill(daemon, name, COUNT)
         until(lambda: have_read(2 * COUNT, one, two, three), one, two, three, group=group)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("strategy", "assignor", "leads"),
+    [
+        ("cooperative-sticky", "CooperativeStickyAssignor", "theirs"),
+        ("range", "RangeAssignor", "ours"),
+    ],
+)
+def test_our_member_shares_with_java(
+    daemon: Daemon, name: str, strategy: str, assignor: str, leads: str, release_cache: Path
+) -> None:
+    group = (daemon.address, name)
+    makers: list[Callable[[], AbstractContextManager[Member | JavaMember]]]
+    makers = [lambda: ours(daemon, name), lambda: java(daemon, name, assignor, release_cache)]
+    if leads == "theirs":
+        makers.reverse()
+    with makers[0]() as first:
+        until(lambda: have_read(COUNT, first), first, group=group)
+        with makers[1]() as second:
+            until(lambda: shared(first, second), first, second, group=group)
+            assert protocol(daemon, name) == strategy
+            fill(daemon, name, COUNT)
+            until(lambda: have_read(2 * COUNT, first, second), first, second, group=group)
+        until(lambda: first.owned == set(range(PARTITIONS)), first, group=group)

@@ -1,0 +1,328 @@
+"""A producer's batches from their first record to their end, and the memory that they take.
+
+    queue_for(topic, key, partition) --> queue --room--> open batch --seal--> sealed, oldest first
+                                                  |                              |
+                                       nothing free: a Completion            take, finished
+
+A batch is *sealed* when the next record does not fit `batch_bytes`, when it has lingered, when
+somebody waits for it, or at a flush.  It is numbered then, and encoded when the producer id is
+known.
+
+Records without a key stick to one partition until its batch is sealed, then another is drawn:
+few large batches instead of many small ones.  Records with a key go where murmur2 says.
+
+Memory: a batch *reserves* its bytes in steps before they are appended.  When the reservations
+reach `buffer_bytes`, there is a Completion to wait for instead of room; it is done when the buffer
+has drained to half, so that the waiter does not wake for every batch.
+
+Records of one batch that were given no timestamp share the time at which the batch was opened.
+
+Invariant: sequences of a partition are numbered in the order of sealing, which is the order of
+sending; a batch keeps its records until it is acknowledged, so that a failure can hand them back.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from operator import add
+from random import Random
+
+from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
+from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
+
+from .columns import column_of, headers_size, size_of, total_size
+from .completion import Completion
+from .errors import DeliveryFailed, SegbrokerError, Undelivered
+from .pending import partitions_for_keys
+from .producer_batch import PartitionQueue, ProducerBatch, TopicQueue, WakeBy
+from .records import Headers
+from .settings import ProducerSettings
+
+# What a record takes beside key, value and headers; at most, for records below 2 MiB whose
+# timestamps lie within half an hour.
+RECORD_OVERHEAD = 16
+# A batch's first reservation; doubled as it fills.
+RESERVE_FIRST_BYTES = 16 << 10
+SEQUENCES = 1 << 31
+
+
+class Batches:
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        random: Random,
+        *,
+        now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+        wake_by: WakeBy,
+    ) -> None:
+        """`wake_by(t)` tells the I/O side that it has to look at `t` (ms) at the latest."""
+        self.settings = settings
+        self.topics: dict[str, TopicQueue] = {}
+        # Queues that hold anything, for the I/O side; a dict for its order.
+        self.active: dict[PartitionQueue, None] = {}
+        self.failed: list[ProducerBatch] = []
+        self.reserved_bytes = 0
+        self.failed_bytes = 0
+        self.error: SegbrokerError | None = None
+        self.unfinished_count = 0
+        self.sealed_count = 0
+        self.wanted: Callable[[str], object] = _nothing
+        self._random = random
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._wake_by = wake_by
+        self._space: Completion[None] | None = None
+
+    # Which queue, which batch.
+
+    def _queue_for(
+        self, topic: str, key: bytes | None, partition: int | None, *, force: bool = False
+    ) -> PartitionQueue | Completion[None]:
+        if not force and self.error is not None:
+            raise self.error
+        if not force and self.failed_bytes * 2 > self.settings.buffer_bytes:
+            raise DeliveryFailed(self.take_undelivered())
+        state = self.topics.get(topic)
+        if state is None:
+            state = self._new_topic(topic)
+        if state.error is not None:
+            # Said once; the next record of the topic makes us look again.
+            error, state.error = state.error, None
+            self.wanted(topic)
+            raise error
+        if not state.partition_count:
+            return state.known
+        if partition is not None:
+            if not 0 <= partition < state.partition_count and partition not in state.partitions:
+                raise ValueError(
+                    f"partition {partition} of topic {topic!r} is outside"
+                    f" [0, {state.partition_count})"
+                )
+            return state.queue(partition)
+        if key is not None:
+            return state.queue(partitions_for_keys([key], state.partition_count)[0])
+        if state.sticky is None:
+            state.sticky = state.queue(self._random.randrange(state.partition_count))
+        return state.sticky
+
+    def _new_topic(self, topic: str) -> TopicQueue:
+        if not isinstance(topic, str):
+            raise TypeError(f"topic is a {type(topic).__name__}, not a str")
+        if not 0 < len(topic.encode()) <= TOPIC_NAME_SIZE_MAX + 49:
+            raise ValueError(f"topic name of {len(topic.encode())} bytes")
+        state = self.topics[topic] = TopicQueue(topic, self._wake_by)
+        self.wanted(topic)
+        return state
+
+    def _append_some(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        start: int,
+        partition: int | None,
+        timestamp_ms: int | None,
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Headers | None = None,
+        force: bool = False,
+    ) -> tuple[ProducerBatch, int, int] | Completion[None]:
+        """Append values[start:] as far as one batch takes them: (batch, first index, count).
+
+        `keys` do not decide the partition here; `headers` are those of each record, checked.
+        `force`: whether or not there is room in the buffer.
+        """
+        queue = self._queue_for(topic, None, partition, force=force)
+        if isinstance(queue, Completion):
+            return queue
+        overhead = RECORD_OVERHEAD + (headers_size(headers) if headers else 0)
+        least = size_of(values[start]) + overhead
+        if keys is not None:
+            least += size_of(keys[start])
+        if self._seal_if_full(queue, least):
+            queue = self._queue_for(topic, None, partition, force=force)
+            if isinstance(queue, Completion):
+                return queue
+        batch = self._room(queue, least, force=force)
+        if isinstance(batch, Completion):
+            return batch
+        # As many as may fit by the size of the first; then exactly, where that was too many.
+        room = max(batch.reserved, self._reserve_up_to(batch)) - batch.size
+        stop = start + max(1, room // least)
+        taken = column_of("value", values, start, stop)
+        taken_keys = None if keys is None else column_of("key", keys, start, stop)
+        total = total_size(taken) + overhead * len(taken)
+        if taken_keys is not None:
+            total += total_size(taken_keys)
+        if total > room:
+            sizes = map(size_of, taken)
+            if taken_keys is not None:
+                sizes = map(add, sizes, map(size_of, taken_keys))
+            ends = list(accumulate(sizes, lambda end, size: end + size + overhead, initial=0))
+            fits = max(1, bisect_right(ends, room) - 1)
+            del taken[fits:]
+            if taken_keys is not None:
+                del taken_keys[fits:]
+            total = ends[fits]
+        index = batch.extend(taken, taken_keys, headers, timestamp_ms, total)
+        return batch, index, len(taken)
+
+    def _seal_if_full(self, queue: PartitionQueue, more: int) -> bool:
+        """Seal the open batch when `more` bytes do not fit; a first record always does."""
+        batch = queue.open
+        if batch is None or not batch.values or batch.size + more <= self.settings.batch_bytes:
+            return False
+        self.seal(queue)
+        self._wake_by(0)
+        return True
+
+    def _room(
+        self, queue: PartitionQueue, more: int, *, force: bool = False
+    ) -> ProducerBatch | Completion[None]:
+        """A batch of the queue with `more` bytes reserved and not used yet."""
+        batch = queue.open
+        if batch is not None and batch.size + more <= batch.reserved:
+            return batch
+        held = batch.reserved if batch is not None else 0
+        needed = (batch.size if batch is not None else HEADER_SIZE) + more
+        reserve = max(needed, min(self.settings.batch_bytes, held * 2 or RESERVE_FIRST_BYTES))
+        # One record larger than the whole buffer may pass alone; else nothing could ever send it.
+        if (
+            not force
+            and self.reserved_bytes
+            and (self.reserved_bytes + reserve - held > self.settings.buffer_bytes)
+        ):
+            if self._space is None:
+                self._space = Completion()
+            self._wake_by(0)
+            return self._space
+        self.reserved_bytes += reserve - held
+        if batch is None:
+            batch = self._open(queue)
+        batch.reserved = reserve
+        return batch
+
+    def _reserve_up_to(self, batch: ProducerBatch) -> int:
+        """Reserve as much of a whole batch as the buffer has; the reservation then."""
+        free = self.settings.buffer_bytes - self.reserved_bytes
+        more = min(self.settings.batch_bytes - batch.reserved, free)
+        if more > 0:
+            batch.reserved += more
+            self.reserved_bytes += more
+        return batch.reserved
+
+    def _open(self, queue: PartitionQueue) -> ProducerBatch:
+        now_ms = self._now_ms()
+        batch = queue.open = ProducerBatch(queue, now_ms, self._wall_ms())
+        batch.deadline_ms = now_ms + self.settings.delivery_timeout_ms
+        self.active[queue] = None
+        self.unfinished_count += 1
+        self._wake_by(now_ms + self.settings.linger_ms)
+        return batch
+
+    # Both sides.
+
+    def seal(self, queue: PartitionQueue) -> None:
+        """Close the open batch of a queue: numbered, encoded when the producer id is known."""
+        batch = queue.open
+        assert batch is not None, "there is an open batch"
+        assert batch.values, "only a batch with records is sealed"
+        queue.open = None
+        batch.count = len(batch.values)
+        state = self.topics[queue.topic]
+        if state.sticky is queue:
+            state.sticky = None
+        # What was reserved and not used goes back.
+        self.reserved_bytes -= batch.reserved - batch.size
+        batch.reserved = batch.size
+        if self.settings.idempotent:
+            batch.sequence = queue.next_sequence
+            queue.next_sequence = (queue.next_sequence + batch.count) % SEQUENCES
+        queue.sealed.append(batch)
+        self.sealed_count += 1
+        if queue.producer_id >= 0 or not self.settings.idempotent:
+            self.encode(batch)
+
+    def encode(self, batch: ProducerBatch) -> bytes:
+        """The wire form of a sealed batch, made once per producer identity."""
+        if batch.encoded is None:
+            queue = batch.queue
+            batch.encoded = encode_batch(
+                batch.values,
+                timestamps_ms=batch.timestamp_ms if batch.timestamps is None else batch.timestamps,
+                keys=batch.keys,
+                headers=batch.headers,
+                codec=self.settings.codec,
+                producer_id=queue.producer_id,
+                producer_epoch=queue.epoch,
+                base_sequence=batch.sequence,
+                transactional=self.settings.transactional_id is not None,
+            )
+        return batch.encoded
+
+    # The end of a batch.
+
+    def finished(self, batch: ProducerBatch) -> None:
+        """A batch is done with: acknowledged, failed or split.  Its memory is free, unless the
+        records have to be handed back; then it is when they have been."""
+        self.unfinished_count -= 1
+        queue = batch.queue
+        if queue.open is None and not queue.sealed and not queue.in_flight:
+            self.active.pop(queue, None)
+        if batch.error is not None:
+            self.failed.append(batch)
+            self.failed_bytes += batch.reserved
+        self.reserved_bytes -= batch.reserved
+        assert self.reserved_bytes >= 0, f"released more than reserved: {self.reserved_bytes}"
+        if self.reserved_bytes * 2 <= self.settings.buffer_bytes:
+            self.wake_senders()
+
+    def wake_senders(self) -> None:
+        if self._space is not None:
+            space, self._space = self._space, None
+            space.resolve(None)
+
+    def take_undelivered(self) -> list[Undelivered]:
+        """All records that failed and whose failure nobody has seen; afterwards it is seen."""
+        failed, self.failed = self.failed, []
+        self.failed_bytes = 0
+        return [record for batch in failed for record in batch.undelivered()]
+
+    def drop_unsent(self, error: SegbrokerError) -> bool:
+        """Everything that is not in flight fails with `error`.
+
+        Whether that leaves a hole in the sequences: what was sent once may be there.
+        """
+        has_hole = False
+        for queue in list(self.active):
+            batches = list(queue.sealed)
+            fresh = [batch for batch in batches if not batch.is_sent]
+            has_hole = has_hole or len(fresh) < len(batches)
+            if fresh and fresh[0].sequence >= 0:
+                queue.next_sequence = fresh[0].sequence
+            queue.sealed.clear()
+            self._fail_all(queue, batches, error)
+        return has_hole
+
+    def _fail_all(
+        self, queue: PartitionQueue, batches: list[ProducerBatch], error: SegbrokerError
+    ) -> None:
+        """These, and the open one."""
+        if queue.open is not None:
+            if queue.open.values:
+                queue.open.count = len(queue.open.values)
+                batches.append(queue.open)
+            else:
+                self.unfinished_count -= 1
+                self.reserved_bytes -= queue.open.reserved
+        queue.open = None
+        for batch in batches:
+            if not batch.done:
+                batch.fail(error)
+                self.finished(batch)
+
+
+def _nothing(topic: str) -> None:
+    """Before a producer is attached nobody wants to know which topics are used."""

@@ -1,0 +1,172 @@
+"""What a fetch brings, partition by partition: batches, gaps, and what went wrong.
+
+    reply --> no error   whole batches and gaps behind each other --> prefetched; the rest of a
+                         batch that was cut off is not looked at
+          --> the log is another than before (log_changes): cut off, out of range
+          --> the leader is elsewhere, or away: held back for a while, the view is asked for anew
+          --> anything else: told to the caller, and held back
+
+What a fetch asked is remembered with it: of a partition that was sought, dropped or assigned anew
+meanwhile the answer is not taken.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import FetchResponse, FetchResponsePartition
+from segbroker.protocol.record_batch import InvalidBatch
+
+from .assigned import PartitionState
+from .cluster import Cluster
+from .errors import CorruptBatch, SegbrokerError, UnknownTopicOrPartition, broker_error
+from .log_changes import LogChanges
+from .prefetched import Prefetched
+from .records import Gap, TopicPartition
+from .reply_walk import walk
+from .settings import ConsumerSettings
+from .spoken import Reply
+
+LEADER_CODES = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+    }
+)
+
+# What a fetch asked of a partition: the state, its generation and round, and the offset.
+Asked = tuple[PartitionState, int, int, int]
+
+
+class Fail(Protocol):
+    """Tell the caller of an error, of one partition or of all."""
+
+    def __call__(self, error: SegbrokerError, state: PartitionState | None = None) -> None: ...
+
+
+class FetchReplies:
+    """See the module."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        prefetched: Prefetched,
+        changes: LogChanges,
+        *,
+        isolation_level: int,
+        hold: Callable[[PartitionState, int], None],
+        fail: Fail,
+        notify: Callable[[], None],
+        answered: Callable[[], None],
+    ) -> None:
+        """`hold` keeps a partition back for a while; `answered`: a broker has said something."""
+        self._cluster = cluster
+        self._settings = settings
+        self._prefetched = prefetched
+        self._changes = changes
+        self._isolation_level = isolation_level
+        self._hold = hold
+        self._fail = fail
+        self._notify = notify
+        self._answered = answered
+
+    def take(
+        self,
+        asked: dict[TopicPartition, Asked],
+        reply: Reply,
+        now_ms: int,
+    ) -> None:
+        """What became of a fetch: `asked` is what it asked of each partition."""
+        for state, generation, in_round, _ in asked.values():
+            if (state.generation, state.round) == (generation, in_round):
+                state.in_flight = False
+        if isinstance(reply, SegbrokerError):
+            self._cluster.invalidate()
+            for state, *_ in asked.values():
+                self._hold(state, now_ms)
+            if not reply.retryable:
+                self._fail(reply)
+            return
+        assert isinstance(reply, FetchResponse)
+        self._answered()
+        if reply.error_code != ErrorCode.NONE:
+            self._fail(broker_error(reply.error_code, "fetch"))
+            for state, *_ in asked.values():
+                self._hold(state, now_ms)
+            return
+        for topic in reply.responses:
+            for row in topic.partitions:
+                entry = asked.get(TopicPartition(topic.topic, row.partition_index))
+                if entry is None:
+                    continue
+                state = entry[0]
+                if entry == (state, state.generation, state.round, state.fetch_offset):
+                    self._take_partition(state, row, now_ms)
+
+    def _take_partition(
+        self, state: PartitionState, row: FetchResponsePartition, now_ms: int
+    ) -> None:
+        code = ErrorCode.of(row.error_code)
+        if row.error_code == ErrorCode.NONE:
+            state.failures = state.unknown_count = 0
+            state.is_confirmed = True
+            state.high_watermark = state.end_offset = row.high_watermark
+            if self._isolation_level and row.last_stable_offset >= 0:
+                state.end_offset = row.last_stable_offset
+            state.log_start_offset = row.log_start_offset
+            diverging = row.diverging_epoch
+            if diverging is not None and 0 <= diverging.end_offset < state.fetch_offset:
+                self._changes.truncated(state, diverging.end_offset)
+            else:
+                self._take_in(state, row, now_ms)
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._changes.out_of_range(state, now_ms)
+        elif code in LEADER_CODES:
+            self._cluster.invalidate()
+            self._hold(state, now_ms)
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                state.unknown_count += 1
+                if state.unknown_count == 5:
+                    tp = state.tp
+                    self._fail(UnknownTopicOrPartition(f"{tp.topic}-{tp.partition} is gone"), state)
+        else:
+            error = broker_error(row.error_code, f"fetch of {state.tp.topic}-{state.tp.partition}")
+            self._hold(state, now_ms)
+            if not error.retryable:
+                self._fail(error, state)
+
+    def _take_in(self, state: PartitionState, row: FetchResponsePartition, now_ms: int) -> None:
+        topic, partition = state.tp
+        before = state.fetch_offset
+        try:
+            for header, data, reason in walk(row, before):
+                if reason is None:
+                    self._prefetched.add_batch(state, header, data)
+                else:
+                    gap = Gap(topic, partition, header.base_offset, header.next_offset, reason)
+                    self._changes.lost_in_log(state, gap, header.next_offset)
+                state.epoch = header.leader_epoch
+                if state.at_stop:
+                    break
+        except InvalidBatch as exc:
+            self._hold(state, now_ms)
+            error = CorruptBatch(f"{topic}-{partition} at {state.fetch_offset}: {exc}")
+            error.__cause__ = exc
+            self._fail(error, state)
+            return
+        if row.records and state.fetch_offset == before:
+            # Not one whole batch: a broker that cuts even the first one.  More bytes may help.
+            self._hold(state, now_ms)
+            self._fail(
+                CorruptBatch(
+                    f"{topic}-{partition} at {before}: {len(row.records)} bytes and no whole"
+                    f" batch; fetch_partition_bytes={self._settings.fetch_partition_bytes}"
+                )
+            )
+        if state.fetch_offset != before:
+            self._notify()
