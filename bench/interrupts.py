@@ -42,6 +42,9 @@ AWAY_S = 5.0
 DEADLINE_S = 30.0
 GOAL_MS = 50
 VALUE = bytes(1000)
+# Of this process alone: a member that was interrupted beside a stopped broker is in its group for
+# the length of a session.
+GROUP = f"interrupted-{os.getpid()}"
 
 
 def _says() -> None:
@@ -85,7 +88,7 @@ def busy(address: str, topic: str, pid: int) -> None:
 
 def member(address: str, topic: str, pid: int) -> None:
     """for record in consumer, in a group"""
-    with Consumer(address, topic, group="interrupted") as consumer:
+    with Consumer(address, topic, group=GROUP) as consumer:
         for at, _ in enumerate(consumer):
             if at == 100:
                 _says()
@@ -93,7 +96,7 @@ def member(address: str, topic: str, pid: int) -> None:
 
 def member_stopped(address: str, topic: str, pid: int) -> None:
     """for record in consumer, in a group, stopped"""
-    with Consumer(address, topic, group="interrupted") as consumer:
+    with Consumer(address, topic, group=GROUP) as consumer:
         for at, _ in enumerate(consumer):
             if at == 100:
                 _stop(pid)
@@ -184,7 +187,7 @@ async def async_busy(address: str, topic: str, pid: int) -> None:
 
 async def async_member_stopped(address: str, topic: str, pid: int) -> None:
     """async for record in consumer, in a group, stopped"""
-    async with AsyncConsumer(address, topic, group="interrupted") as consumer:
+    async with AsyncConsumer(address, topic, group=GROUP) as consumer:
         seen = 0
         async for _ in consumer:
             seen += 1
@@ -255,14 +258,14 @@ def away_consumer(address: str, topic: str, pid: int) -> None:
 
 def away_member(address: str, topic: str, pid: int) -> None:
     """a consumer in a group"""
-    with Consumer(address, topic, group="away") as consumer:
+    with Consumer(address, topic, group=GROUP) as consumer:
         consumer.poll(timeout_ms=10_000)
         _idle(pid)
 
 
 async def away_async_member(address: str, topic: str, pid: int) -> None:
     """an async consumer in a group, trio"""
-    async with AsyncConsumer(address, topic, group="away") as consumer:
+    async with AsyncConsumer(address, topic, group=GROUP) as consumer:
         await consumer.poll(timeout_ms=10_000)
         os.kill(pid, signal.SIGKILL)
         await anyio.sleep(SETTLE_S)
@@ -341,7 +344,7 @@ def _line(process: "subprocess.Popen[str]") -> str:
     ready, _, _ = select.select([process.stdout], [], [], DEADLINE_S)
     if not ready:
         process.kill()
-        raise TimeoutError("a wait did not end")
+        raise TimeoutError(f"{process.args!r} did not go on")
     return process.stdout.readline()
 
 
