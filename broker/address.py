@@ -41,6 +41,15 @@ def plain_host(host: str) -> str:
     return rest if host.startswith(_MAPPED) and "." in rest else host
 
 
+def is_address(text: str) -> bool:
+    """Whether it is an IPv4 or IPv6 address, not a name."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def canonical_host(text: str) -> str:
     """An address as a socket spells it; what is no address stays as it is."""
     try:

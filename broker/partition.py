@@ -117,6 +117,7 @@ class Partition:
         """The partition is no longer served (its topic is deleted): answer all who wait."""
         self.handler.on_high_watermark = None
         self.handler.on_failure = None
+        self.handler.on_recovered = None
         self._fail_appends(code, message)
         for fetch in tuple(self.fetches):
             fetch.complete()

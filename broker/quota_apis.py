@@ -5,10 +5,12 @@
 | user, client-id or both; ip alone; each once, names or null    | fine               |
 | any other kind, none, an empty or too long name                | 42 INVALID_REQUEST |
 | a key that its kind has not (controller_mutation_rate is none) | 42 INVALID_REQUEST |
+| an ip that is no address (a name is none)                      | 42 INVALID_REQUEST |
 | a value of 0 or less, or no number                             | 42 INVALID_REQUEST |
 | more than ENTITIES_MAX entities                                | 44 POLICY_VIOLATION |
 
-A change is durable and in force when it is answered; what an entity had and is not named stays.
+A change is durable and in force when it is answered; what an entity had and is not named stays.  An
+address has one spelling; what an older version stored under another can be removed under that.
 """
 
 import math
@@ -30,6 +32,7 @@ from segbroker.protocol.messages_quotas import (
 )
 from segbroker.segments.quotas import ENTITIES_MAX, NAME_SIZE_MAX, Entity, entity_of
 
+from .address import canonical_host, is_address
 from .call import Call
 from .core import Core
 from .quota_rules import ADDRESS, CLIENT, KEYS_OF_ADDRESSES, KEYS_OF_CLIENTS, USER
@@ -86,7 +89,9 @@ def _matches(
         return False
     name = entity[component.entity_type]
     if component.match_type == _EXACT:
-        return name == component.match
+        wanted = component.match or ""
+        is_address = component.entity_type == ADDRESS
+        return name == wanted or (is_address and name == canonical_host(wanted))
     return component.match_type == _SPECIFIED or name is None
 
 
@@ -128,9 +133,12 @@ def _change(core: Core, asked: AlterClientQuotasRequestEntry) -> tuple[Entity, d
             raise _invalid(
                 f"a name of {len(name.encode())} bytes, allowed are 1 to {NAME_SIZE_MAX}"
             )
+    rows = core.all_quotas.rows
+    is_known = entity_of(parts) in rows and all(op.remove for op in asked.ops)
+    if (host := parts.get(ADDRESS)) is not None and not is_known:
+        parts[ADDRESS] = _address(host)
     entity = entity_of(parts)
     known = KEYS_OF_ADDRESSES if ADDRESS in parts else KEYS_OF_CLIENTS
-    rows = core.all_quotas.rows
     values = dict(rows.get(entity, {}))
     for op in asked.ops:
         if op.key not in known:
@@ -144,6 +152,14 @@ def _change(core: Core, asked: AlterClientQuotasRequestEntry) -> tuple[Entity, d
     if values and entity not in rows and len(rows) >= ENTITIES_MAX:
         raise Refused(ErrorCode.POLICY_VIOLATION, f"at most {ENTITIES_MAX} entities have quotas")
     return entity, values
+
+
+def _address(text: str) -> str:
+    """An address as connections are looked up by: 10.0.0.1 for ::ffff:10.0.0.1.  Raises Refused."""
+    host = canonical_host(text)
+    if not is_address(host):
+        raise _invalid(f"{text!r} is no address")
+    return host
 
 
 async def _store(core: Core, entity: Entity, values: dict[str, float]) -> None:

@@ -13,6 +13,7 @@ removes: nothing is appended to files that are being unlinked.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -60,7 +61,8 @@ class Topics:
         self._by_id: dict[UUID, str] = {}
         self._administration = trio.Lock()
         self.on_opened: Callable[[Partition], None] | None = None
-        """Told of every partition from the moment on in which it is served."""
+        """Told of every partition from the moment on in which it is served, and again when its log
+        was opened anew after a failure: what was open in it may have lost its end."""
 
     @property
     def all(self) -> Mapping[str, TopicMeta]:
@@ -214,8 +216,8 @@ class Topics:
             self._unopened.pop(key, None)
             partition = Partition(handler, ingest=self._ingest, turn=self._turn)
             self._partitions[key] = partition
-            if self.on_opened is not None:
-                self.on_opened(partition)
+            handler.on_recovered = partial(self._opened, partition)
+            self._opened(partition)
             return partition
         except STORAGE_FAILURES as exc:
             self._unopened[key] = wire_error(exc)
@@ -223,6 +225,10 @@ class Topics:
         finally:
             del self._opening[key]
             done.set()
+
+    def _opened(self, partition: Partition) -> None:
+        if self.on_opened is not None:
+            self.on_opened(partition)
 
     def _stop_serving(self, name: str) -> None:
         for key in [key for key in self._unopened if key[0] == name]:

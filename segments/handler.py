@@ -109,6 +109,7 @@ class DiskHandler(PartitionView):
         "last_append_ms",
         "on_failure",
         "on_high_watermark",
+        "on_recovered",
         "producer_expiration_ms",
         "repairs_count",
         "scrubbed_ms",
@@ -149,6 +150,8 @@ class DiskHandler(PartitionView):
         """When the scrub last found every sealed segment whole; -1: not yet."""
         self.on_high_watermark: Callable[[DiskHandler], None] | None = None
         self.on_failure: Callable[[DiskHandler, StorageError], None] | None = None
+        self.on_recovered: Callable[[], None] | None = None
+        """Told when the log was opened again after a failure: its end may be another one."""
         self.flush_state = FlushState.IDLE
         # Who sets this calls `flush_soon` itself, once for all that it appended in one go.
         self.flushes_on_append = True
@@ -630,6 +633,8 @@ class DiskHandler(PartitionView):
             if opened.damage:
                 self.read_only = PartitionDamaged(self.topic, self.partition, opened.damage)
             self._advance(opened.log_end_offset)
+            if self.on_recovered is not None:
+                self.on_recovered()
 
         self._call_soon(writable)
         return True

@@ -118,6 +118,8 @@ class TransactionIndex:
         count = bisect_left(self._lasts, log_start_offset)
         if count:
             self.aborted, self._lasts = self.aborted[count:], self._lasts[count:]
+            # One that was long must not make every later look-up long.
+            self._span_max = max(map(_span, self.aborted), default=0)
         return count
 
     def forget_marked(self, end_offset: int, markers: Container[int]) -> int:

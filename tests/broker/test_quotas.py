@@ -273,6 +273,8 @@ async def test_quotas_are_described_by_component_and_survive_a_restart() -> None
         ({"planet": "x"}, {PRODUCE: 1}),
         ({"ip": "10.0.0.1", "user": "a"}, {PRODUCE: 1}),
         ({"ip": "10.0.0.1"}, {PRODUCE: 1}),
+        ({"ip": "10.0.0.777"}, {"connection_creation_rate": 1}),
+        ({"ip": "localhost"}, {"connection_creation_rate": 1}),
         ({"user": "a"}, {"connection_creation_rate": 1}),
         ({"user": "a"}, {"controller_mutation_rate": 1}),
         ({"user": ""}, {PRODUCE: 1}),
@@ -465,3 +467,30 @@ async def _flood(broker: Broker) -> None:
         _, frame = client.encode(MetadataRequest(topics=[]), 9)
         while True:
             await client.send_bytes(frame * 100)
+
+
+async def test_an_address_has_one_spelling_whatever_it_is_called() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        mapped, plain = "::ffff:10.0.0.1", "10.0.0.1"
+        assert await alter(client, {"ip": mapped}, connection_creation_rate=3) == 0
+        found = {(("ip", plain),): {"connection_creation_rate": 3.0}}
+        for name in (plain, mapped):
+            assert await describe(client, ("ip", 0, name)) == found
+        assert await alter(client, {"ip": "2001:DB8::0:1"}, connection_creation_rate=1) == 0
+        assert await describe(client, ("ip", 0, "2001:db8::1"))
+        assert await alter(client, {"ip": plain}, connection_creation_rate=None) == 0
+        assert await describe(client, ("ip", 0, mapped)) == {}
+
+
+async def test_what_an_older_version_took_for_an_address_can_be_removed() -> None:
+    disk = MemoryStorage()
+    older = manager(disk)
+    older.open()
+    older.record_now(
+        "quotas_set", entity=[["ip", "10.0.0.777"]], values={"connection_creation_rate": 1.0}
+    )
+    older.close()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        assert await alter(client, {"ip": "10.0.0.777"}, connection_creation_rate=2) != 0
+        assert await alter(client, {"ip": "10.0.0.777"}, connection_creation_rate=None) == 0
+        assert await describe(client) == {}

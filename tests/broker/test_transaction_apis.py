@@ -1,5 +1,6 @@
 """Transactions over the wire, request by request, in the test's own loop."""
 
+import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -41,7 +42,7 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from segbroker.protocol.record_batch import encode_batch
+from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.age_clock import JUMP_MS
 from segbroker.segments.errors import PartitionReadOnly
@@ -50,7 +51,7 @@ from segbroker.segments.transactions import TRANSACTION, State
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, fetch_request, produce_request, values
-from .conftest import serving
+from .conftest import Events, serving
 
 NOW_MS = 1_700_000_000_000
 V1, V2 = 1, 2
@@ -830,3 +831,32 @@ async def test_a_transaction_that_nobody_knows_of_is_ended_when_its_partition_is
         assert aborted(await read(client, "t")) == [(tx.producer_id, 0)]
 
     await restarted(image, check)
+
+
+async def test_what_hangs_is_ended_when_a_log_was_opened_again_after_a_failure(
+    events: Events,
+) -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=20) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        await client.produce("t", b"before")
+        partition = await broker.core.topics.open("t", 0)
+        assert partition is not None
+        # A transaction of which nobody knows, as a marker that was lost leaves it.
+        hanging = encode_batch(
+            [b"hangs"], timestamps_ms=NOW_MS, producer_id=77, producer_epoch=0, base_sequence=0,
+            transactional=True,
+        )  # fmt: skip
+        partition.append(memoryview(bytearray(hanging)), check_batch(hanging), NOW_MS)
+        await client.produce("t", b"behind it")
+        disk.sync_error = OSError(errno.EIO, "the disk is gone")
+        refused = await client.produce("t", b"lost")
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.sync_error = None
+        with trio.fail_after(60):
+            while partition.handler.transactions.open:  # noqa: ASYNC110 - looked at from outside
+                await trio.sleep(0.02)
+        assert [one["producer_id"] for one in events.named("transaction_hangs")] == [77]
