@@ -31,16 +31,17 @@ Source: KIP-848, KIP-1082 (members choose their ids).
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
 
-from .consumer_members import Beat, ConsumerMember, MaySee, Reconciled, Told
+from .consumer_members import Beat, ConsumerMember, Reconciled, Sight, Told
 from .group import NEVER_MS, State
 from .refused import Refused
 from .server_assignors import ASSIGNORS, DEFAULT, Assignment, Partition, TopicId
-from .topic_regex import InvalidRegex, TopicRegex
+from .topic_expressions import Expressions
+from .topic_regex import TopicRegex
 
 JOIN: Final = 0
 LEAVE: Final = -1
@@ -54,18 +55,6 @@ class Topic(Protocol):
     def topic_id(self) -> UUID: ...
     @property
     def partitions(self) -> int: ...
-
-
-class _Expression(NamedTuple):
-    """An expression that somebody subscribed by, and what it matched of what that one may see."""
-
-    regex: TopicRegex
-    may_see: MaySee
-    names: frozenset[str] = frozenset()
-
-    def match(self, topics: Iterable[str]) -> "_Expression":
-        found = [name for name in topics if self.regex.matches(name) and self.may_see(name)]
-        return self._replace(names=frozenset(found))
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +73,7 @@ class ConsumerGroup:
     empty_since_ms: int = 0
     due_ms: int = NEVER_MS
     _static: dict[str, str] = field(default_factory=dict)
-    _regexes: dict[str, _Expression] = field(default_factory=dict)
+    _expressions: Expressions = field(default_factory=Expressions)
     _topics: Mapping[str, Topic] = field(default_factory=dict)
     _counts: dict[str, tuple[TopicId, int]] = field(default_factory=dict)
 
@@ -107,10 +96,10 @@ class ConsumerGroup:
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """The names that a member is subscribed to, of topics that there are."""
-        return self._found(member.names, member.regex)
+        return self._found(member.names, member.sight)
 
-    def _found(self, names: frozenset[str], regex: str) -> frozenset[str]:
-        matching = self._regexes[regex].names if regex else frozenset()
+    def _found(self, names: frozenset[str], sight: Sight | None) -> frozenset[str]:
+        matching = frozenset() if sight is None else self._expressions.names(sight)
         return (names | matching) & self._topics.keys()
 
     def subscribed(self) -> frozenset[str]:
@@ -130,12 +119,9 @@ class ConsumerGroup:
         known = self.members.get(beat.member_id)
         is_back = beat.epoch == JOIN and known is not None and known.epoch >= JOIN
         member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
-        self._look_at_topics(topics)
         if regex is not None:
-            self._regexes[regex.pattern] = _Expression(regex, beat.may_see).match(topics)
-        if member.says(beat):
-            self.epoch += 1
-            self._resubscribe()
+            self._expressions.take(regex, beat.viewer, beat.may_see)
+        self._look_at_topics(topics, resubscribed=member.says(beat))
         self._retarget()
         changed = member.reconcile(
             self.target.get(member.member_id, ()),
@@ -151,21 +137,14 @@ class ConsumerGroup:
         return Told(member.member_id, member.epoch, told)
 
     def _regex_asked(self, beat: Beat) -> TopicRegex | None:
-        """The expression of a beat, if it is new here.  Raises Refused for what there is not."""
+        """The expression of a beat.  Raises Refused for what there is not."""
         if beat.assignor is not None and beat.assignor not in ASSIGNORS:
             offered = ", ".join(ASSIGNORS)
             raise Refused(
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
                 f"no assignor {beat.assignor!r}; there are {offered}",
             )
-        if beat.regex and beat.regex not in self._regexes:
-            try:
-                return TopicRegex(beat.regex)
-            except InvalidRegex as exc:
-                raise Refused(
-                    ErrorCode.INVALID_REGULAR_EXPRESSION, f"expression {beat.regex!r}: {exc}"
-                ) from exc
-        return None
+        return self._expressions.compiled(beat.regex) if beat.regex else None
 
     def _join(self, beat: Beat) -> ConsumerMember:
         known = self.members.get(beat.member_id)
@@ -198,6 +177,7 @@ class ConsumerGroup:
             old.instance_id,
             names=old.names,
             regex=old.regex,
+            viewer=old.viewer,
             assignor=old.assignor,
             assigned=old.assigned,
         )
@@ -262,24 +242,21 @@ class ConsumerGroup:
 
     # What is to be read, and by whom
 
-    def _look_at_topics(self, topics: Mapping[str, Topic]) -> None:
-        if topics is self._topics:
+    def _look_at_topics(self, topics: Mapping[str, Topic], *, resubscribed: bool) -> None:
+        if topics is self._topics and self._expressions.is_done and not resubscribed:
             return
         self._topics = topics
-        self._regexes = {
-            text: expression.match(topics) for text, expression in self._regexes.items()
-        }
+        self._expressions.look(topics)
         before = self._counts
         self._resubscribe()
-        if before != self._counts:
+        if resubscribed or before != self._counts:
             self.epoch += 1
 
     def _resubscribe(self) -> None:
-        used = {member.regex for member in self.members.values()}
-        self._regexes = {text: found for text, found in self._regexes.items() if text in used}
+        self._expressions.keep({one.sight for one in self.members.values() if one.sight})
         names: set[str] = set()
-        for wanted, regex in {(one.names, one.regex) for one in self.members.values()}:
-            names |= self._found(wanted, regex)
+        for wanted, sight in {(one.names, one.sight) for one in self.members.values()}:
+            names |= self._found(wanted, sight)
         self._counts = {
             name: (self._topics[name].topic_id.bytes, self._topics[name].partitions)
             for name in names
@@ -291,13 +268,13 @@ class ConsumerGroup:
         votes = Counter(one.assignor for one in self.members.values() if one.assignor)
         self.assignor = max(votes, key=lambda name: votes[name]) if votes else DEFAULT
         ids = {name: topic_id for name, (topic_id, _) in self._counts.items()}
-        by_names: dict[tuple[frozenset[str], str], frozenset[TopicId]] = {}
+        by_names: dict[tuple[frozenset[str], Sight | None], frozenset[TopicId]] = {}
         subscribers = []
         for member in self.members.values():
-            topics = by_names.get((member.names, member.regex))
+            topics = by_names.get((member.names, member.sight))
             if topics is None:
                 topics = frozenset([ids[name] for name in self.topics_of(member)])
-                by_names[member.names, member.regex] = topics
+                by_names[member.names, member.sight] = topics
             subscribers.append(member.subscriber(topics))
         assign = ASSIGNORS[self.assignor]
         self.target = assign(subscribers, dict(self._counts.values()), self.target)

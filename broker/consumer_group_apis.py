@@ -151,6 +151,7 @@ def _beat(core: Core, call: Call[ConsumerGroupHeartbeatRequest]) -> Beat:
         request.server_assignor,
         owned,
         every_topic if not request.subscribed_topic_regex else _may_see(core, call.peer),
+        "" if core.authorizer is None else f"{call.peer.principal} {call.peer.address[0]}",
     )
 
 

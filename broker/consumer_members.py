@@ -33,6 +33,13 @@ class Reconciled(Enum):
 MaySee: TypeAlias = Callable[[str], bool]
 
 
+class Sight(NamedTuple):
+    """An expression in somebody's eyes."""
+
+    pattern: str
+    viewer: str
+
+
 def every_topic(name: str) -> bool:
     """There are no access rules."""
     return True
@@ -54,6 +61,8 @@ class Beat(NamedTuple):
     owned: frozenset[Partition] | None = None
     may_see: MaySee = every_topic
     """Which topics an expression of it can match."""
+    viewer: str = ""
+    """Whose eyes these are: who sees the same has the same."""
 
     @property
     def is_full(self) -> bool:
@@ -82,6 +91,7 @@ class ConsumerMember:
     rebalance_timeout_ms: int = 0
     names: frozenset[str] = frozenset()
     regex: str = ""
+    viewer: str = ""
     assignor: str | None = None
     epoch: int = 0
     previous_epoch: int = -1
@@ -98,14 +108,19 @@ class ConsumerMember:
             self.rebalance_timeout_ms = beat.rebalance_timeout_ms
         self.rack_id = beat.rack_id if beat.rack_id is not None else self.rack_id
         self.client_id, self.client_host = beat.client_id, beat.client_host
-        before = (self.names, self.regex, self.assignor)
+        before = (self.names, self.sight, self.assignor)
         if beat.names is not None:
             self.names = beat.names
         if beat.regex is not None:
-            self.regex = beat.regex
+            self.regex, self.viewer = beat.regex, beat.viewer
         if beat.assignor is not None:
             self.assignor = beat.assignor
-        return before != (self.names, self.regex, self.assignor)
+        return before != (self.names, self.sight, self.assignor)
+
+    @property
+    def sight(self) -> Sight | None:
+        """Its expression as it sees it; None: it has none."""
+        return Sight(self.regex, self.viewer) if self.regex else None
 
     def subscriber(self, topics: frozenset[TopicId]) -> Subscriber:
         """As an assignor sees it; the same object as long as nothing changed."""

@@ -211,6 +211,8 @@ class TopicRegex:
         if len(pattern) > PATTERN_SIZE_MAX:
             raise InvalidRegex(f"{len(pattern)} characters, at most {PATTERN_SIZE_MAX}")
         self.pattern = pattern
+        self.cost = 0
+        """What matching has cost so far: characters looked at, states visited for new sets."""
         self._states: list[_State] = [(_FOUND, _NOTHING, 0, 0)]
         entry = self._compile(_Parser(pattern).parse(), 0)
         self._begin = self._closure({entry}, at_start=True)
@@ -219,6 +221,7 @@ class TopicRegex:
 
     def matches(self, name: str) -> bool:
         """Whether the whole name matches."""
+        self.cost += len(name)
         states, row = self._kept(self._begin)
         for character in name:
             following = row.get(character)
@@ -246,6 +249,7 @@ class TopicRegex:
         return found
 
     def _step(self, states: _States, character: str) -> _States:
+        self.cost += len(states)
         return self._closure(
             {
                 self._states[one][2]
@@ -270,6 +274,7 @@ class TopicRegex:
                 left += (following, other)
             elif (kind == _START and at_start) or (kind == _END and at_end):
                 left.append(following)
+        self.cost += len(found)
         return frozenset(found)
 
     def _add(self, kind: int, characters: frozenset[str], following: int, other: int = 0) -> int:

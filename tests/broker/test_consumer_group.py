@@ -1,6 +1,7 @@
 """The state machine of one KIP-848 group: epochs, step by step reconciliation, fencing, time."""
 
 from dataclasses import dataclass, replace
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from segbroker.broker.consumer_group import JOIN, LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
-from segbroker.broker.consumer_members import Beat, Told
+from segbroker.broker.consumer_members import Beat, Sight, Told, every_topic
 from segbroker.broker.refused import Refused
 from segbroker.broker.server_assignors import Partition
+from segbroker.broker.topic_expressions import PATTERNS_MAX, Expressions
 from segbroker.protocol.errors import ErrorCode
 
 SESSION_MS = 45_000
@@ -327,6 +329,65 @@ def test_topics_that_match_come_as_they_are_made() -> None:
     wrong = Client(one.group, "two", regex="(")
     assert refusal(wrong.join) is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert list(one.group.members) == ["one"]
+
+
+HOSTILE = ".*".join(["(a|b)*a(a|b){30}"] * 5)
+"""Each character leads to a set of states that nobody met before."""
+
+
+def test_an_expression_that_is_dear_is_looked_at_a_little_at_each_heartbeat() -> None:
+    random = Random(7)
+    names = ["".join(random.choices("ab", k=240)) for _ in range(100)]
+    topics = {name: Topic(UUID(int=n + 1), 1) for n, name in enumerate(names)}
+    one = Client(group(), "one", "nothing", regex=f"x|{HOSTILE}", topics=topics)
+    one.join()
+    assert 0 < len(one.reads) < len(names)
+    found = [len(one.reads)]
+    while len(one.reads) < len(names):
+        one.heartbeat()
+        found.append(len(one.reads))
+        assert len(found) < 200, "it comes to an end"
+    assert found == sorted(found)
+
+
+def test_a_new_topic_costs_its_own_name_alone() -> None:
+    topics = {f"t{n}": Topic(UUID(int=n + 1), 1) for n in range(2_000)}
+    expressions = Expressions()
+    regex = expressions.compiled("t.*")
+    expressions.take(regex, "", every_topic)
+    expressions.look(topics)
+    before = regex.cost
+    expressions.look({**topics, "t-new": Topic(UUID(int=9_999), 1)})
+    assert regex.cost - before < 50
+    assert len(expressions.names(Sight("t.*", ""))) == 2_001
+    expressions.look({"t5": topics["t5"]})
+    assert expressions.names(Sight("t.*", "")) == {"t5"}
+
+
+def test_a_group_has_so_many_expressions_and_gives_up_those_that_nobody_uses() -> None:
+    shared = group()
+    members = [Client(shared, f"m{n}", "b", regex=f"a{n}?") for n in range(PATTERNS_MAX)]
+    for member in members:
+        member.join()
+    again = Client(shared, "again", regex="a0?")
+    again.join()
+    late = Client(shared, "late", regex="a.*")
+    assert refusal(late.join) is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "late" not in shared.members
+    members[-1].leave()
+    late.join()
+    assert "late" in shared.members
+
+
+def test_members_that_share_an_expression_match_what_each_of_them_may_see() -> None:
+    shared = group()
+    one, two = (Client(shared, name, "x", regex=".*") for name in ("one", "two"))
+    one.beat = one.beat._replace(viewer="alice", may_see=lambda name: name == "a")
+    two.beat = two.beat._replace(viewer="bob", may_see=lambda name: name == "b")
+    one.join()
+    two.join()
+    settle(one, two)
+    assert (one.reads, two.reads) == (part("a", 0, 1, 2, 3), part("b", 0, 1))
 
 
 def test_most_members_choose_the_assignor() -> None:
