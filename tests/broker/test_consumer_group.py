@@ -337,9 +337,9 @@ HOSTILE = ".*".join(["(a|b)*a(a|b){30}"] * 5)
 
 def test_an_expression_that_is_dear_is_looked_at_a_little_at_each_heartbeat() -> None:
     random = Random(7)
-    names = ["".join(random.choices("ab", k=240)) for _ in range(100)]
+    names = ["".join(random.choices("ab", k=240)) for _ in range(15)]
     topics = {name: Topic(UUID(int=n + 1), 1) for n, name in enumerate(names)}
-    one = Client(group(), "one", "nothing", regex=f"x|{HOSTILE}", topics=topics)
+    one = Client(group(), "one", "nothing", regex=f"{HOSTILE}.*", topics=topics)
     one.join()
     assert 0 < len(one.reads) < len(names)
     found = [len(one.reads)]
