@@ -76,6 +76,7 @@ soak: install spark jar  ## Fuzz, faults and damage, each for SECONDS (KILLS of 
 	-$(BIN)/python -m pip install -q --disable-pip-version-check atheris
 	$(BIN)/python -m tests.fuzz.soak --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.images --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.access --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.models --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.segments.planted.run
 	$(BIN)/python -m tests.soak.bit_flips --seed $(SEED) --segment-bytes 4096

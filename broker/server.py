@@ -430,6 +430,7 @@ async def _watch_certificate(core: Core, certificate: Certificate) -> None:
         await trio.sleep(pause_ms / 1000)
         if await core.lanes.run(certificate.has_changed):
             await core.lanes.run(certificate.reload)
+        certificate.remind()
 
 
 async def _scrub(core: Core) -> None:

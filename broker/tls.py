@@ -13,7 +13,8 @@
 
 `Certificate` makes the context of new connections.  It is made anew when the files change or
 somebody asks (SIGHUP); connections that exist keep theirs.  Files that do not go together, as in
-the middle of being replaced, leave the old ones in force.
+the middle of being replaced, leave the old ones in force.  One that has expired, or will within
+two weeks, is served and told in the log once a day: clients refuse it, and would not say why here.
 
 Not offered: versions before 1.2, compression, renegotiation, resumption of sessions (a client whose
 authority was removed must not come back with a ticket).
@@ -21,14 +22,17 @@ authority was removed must not come back with a ticket).
 
 import os
 import ssl
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from socket import socket
 from typing import Final, TypeAlias
 
 import structlog
 import trio
 
+from segbroker.protocol.certificate_dates import valid_until_ms
 from segbroker.protocol.tls_records import cut_records
 
 from .config import BrokerConfig
@@ -36,6 +40,11 @@ from .config import BrokerConfig
 log = structlog.get_logger()
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+FILE_SIZE_MAX: Final = 1 << 20
+REMINDED_BEFORE_MS: Final = 14 * 24 * 60 * 60 * 1000
+"""How long before a certificate ends the log begins to say so."""
+REMINDER_MS: Final = 24 * 60 * 60 * 1000
 
 _CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
@@ -55,6 +64,10 @@ _SHORT_NAMES: Final = {
     "streetAddress": "STREET",
     "userId": "UID",
 }
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class HandshakeFailed(Exception):
@@ -148,14 +161,32 @@ class TlsSocket:
 class Certificate:
     """The context of new connections, from the files that the configuration names."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int] = _wall_ms) -> None:
         """Raises CertificateUnusable."""
         self._config = config
+        self._now_ms = now_ms
+        self._valid_until_ms = 0
+        self._told_ms = -REMINDER_MS
         self._files = [
             path for path in (config.ssl_certificate, config.ssl_key, config.ssl_ca) if path
         ]
         self._seen = self._look()
         self.context = self._load()
+        self.remind()
+
+    def remind(self) -> None:
+        """Say that it has expired, or will soon: once a day. May be called at any time."""
+        now_ms = self._now_ms()
+        left_ms = self._valid_until_ms - now_ms
+        if left_ms > REMINDED_BEFORE_MS or 0 <= now_ms - self._told_ms < REMINDER_MS:
+            return
+        self._told_ms = now_ms
+        event = "certificate_expires_soon" if left_ms > 0 else "certificate_expired"
+        log.warning(
+            event,
+            valid_until=datetime.fromtimestamp(self._valid_until_ms / 1000, UTC).isoformat(),
+            files=self._files,
+        )
 
     def has_changed(self) -> bool:
         """Whether a file is not what it was at the last `reload`. May block: for a lane."""
@@ -173,6 +204,8 @@ class Certificate:
             log.error("certificate_not_reloaded", error=str(exc), files=self._files)
             return False
         log.info("certificate_reloaded", files=self._files)
+        self._told_ms = -REMINDER_MS
+        self.remind()
         return True
 
     def _look(self) -> list[tuple[int, int, int] | None]:
@@ -201,10 +234,21 @@ class Certificate:
             )
             if config.ssl_ca:
                 context.load_verify_locations(config.ssl_ca)
+            until_ms = valid_until_ms(_content(config.ssl_certificate))
         except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
             files = ", ".join(self._files)
             raise CertificateUnusable(f"the certificate cannot be used ({files}): {exc}") from exc
+        self._valid_until_ms = until_ms
         return context
+
+
+def _content(path: str) -> bytes:
+    """The first FILE_SIZE_MAX bytes of a file. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, FILE_SIZE_MAX)
+    finally:
+        os.close(descriptor)
 
 
 def distinguished_name(subject: Sequence[Sequence[tuple[str, str]]]) -> str:

@@ -4,6 +4,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +14,8 @@ import trio
 from segbroker.broker.config import BrokerConfig
 from segbroker.broker.server import Broker
 from segbroker.broker.tls import Certificate, CertificateUnusable, distinguished_name
+from segbroker.client import AsyncAdmin, Security, TlsFailed
+from segbroker.protocol.certificate_dates import valid_until_ms
 from segbroker.protocol.messages_core import FetchResponse, MetadataRequest, MetadataResponse
 
 from ..support.certificates import Authority
@@ -282,3 +285,46 @@ def test_a_certificate_that_is_not_there_is_said_with_its_name(tmp_path: Path) -
     config = BrokerConfig(listeners="SSL://127.0.0.1:0", ssl_certificate=missing)
     with pytest.raises(CertificateUnusable, match=r"missing\.pem"):
         Certificate(config)
+
+
+@pytest.mark.parametrize(
+    ("days", "event"),
+    [(-1, "certificate_expired"), (3, "certificate_expires_soon"), (15, None)],
+)
+async def test_a_certificate_that_ends_is_told_at_the_start_at_a_reload_and_once_a_day(
+    authority: Authority, events: Events, days: int, event: str | None
+) -> None:
+    until = datetime.now(UTC) + timedelta(days=days)
+    path = authority.server("short", until=until)
+    assert valid_until_ms(path.read_bytes()) == int(until.timestamp()) * 1000
+    config = BrokerConfig(listeners="SSL://127.0.0.1:0", ssl_certificate=str(path))
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
+    certificate = Certificate(config, lambda: now_ms)
+    told = [one["event"] for one in events if one["event"].startswith("certificate_exp")]
+    assert told == [event] * (event is not None)
+    certificate.remind()
+    assert certificate.reload()
+    now_ms += 86_400_000
+    certificate.remind()
+    told = [one["event"] for one in events if one["event"].startswith("certificate_exp")]
+    assert len(told) == {"certificate_expired": 3, "certificate_expires_soon": 3}.get(
+        event or "", 1
+    )
+
+
+async def test_a_client_says_that_the_certificate_has_expired(authority: Authority) -> None:
+    path = authority.server("short", until=datetime.now(UTC) - timedelta(days=1))
+    async with protected(authority, ssl_certificate=str(path)) as broker:
+        host, port = broker.address
+        security = Security(tls=True, ca_file=str(authority.file))
+        with pytest.raises(TlsFailed, match="expired"):
+            async with AsyncAdmin(f"{host}:{port}", security=security, connect_timeout_ms=60_000):
+                pass
+
+
+@pytest.mark.parametrize(
+    "pem", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"]
+)
+def test_what_is_no_certificate_has_no_dates(pem: bytes) -> None:
+    with pytest.raises(ValueError, match="certificate"):
+        valid_until_ms(pem)

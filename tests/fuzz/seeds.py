@@ -10,7 +10,7 @@ from segbroker.protocol.record_batch import GapReason, encode_batch, gap_batches
 from segbroker.protocol.vendor import pack
 
 from ..protocol.random_messages import random_message
-from . import directory
+from . import directory, login
 from .dispatch import CASES as DISPATCHED
 from .targets import CASES, TARGETS
 
@@ -105,6 +105,7 @@ _MAKERS = {
     "request": _request,
     "message": _messages,
     "dispatch": _dispatched,
+    "login": login.seeds,
     "vendor": _vendor,
     "batch": _batches,
     "codec": _codecs,

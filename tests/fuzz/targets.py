@@ -5,6 +5,7 @@
 | frames | FrameReader | the frames that the definition gives, however the bytes are cut |
 | request | requests with their headers | an answer or ProtocolError |
 | dispatch | a whole broker, each api and version that it serves | dispatch.py |
+| login | SASL messages, of servers and of clients | login.py |
 | message | message decoders | the same; what decodes, encodes to a fixed point |
 | vendor | msgpack bodies | an answer or RemoteProtocolError; what decodes comes back |
 | batch | record batch, both twins | the same verdict and the same records from C and Python |
@@ -49,6 +50,7 @@ from segbroker.segments.errors import StorageError
 from ..protocol.random_messages import classes_and_versions
 from . import directory
 from .dispatch import dispatch
+from .login import login
 
 Target = Callable[[bytes], None]
 
@@ -212,6 +214,7 @@ TARGETS: Final[dict[str, Target]] = {
     "request": request,
     "dispatch": dispatch,
     "message": message,
+    "login": login,
     "vendor": vendor,
     "batch": batch,
     "codec": codec,
