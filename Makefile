@@ -82,6 +82,7 @@ soak: install spark jar  ## Fuzz, faults and damage, each for SECONDS (KILLS of 
 	$(BIN)/python -m tests.soak.bit_flips --seed $(SEED) --segment-bytes 4096
 	$(BIN)/python -m tests.soak.daemon_faults --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.transactions --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.compaction --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.file_damage --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.kill_loop --kills $(KILLS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.simulation --seconds $(SECONDS) --seed $(SEED)

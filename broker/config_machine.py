@@ -82,7 +82,7 @@ class MachineKeys:
         dynamic=True,
     )
     cleaner_bytes_per_second: int = key(
-        8 << 20,
+        4 << 20,
         "How fast the cleaner reads, all compacted topics together (bytes per second); it bounds "
         "the processor time of cleaning, too.",
         least=1 << 10,

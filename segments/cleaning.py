@@ -35,7 +35,7 @@ from .producer_snapshot import save_producers
 from .survivors import Counts, Survivors
 from .swapping import NewSegment, swap_in
 
-READ_SIZE: Final = 1 << 20
+READ_SIZE: Final = 256 << 10
 
 
 class Limits(NamedTuple):

@@ -60,6 +60,8 @@ class Known(NamedTuple):
     cleaned: CleanPoints = NEVER_CLEANED
     pending: int | None = None
     """The segment whose new file has not its name yet: the one in .cleaned is the segment."""
+    swaps: bool = False
+    """Whether a segment came to stand for others since the last checkpoint."""
 
     @property
     def knows_base(self) -> bool:
@@ -126,6 +128,7 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
         floor,
         cleaned,
         pending,
+        sorted_rows.swaps_behind,
     )
 
 

@@ -1,5 +1,6 @@
 """Carrying out what the survey decided: cut, repair, clear; the damaged originals kept aside.
 
+    manifest     copied, synced, where a cleaning has decided something since the last checkpoint
     rename       a segment written anew that a decision speaks of gets its name, directory sync
     quarantine   a synced copy of the damaged file, under a name of its own
     replace      the repaired content: temp, sync, rename, directory sync
@@ -26,6 +27,11 @@ QUARANTINE_TRIES_MAX: Final = 10_000
 def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogReport) -> list[Step]:
     """Do it; the steps as they are now, whole.  Raises OSError."""
     pending = found.known.pending
+    if found.known.swaps and found.known.size:
+        # The sync of its last row may have failed before the start: then nothing but a new file
+        # proves that it will be there when what it replaced is gone.
+        rows = read_file(storage, paths.manifest)[: found.known.size]
+        replace_file(storage, paths.manifest, rows)
     if pending is not None:
         storage.rename(paths.cleaned(pending), paths.log(pending))
         storage.fsync_dir(paths.folder)  # before what it stands for goes

@@ -14,6 +14,7 @@ none.  Done twice, or after an interruption, it changes nothing more:
 | stands nowhere | written at its position; a gap in front of it is recovery's to judge |
 | ... but others of this segment stand elsewhere | it has no position any more: reported |
 | lies in a segment that was deleted, or sealed: then it was synced | nothing |
+| lies in a file that has its offsets, without a loss: a cleaning wrote it anew | nothing |
 
 What lies below the log start is put back as well: it says where the log ends.
 
@@ -26,10 +27,17 @@ from typing import NamedTuple
 
 import structlog
 
-from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
+from segbroker.protocol.record_batch import (
+    GapReason,
+    InvalidBatch,
+    gap_reason,
+    iter_batches,
+    read_header,
+)
 
 from .known import disagrees, read_known
 from .names import LogPaths
+from .recovery import Tail, scan
 from .report import LogReport
 from .storage import Storage, make_dirs, read_file, write_all
 from .wal.frames import Frame, FrameType
@@ -120,12 +128,26 @@ def _walk(content: bytearray) -> Iterator[tuple[int, int]]:
         return
 
 
+def _has_all(content: bytearray, batches: Sequence[Placed]) -> bool:
+    """Whether a file accounts for the offsets of these batches, and nothing in it was lost."""
+    found = scan(memoryview(content), None)
+    return (
+        found.tail is Tail.WHOLE
+        and found.first_offset is not None
+        and found.first_offset <= batches[0].base_offset
+        and found.next_offset >= batches[-1].next_offset
+        and all(gap_reason(header) in (None, GapReason.DELETED) for _, header in found.batches)
+    )
+
+
 def _missing(
     path: str, content: bytearray, batches: Sequence[Placed], report: LogReport
 ) -> list[Placed]:
     """The batches that are to be written; those that have no place any more are reported."""
     missing: list[Placed] = []
     moved = False
+    if _has_all(content, batches):
+        return []
     # A repaired segment is whole, so walking from batch to batch finds everything in it.
     places = dict(_walk(content))
     for batch in batches:

@@ -16,8 +16,8 @@ from segbroker.protocol.record_batch import (
 from segbroker.segments.cleaner import Cleaner
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
+from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.sealing import seal
-from segbroker.segments.storage import Storage
 from segbroker.segments.topic_config import TopicConfig
 
 from .tools import SMALL, append, read_from
@@ -35,13 +35,15 @@ class Compacted:
     transactions and of records without one.
     """
 
-    def __init__(self, disk: Storage, **settings: object) -> None:
+    def __init__(self, disk: MemoryStorage, **settings: object) -> None:
         overrides = {key.replace("_", "."): str(value) for key, value in settings.items()}
         self.disk = disk
         self.now_ms = NOW
         self.config = TopicConfig({**SMALL.overrides, **COMPACT, **overrides})
         self.written: dict[int, Keyed] = {}
         self.aborted: set[int] = set()
+        self.clean_offset = 0
+        """The highest clean point that there ever was: a log may forget its own."""
         self.open()
 
     def open(self) -> None:
@@ -96,6 +98,7 @@ class Compacted:
 
     def clean_sealed(self) -> None:
         self.cleaner.clean_now(self.handler, self.now_ms)
+        self.clean_offset = max(self.clean_offset, self.handler.compacting.clean_offset)
 
     def batches(self, offset: int = 0, max_bytes: int = 1 << 20) -> list[memoryview]:
         found: list[memoryview] = []
@@ -127,7 +130,8 @@ class Compacted:
     def check(self, offset: int = 0) -> None:
         """Reading from anywhere gives the last of each key, in the order of offsets, and nothing
         that was not written; behind the clean point everything."""
-        clean = self.handler.compacting.clean_offset
+        self.clean_offset = max(self.clean_offset, self.handler.compacting.clean_offset)
+        clean = self.clean_offset
         found = self.records(offset)
         offsets = [record.offset for record in found]
         assert offsets == sorted(set(offsets))

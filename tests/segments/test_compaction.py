@@ -7,11 +7,12 @@ import pytest
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import GapReason, gap_reason, read_header
-from segbroker.segments.errors import KeylessRecords
+from segbroker.segments.errors import KeylessRecords, SegmentReplaced
 from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.sealing import seal
 
 from .compacted import DAY, Compacted
-from .tools import append, batch_of
+from .tools import append, batch_of, flip
 
 
 def keyed(*pairs: str) -> list[tuple[bytes, bytes | None]]:
@@ -273,3 +274,72 @@ def test_reading_from_anywhere_gives_what_was_written_last(seed: int) -> None:
         assert [r.offset for r in log.records(offset, 1)] == [
             r.offset for r in log.records() if r.offset >= offset
         ]
+
+
+@pytest.mark.parametrize("lost", [".manifest", ".producers", ".index", ".manifest .producers"])
+def test_a_cleaned_log_is_read_again_without_what_it_says_of_itself(lost: str) -> None:
+    # The write-ahead log still has the frames of what the cleaning took.
+    log = Compacted(MemoryStorage())
+    for n in range(30):
+        log.send((b"k%d" % (n % 4), b"%02d" % n + bytes(60)), (b"once%d" % n, bytes(60)))
+    log.clean()
+    for n in range(3):
+        log.send((b"new%d" % n, bytes(150)))
+    before = said(log)
+    disk = log.disk.after_kill()
+    folder = "/data/topics/t/partition_0"
+    for name in disk.listdir(folder):
+        if name.endswith(tuple(lost.split())):
+            disk.unlink(f"{folder}/{name}")
+    log.disk = disk
+    log.open()
+    assert said(log) == before
+    assert log.handler.log_start_offset == 0
+    log.check()
+    log.clean()
+    log.check()
+
+
+def test_a_reader_finishes_what_it_holds_while_it_is_cleaned() -> None:
+    log = Compacted(MemoryStorage())
+    for n in range(12):
+        log.send((b"k", b"%02d" % n + bytes(150)))
+    handler = log.handler
+    seal(handler._log)
+    number = handler.sealed_numbers()[0]
+    plan = handler.plan_read(0, 1 << 20)
+    assert plan is not None
+    buffer = memoryview(bytearray(plan.size_max))
+    first = plan.read(buffer)  # its file is open, and its index in memory
+    file = handler._log.files.pin(number)
+    before = bytearray(200)
+    file.pread(memoryview(before), 0)
+    log.clean()
+    again = bytearray(200)
+    file.pread(memoryview(again), 0)
+    assert again == before
+    handler._log.files.unpin(number, file)
+    with pytest.raises(SegmentReplaced):
+        plan.read(buffer)
+    plan.release()
+    assert first
+    assert said(log)[-1].startswith("11:")
+
+
+def test_damage_ends_a_cleaning_and_is_repaired_where_it_is() -> None:
+    log = Compacted(MemoryStorage())
+    for n in range(12):
+        log.send((b"k%d" % n, bytes(150)))
+    seal(log.handler._log)
+    number = log.handler.sealed_numbers()[1]
+    flip(log.disk, f"/data/topics/t/partition_0/t_partition_0_segment_{number}.log", 100)
+    log.clean()
+    assert log.handler.compacting.failures_count == 1
+    assert log.handler.repairs_count == 1
+    assert log.handler.compacting.clean_offset == 0
+    log.now_ms += 120_000
+    log.clean()
+    assert log.handler.compacting.clean_offset == 12
+    reasons = {gap_reason(read_header(batch)) for batch in log.batches()}
+    assert reasons == {None, GapReason.CORRUPTION}
+    assert len(log.records()) == 11

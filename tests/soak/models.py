@@ -1,8 +1,9 @@
 """State machines against their models for as long as one likes: python -m tests.soak.models.
 
-Rounds of EXAMPLES runs each of the crash machine (tests/segments/crash/machine.py) and of the two
-of tests/segments/test_model.py, each round by a seed of its own; several processes share them.  A
-violation is printed with the seed of its round, which `--one SEED` repeats and makes short.
+Rounds of EXAMPLES runs each of the crash machine (tests/segments/crash/machine.py), of the two
+of tests/segments/test_model.py and of that of compaction, each round by a seed of its own; several
+processes share them.  A violation is printed with the seed of its round, which `--one SEED` repeats
+and makes short.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.segments.crash.explorer import silence
 from tests.segments.crash.machine import CrashMachine
+from tests.segments.test_compaction_model import CompactedMachine
 from tests.segments.test_model import LibraryMachine, PartitionMachine
 
 EXAMPLES = 50
@@ -26,6 +28,7 @@ MACHINES: dict[str, type[RuleBasedStateMachine]] = {
     "crashes again": CrashMachine,
     "partition": PartitionMachine,
     "library": LibraryMachine,
+    "compacted": CompactedMachine,
 }
 """The first is worth two."""
 

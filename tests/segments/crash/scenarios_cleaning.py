@@ -8,7 +8,9 @@ from segbroker.protocol.compression import Codec
 from segbroker.protocol.markers import Outcome
 
 from .driver import Driver
+from .recording import Fault
 from .registry import scenario
+from .scenarios_faults import fault
 
 COMPACT = "compact"
 FILLING = bytes(100)
@@ -33,6 +35,14 @@ def a_segment_is_cleaned(driver: Driver) -> None:
     seal(driver)
     driver.clean("t", may_go=[0])
     put(driver, "c")
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def two_batches_in_two_segments_become_one(driver: Driver) -> None:
+    driver.put("t", (b"a", bytes(360)))
+    driver.put("t", (b"a", bytes(360)))
+    seal(driver)
+    driver.clean("t", may_go=[0])
 
 
 @scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
@@ -161,3 +171,47 @@ def a_buffer_that_is_too_small_for_all_keys(driver: Driver) -> None:
         driver.put("t", *((b"%d" % ((10 * n + i) % 60), b"") for i in range(10)))
     seal(driver)
     driver.clean("t", may_go=range(20), buffer_bytes=24 * 64)
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def cleaned_beside_an_open_transaction(driver: Driver) -> None:
+    # 0: a | 1: b of 7, open | 2: a     and behind the seal its commit
+    put(driver, "a")
+    put(driver, "a")
+    seal(driver)
+    driver.put("t", (b"b", b"x"), producer=(7, 0, 0), transactional=True)
+    put(driver, "a")
+    put(driver, "b")
+    seal(driver)
+    driver.clean("t", may_go=[0])
+    driver.mark("t", Outcome.COMMIT, 7)
+    seal(driver)
+    driver.clean("t", may_go=[0, 1, 2])
+
+
+def failing(driver: Driver, call: str, name: str) -> None:
+    """Two segments of which something goes, then a cleaning that meets a failure, and a restart."""
+    driver.put("t", (b"a", bytes(360)))
+    driver.put("t", (b"a", bytes(360)))
+    seal(driver)
+    fault(driver, Fault(call, name, 0))
+    driver.clean("t", may_go=[0])
+    driver.kill()
+    driver.open()
+    driver.handler("t")
+    driver.clean("t", may_go=[0])
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def the_sync_of_a_cleaned_segment_fails(driver: Driver) -> None:
+    failing(driver, "fdatasync", ".cleaned")
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def the_decision_of_a_cleaning_fails(driver: Driver) -> None:
+    failing(driver, "fdatasync", ".manifest")
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def the_rename_of_a_cleaned_segment_fails(driver: Driver) -> None:
+    failing(driver, "rename", ".cleaned")

@@ -1,0 +1,100 @@
+"""Planted bugs of the cleaner: each is found by a scenario of crash/scenarios_cleaning.py."""
+
+from .planting import Bug
+
+CLEANING_BUGS = (
+    Bug(
+        "a_cleaned_segment_is_not_synced",
+        "swapping",
+        "        self._file.fdatasync()\n        self._close()\n",
+        "        self._close()\n",
+        "two_batches_in_two_segments_become_one",
+    ),
+    Bug(
+        "the_decision_of_a_cleaning_is_not_synced",
+        "swapping",
+        "            log.note([row], sync=True)\n        except OSError:\n"
+        "            if not log.manifest.is_doubtful:\n",
+        "            log.note([row])\n        except OSError:\n"
+        "            if not log.manifest.is_doubtful:\n",
+        "two_batches_in_two_segments_become_one",
+    ),
+    Bug(
+        "what_a_segment_stands_for_goes_before_the_decision",
+        "swapping",
+        "            log.note([row], sync=True)\n        except OSError:\n"
+        "            if not log.manifest.is_doubtful:\n",
+        "            for old in new.rows[:-1]:\n"
+        "                storage.unlink(paths.log(old.number))\n"
+        "            log.note([row], sync=True)\n        except OSError:\n"
+        "            if not log.manifest.is_doubtful:\n",
+        "two_batches_in_two_segments_become_one",
+    ),
+    Bug(
+        "a_cleaned_segment_is_listed_with_its_old_size",
+        "swapping",
+        "            self._written,\n            self._records,\n",
+        "            self.rows[-1].size,\n            self._records,\n",
+        "a_segment_is_cleaned",
+    ),
+    Bug(
+        "a_decided_cleaning_is_not_finished",
+        "repairing",
+        "        storage.rename(paths.cleaned(pending), paths.log(pending))\n",
+        "",
+        "two_batches_in_two_segments_become_one",
+    ),
+    Bug(
+        "an_undone_cleaning_is_taken_for_done",
+        "known",
+        "            case SwapState.UNDONE:\n"
+        "                place = rows.index(swap.row)\n"
+        "                rows[place : place + 1] = swap.replaced\n",
+        "            case SwapState.UNDONE:\n                place = rows.index(swap.row)\n",
+        "the_decision_of_a_cleaning_fails",
+    ),
+    Bug(
+        "the_last_record_of_a_key_goes",
+        "survivors",
+        "            key is not None and last <= offset\n",
+        "            key is not None and last < offset\n",
+        "a_segment_is_cleaned",
+    ),
+    Bug(
+        "cleaned_past_the_last_stable_offset",
+        "compacting",
+        "        return Limits(self._owner.last_stable_offset, buffer_bytes, now_ms, age_ms)\n",
+        "        return Limits(1 << 62, buffer_bytes, now_ms, age_ms)\n",
+        "cleaned_beside_an_open_transaction",
+    ),
+    Bug(
+        "tombstones_go_at_once",
+        "survivors",
+        "        if since is None or self._age_ms is None:\n            return False\n",
+        "        if since is None or self._age_ms is None:\n            return True\n",
+        "tombstones_go",
+    ),
+    Bug(
+        "markers_go_with_their_records",
+        "survivors",
+        "        if has_data or not self._is_over(header.base_offset) or "
+        "self._is_last_marker(header):\n",
+        "        if has_data and False:\n",
+        "transactions_are_cleaned",
+    ),
+    Bug(
+        "aborted_records_replace_others",
+        "survivors",
+        "        if not header.is_control and header.records_count and not "
+        "self._is_aborted(header):\n",
+        "        if not header.is_control and header.records_count:\n",
+        "transactions_are_cleaned",
+    ),
+    Bug(
+        "what_did_not_fit_the_buffer_counts_as_learnt",
+        "survivors",
+        "                return False\n            opened = _opened(batch)\n",
+        "                return True\n            opened = _opened(batch)\n",
+        "a_buffer_that_is_too_small_for_all_keys",
+    ),
+)
