@@ -155,8 +155,12 @@ async def describe_quorum(core: Core, call: Call[DescribeQuorumRequest]) -> Desc
     end_offset = manager.control_events_end
     host, port = core.advertised(call.peer)
     listener = call.peer.listener.spec.name
+    now_ms = core.now_ms()
     voter = DescribeQuorumResponseReplica(
-        replica_id=node, log_end_offset=end_offset, last_caught_up_timestamp=core.now_ms()
+        replica_id=node,
+        log_end_offset=end_offset,
+        last_fetch_timestamp=now_ms,
+        last_caught_up_timestamp=now_ms,
     )
     row = DescribeQuorumResponsePartition(
         partition_index=0,

@@ -83,6 +83,27 @@ ACCEPTED: Final = (
     *_settings(ApiKey.CREATE_TOPICS),
     *_settings(ApiKey.DESCRIBE_CONFIGS),
     Accepted(
+        ApiKey.DESCRIBE_CONFIGS,
+        r".*configs\[(num\.partitions|auto\.create\.topics\.enable)\]\.read_only",
+        "these can be changed while the broker runs",
+        theirs=True,
+        ours=False,
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_QUORUM,
+        r"nodes\[1\]\.listeners\[CONTROLLER\]",
+        "the keeper of the metadata has no listener of its own: it is reached as the broker is",
+        theirs=ROW,
+        ours=ABSENT,
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_QUORUM,
+        r"nodes\[1\]\.listeners\[PLAINTEXT\]",
+        "the keeper of the metadata has no listener of its own: it is reached as the broker is",
+        theirs=ABSENT,
+        ours=ROW,
+    ),
+    Accepted(
         ApiKey.API_VERSIONS,
         r"(supported|finalized)_features.*",
         "features are the agreements of a cluster's brokers and of its metadata quorum",

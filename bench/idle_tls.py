@@ -1,0 +1,70 @@
+"""What an idle TLS connection costs the daemon in memory: `python -m bench.idle_tls [COUNT]`.
+
+Each of COUNT connections (1,000) has shaken hands and asked for the api versions once; the same
+over plain TCP beside it.  The certificate is made by the `openssl` command.
+"""
+
+import argparse
+import socket
+import ssl
+import subprocess
+import tempfile
+from pathlib import Path
+
+from segbroker.protocol.headers import encode_request
+from segbroker.protocol.messages_core import ApiVersionsRequest
+
+from .machine import resident_mib
+from .servers import segbroker
+
+COUNT = 1_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.idle_tls", description=__doc__)
+    parser.add_argument("count", type=int, nargs="?", default=COUNT)
+    count = parser.parse_args().count
+    with tempfile.TemporaryDirectory(prefix="segbroker-bench-") as folder:
+        file = Path(folder, "server.pem")
+        make_certificate(file)
+        for protocol in ("PLAINTEXT", "SSL"):
+            flags = ["--listeners", f"{protocol}://127.0.0.1:0", "--ssl-certificate", str(file)]
+            with segbroker(*flags) as server:
+                host, _, port = server.address.rpartition(":")
+                each = measure(server.pid, (host, int(port)), protocol == "SSL", count)
+            print(f"{protocol:<9} {count:,} idle connections: {each:.1f} KiB each", flush=True)
+
+
+def make_certificate(file: Path) -> None:
+    """A certificate of its own authority, and its key, in one file."""
+    key, certificate = file.with_name("key.pem"), file.with_name("cert.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-subj", "/CN=localhost", "-days", "30"]
+    command += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    file.write_bytes(key.read_bytes() + certificate.read_bytes())
+
+
+def measure(pid: int, address: tuple[str, int], is_tls: bool, count: int) -> float:
+    """KiB of the daemon for each connection beyond the first."""
+    hello = b"".join(encode_request(ApiVersionsRequest(), 0, 1, "idle"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # a certificate that this run has made
+    held: list[socket.socket] = []
+    before = 0.0
+    for number in range(count + 1):
+        sock = socket.create_connection(address, 30)
+        held.append(context.wrap_socket(sock) if is_tls else sock)
+        held[-1].sendall(hello)
+        assert held[-1].recv(65_536), "refused"
+        if not number:
+            before = resident_mib(pid)
+    after = resident_mib(pid)
+    for one in held:
+        one.close()
+    return (after - before) * 1024 / count
+
+
+if __name__ == "__main__":
+    main()
