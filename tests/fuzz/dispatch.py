@@ -19,15 +19,17 @@ from typing import Any, Final
 import structlog
 from structlog.typing import EventDict
 
-from segbroker.protocol.api_keys import SERVED, ApiKey, request_class
+from segbroker.protocol.api_keys import SERVED, SERVED_VENDOR, ApiKey, request_class
 from segbroker.protocol.errors import ProtocolError
 from segbroker.protocol.headers import decode_request, decode_response, parse_request_header
 from segbroker.protocol.messages_core import ProduceRequest
+from segbroker.protocol.vendor import VendorKey, unpack
 from segbroker.testing.embedded import EmbeddedBroker
 
-CASES: Final = [
+CASES: Final[list[tuple[ApiKey | VendorKey, int]]] = [
     (key, version)
-    for key, versions in SERVED.items()
+    for served in (SERVED, SERVED_VENDOR)
+    for key, versions in served.items()
     for version in range(versions.min, versions.max + 1)
 ]
 # They are answered when something happens, or after a time that the request names.
@@ -69,12 +71,12 @@ def stop() -> None:
         served.cache_clear()
 
 
-def frame(choice: int, body: bytes) -> tuple[ApiKey, int, bytes]:
+def frame(choice: int, body: bytes) -> tuple[ApiKey | VendorKey, int, bytes]:
     """The api, the version and the whole frame of an input."""
     key, version = CASES[choice % len(CASES)]
     header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + CORRELATION_ID.to_bytes(4, "big")
     header += b"\0\4fuzz"
-    if version >= request_class(key).flexible_from:
+    if key not in SERVED_VENDOR and version >= request_class(key).flexible_from:
         header += b"\0"
     return key, version, (len(header) + len(body)).to_bytes(4, "big") + header + body
 
@@ -84,12 +86,7 @@ def dispatch(data: bytes) -> None:
     broker, watch = served()
     host, _, port = broker.address.rpartition(":")
     structlog.configure(processors=[structlog.processors.format_exc_info, watch])
-    try:
-        request = decode_request(sent[4:], parse_request_header(sent[4:]))
-        is_good = True
-    except ProtocolError:
-        is_good = False
-    has_answer = not (is_good and isinstance(request, ProduceRequest) and request.acks == 0)
+    is_good, has_answer = judge(key, sent[4:])
     with socket.create_connection((host, int(port))) as connection:
         waits = key in WAIT or not has_answer
         connection.settimeout(PATIENCE_S if waits else ANSWER_TIMEOUT_S)
@@ -104,12 +101,29 @@ def dispatch(data: bytes) -> None:
         return
     if answer:
         assert is_good, f"{key.name} {version} answers what cannot be decoded"
-        correlation_id, _ = decode_response(answer, key, version)
-        assert correlation_id == CORRELATION_ID
+        if key in SERVED_VENDOR:
+            assert isinstance(unpack(answer[4:]), dict)
+            assert int.from_bytes(answer[:4], "big") == CORRELATION_ID
+        else:
+            correlation_id, _ = decode_response(answer, key, version)
+            assert correlation_id == CORRELATION_ID
     else:
         # To a produce that wants no answer, closing is the only way to say that it failed.
         closes = f"{key.name} {version} closes the connection on a good request"
         assert not is_good or not has_answer, closes
+
+
+def judge(key: ApiKey | VendorKey, request: bytes) -> tuple[bool, bool]:
+    """Whether a request decodes, and whether it wants an answer."""
+    header = parse_request_header(request)
+    try:
+        if key in SERVED_VENDOR:
+            unpack(request[header.body_position :])
+            return True, True
+        decoded = decode_request(request, header)
+    except ProtocolError:
+        return False, True
+    return True, not (isinstance(decoded, ProduceRequest) and decoded.acks == 0)
 
 
 def receive(connection: socket.socket) -> bytes:

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from segbroker.protocol.api_keys import request_class
+from segbroker.protocol.api_keys import SERVED_VENDOR, request_class
 from segbroker.protocol.compression import Codec, compress
 from segbroker.protocol.headers import encode_request
 from segbroker.protocol.messages_core import MetadataRequest
@@ -54,7 +54,9 @@ def _messages() -> list[bytes]:
 def _dispatched() -> list[bytes]:
     """One good body for each api and version that is served."""
     bodies = (
-        random_message(request_class(key), version, Random(n)).encode(version)
+        [pack({"topics": ["t"], "topic": "t", "partition": 0, "from": 0, "name": "q", "batch": 1})]
+        if key in SERVED_VENDOR
+        else random_message(request_class(key), version, Random(n)).encode(version)
         for n, (key, version) in enumerate(DISPATCHED)
     )
     return [n.to_bytes(2, "big") + b"".join(body) for n, body in enumerate(bodies)]
