@@ -23,6 +23,7 @@ SCENARIOS = {
     "own_client": "Python clients on the same broker",
     "interrupts": "Ctrl-C, cancellation, and a broker that is away",
     "storage": "The storage engine alone",
+    "recovery": "Starts after a SIGKILL",
     "groups": "Consumer groups",
     "scale": "Many connections, partitions, slow readers",
     "spark": "The Spark source into noop",

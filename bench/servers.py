@@ -1,5 +1,6 @@
 """The brokers under measurement, each a process of its own, ended by pid on the way out."""
 
+import os
 import re
 import signal
 import subprocess
@@ -40,6 +41,13 @@ def _read_address(stream: IO[str]) -> str:
     raise RuntimeError(f"the server ended without an address: {''.join(seen)}")
 
 
+def installed() -> dict[str, str]:
+    """An environment in which our modules are compiled once, as those of an installed program."""
+    cache = Path(tempfile.gettempdir(), f"segbroker-bench-modules-{os.getuid()}")
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(cache)}
+
+
 @contextmanager
 def segbroker(
     *flags: str, data: Path | None = None, program: Sequence[str] = ("-m", "segbroker.cli")
@@ -54,7 +62,9 @@ def segbroker(
         command += ["--data", str(root), "--listen", "127.0.0.1:0", *flags]
         log = Path(folder, "log")
         with log.open("w") as sink:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sink, text=True)
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=sink, text=True, env=installed()
+            )
             try:
                 assert process.stdout is not None
                 yield Server("segbroker", _read_address(process.stdout), process.pid, root)

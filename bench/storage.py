@@ -94,7 +94,7 @@ def _next_offset(content: memoryview) -> int:
     return offset
 
 
-_START = """
+START = """
 import sys, time
 began = time.perf_counter()
 from segbroker.segments.manager import DiskManager
@@ -118,7 +118,7 @@ def start(partitions: int, segments: int) -> Figure:
         _fake(root, "many", partitions, segments)
         out = (
             subprocess.run(
-                [sys.executable, "-c", _START, str(root)],
+                [sys.executable, "-c", START, str(root)],
                 capture_output=True,
                 text=True,
                 check=True,
