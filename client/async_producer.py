@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import anyio
 import anyio.lowlevel
@@ -32,19 +32,7 @@ from .lookups import topics_known
 from .producer import GRACE_MS, HURRIED_MS
 from .producing import Producing
 from .records import Headers, RecordMetadata
-from .security import Security
-from .settings import (
-    DEFAULT_BOOTSTRAP,
-    KIB,
-    MIB,
-    Acks,
-    ClientSettings,
-    Compression,
-    ProducerSettings,
-    parse_acks,
-    parse_bootstrap,
-    parse_codec,
-)
+from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings
 from .transactions import PreparedTransaction
 
 
@@ -98,41 +86,10 @@ class AsyncProducer:
     def __init__(
         self,
         bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
-        *,
-        client_id: str = "segbroker-python",
-        security: Security | None = None,
-        acks: Acks = "all",
-        idempotent: bool | None = None,
-        compression: Compression = "none",
-        linger_ms: int = 5,
-        batch_bytes: int = 128 * KIB,
-        buffer_bytes: int = 32 * MIB,
-        delivery_timeout_ms: int = 120_000,
-        transactional_id: str | None = None,
-        transaction_timeout_ms: int = 60_000,
-        request_timeout_ms: int = 30_000,
-        connect_timeout_ms: int = 10_000,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         """As Producer."""
-        number = parse_acks(acks)
-        self._client = ClientSettings(
-            bootstrap=parse_bootstrap(bootstrap),
-            client_id=client_id,
-            security=security,
-            request_timeout_ms=request_timeout_ms,
-            connect_timeout_ms=connect_timeout_ms,
-        )
-        self._settings = ProducerSettings(
-            acks=number,
-            idempotent=number == -1 if idempotent is None else idempotent,
-            codec=parse_codec(compression),
-            linger_ms=linger_ms,
-            batch_bytes=batch_bytes,
-            buffer_bytes=buffer_bytes,
-            delivery_timeout_ms=delivery_timeout_ms,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=transaction_timeout_ms,
-        )
+        self._client, self._settings = producer_settings(bootstrap, options)
         self._driver = AsyncDriver()
         random = Random()
         self._accumulator = Accumulator(

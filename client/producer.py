@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from .accumulator import Accumulator
 from .clock import now_ms, wall_ms
@@ -31,19 +31,7 @@ from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
 from .producing import Producing
 from .records import Headers, RecordMetadata
-from .security import Security
-from .settings import (
-    DEFAULT_BOOTSTRAP,
-    KIB,
-    MIB,
-    Acks,
-    ClientSettings,
-    Compression,
-    ProducerSettings,
-    parse_acks,
-    parse_bootstrap,
-    parse_codec,
-)
+from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings
 from .thread_driver import ThreadDriver, wait_result
 from .transactions import PreparedTransaction
 
@@ -112,59 +100,29 @@ class Producer:
     def __init__(
         self,
         bootstrap: str | Iterable[str] = DEFAULT_BOOTSTRAP,
-        *,
-        client_id: str = "segbroker-python",
-        security: Security | None = None,
-        acks: Acks = "all",
-        idempotent: bool | None = None,
-        compression: Compression = "none",
-        linger_ms: int = 5,
-        batch_bytes: int = 128 * KIB,
-        buffer_bytes: int = 32 * MIB,
-        delivery_timeout_ms: int = 120_000,
-        transactional_id: str | None = None,
-        transaction_timeout_ms: int = 60_000,
-        request_timeout_ms: int = 30_000,
-        connect_timeout_ms: int = 10_000,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         """A producer; nothing is opened before its `with` block.
 
         bootstrap: "host:port,...", brokers to begin with.
         acks: "all" (and 1): acknowledged when the topic's durability class is met; 0: not at all.
         idempotent: retries neither repeat nor reorder records; default: as acks="all" allows.
-        compression: "none", "gzip", "snappy", "lz4" or "zstd".
-        linger_ms: how long a batch waits for more records.
-        batch_bytes: a batch is sent when it has this size, uncompressed.
-        buffer_bytes: what may be under way; beyond, `send` waits.
-        delivery_timeout_ms: a record that is not acknowledged by then has failed.
+        compression: "none" (the default), "gzip", "snappy", "lz4" or "zstd".
+        linger_ms: how long a batch waits for more records; 5.
+        batch_bytes: a batch is sent when it has this size, uncompressed; 128 KiB.
+        buffer_bytes: what may be under way; beyond, `send` waits; 32 MiB.
+        delivery_timeout_ms: a record that is not acknowledged by then has failed; 120,000.
         transactional_id: send in transactions, under this name: see `transaction`.  Whoever takes
             the name next fences this producer.
-        transaction_timeout_ms: the broker aborts a transaction that is open for longer.
+        transaction_timeout_ms: the broker aborts a transaction that is open for longer; 60,000.
+        client_id: what the broker calls this client in its logs and quotas.
         security: TLS and login; see Security.
-        request_timeout_ms: an unanswered request ends its connection.
-        connect_timeout_ms: how long entering the block waits for a broker.
+        request_timeout_ms: an unanswered request ends its connection; 30,000.
+        connect_timeout_ms: how long entering the block waits for a broker; 10,000.
 
         Raises ValueError for a value that cannot be used.
         """
-        number = parse_acks(acks)
-        self._client = ClientSettings(
-            bootstrap=parse_bootstrap(bootstrap),
-            client_id=client_id,
-            security=security,
-            request_timeout_ms=request_timeout_ms,
-            connect_timeout_ms=connect_timeout_ms,
-        )
-        self._settings = ProducerSettings(
-            acks=number,
-            idempotent=number == -1 if idempotent is None else idempotent,
-            codec=parse_codec(compression),
-            linger_ms=linger_ms,
-            batch_bytes=batch_bytes,
-            buffer_bytes=buffer_bytes,
-            delivery_timeout_ms=delivery_timeout_ms,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=transaction_timeout_ms,
-        )
+        self._client, self._settings = producer_settings(bootstrap, options)
         self._driver = ThreadDriver()
         self._lock = self._driver.lock
         self._accumulator, self._producing = self._make()

@@ -231,6 +231,46 @@ class GroupOptions(TypedDict, total=False):
     commit_interval_ms: int
 
 
+class ProducerOptions(TypedDict, total=False):
+    """What the producers' constructors take besides `bootstrap`; see Producer."""
+
+    client_id: str
+    security: Security | None
+    acks: Acks
+    idempotent: bool | None
+    compression: Compression
+    linger_ms: int
+    batch_bytes: int
+    buffer_bytes: int
+    delivery_timeout_ms: int
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    request_timeout_ms: int
+    connect_timeout_ms: int
+
+
+def producer_settings(
+    bootstrap: str | Iterable[str], options: ProducerOptions
+) -> tuple[ClientSettings, ProducerSettings]:
+    """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
+    unknown = sorted(options.keys() - ProducerOptions.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"a producer has no option {unknown[0]!r}")
+    common = {field.name for field in fields(ClientSettings)}
+    of_client: dict[str, Any] = {}
+    of_producer: dict[str, Any] = {}
+    for name, value in options.items():
+        (of_client if name in common else of_producer)[name] = value
+    acks = of_producer["acks"] = parse_acks(of_producer.pop("acks", "all"))
+    if of_producer.get("idempotent") is None:
+        of_producer["idempotent"] = acks == -1
+    of_producer["codec"] = parse_codec(of_producer.pop("compression", "none"))
+    return (
+        ClientSettings(bootstrap=parse_bootstrap(bootstrap), **of_client),
+        ProducerSettings(**of_producer),
+    )
+
+
 class ConsumerOptions(GroupOptions, total=False):
     """What the consumers' constructors take besides topics, start and end; see Consumer."""
 

@@ -3,10 +3,12 @@
 import inspect
 import threading
 from random import Random
+from typing import Any
 
 import pytest
 
 import segbroker.client
+from segbroker.client import AsyncProducer, Producer
 from segbroker.client.backoff import Backoff
 from segbroker.client.completion import Completion
 from segbroker.client.errors import (
@@ -51,6 +53,16 @@ def test_bootstrap_addresses_that_mean_nothing_are_refused(text: str) -> None:
         return
     with pytest.raises(ValueError, match="bootstrap"):
         parse_bootstrap(text)
+
+
+@pytest.mark.parametrize("kind", [Producer, AsyncProducer])
+def test_a_producer_has_no_option_of_another_name(kind: Any) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match="a producer has no option 'lingers_ms'"):
+        kind("127.0.0.1:1", lingers_ms=3)
+    with pytest.raises(ValueError, match="compression='zip' is not one of none, gzip"):
+        kind("127.0.0.1:1", compression="zip")
+    with pytest.raises(ValueError, match='idempotent=True needs acks="all"'):
+        kind("127.0.0.1:1", acks=1, idempotent=True)
 
 
 def test_settings_name_the_key_and_the_value() -> None:
