@@ -16,6 +16,8 @@ FIELDS: dict[int, tuple[str, ...]] = {
     RowKind.START: ("number", "base_offset", "end_offset", "records", "max_timestamp"),
     RowKind.CHECKPOINT: ("number", "end_offset", "size"),
     RowKind.EPOCH: ("base_offset", "leader_epoch"),
+    # It was cleaned first at this time.
+    RowKind.CLEANED: ("end_offset", "max_timestamp"),
 }
 
 

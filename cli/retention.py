@@ -1,7 +1,11 @@
 """What a topic keeps, in words, for `topic describe`."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from segbroker.client.cleaning import Cleaning
 
 _UNITS: Final = (
     ("day", 86_400_000),
@@ -27,6 +31,9 @@ def retention_lines(config: Mapping[str, str]) -> list[str]:
         ]
     except ValueError:
         return []
+    policies = config.get("cleanup.policy", "delete").split(",")
+    if "delete" not in policies:
+        return ["retention:", "  the last record of each key is kept  for ever; see cleaning"]
     age = f"for {_duration(age_ms)}, by their timestamps" if age_ms >= 0 else "for ever"
     lines = ["retention:", f"  records are kept                 {age}"]
     if sizes and config.get("retention.full.policy") == "reject":
@@ -37,6 +44,28 @@ def retention_lines(config: Mapping[str, str]) -> list[str]:
     else:
         lines.append("  size                             without a limit")
     return lines
+
+
+def cleaning_lines(cleanings: "Iterable[Cleaning]") -> list[str]:
+    """How far a compacted topic is cleaned; nothing for one that is not, or nobody says.
+
+    cleanings: of its partitions.
+    """
+    rows = list(cleanings)
+    if not rows:
+        return []
+    dirtiest = max(rows, key=lambda row: row.dirty_ratio)
+    times = [row.cleaned_ms for row in rows if row.cleaned_ms is not None]
+    last = "never"
+    if times:
+        last = datetime.fromtimestamp(max(times) / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    dirty = sum(row.dirty_bytes for row in rows)
+    return [
+        "cleaning:",
+        f"  last                             {last}",
+        f"  not cleaned yet, of full segments  {dirty:,} bytes",
+        f"  share of that in the dirtiest partition  {dirtiest.dirty_ratio:.0%}",
+    ]
 
 
 def _duration(ms: int) -> str:

@@ -16,7 +16,7 @@ from .durability import promise_lines
 from .exit_codes import ExitCode
 from .failures import Failure
 from .properties import security
-from .retention import retention_lines
+from .retention import cleaning_lines, retention_lines
 from .tables import table_lines
 
 if TYPE_CHECKING:
@@ -158,6 +158,11 @@ def describe(name: str, verbose: bool, as_json: bool, bootstrap: str) -> None:
     """
     with open_admin(bootstrap) as admin:
         facts = facts_of(admin, name)
+        compacts = any(
+            row["key"] == "cleanup.policy" and "compact" in (row["value"] or "")
+            for row in facts["config"]
+        )
+        cleanings = admin.cleanings(name) if compacts else {}
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
@@ -165,7 +170,8 @@ def describe(name: str, verbose: bool, as_json: bool, bootstrap: str) -> None:
     click.echo(plural(count_records(facts), "record"))
     click.echo()
     in_force = {row["key"]: row["value"] or "" for row in facts["config"]}
-    for line in (*promise_lines(durability_of(facts)), *retention_lines(in_force)):
+    lines = [*promise_lines(durability_of(facts)), *retention_lines(in_force)]
+    for line in (*lines, *cleaning_lines(cleanings.values())):
         click.echo(line)
     click.echo()
     rows = [

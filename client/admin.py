@@ -25,6 +25,7 @@ from . import (
 from .acl_administration import Acl, AclFilter
 from .administration import ClusterDescription, TopicDescription
 from .broker_administration import BrokerSetting
+from .cleaning import Cleaning, cleanings
 from .engine import Engine
 from .group_administration import GroupDescription, GroupListing
 from .group_offsets import CommittedOffset
@@ -143,6 +144,10 @@ class Admin:
         A time later than every record gives offset -1.
         """
         return self._driver.call(administration.offsets(self._engine, topic, at))
+
+    def cleanings(self, topic: str) -> dict[TopicPartition, Cleaning]:
+        """How far the partitions of a compacted topic are cleaned; segbroker's own question."""
+        return self._driver.call(cleanings(self._engine, topic))
 
     def describe_cluster(self) -> ClusterDescription:
         """The brokers and which of them is the controller."""

@@ -18,6 +18,7 @@ from .acl_administration import Acl, AclFilter
 from .administration import ClusterDescription, TopicDescription
 from .async_driver import AsyncDriver
 from .broker_administration import BrokerSetting
+from .cleaning import Cleaning, cleanings
 from .engine import Engine
 from .group_administration import GroupDescription, GroupListing
 from .group_offsets import CommittedOffset
@@ -137,6 +138,10 @@ class AsyncAdmin:
         A time later than every record gives offset -1.
         """
         return await self._driver.call(administration.offsets(self._engine, topic, at))
+
+    async def cleanings(self, topic: str) -> dict[TopicPartition, Cleaning]:
+        """How far the partitions of a compacted topic are cleaned; segbroker's own question."""
+        return await self._driver.call(cleanings(self._engine, topic))
 
     async def describe_cluster(self) -> ClusterDescription:
         """The brokers and which of them is the controller."""

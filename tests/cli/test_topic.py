@@ -5,7 +5,8 @@ import json
 import pytest
 
 from segbroker.cli.durability import PROMISES
-from segbroker.cli.retention import retention_lines
+from segbroker.cli.retention import cleaning_lines, retention_lines
+from segbroker.client.cleaning import Cleaning
 from segbroker.segments.topic_config import Durability, TopicConfig
 
 from .conftest import Run
@@ -95,6 +96,21 @@ def test_describe_says_what_is_kept(settings: dict[str, str], line: str) -> None
 
 def test_what_a_broker_does_not_tell_is_not_made_up() -> None:
     assert retention_lines({}) == []
+    assert cleaning_lines([]) == []
+
+
+def test_describe_says_how_far_a_compacted_topic_is_cleaned(run: Run, topic: str) -> None:
+    run("topic", "create", topic, "-c", "cleanup.policy=compact")
+    text = run("topic", "describe", topic).stdout.decode()
+    assert "the last record of each key is kept  for ever" in text
+    assert "  last                             never" in text
+    assert "  not cleaned yet, of full segments  0 bytes" in text
+    later = Cleaning(7, 1_700_000_000_000, 2_048, 0.25)
+    assert cleaning_lines([Cleaning(0, None, 0, 0.0), later])[1:] == [
+        "  last                             2023-11-14 22:13:20 UTC",
+        "  not cleaned yet, of full segments  2,048 bytes",
+        "  share of that in the dirtiest partition  25%",
+    ]
 
 
 def test_records_are_deleted_up_to_an_offset(run: Run, topic: str) -> None:

@@ -115,4 +115,4 @@ class CompactedMachine(RuleBasedStateMachine):
 
 
 TestCompacted = CompactedMachine.TestCase
-TestCompacted.settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
+TestCompacted.settings = settings(max_examples=8, stateful_step_count=20, deadline=None)

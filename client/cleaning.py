@@ -1,0 +1,51 @@
+"""How far the partitions of a compacted topic are cleaned: a question of segbroker's own.
+
+Of a topic that is not compacted, and of another broker, nothing is told.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from segbroker.protocol.vendor import VendorKey
+
+from .engine import ANY, Ask, Call, Engine
+from .errors import UnsupportedByBroker
+from .records import TopicPartition
+from .spoken import VendorReply, VendorRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """Of one partition: below `clean_offset` it has been cleaned, `dirty_bytes` could be now.
+
+    dirty_ratio: their share of all that could be cleaned or was.  cleaned_ms: when a cleaning got
+    further, the last time; None for never.
+    """
+
+    clean_offset: int
+    cleaned_ms: int | None
+    dirty_bytes: int
+    dirty_ratio: float
+
+
+def cleanings(engine: Engine, topic: str) -> Call[dict[TopicPartition, Cleaning]]:
+    """By partition.  Raises what a request raises."""
+    try:
+        body = {"topics": [topic]}
+        reply = yield Ask(VendorRequest(VendorKey.PARTITION_STATISTICS, body), to=ANY)
+    except UnsupportedByBroker:
+        return {}
+    assert isinstance(reply, VendorReply)
+    topics = reply.body.get("topics")
+    found = topics.get(topic) if isinstance(topics, Mapping) else None
+    rows = found.get("partitions", []) if isinstance(found, Mapping) else []
+    return {
+        TopicPartition(topic, row["partition"]): Cleaning(
+            row["clean_offset"],
+            row["cleaned_ms"] if row["cleaned_ms"] >= 0 else None,
+            row["dirty_bytes"],
+            row["dirty_ratio"],
+        )
+        for row in rows
+        if "clean_offset" in row
+    }
