@@ -1,7 +1,7 @@
 """The jar's reader, called without a Spark job: one task in, its rows or its error out."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,21 +48,31 @@ class JarReader:
 
     def rows(self, tasks: Sequence[InputPartition]) -> list[Row]:
         """The rows of tasks that were planned for the jar."""
-        from py4j.protocol import Py4JJavaError
+        return [row for task in tasks for batch in self.batches(task) for row in batch]
 
-        found: list[Row] = []
-        for task in tasks:
-            assert isinstance(task, JvmPartition), task
-            try:
-                lines: str = self._jvm.segbroker.spark.Probe.rows(task.value)
-            except Py4JJavaError as exc:
-                raised: Any = exc.java_exception
-                name = raised.getClass().getName()
-                if name not in ERRORS:
-                    raise
-                raise ERRORS[name](raised.getMessage()) from None
-            found += map(_row, lines.splitlines())
-        return found
+    def batches(self, task: InputPartition) -> Iterator[list[Row]]:
+        """The same as Spark is handed them: the next batch is fetched when it is asked for."""
+        assert isinstance(task, JvmPartition), task
+        probe = self._jvm.segbroker.spark.Probe(task.value)
+        try:
+            while (lines := _called(probe.next)) is not None:
+                yield [_row(line) for line in lines.splitlines()]
+        finally:
+            probe.close()
+
+
+def _called(method: Callable[[], str | None]) -> str | None:
+    """What a method of the jar returns, or its error as the one in Python."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return method()
+    except Py4JJavaError as exc:
+        raised: Any = exc.java_exception
+        name = raised.getClass().getName()
+        if name not in ERRORS:
+            raise
+        raise ERRORS[name](raised.getMessage()) from None
 
 
 def _row(line: str) -> Row:

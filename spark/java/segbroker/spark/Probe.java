@@ -14,28 +14,36 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * <p>A line has partition, offset, timestamp (us), timestampType, key and value (base64, - for null),
  * and then a name and a value for each header.
  */
-public final class Probe {
+public final class Probe implements AutoCloseable {
     private static final String COLUMNS =
             "key binary, value binary, topic string, partition int, offset long,"
                     + " timestamp timestamp, timestampType int,"
                     + " headers array<struct<key: string, value: binary>>";
 
-    private Probe() {}
+    private final PartitionReader<ColumnarBatch> reader;
 
-    /** The rows of a task, which is given as its JSON. */
-    public static String rows(String scan) throws Exception {
+    /** Of a task, which is given as its JSON. */
+    public Probe(String scan) {
         RangeReaderFactory factory = new RangeReaderFactory(StructType.fromDDL(COLUMNS));
+        reader = factory.createColumnarReader(new RangePartition(scan));
+    }
+
+    /** The rows of the next batch that Spark would be handed, at least one; null at the end. */
+    public String next() throws Exception {
+        if (!reader.next()) {
+            return null;
+        }
         StringBuilder lines = new StringBuilder();
-        try (PartitionReader<ColumnarBatch> reader =
-                factory.createColumnarReader(new RangePartition(scan))) {
-            while (reader.next()) {
-                Iterator<InternalRow> rows = reader.get().rowIterator();
-                while (rows.hasNext()) {
-                    line(rows.next(), lines);
-                }
-            }
+        Iterator<InternalRow> rows = reader.get().rowIterator();
+        while (rows.hasNext()) {
+            line(rows.next(), lines);
         }
         return lines.toString();
+    }
+
+    @Override
+    public void close() throws Exception {
+        reader.close();
     }
 
     private static void line(InternalRow row, StringBuilder out) {
