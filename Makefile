@@ -87,6 +87,7 @@ soak: install spark jar  ## Fuzz, faults and damage, each for SECONDS (KILLS of 
 	$(BIN)/python -m tests.soak.kill_loop --kills $(KILLS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.simulation --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.groups --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.spark_readers --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.spark --rounds 1 --seed $(SEED)
 
 ASAN = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g

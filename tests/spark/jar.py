@@ -1,4 +1,7 @@
-"""The jar's reader, called without a Spark job: one task in, its rows or its error out."""
+"""The jar's reader, called without a Spark job: one task in, its rows or its error out.
+
+Beside it the rows of the same task by the reader in Python, in the same form.
+"""
 
 import base64
 from collections.abc import Callable, Iterator, Sequence
@@ -8,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 from segbroker.spark import errors
-from segbroker.spark.fetching import Task
+from segbroker.spark.columns import Shape, record_batches
+from segbroker.spark.fetching import RangeFetcher, Task
 from segbroker.spark.jvm import JvmPartition
-from segbroker.spark.options import SourceOptions
+from segbroker.spark.options import SourceOptions, parse_options
+
+from .scripted_broker import TOPIC, ScriptedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +40,31 @@ class Row:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+def options_of(broker: ScriptedBroker, **more: str) -> SourceOptions:
+    """Of a query of a scripted broker, with headers."""
+    host, port = broker.address
+    given = {"kafka.bootstrap.servers": f"{host}:{port}", "subscribe": TOPIC}
+    return parse_options({**given, "includeHeaders": "true", **more}, streaming=True)
+
+
+def read_in_python(options: SourceOptions, task: Task) -> list[Row]:
+    """The rows of a task by the reader that the jar is compared with."""
+    batches = RangeFetcher(options, task).batches()
+    return [
+        Row(
+            row["partition"],
+            row["offset"],
+            round(row["timestamp"].timestamp() * 1_000_000),
+            row["timestampType"],
+            row["key"],
+            row["value"],
+            tuple((each["key"], each["value"]) for each in row["headers"]),
+        )
+        for table in record_batches(batches, task.range, Shape(headers=True))
+        for row in table.to_pylist()
+    ]
 
 
 class JarReader:

@@ -12,16 +12,15 @@ from pyspark.sql.types import StructType
 
 from segbroker.protocol.compression import XERIAL_MAGIC, Codec, compress
 from segbroker.protocol.record_batch import filter_batch, set_log_append_time
-from segbroker.spark.columns import Shape, record_batches
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import OptionError, SourceError
-from segbroker.spark.fetching import RangeFetcher, Task
+from segbroker.spark.fetching import Task
 from segbroker.spark.jvm import ASK, JvmPartition, choice
 from segbroker.spark.offsets import OffsetRange
 from segbroker.spark.options import SourceOptions, parse_options
 
 from .batches import batch, with_checksum
-from .jar import JarReader, Row
+from .jar import JarReader, Row, options_of, read_in_python
 from .scripted_broker import TOPIC, ScriptedBroker, fetched
 from .topics import Topics
 
@@ -34,34 +33,11 @@ HEADERS = [[("h", b"1"), ("none", None), ("ü", b"")], None, [], *([None] * 2000
 TIMES = [1_700_000_000_000 - 90 * n for n in range(len(VALUES))]
 
 
-def options_of(broker: ScriptedBroker, **more: str) -> SourceOptions:
-    host, port = broker.address
-    given = {"kafka.bootstrap.servers": f"{host}:{port}", "subscribe": TOPIC}
-    return parse_options({**given, "includeHeaders": "true", **more}, streaming=True)
-
-
-def by_python(options: SourceOptions, task: Task) -> list[Row]:
-    batches = RangeFetcher(options, task).batches()
-    return [
-        Row(
-            row["partition"],
-            row["offset"],
-            round(row["timestamp"].timestamp() * 1_000_000),
-            row["timestampType"],
-            row["key"],
-            row["value"],
-            tuple((each["key"], each["value"]) for each in row["headers"]),
-        )
-        for table in record_batches(batches, task.range, Shape(headers=True))
-        for row in table.to_pylist()
-    ]
-
-
 def both(log: list[bytes], end: int, jar_reader: JarReader, start: int = 0) -> list[Row]:
     """The rows of a log, which are the same by either reader."""
     with ScriptedBroker(lambda _: fetched(*log, high_watermark=end)).running() as broker:
         task = Task(OffsetRange(TOPIC, 0, start, end), broker.address)
-        expected = by_python(options_of(broker), task)
+        expected = read_in_python(options_of(broker), task)
         assert jar_reader.read(options_of(broker), task) == expected
     return expected
 
@@ -171,7 +147,7 @@ def test_of_nonsense_with_the_right_checksum_the_two_readers_think_alike(
         task = Task(OffsetRange(TOPIC, 0, 0, 20), broker.address)
         for current in served:
             by_jar = outcome(jar_reader.read, options_of(broker), task)
-            by_us = outcome(by_python, options_of(broker), task)
+            by_us = outcome(read_in_python, options_of(broker), task)
             # Inside a compressed batch either may look more closely than the other.
             if current[22] & 7 == Codec.NONE or SourceError not in (by_jar, by_us):
                 assert by_jar == by_us, current.hex()
@@ -197,7 +173,7 @@ def test_columns_that_nobody_asks_for_are_not_made(
 
 
 @pytest.mark.spark
-def test_a_query_that_the_jar_cannot_do_is_read_by_python(
+def test_a_query_that_the_jar_cannot_do_is_read_read_in_python(
     spark: "SparkSession", topics: Topics, jar_reader: JarReader
 ) -> None:
     topics.create("fallback")
