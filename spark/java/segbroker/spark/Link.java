@@ -5,8 +5,9 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.net.InetSocketAddress;
 import java.net.Socket;
+import java.net.SocketException;
 import java.net.SocketTimeoutException;
-import java.nio.BufferUnderflowException;
+import java.security.GeneralSecurityException;
 import java.util.ArrayDeque;
 import java.util.HashMap;
 import java.util.Map;
@@ -91,9 +92,13 @@ final class Link implements AutoCloseable {
         } catch (SocketTimeoutException exc) {
             close();
             throw new LinkError(true, address + ": no TLS handshake in time", exc);
-        } catch (EOFException exc) {
-            throw lost(exc);
-        } catch (SSLException | java.security.GeneralSecurityException exc) {
+        } catch (SSLException exc) {
+            if (exc.getCause() instanceof EOFException || exc.getCause() instanceof SocketException) {
+                throw lost(exc); // the broker went away meanwhile
+            }
+            close();
+            throw new LinkError(false, address + ": " + words(exc), exc);
+        } catch (GeneralSecurityException exc) {
             close();
             throw new LinkError(false, address + ": " + words(exc), exc);
         } catch (IOException exc) {
@@ -167,7 +172,7 @@ final class Link implements AutoCloseable {
             long lifetimeMs = version >= 1 ? reply.int64() : 0;
             try {
                 message = login.answer(answer);
-            } catch (java.security.GeneralSecurityException exc) {
+            } catch (GeneralSecurityException exc) {
                 throw refused(security.mechanism() + ": " + exc.getMessage());
             }
             if (lifetimeMs > 0) {

@@ -21,6 +21,7 @@ final class Records {
     /** Which of the parts of a record the query asks for. */
     record Wanted(boolean data, boolean headers) {}
 
+    private static final int RECORD_SIZE_MIN = 7;
     private static final long MS_MAX = Long.MAX_VALUE / 1000 - 1;
 
     private final Wanted wanted;
@@ -55,6 +56,9 @@ final class Records {
 
     /** Add those records of the batch whose offsets are in [from, to); they lie in data[start, end). */
     void add(BatchHeader batch, int start, int end, long from, long to) throws InvalidBatch {
+        if (batch.recordsCount() > (end - start) / RECORD_SIZE_MIN) {
+            throw malformed(batch);
+        }
         room(batch.recordsCount());
         at = start;
         long baseUs = micros(batch.maxTimestamp());

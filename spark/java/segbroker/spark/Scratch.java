@@ -4,7 +4,7 @@ import java.util.Arrays;
 
 /** Bytes that grow: where compressed batches are unpacked, one behind the other. */
 final class Scratch {
-    private static final int SIZE_FIRST = 1 << 20;
+    private static final int SIZE_FIRST = 64 << 10;
 
     byte[] data = new byte[SIZE_FIRST];
     int size;

@@ -53,14 +53,17 @@ final class Tls {
         return socket;
     }
 
-    private static SSLContext context(String caFile) throws IOException, GeneralSecurityException {
+    private static SSLContext context(String caFile) throws GeneralSecurityException {
         KeyStore trusted = KeyStore.getInstance(KeyStore.getDefaultType());
-        trusted.load(null, null);
         try (InputStream file = Files.newInputStream(Path.of(caFile))) {
+            trusted.load(null, null);
             int count = 0;
             for (Certificate each : CertificateFactory.getInstance("X.509").generateCertificates(file)) {
                 trusted.setCertificateEntry("ca" + count++, each);
             }
+        } catch (IOException exc) {
+            // Not of the network: trying again would not help.
+            throw new GeneralSecurityException("the authorities cannot be read: " + exc, exc);
         }
         TrustManagerFactory managers =
                 TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
