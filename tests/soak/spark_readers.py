@@ -150,7 +150,9 @@ def one(seed: int, jar: JarReader) -> tuple[int, str | None]:
         found = rows_or_none(jar.read, options, task)
     if found == expected or (log.is_damaged and None in (found, expected) and _is_packed(log)):
         return len(expected or ()), None
-    return 0, f"[{low}, {high}) {more}: {_text(expected)} by Python, {_text(found)} by the jar"
+    pairs = zip(expected or (), found or (), strict=False)
+    first = next((f"; {ours} / {its}" for ours, its in pairs if ours != its), "")
+    return 0, f"[{low}, {high}) {more}: {_text(expected)} / {_text(found)}{first}"
 
 
 def _is_packed(log: Log) -> bool:

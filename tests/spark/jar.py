@@ -6,6 +6,7 @@ Beside it the rows of the same task by the reader in Python, in the same form.
 import base64
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
@@ -21,6 +22,8 @@ from .scripted_broker import TOPIC, ScriptedBroker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Microseconds since then; as a float they would be rounded from the year 2255 on.
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What the jar raises, by the names of its classes.
 ERRORS = {
     "segbroker.spark.SourceError$DataLoss": errors.DataLoss,
@@ -56,7 +59,7 @@ def read_in_python(options: SourceOptions, task: Task) -> list[Row]:
         Row(
             row["partition"],
             row["offset"],
-            round(row["timestamp"].timestamp() * 1_000_000),
+            (row["timestamp"] - EPOCH) // timedelta(microseconds=1),
             row["timestampType"],
             row["key"],
             row["value"],
