@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 collect_ignore_glob = [] if find_spec("pyspark") else ["test_*.py"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whichever of these tests comes first starts the JVM, and a busy machine takes its time."""
+    for item in items:
+        is_in_jvm = {"spark", "jar_reader"} & set(getattr(item, "fixturenames", ()))
+        if is_in_jvm or item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     root: Path = tmp_path_factory.mktemp("spark-broker")

@@ -24,8 +24,7 @@ from .topics import Topics
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The first test waits for the JVM, and on a busy machine that takes its time.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 Name = Callable[[], str]
 
