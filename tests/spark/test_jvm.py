@@ -173,7 +173,7 @@ def test_columns_that_nobody_asks_for_are_not_made(
 
 
 @pytest.mark.spark
-def test_a_query_that_the_jar_cannot_do_is_read_read_in_python(
+def test_a_query_that_the_jar_cannot_do_is_read_by_python(
     spark: "SparkSession", topics: Topics, jar_reader: JarReader
 ) -> None:
     topics.create("fallback")
