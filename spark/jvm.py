@@ -18,6 +18,7 @@ query chooses alike.
 
 import json
 from collections.abc import Mapping
+from uuid import UUID
 
 from pyspark.sql.datasource import InputPartition
 
@@ -105,9 +106,11 @@ def _task_text(options: SourceOptions, task: Task) -> str:
     """The other side is ScanTask.java."""
     client = options.client
     security = client.security
+    topic_id: UUID | None = getattr(task, "topic_id", None)
     return json.dumps(
         {
             "topic": task.range.topic,
+            "topic_id": None if topic_id is None else str(topic_id),
             "partition": task.range.partition,
             "start": task.range.start,
             "end": task.range.end,

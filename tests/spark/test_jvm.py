@@ -251,6 +251,7 @@ def test_a_task_for_the_jar_says_all_that_it_needs() -> None:
     assert said.pop("client")["tries_count_max"] == 0
     assert said == {
         "topic": "t",
+        "topic_id": None,
         "partition": 3,
         "start": 4,
         "end": 9,

@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 
 /**
  * What a task asks of the brokers besides records: who leads its partition, and where the log is now.
@@ -17,6 +18,8 @@ final class Cluster {
     private static final long NEW_TOPIC_GRACE_MS = 2_000;
     private static final long END_TIME = -1;
     private static final long START_TIME = -2;
+    private static final int WITH_IDS = 12;
+    private static final UUID NO_ID = new UUID(0, 0);
 
     private final ScanTask.Client client;
     private LinkedHashSet<ScanTask.Address> brokers = new LinkedHashSet<>();
@@ -24,6 +27,9 @@ final class Cluster {
     Cluster(ScanTask.Client client) {
         this.client = client;
     }
+
+    /** Who leads a partition, null where there is none; the topic's id, null where it has none. */
+    record Leader(ScanTask.Address address, UUID topicId) {}
 
     private interface Question<T> {
         T ask() throws LinkError;
@@ -33,11 +39,11 @@ final class Cluster {
         T ask(Link link) throws LinkError;
     }
 
-    /** Who leads the partition; null where there is no such partition. */
-    ScanTask.Address leader(String topic, int partition) {
+    /** Who leads the partition; null where there is no such topic. */
+    Leader leader(String topic, int partition) {
         long graceMs = Link.nowMs() + NEW_TOPIC_GRACE_MS;
         while (true) {
-            ScanTask.Address found = persist("topics", () -> look(topic, partition));
+            Leader found = persist("topics", () -> look(topic, partition));
             if (found != null || Link.nowMs() >= graceMs) {
                 return found;
             }
@@ -50,11 +56,11 @@ final class Cluster {
         return persist(
                 "log bounds",
                 () -> {
-                    ScanTask.Address leader = look(topic, partition);
-                    if (leader == null) {
+                    Leader leader = look(topic, partition);
+                    if (leader == null || leader.address == null) {
                         return new Loss.LogBounds(0, 0, 0, "unknown");
                     }
-                    return with(leader, link -> bounds(link, topic, partition));
+                    return with(leader.address, link -> bounds(link, topic, partition));
                 });
     }
 
@@ -98,7 +104,7 @@ final class Cluster {
         if (version >= 2) {
             reply.int32();
         }
-        reply.skip(0 * reply.count());
+        reply.count();
         reply.text();
         reply.count();
         reply.int32();
@@ -110,7 +116,7 @@ final class Cluster {
         return reply.int64();
     }
 
-    private ScanTask.Address look(String topic, int partition) throws LinkError {
+    private Leader look(String topic, int partition) throws LinkError {
         LinkError last = null;
         LinkedHashSet<ScanTask.Address> asked = new LinkedHashSet<>(brokers);
         asked.addAll(client.bootstrap());
@@ -127,46 +133,84 @@ final class Cluster {
         throw last;
     }
 
-    private ScanTask.Address metadata(Link link, String topic, int partition) throws LinkError {
-        int version = link.version(Link.METADATA, 4, 4);
-        RequestWriter request = link.request(Link.METADATA, version).int32(1).text(topic).int8(0);
+    private Leader metadata(Link link, String topic, int partition) throws LinkError {
+        // From 10 on with topic ids; 12 is the one of those that is spoken here.
+        boolean hasIds = link.serves(Link.METADATA, WITH_IDS);
+        int version = hasIds ? WITH_IDS : link.version(Link.METADATA, 4, 4);
+        RequestWriter request = link.request(Link.METADATA, version);
+        if (hasIds) {
+            request.noTags().compactCount(1).uuid(null).compactText(topic).noTags();
+            request.int8(0).int8(0).noTags();
+        } else {
+            request.int32(1).text(topic).int8(0);
+        }
         Reply reply = link.ask(request, client.requestTimeoutMs());
+        if (hasIds) {
+            reply.skipTags();
+        }
         reply.int32();
         Map<Integer, ScanTask.Address> nodes = new HashMap<>();
-        for (int left = reply.count(); left > 0; left--) {
-            nodes.put(reply.int32(), new ScanTask.Address(reply.text(), reply.int32()));
-            reply.text();
+        for (int left = hasIds ? reply.compactCount() : reply.count(); left > 0; left--) {
+            int node = reply.int32();
+            String host = hasIds ? reply.compactText() : reply.text();
+            nodes.put(node, new ScanTask.Address(host, reply.int32()));
+            if (hasIds) {
+                reply.compactText();
+                reply.skipTags();
+            } else {
+                reply.text();
+            }
         }
         brokers = new LinkedHashSet<>(nodes.values());
-        reply.text();
+        String cluster = hasIds ? reply.compactText() : reply.text();
         reply.int32();
-        ScanTask.Address leader = null;
-        for (int topics = reply.count(); topics > 0; topics--) {
-            int code = reply.int16();
-            reply.text();
-            reply.int8();
-            if (code == LinkError.UNKNOWN_TOPIC_OR_PARTITION) {
-                return null;
+        int topics = hasIds ? reply.compactCount() : reply.count();
+        if (topics != 1) {
+            throw new LinkError(false, topics + " topics in the metadata of one, of cluster " + cluster);
+        }
+        int code = reply.int16();
+        String name = hasIds ? reply.compactText() : reply.text();
+        if (code == LinkError.UNKNOWN_TOPIC_OR_PARTITION) {
+            return null;
+        }
+        if (code != LinkError.NONE) {
+            throw LinkError.of(code, "topic '" + name + "'");
+        }
+        UUID id = hasIds ? reply.uuid() : NO_ID;
+        reply.int8();
+        return new Leader(leaderOf(reply, hasIds, topic, partition, nodes), NO_ID.equals(id) ? null : id);
+    }
+
+    private static ScanTask.Address leaderOf(
+            Reply reply,
+            boolean hasIds,
+            String topic,
+            int partition,
+            Map<Integer, ScanTask.Address> nodes)
+            throws LinkError {
+        for (int left = hasIds ? reply.compactCount() : reply.count(); left > 0; left--) {
+            reply.int16();
+            int index = reply.int32();
+            ScanTask.Address leader = nodes.get(reply.int32());
+            if (hasIds) {
+                reply.int32();
             }
-            if (code != LinkError.NONE) {
-                throw LinkError.of(code, "topic '" + topic + "'");
+            // Replicas and those in sync, and with ids those that are offline.
+            for (int lists = hasIds ? 3 : 2; lists > 0; lists--) {
+                reply.skip(4 * (hasIds ? reply.compactCount() : reply.count()));
             }
-            for (int partitions = reply.count(); partitions > 0; partitions--) {
-                reply.int16();
-                int index = reply.int32();
-                int node = reply.int32();
-                reply.skip(4 * reply.count());
-                reply.skip(4 * reply.count());
-                if (index == partition) {
-                    leader = nodes.get(node);
-                    if (leader == null) {
-                        String about = "topic '" + topic + "' partition " + partition + " has no leader";
-                        throw LinkError.of(LinkError.LEADER_NOT_AVAILABLE, about);
-                    }
+            if (hasIds) {
+                reply.skipTags();
+            }
+            if (index == partition) {
+                if (leader == null) {
+                    String about = "topic '" + topic + "' partition " + partition + " has no leader";
+                    throw LinkError.of(LinkError.LEADER_NOT_AVAILABLE, about);
                 }
+                return leader;
             }
         }
-        return leader;
+        return null;
     }
 
     private <T> T with(ScanTask.Address address, LinkQuestion<T> question) throws LinkError {

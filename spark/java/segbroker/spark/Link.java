@@ -110,7 +110,7 @@ final class Link implements AutoCloseable {
     private boolean askVersions(int version, int timeoutMs) throws LinkError {
         RequestWriter request = request(API_VERSIONS, version);
         if (version >= 3) {
-            request.int8(0).compactText("segbroker-java").compactText("0.1.0").int8(0);
+            request.noTags().compactText("segbroker-java").compactText("0.1.0").noTags();
         }
         Reply reply;
         try {
@@ -146,6 +146,12 @@ final class Link implements AutoCloseable {
             throw new LinkError(false, address + " has no version of api " + apiKey + " that is known here");
         }
         return Math.min(range.most, most);
+    }
+
+    /** Whether the broker has this version. */
+    boolean serves(int apiKey, int version) {
+        Range range = versions.get(apiKey);
+        return range != null && range.least <= version && version <= range.most;
     }
 
     boolean serves(int apiKey) {

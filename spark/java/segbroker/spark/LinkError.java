@@ -32,7 +32,9 @@ final class LinkError extends Exception {
                     Map.entry(31, new Code(false, "Not allowed on this cluster")),
                     Map.entry(35, new Code(false, "This version of the api is not served")),
                     Map.entry(56, new Code(true, "The disk failed: the partition cannot be written or read")),
-                    Map.entry(58, new Code(false, "Wrong credentials")));
+                    Map.entry(58, new Code(false, "Wrong credentials")),
+                    Map.entry(100, new Code(true, "There is no topic with this id")),
+                    Map.entry(103, new Code(true, "The topic of this name has another id")));
 
     final boolean retryable;
 

@@ -80,6 +80,11 @@ final class Loss {
                 reason);
     }
 
+    /** Of a topic that was deleted and made again since the task was planned. */
+    static Lost recreated(String topic, int partition, long start, long end) {
+        return new Lost(topic, partition, start, end, "the topic was deleted and made again");
+    }
+
     /** Fail with the ranges, or log them. */
     static void report(List<Lost> lost, boolean fail) {
         if (lost.isEmpty()) {

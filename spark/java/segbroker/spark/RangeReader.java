@@ -3,9 +3,7 @@ package segbroker.spark;
 import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
 import java.util.ArrayDeque;
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -27,19 +25,12 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * <p>Invariant: each record of the range comes once, in order.
  */
 final class RangeReader implements PartitionReader<ColumnarBatch> {
-    private static final int FETCH_WAIT_MS = 500;
     private static final int FETCH_BYTES_MIN = 16 << 10;
     private static final int RECORD_BYTES_GUESS = 1 << 10;
     /** How much is unpacked for one ColumnarBatch. */
     private static final int ROWS_BYTES = 4 << 20;
     /** A new leader may know its high watermark late: how long an end below the range is doubted. */
     private static final int SHORT_LOG_GRACE_MS = 3_000;
-
-    private record Aborted(long firstOffset, long producerId) {}
-
-    /** What a reply says of the partition, and where in the link's buffer its batches lie. */
-    private record Fetched(
-            byte[] data, int start, int end, long highWatermark, long stableEnd, List<Aborted> aborted) {}
 
     private final ScanTask task;
     private final String about;
@@ -108,7 +99,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
 
     private void readMore() {
         Link.checkTask();
-        Fetched reply = nextReply();
+        FetchReply reply = nextReply();
         if (reply == null) {
             return;
         }
@@ -126,13 +117,13 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     }
 
     /** The reply to the fetch at the position; null: something was put right, try again. */
-    private Fetched nextReply() {
+    private FetchReply nextReply() {
         try {
             if (link == null) {
                 link = Links.take(leader, task.client());
                 fetch();
             }
-            Reply reply = link.receive(task.client().requestTimeoutMs() + FETCH_WAIT_MS);
+            Reply reply = link.receive(task.client().requestTimeoutMs() + FetchReply.WAIT_MS);
             return parse(reply);
         } catch (BufferUnderflowException exc) {
             dropLink();
@@ -143,58 +134,29 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
         }
     }
 
-    private Fetched parse(Reply reply) throws LinkError {
-        int version = link.version(Link.FETCH, 4, 11);
-        reply.int32();
-        if (version >= 7) {
-            int code = reply.int16();
-            if (code != LinkError.NONE) {
-                throw LinkError.of(code, about);
-            }
-            reply.int32();
-        }
-        reply.count();
-        reply.text();
-        reply.count();
-        reply.int32();
-        int code = reply.int16();
-        long highWatermark = reply.int64();
-        long stableEnd = reply.int64();
-        if (code == LinkError.OFFSET_OUT_OF_RANGE) {
+    private FetchReply parse(Reply reply) throws LinkError {
+        FetchReply found = FetchReply.parse(reply, fetchVersion(), about);
+        if (found.code() == LinkError.OFFSET_OUT_OF_RANGE) {
             skipWhatIsLost();
             return null;
         }
-        if (code != LinkError.NONE) {
-            throw LinkError.of(code, about);
+        if (found.code() != LinkError.NONE) {
+            throw LinkError.of(found.code(), about);
         }
-        if (version >= 5) {
-            reply.int64();
-        }
-        List<Aborted> aborted = new ArrayList<>();
-        for (int left = reply.count(); left > 0; left--) {
-            long producerId = reply.int64();
-            aborted.add(new Aborted(reply.int64(), producerId));
-        }
-        aborted.sort(Comparator.comparingLong(Aborted::firstOffset));
-        if (version >= 11) {
-            reply.int32();
-        }
-        int size = Math.max(0, reply.int32());
-        int start = reply.skip(size);
-        return new Fetched(reply.data, start, start + size, highWatermark, stableEnd, aborted);
+        return found;
     }
 
     /** Find the batches that hold records to hand out; moves the position. */
-    private void walk(Fetched reply) throws InvalidBatch {
-        ByteBuffer in = ByteBuffer.wrap(reply.data);
-        ArrayDeque<Aborted> aborted = new ArrayDeque<>(reply.aborted);
+    private void walk(FetchReply reply) throws InvalidBatch {
+        ByteBuffer in = ByteBuffer.wrap(reply.data());
+        ArrayDeque<FetchReply.Aborted> aborted = new ArrayDeque<>(reply.aborted());
         Set<Long> abortedProducers = new HashSet<>();
         long first = position;
         long size = 0;
-        pendingData = reply.data;
+        pendingData = reply.data();
         BatchHeader header;
-        for (int at = reply.start;
-                (header = BatchHeader.read(in, at, reply.end)) != null;
+        for (int at = reply.start();
+                (header = BatchHeader.read(in, at, reply.end())) != null;
                 at = header.end()) {
             if (header.nextOffset() <= position) {
                 continue;
@@ -203,8 +165,8 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
                 position = end;
                 break;
             }
-            while (!aborted.isEmpty() && aborted.peek().firstOffset <= header.lastOffset()) {
-                abortedProducers.add(aborted.pop().producerId);
+            while (!aborted.isEmpty() && aborted.peek().firstOffset() <= header.lastOffset()) {
+                abortedProducers.add(aborted.pop().producerId());
             }
             if (!isSkipped(header, abortedProducers)) {
                 pending.add(header);
@@ -268,29 +230,15 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
 
     private void fetch() throws LinkError {
         double wanted = (end - position) * recordBytes * 1.125 + FETCH_BYTES_MIN;
-        int version = link.version(Link.FETCH, 4, 11);
-        RequestWriter request = link.request(Link.FETCH, version);
-        request.int32(-1).int32(FETCH_WAIT_MS).int32(1).int32(task.fetchBytes());
-        request.int8(task.readCommitted() ? 1 : 0);
-        if (version >= 7) {
-            request.int32(0).int32(-1); // no fetch session
-        }
-        request.int32(1).text(task.topic()).int32(1).int32(task.partition());
-        if (version >= 9) {
-            request.int32(-1);
-        }
-        request.int64(position);
-        if (version >= 5) {
-            request.int64(-1);
-        }
-        request.int32((int) Math.min(wanted, task.fetchBytes()));
-        if (version >= 7) {
-            request.int32(0);
-        }
-        if (version >= 11) {
-            request.text("");
-        }
-        link.send(request);
+        int bytes = (int) Math.min(wanted, task.fetchBytes());
+        link.send(FetchReply.request(link, fetchVersion(), task, position, bytes));
+    }
+
+    /** By id where the task and the broker know it: of a topic made again nothing is taken. */
+    private int fetchVersion() throws LinkError {
+        return task.topicId() != null && link.serves(Link.FETCH, FetchReply.BY_ID)
+                ? FetchReply.BY_ID
+                : link.version(Link.FETCH, 4, 11);
     }
 
     /** Send the next fetch; what goes wrong is met, and put right, when its reply is wanted. */
@@ -309,8 +257,8 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     // Trouble.
 
     /** Nothing came: the log may end below the range, for a moment or for good. */
-    private void waitForMore(Fetched reply) {
-        long logEnd = task.readCommitted() ? reply.stableEnd : reply.highWatermark;
+    private void waitForMore(FetchReply reply) {
+        long logEnd = task.readCommitted() ? reply.stableEnd() : reply.highWatermark();
         if (logEnd < end) {
             long now = Link.nowMs();
             shortSinceMs = shortSinceMs < 0 ? now : shortSinceMs;
@@ -353,10 +301,23 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
         }
         dropLink();
         pause(error.getMessage(), error);
-        ScanTask.Address now = cluster.leader(task.topic(), task.partition());
-        if (now != null) {
-            leader = now;
+        Cluster.Leader now = cluster.leader(task.topic(), task.partition());
+        if (now == null) {
+            return;
         }
+        if (task.topicId() != null && now.topicId() != null && !task.topicId().equals(now.topicId())) {
+            loseTheRest();
+        } else if (now.address() != null) {
+            leader = now.address();
+        }
+    }
+
+    /** The topic of this name is another one now: no offset of the range means a record. */
+    private void loseTheRest() {
+        Loss.report(
+                List.of(Loss.recreated(task.topic(), task.partition(), position, end)),
+                task.failOnDataLoss());
+        position = end;
     }
 
     private void pause(String why, Exception cause) {

@@ -3,6 +3,7 @@ package segbroker.spark;
 import java.nio.BufferUnderflowException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.UUID;
 
 /**
  * A reply as it lies in the link's buffer, read from front to back.
@@ -79,6 +80,16 @@ final class Reply {
     String text() {
         int size = in.getShort();
         return size < 0 ? null : new String(taken(size), StandardCharsets.UTF_8);
+    }
+
+    /** A compact string, or null. */
+    String compactText() {
+        int size = varint() - 1;
+        return size < 0 ? null : new String(taken(size), StandardCharsets.UTF_8);
+    }
+
+    UUID uuid() {
+        return new UUID(in.getLong(), in.getLong());
     }
 
     byte[] bytes() {

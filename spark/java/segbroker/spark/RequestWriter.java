@@ -2,8 +2,9 @@ package segbroker.spark;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.UUID;
 
-/** The bytes of one request: size, header v1 (with v2's empty tags where asked), body; big-endian. */
+/** The bytes of one request: size, header v1 (noTags() behind it makes v2), body; big-endian. */
 final class RequestWriter {
     private ByteBuffer out = ByteBuffer.allocate(256);
 
@@ -37,10 +38,29 @@ final class RequestWriter {
         return int16(bytes.length).raw(bytes);
     }
 
-    /** A compact string of at most 126 bytes. */
     RequestWriter compactText(String value) {
         byte[] bytes = value.getBytes(StandardCharsets.UTF_8);
-        return int8(bytes.length + 1).raw(bytes);
+        int length = bytes.length + 1;
+        for (; length > 0x7F; length >>>= 7) {
+            int8(length & 0x7F | 0x80);
+        }
+        return int8(length).raw(bytes);
+    }
+
+    /** A UUID; null is all zeros. */
+    RequestWriter uuid(UUID value) {
+        return int64(value == null ? 0 : value.getMostSignificantBits())
+                .int64(value == null ? 0 : value.getLeastSignificantBits());
+    }
+
+    /** The length of a compact array of at most 126 elements. */
+    RequestWriter compactCount(int count) {
+        return int8(count + 1);
+    }
+
+    /** No tagged fields. */
+    RequestWriter noTags() {
+        return int8(0);
     }
 
     RequestWriter bytes(byte[] value) {

@@ -5,14 +5,17 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.UUID;
 
 /**
  * What one task reads and how it reaches the brokers; the other side is spark/jvm.py.
  *
- * <p>Options arrive checked. Times are in milliseconds, sizes in bytes.
+ * <p>Options arrive checked. Times are in milliseconds, sizes in bytes. `topicId`: of the topic that was
+ * planned; null where the broker has none.
  */
 public record ScanTask(
         String topic,
+        UUID topicId,
         int partition,
         long start,
         long end,
@@ -66,6 +69,7 @@ public record ScanTask(
         client.get("bootstrap").forEach(each -> bootstrap.add(address(each)));
         return new ScanTask(
                 task.get("topic").asText(),
+                task.path("topic_id").isTextual() ? UUID.fromString(task.get("topic_id").asText()) : null,
                 task.get("partition").asInt(),
                 task.get("start").asLong(),
                 task.get("end").asLong(),
