@@ -145,9 +145,11 @@ def test_a_connection_that_is_cut_in_the_turn_in_which_it_stands_is_made_again(
                     cut.append(str(connection))
                 driver.pump()
 
+        async with AsyncAdmin(daemon.address) as admin:
+            await admin.create_topic(topic, partitions=3)
         monkeypatch.setattr(anyio, "wait_writable", and_cut)
         async with consumer:
-            assert await consumer.partitions_for(topic)
+            assert await consumer.partitions_for(topic) == 3
 
     run(main)
     assert cut
