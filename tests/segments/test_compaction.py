@@ -343,3 +343,22 @@ def test_damage_ends_a_cleaning_and_is_repaired_where_it_is() -> None:
     reasons = {gap_reason(read_header(batch)) for batch in log.batches()}
     assert reasons == {None, GapReason.CORRUPTION}
     assert len(log.records()) == 11
+
+
+def test_a_decision_without_its_segment_is_taken_back() -> None:
+    # | 0 | 1 |  and a row that says: segment 1 stands for both, of which there is no file
+    log = Compacted(MemoryStorage())
+    log.send((b"a", b"1" * 360))
+    log.send((b"b", b"2" * 360))
+    log.send((b"c", b"3" * 360))
+    opened = log.handler._log
+    seal(opened)
+    first, second = opened.sealed.rows()
+    with opened.seal_lock:
+        opened.note([second._replace(base_offset=first.base_offset, size=61, tag=9)], sync=True)
+    log.disk = log.disk.after_kill()
+    log.open()
+    assert [record.key for record in log.records()] == [b"a", b"b", b"c"]
+    assert log.handler.sealed_numbers()[:2] == [first.number, second.number]
+    log.clean()
+    log.check()

@@ -45,15 +45,6 @@ CLEANING_BUGS = (
         "two_batches_in_two_segments_become_one",
     ),
     Bug(
-        "an_undone_cleaning_is_taken_for_done",
-        "known",
-        "            case SwapState.UNDONE:\n"
-        "                place = rows.index(swap.row)\n"
-        "                rows[place : place + 1] = swap.replaced\n",
-        "            case SwapState.UNDONE:\n                place = rows.index(swap.row)\n",
-        "the_decision_of_a_cleaning_fails",
-    ),
-    Bug(
         "the_last_record_of_a_key_goes",
         "survivors",
         "            key is not None and last <= offset\n",
@@ -89,12 +80,5 @@ CLEANING_BUGS = (
         "self._is_aborted(header):\n",
         "        if not header.is_control and header.records_count:\n",
         "transactions_are_cleaned",
-    ),
-    Bug(
-        "what_did_not_fit_the_buffer_counts_as_learnt",
-        "survivors",
-        "                return False\n            opened = _opened(batch)\n",
-        "                return True\n            opened = _opened(batch)\n",
-        "a_buffer_that_is_too_small_for_all_keys",
     ),
 )
