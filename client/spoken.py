@@ -64,9 +64,11 @@ SPOKEN: Final[dict[ApiKey | VendorKey, ApiVersionRange]] = {
     VendorKey.QUERY_STATE: ApiVersionRange(0, 0),
 }
 
-# What a request AtNewest goes up to: these versions do more than the ones before, see transactions.
+# What a request AtNewest goes up to: these versions do more than the ones before, see transactions;
+# a fetch names its topic by id.
 NEWEST: Final[dict[int, int]] = {
     ApiKey.PRODUCE: 12,
+    ApiKey.FETCH: 13,
     ApiKey.TXN_OFFSET_COMMIT: 5,
     ApiKey.END_TXN: 5,
 }

@@ -18,6 +18,9 @@ its way (a query that stopped at a LIMIT) is closed instead.
 A lost connection, a moved leader or a slow broker is tried again until nothing has come for
 `kafkaConsumer.pollTimeoutMs`.  What the log does not hold any more is data loss (see loss).
 
+The topic is asked for by the id that it had when the task was planned, where the broker knows ids:
+of a topic that was deleted and made again meanwhile not one record is taken for one of the old.
+
 A gap in the log (a control batch that says what was lost) is data loss too, unless it says that
 records were deleted on purpose.
 
@@ -30,11 +33,13 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from random import Random
+from uuid import UUID
 
 from segbroker.client.backoff import Backoff
 from segbroker.client.errors import SegbrokerError, broker_error
 from segbroker.client.security import Security
 from segbroker.client.settings import Address
+from segbroker.client.spoken import AtNewest
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
     FetchRequest,
@@ -53,13 +58,13 @@ from segbroker.protocol.record_batch import (
     iter_batches,
     read_header,
 )
-from segbroker.protocol.schema import records_view
+from segbroker.protocol.schema import ZERO_UUID, records_view
 
 from .cluster import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, Cluster
 from .connecting import ClientOptions
 from .errors import SourceError, SourceUnavailable
 from .link import Link, now_ms
-from .loss import Lost, clip, in_log, report
+from .loss import RECREATED, WHY, Lost, clip, in_log, report
 from .offsets import OffsetRange
 from .options import Assign, SourceOptions
 from .segment_files import SegmentFiles, Unreadable
@@ -85,11 +90,13 @@ class Task:
     """What one Spark task reads: a range, and who led the partition when it was planned.
 
     `lost` is what the driver found gone and passed over, where the query wants to see it.
+    `topic_id`: of the topic that was planned; None where the broker has none.
     """
 
     range: OffsetRange
     leader: Address
     lost: tuple[Lost, ...] = ()
+    topic_id: UUID | None = None
 
 
 class RangeFetcher:
@@ -100,6 +107,7 @@ class RangeFetcher:
         self._lost = list(task.lost)
         self._range = task.range
         self._leader = task.leader
+        self._topic_id = task.topic_id
         self._about = f"topic {task.range.topic!r} partition {task.range.partition}"
         self._position = task.range.start
         self._cluster = Cluster(options.client)
@@ -259,14 +267,19 @@ class RangeFetcher:
             fetch_offset=self._position,
             partition_max_bytes=min(wanted, self._options.fetch_bytes),
         )
+        topic_id = self._topic_id or ZERO_UUID
+        topic = FetchRequestTopic(
+            topic=self._range.topic, topic_id=topic_id, partitions=[partition]
+        )
+        request = FetchRequest(
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=self._options.fetch_bytes,
+            isolation_level=int(self._options.read_committed),
+            topics=[topic],
+        )
         self._link.send(
-            FetchRequest(
-                max_wait_ms=FETCH_WAIT_MS,
-                min_bytes=1,
-                max_bytes=self._options.fetch_bytes,
-                isolation_level=int(self._options.read_committed),
-                topics=[FetchRequestTopic(topic=self._range.topic, partitions=[partition])],
-            ),
+            request if self._topic_id is None else AtNewest(request),
             self._options.client.request_timeout_ms,
         )
 
@@ -317,8 +330,22 @@ class RangeFetcher:
         self._pause(str(error), error)
         topic, partition = self._range.topic, self._range.partition
         layout = self._cluster.layout(Assign({topic: (partition,)}))
-        if topic in layout and partition in layout[topic].leaders:
+        if topic not in layout:
+            return
+        found = layout[topic].topic_id
+        if self._topic_id is not None and found not in (None, self._topic_id):
+            self._lose_the_rest()
+        elif partition in layout[topic].leaders:
             self._leader = layout[topic].leaders[partition]
+
+    def _lose_the_rest(self) -> None:
+        """The topic of this name is another one now: no offset of the range means a record."""
+        start, end = self._position, self._range.end
+        where = self._range.topic, self._range.partition
+        lost = Lost(*where, start, end, WHY[RECREATED], RECREATED)
+        report([lost], fail=self._options.fail_on_data_loss)
+        self._lost.append(lost)
+        self._position = end
 
     def _pause(self, why: str, cause: Exception | None = None) -> None:
         delay_ms = self._backoff.next_delay_ms()

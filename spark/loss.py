@@ -39,6 +39,11 @@ WORDS = {
 RECREATED = "recreated"
 GONE = "gone"
 CUT = "cut"
+# Reasons in words, by the word for them.
+WHY = {
+    RECREATED: "the topic was deleted and made again",
+    GONE: "the topic or partition does not exist or is not selected any more",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from dataclasses import replace
 from .cluster import END_TIME, START_TIME, Cluster, Layout
 from .errors import OptionError, SourceError
 from .fetching import Task
-from .loss import GONE, RECREATED, Lost, clip, report
+from .loss import GONE, RECREATED, WHY, Lost, clip, report
 from .offsets import OffsetRange, Offsets, TopicPartition, fair_share, split_ranges
 from .options import Assign, SourceOptions, TriggerLimits
 from .positions import (
@@ -34,12 +34,6 @@ from .positions import (
     Position,
 )
 from .weighing import offsets_within
-
-# Reasons in words, by the word for them.
-WHY = {
-    RECREATED: "the topic was deleted and made again",
-    GONE: "the topic or partition does not exist or is not selected any more",
-}
 
 _TIME_OF_MARK = {LATEST_MARK: END_TIME, EARLIEST_MARK: START_TIME}
 _TIME_OF_EXTREME = {Extreme.LATEST: END_TIME, Extreme.EARLIEST: START_TIME}
@@ -134,7 +128,11 @@ class Planner:
         ]
         options = self._options
         tasks = [
-            Task(each, layout[each.topic].leaders[each.partition])
+            Task(
+                each,
+                layout[each.topic].leaders[each.partition],
+                topic_id=layout[each.topic].topic_id,
+            )
             for each in split_ranges(
                 ranges, options.min_partitions, options.max_records_per_partition
             )

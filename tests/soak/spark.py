@@ -1,68 +1,41 @@
 """Spark under kills: `python -m tests.soak.spark --rounds N --seed S`.
 
-A query copies a topic of 200 records into another, exactly once, in batches of 40.  In each round
-its driver's JVM is killed with SIGKILL at the four points of tests/spark/killing.py, in an order
-and in batches that the seed chooses, always from the checkpoint that the one before left.  Then a
-partition is added, and a last run, on two executors of a local cluster, brings it to its end,
-while the broker is killed under it and comes back.  Now the target must be the source: every
-record once, in the order of each key, as librdkafka reads it.
+Four queries copy a topic each into another, exactly once, in batches of 40 records.  In each round
+the driver's JVM is killed with SIGKILL while each query stands at another of the four points of
+tests/spark/killing.py, in a batch that the seed chooses; the next round goes on from the
+checkpoints that it left.  After every kill each target is compared with its source and its
+checkpoint (tests/spark/kill_round.py).  At the end a partition is added to each source, and a last
+run, on two executors of a local cluster, brings the queries to their ends, while the broker is
+killed under them and comes back.  Now every target must be its source: each record once, in the
+order of its key, as librdkafka reads it.
 
-A round takes half a minute on a quiet machine.  The long run of RELIABILITY is --rounds 25.
+Lean, because a JVM is what a round costs: four queries share its end, and its Pythons are forks
+(tests/spark/warm_python.py).  15 to 20 s of processor time a round; the long run of RELIABILITY
+is --rounds 25, every point 25 times.
 """
 
 import argparse
-import os
-import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+from random import Random
 
-from ..spark.killing import BATCH, PID_FILE, POINT, POINTS
+from ..spark.kill_round import SOURCE_PARTITIONS, Copies, Finding
+from ..spark.killing import OFFSETS_PER_BATCH, POINTS
 from ..spark.topics import Topics
+from ..spark.warm_python import warm_python
 from ..support.daemon import Daemon, start
 
-RECORDS_COUNT = 100
-RUN_TIMEOUT_S = 600
-# Spark gives a worker ten seconds to start, which a busy machine may not have.
-NOT_OURS = "Python worker failed to connect back"
-TRIES_COUNT_MAX = 5
-ROOT = Path(__file__).parent.parent.parent
-
-
-class Finding(Exception):
-    """The target is not the source."""
-
-
-def run_query(
-    address: str, names: tuple[str, str], folder: Path, *, master: str, kill: tuple[str, int] | None
-) -> int:
-    """One run of the query; its exit code."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    environment[PID_FILE] = str(folder / "jvm.pid")
-    if kill is not None:
-        environment |= {POINT: kill[0], BATCH: str(kill[1])}
-    checkpoint = str(folder / "checkpoint")
-    command = [sys.executable, "-m", "tests.spark.killing", address, *names, checkpoint, master]
-    with (folder / "query.log").open("a") as log:
-        return subprocess.run(
-            command,
-            env=environment,
-            cwd=ROOT,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            timeout=RUN_TIMEOUT_S,
-            check=False,
-        ).returncode
+# Of a query in a round: what is repeated, and at most two batches more.
+RECORDS_PER_ROUND = 2 * OFFSETS_PER_BATCH // SOURCE_PARTITIONS
 
 
 def restart_once(daemon: Daemon, folder: Path, ended: threading.Event) -> None:
-    """Kill the broker when the query has planned one more batch, and start it again."""
-    offsets = folder / "checkpoint" / "offsets"
+    """Kill the broker when a query has planned one more batch, and start it again."""
+    offsets = folder / "0" / "checkpoint" / "offsets"
     before = len(list(offsets.iterdir()))
     while len(list(offsets.iterdir())) <= before and not ended.wait(0.05):
         pass
@@ -70,56 +43,55 @@ def restart_once(daemon: Daemon, folder: Path, ended: threading.Event) -> None:
     daemon.again()
 
 
-def one_round(folder: Path, chance: random.Random) -> str:
-    """Four kills, a restart of the broker, and the end.  Raises Finding."""
-    daemon = start(folder / "data")
-    names = ("source", "target")
+def last_run(daemon: Daemon, copies: Copies) -> None:
+    """Two executors, a partition more, a broker that comes back: to the end.  Raises Finding."""
+    for name in copies.names:
+        copies.topics.grow(f"{name}-source", SOURCE_PARTITIONS + 1)
+        values = [b"%d" % n for n in range(OFFSETS_PER_BATCH)]
+        key = b"%d" % SOURCE_PARTITIONS
+        copies.topics.produce(f"{name}-source", values, partition=SOURCE_PARTITIONS, key=key)
+    ended = threading.Event()
+    restarting = threading.Thread(target=restart_once, args=(daemon, copies.folder, ended))
+    restarting.start()
     try:
-        topics = Topics(daemon.address)
-        for name, partitions in zip(names, (2, 3), strict=True):
-            topics.create(name, partitions)
-        sent = [b"%d" % n for n in range(RECORDS_COUNT)]
-        for partition in range(2):
-            topics.produce("source", sent, partition=partition, key=b"%d" % partition)
-        points = list(POINTS)
-        chance.shuffle(points)
-        for number, point in enumerate(points):
-            # A run begins with the batch that the one before did not finish; the first questions
-            # of a run are how far to go, whatever batch it is at.
-            batch = int(number < 2) if point == "latest-offset" else number + chance.randrange(2)
-            killed = folder / "jvm.killed"
-            for _ in range(TRIES_COUNT_MAX):
-                run_query(daemon.address, names, folder, master="local[2]", kill=(point, batch))
-                if killed.exists() or NOT_OURS not in (folder / "query.log").read_text():
-                    break
-            if not killed.exists() or killed.read_text() != point:
-                raise Finding(f"it did not die at {point}: {(folder / 'query.log').read_text()}")
-            killed.unlink()
-        topics.grow("source", 3)
-        topics.produce("source", sent, partition=2, key=b"2")
-        ended = threading.Event()
-        restarting = threading.Thread(target=restart_once, args=(daemon, folder, ended))
-        restarting.start()
-        try:
-            master = "local-cluster[2,1,1024]"
-            for _ in range(TRIES_COUNT_MAX):
-                code = run_query(daemon.address, names, folder, master=master, kill=None)
-                if not code or NOT_OURS not in (folder / "query.log").read_text():
-                    break
-        finally:
-            ended.set()
-            restarting.join()
-        if code:
-            raise Finding(f"the last run ended with {code}: {(folder / 'query.log').read_text()}")
-        found = topics.read("target", 3 * RECORDS_COUNT)
-        for key in (b"0", b"1", b"2"):
-            values = [row.value for row in found if row.key == key]
-            if values != sent:
-                raise Finding(f"key {key!r}: {len(values)} records {values[:50]}")
-        del topics
-        return f"killed at {', '.join(points)}"
+        copies.finish("local-cluster[2,2,1024]")
     finally:
-        daemon.stop()
+        ended.set()
+        restarting.join()
+    ends = dict.fromkeys(range(SOURCE_PARTITIONS), copies.produced_count)
+    for name in copies.names:
+        copies.check(name, {**ends, SOURCE_PARTITIONS: OFFSETS_PER_BATCH})
+
+
+def soak(rounds: int, seed: int) -> None:
+    """All rounds over one broker and four checkpoints.  Raises Finding."""
+    with (
+        tempfile.TemporaryDirectory(prefix="segbroker-spark-kills-") as made,
+        warm_python(Path(made)) as python,
+    ):
+        folder = Path(made)
+        daemon = start(folder / "data")
+        try:
+            topics = Topics(daemon.address)
+            copies = Copies(topics, folder, python, [str(n) for n in range(len(POINTS))])
+            copies.create()
+            copies.produce(RECORDS_PER_ROUND)
+            began = time.monotonic()
+            for number in range(1, rounds + 1):
+                copies.produce(RECORDS_PER_ROUND)
+                points = copies.kill(Random(f"{seed}/{number}"))
+                said = ", ".join(f"{name} {point}" for name, point in points.items())
+                spent = time.monotonic() - began
+                print(f"seed {seed} kill {number}: {said}: exact; {spent:.0f} s", flush=True)
+            last_run(daemon, copies)
+            count = len(copies.names) * (2 * copies.produced_count + OFFSETS_PER_BATCH)
+            topics.close()
+        finally:
+            daemon.stop()
+    print(
+        f"seed {seed}: {rounds} kills, each of the {len(POINTS)} points {rounds} times, {count}"
+        f" records once each, {time.monotonic() - began:.0f} s"
+    )
 
 
 def main() -> int:
@@ -127,16 +99,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    for number in range(options.rounds):
-        seed = options.seed + number
-        with tempfile.TemporaryDirectory(prefix="segbroker-spark-kills-") as folder:
-            began = time.monotonic()
-            try:
-                said = one_round(Path(folder), random.Random(seed))
-            except Finding as exc:
-                print(f"seed {seed}: {exc}", file=sys.stderr)
-                return 1
-            print(f"seed {seed}: {said}, target equals source, {time.monotonic() - began:.0f} s")
+    try:
+        soak(options.rounds, options.seed)
+    except Finding as exc:
+        print(f"seed {options.seed}: {exc}", file=sys.stderr)
+        return 1
     return 0
 
 

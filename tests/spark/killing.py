@@ -1,51 +1,100 @@
-"""A source and sink that kill the driver's JVM at one point of one batch, for tests.
+"""Queries that stand still at one point of one batch, so that the JVM can be killed there.
 
     before-write     a task, before it writes its first row
     after-write      the driver, when all tasks have written and nothing is committed
     after-commit     the driver, when the broker has committed and Spark has not
     latest-offset    the driver, when it is asked how far the next batch goes
 
-Which, in which batch, and which process comes in the environment, which Spark's workers inherit.
-
-As a program it is the query: `python -m tests.spark.killing BOOTSTRAP FROM TO CHECKPOINT [MASTER]`
-copies a topic into another, in small batches, and ends.
+As a program it runs the queries of a plan in one JVM, each of which copies a topic into another:
+`python -m tests.spark.killing PLAN` (see `Plan`).  A query that comes to its point leaves a file
+and waits there.  When all have come, the JVM is killed (`kill_round`), and meets each of them at
+its own point: a JVM takes ten seconds to start, so that several queries share its end.  The
+plan's file is named in the environment, which Spark's workers inherit.
 """
 
+import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 from pyspark import TaskContext
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from segbroker.spark import session
 from segbroker.spark.data_source import SegbrokerDataSource
-from segbroker.spark.options import parse_options
+from segbroker.spark.options import Subscribe, parse_options
 from segbroker.spark.sink import BATCH_PROPERTY, StreamWriter, Written
 from segbroker.spark.sink_options import parse_sink_options
 from segbroker.spark.source import StreamReader
 
 POINTS = ("before-write", "after-write", "after-commit", "latest-offset")
-POINT = "SEGBROKER_KILL_POINT"
-BATCH = "SEGBROKER_KILL_BATCH"
-PID_FILE = "SEGBROKER_KILL_PID_FILE"
+PLAN = "SEGBROKER_KILL_PLAN"
+LOOK_INTERVAL_S = 0.02
 OFFSETS_PER_BATCH = 40
+# As small as a session can be: it lives for a few batches.
+LEAN = {
+    "spark.log.level": "OFF",
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.streaming.pollingDelay": "10ms",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 
-def kill_at(point: str, batch: int) -> None:
-    """End the JVM, if this is where."""
-    if os.environ.get(POINT) != point or int(os.environ[BATCH]) != batch:
+@dataclass(frozen=True)
+class Plan:
+    """Which queries, and where each stands still.
+
+    folder: what belongs to query NAME lies in folder/NAME: its checkpoint and the file `arrived`.
+    It copies the topic NAME-source into NAME-target.
+    points: by name; None: the query runs to its end.
+    batches: the number of the batch; for latest-offset, of the question in this run.
+    """
+
+    bootstrap: str
+    folder: str
+    points: dict[str, str | None]
+    batches: dict[str, int] = field(default_factory=dict)
+    master: str = "local[4]"
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+    def arrived(self, name: str) -> Path:
+        return Path(self.folder, name, "arrived")
+
+    def jvm_file(self) -> Path:
+        return Path(self.folder, "jvm.pid")
+
+
+@cache
+def plan_of(path: str) -> Plan:
+    return Plan(**json.loads(Path(path).read_text()))
+
+
+def stand_still_at(point: str, topic: str, batch: int) -> None:
+    """Wait for the end of the JVM, if this is where."""
+    plan = plan_of(os.environ[PLAN])
+    name = topic.rpartition("-")[0]
+    if plan.points[name] != point or plan.batches[name] != batch:
         return
-    pid_file = Path(os.environ[PID_FILE])
-    pid_file.with_suffix(".killed").write_text(point)
-    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    plan.arrived(name).write_text(point)
+    jvm = Path("/proc", plan.jvm_file().read_text(), "stat")
+    # A process that was killed and not waited for is still there, as a zombie.
+    while jvm.exists() and ") Z " not in jvm.read_text():
+        time.sleep(LOOK_INTERVAL_S)
     os._exit(1)
 
 
@@ -53,8 +102,9 @@ class KillingReader(StreamReader):
     calls = 0
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        kill_at("latest-offset", self.calls)
-        KillingReader.calls += 1
+        assert isinstance(self._options.selection, Subscribe)
+        stand_still_at("latest-offset", self._options.selection.topics[0], self.calls)
+        self.calls += 1
         return super().latestOffset(start, limit)
 
 
@@ -64,7 +114,7 @@ class KillingWriter(StreamWriter):
         assert context is not None
         batch = context.getLocalProperty(BATCH_PROPERTY)
         assert batch is not None
-        kill_at("before-write", int(batch))
+        self._stand("before-write", int(batch))
         return super().write(iterator)
 
     def commit(
@@ -72,9 +122,13 @@ class KillingWriter(StreamWriter):
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: N803
     ) -> None:
-        kill_at("after-write", batchId)
+        self._stand("after-write", batchId)
         super().commit(messages, batchId)
-        kill_at("after-commit", batchId)
+        self._stand("after-commit", batchId)
+
+    def _stand(self, point: str, batch: int) -> None:
+        assert self._options.topic is not None
+        stand_still_at(point, self._options.topic, batch)
 
 
 class KillingSource(SegbrokerDataSource):
@@ -89,50 +143,56 @@ class KillingSource(SegbrokerDataSource):
         return KillingWriter(parse_sink_options(self.options, streaming=True))
 
 
-def copy(bootstrap: str, source: str, target: str, checkpoint: str, master: str) -> None:
-    """Copy what is in one topic into another, in batches of OFFSETS_PER_BATCH."""
-    spark = session(
-        {
-            "spark.master": master,
-            "spark.log.level": "OFF",
-            "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-            "spark.executor.memory": "512m",
-            "spark.sql.streaming.pollingDelay": "10ms",
-        }
-    )
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    pid_file = os.environ.get(PID_FILE)
-    if pid_file is not None:
-        Path(pid_file).write_text(str(jvm.java.lang.ProcessHandle.current().pid()))
-    spark.dataSource.register(KillingSource)
+def start_copy(
+    spark: SparkSession, source: str, bootstrap: str, name: str, checkpoint: Path
+) -> StreamingQuery:
+    """Copy what is there of one topic into another, in batches of OFFSETS_PER_BATCH."""
     rows = (
-        spark.readStream.format(KillingSource.name())
+        spark.readStream.format(source)
         .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", source)
+        .option("subscribe", f"{name}-source")
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", OFFSETS_PER_BATCH)
         .load()
     )
-    query = (
+    return (
         rows.select("key", "value")
-        .writeStream.format(KillingSource.name())
+        .writeStream.format(source)
         .option("kafka.bootstrap.servers", bootstrap)
-        .option("topic", target)
-        .option("checkpointLocation", checkpoint)
+        .option("topic", f"{name}-target")
+        .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+
+
+def run(path: str) -> None:
+    """The queries of a plan, until all have ended or the JVM is killed."""
+    os.environ[PLAN] = path
+    plan = plan_of(path)
+    spark = session({"spark.master": plan.master, **LEAN})
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    plan.jvm_file().write_text(str(jvm.java.lang.ProcessHandle.current().pid()))
+    spark.dataSource.register(KillingSource)
+    running = [
+        start_copy(
+            spark, KillingSource.name(), plan.bootstrap, name, Path(plan.folder, name, "checkpoint")
+        )
+        for name in plan.points
+    ]
+    while any(query.isActive for query in running):
+        for query in running:
+            failed = query.exception()
+            if failed is not None:
+                raise failed
+        time.sleep(LOOK_INTERVAL_S)
+    for query in running:
+        query.awaitTermination()
     spark.stop()
 
 
 if __name__ == "__main__":
     from tests.spark import killing  # by its name: workers import it
 
-    began = time.monotonic()
-    master = sys.argv[5] if len(sys.argv) > 5 else "local[2]"
-    bootstrap, source, target, checkpoint = sys.argv[1:5]
-    killing.copy(bootstrap, source, target, checkpoint, master)
-    print(f"copied in {time.monotonic() - began:.0f} s")
+    killing.run(sys.argv[1])

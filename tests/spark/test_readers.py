@@ -437,6 +437,26 @@ def test_a_topic_that_was_made_again_is_noticed_by_its_id(
     assert found == [(0, n, b"new") for n in range(20)]
 
 
+def test_a_topic_made_again_after_its_tasks_were_planned_is_not_read_for_the_old_one(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"old"] * 10)
+    strict = stream(topics, subscribe=topic, startingOffsets="earliest")
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ALL)
+    lenient = stream(topics, subscribe=topic, failOnDataLoss="false", includeGaps="true")
+    planned = [(reader, reader.partitions(start, end)) for reader in (strict, lenient)]
+    topics.delete(topic)
+    topics.create(topic)
+    topics.produce(topic, [b"new"] * 20)
+    with pytest.raises(DataLoss, match=r"\[0, 10\) are lost, the topic was deleted and made again"):
+        rows(*planned[0])
+    (gap,) = (row for table in lenient.read(planned[1][1][0]) for row in table.to_pylist())
+    assert gap["_gap"] == {"start": 0, "end": 10, "reason": "recreated"}
+
+
 def test_a_topic_that_is_gone_is_data_loss(topics: Topics, name: Name, stream: Stream) -> None:
     topic = name()
     topics.create(topic)
