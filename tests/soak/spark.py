@@ -1,17 +1,16 @@
-"""Spark under kills: `python -m tests.soak.spark --rounds N --seed S`.
+"""Spark under kills: `python -m tests.soak.spark --rounds N --queries Q --seed S`.
 
-Four queries copy a topic each into another, exactly once, in batches of 40 records.  In each round
-the driver's JVM is killed with SIGKILL while each query stands at another of the four points of
-tests/spark/killing.py, in a batch that the seed chooses; the next round goes on from the
-checkpoints that it left.  After every kill each target is compared with its source and its
-checkpoint (tests/spark/kill_round.py).  At the end a partition is added to each source, and a last
-run, on two executors of a local cluster, brings the queries to their ends, while the broker is
-killed under them and comes back.  Now every target must be its source: each record once, in the
-order of its key, as librdkafka reads it.
+Four queries (or eight, ...) copy a topic each into another, exactly once, in batches of 40 records.
+In each round the driver's JVM is killed with SIGKILL while each query stands at one of the four
+points of tests/spark/killing.py, as many at each, in a batch that the seed chooses; the next round
+goes on from the checkpoints that it left.  After every kill each target is compared with its
+source and its checkpoint (tests/spark/kill_round.py).  At the end a partition is added to each
+source, and a last run, on two executors of a local cluster, brings the queries to their ends,
+while the broker is killed under them and comes back.  Now every target must be its source: each
+record once, in the order of its key, as librdkafka reads it.
 
-Lean, because a JVM is what a round costs: four queries share its end, and its Pythons are forks
-(tests/spark/warm_python.py).  15 to 20 s of processor time a round; the long run of RELIABILITY
-is --rounds 25, every point 25 times.
+Lean, because a JVM is what a round costs: the queries share its end, and its Pythons are forks
+(tests/spark/warm_python.py).  15 to 20 s of processor time a round of four queries.
 """
 
 import argparse
@@ -20,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -63,8 +63,8 @@ def last_run(daemon: Daemon, copies: Copies) -> None:
         copies.check(name, {**ends, SOURCE_PARTITIONS: OFFSETS_PER_BATCH})
 
 
-def soak(rounds: int, seed: int) -> None:
-    """All rounds over one broker and four checkpoints.  Raises Finding."""
+def soak(rounds: int, queries: int, seed: int) -> None:
+    """All rounds over one broker and a checkpoint for each query.  Raises Finding."""
     with (
         tempfile.TemporaryDirectory(prefix="segbroker-spark-kills-") as made,
         warm_python(Path(made)) as python,
@@ -73,14 +73,15 @@ def soak(rounds: int, seed: int) -> None:
         daemon = start(folder / "data")
         try:
             topics = Topics(daemon.address)
-            copies = Copies(topics, folder, python, [str(n) for n in range(len(POINTS))])
+            copies = Copies(topics, folder, python, [str(n) for n in range(queries)])
             copies.create()
             copies.produce(RECORDS_PER_ROUND)
             began = time.monotonic()
             for number in range(1, rounds + 1):
                 copies.produce(RECORDS_PER_ROUND)
                 points = copies.kill(Random(f"{seed}/{number}"))
-                said = ", ".join(f"{name} {point}" for name, point in points.items())
+                met = Counter(points.values())
+                said = ", ".join(f"{point} {met[point]} times" for point in POINTS)
                 spent = time.monotonic() - began
                 print(f"seed {seed} kill {number}: {said}: exact; {spent:.0f} s", flush=True)
             last_run(daemon, copies)
@@ -89,8 +90,9 @@ def soak(rounds: int, seed: int) -> None:
         finally:
             daemon.stop()
     print(
-        f"seed {seed}: {rounds} kills, each of the {len(POINTS)} points {rounds} times, {count}"
-        f" records once each, {time.monotonic() - began:.0f} s"
+        f"seed {seed}: {rounds} kills, which met each of the {len(POINTS)} points"
+        f" {rounds * queries // len(POINTS)} times; {count} records once each,"
+        f" {time.monotonic() - began:.0f} s"
     )
 
 
@@ -98,9 +100,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--queries", type=int, default=4, choices=range(4, 33, 4))
     options = parser.parse_args()
     try:
-        soak(options.rounds, options.seed)
+        soak(options.rounds, options.queries, options.seed)
     except Finding as exc:
         print(f"seed {options.seed}: {exc}", file=sys.stderr)
         return 1

@@ -9,7 +9,6 @@ Spark's worker processes do.  Without pyspark none of them can be imported; `mak
 
 import os
 import secrets
-import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +20,7 @@ from ..support.daemon import Daemon, running
 from .bare_machine import path_without_java
 from .jar import JarReader
 from .topics import Topics
+from .warm_python import warm_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +103,11 @@ def reader(request: pytest.FixtureRequest) -> JarReader | None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    """A session as a user builds it, on a machine without Java; nobody registers the source."""
+    """A session as a user builds it, on a machine without Java; nobody registers the source.
+
+    Its workers are forks: a Python that starts anew for every query may take longer than the ten
+    seconds that Spark gives it, when other tests have the processors.
+    """
     from pyspark.sql import SparkSession
 
     from segbroker.spark import ensure_java
@@ -132,14 +136,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     builder = SparkSession.builder.master("local[2]").appName("segbroker-tests")
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+    with warm_python(root) as python, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", str(python))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("PATH", str(path_without_java(root / "bin")))
         patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
         patch.delenv("JAVA_HOME", raising=False)
         ensure_java()
         spark = builder.getOrCreate()
-    # The JVM keeps the environment it was started in; other tests get theirs back.
-    yield spark
-    spark.stop()
+        # The JVM keeps the environment it was started in; other tests get theirs back.
+        patch.undo()
+        yield spark
+        spark.stop()

@@ -44,7 +44,7 @@ OFFSETS_PER_BATCH = 40
 # As small as a session can be: it lives for a few batches.
 LEAN = {
     "spark.log.level": "OFF",
-    "spark.driver.memory": "512m",
+    "spark.driver.memory": "768m",
     "spark.executor.memory": "512m",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.catalogImplementation": "in-memory",
@@ -61,13 +61,14 @@ class Plan:
     It copies the topic NAME-source into NAME-target.
     points: by name; None: the query runs to its end.
     batches: the number of the batch; for latest-offset, of the question in this run.
+    master: as many slots as tasks may stand still at a time, and some.
     """
 
     bootstrap: str
     folder: str
     points: dict[str, str | None]
     batches: dict[str, int] = field(default_factory=dict)
-    master: str = "local[4]"
+    master: str = "local[32]"
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
