@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from segbroker.client import Admin, Producer
 
 from .machine import cpu_seconds
-from .peers.programs import Missing, spark_kafka_jars
+from .peers.programs import Missing
+from .peers.spark_kafka import spark_kafka_jars
 from .report import Entry, Note, Row
 from .servers import Server, segbroker
 

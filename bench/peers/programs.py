@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from functools import cache
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -75,22 +74,18 @@ def pip(program: str, package: str) -> str:
 @cache
 def kafka_jars() -> Path:
     """The folder with the jars of Apache Kafka."""
-    return _maven(
+    return maven(
         f"kafka-{KAFKA_VERSION}",
         ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
         ("org.slf4j", "slf4j-simple", "1.7.36"),
     )
 
 
-@cache
-def spark_kafka_jars() -> Path:
-    """The folder with Spark's Kafka connector, of the version of the Spark that is installed."""
-    found = version("pyspark")
-    return _maven(f"spark-kafka-{found}", ("org.apache.spark", "spark-sql-kafka-0-10_2.13", found))
+def maven(name: str, *artifacts: tuple[str, str, str], transitive: bool = True) -> Path:
+    """The folder with the jars of some artifacts, from Maven Central.
 
-
-def _maven(name: str, *artifacts: tuple[str, str, str]) -> Path:
-    """The folder with the jars of some artifacts and of what they need, from Maven Central."""
+    transitive: and of what they need.
+    """
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise Missing(f"{program} is not installed")
@@ -102,8 +97,13 @@ def _maven(name: str, *artifacts: tuple[str, str, str]) -> Path:
         dependencies = "".join(_DEPENDENCY.format(*artifact) for artifact in artifacts)
         (folder / "pom.xml").write_text(_POM.format(dependencies))
         (folder / "settings.xml").write_text(_MAVEN_SETTINGS)
-        copy = ["mvn", "-q", "-B", "-s", "settings.xml", "dependency:copy-dependencies"]
-        _run([*copy, "-DincludeScope=runtime", "-DoutputDirectory=libs"], folder)
+        maven = ["mvn", "-q", "-B", "-s", "settings.xml"]
+        if transitive:
+            wanted = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+            _run([*maven, *wanted, "-DoutputDirectory=libs"], folder)
+        for artifact in () if transitive else artifacts:
+            wanted = ["dependency:copy", f"-Dartifact={':'.join(artifact)}"]
+            _run([*maven, *wanted, "-DoutputDirectory=libs"], folder)
         whole.touch()
     return folder / "libs"
 

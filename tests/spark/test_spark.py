@@ -197,7 +197,7 @@ def test_a_batch_that_was_not_committed_is_replayed_with_the_same_rows(
     query.forget_last_commit()
     topics.produce(topic, [b"x"] * 10)
     # Files of their own: the sink knows which batches it has, and would keep those of the first.
-    again = Query(query.spark, query.bootstrap, tmp_path / "again")
+    again = Query(query.spark, query.bootstrap, tmp_path / "again", query.reader)
     again.folder.mkdir()
     (query.folder / "checkpoint").rename(again.folder / "checkpoint")
     replayed = again.run(**options)
