@@ -14,6 +14,7 @@ only what stands above it:
     loss       what of a range is gone
     cluster    topics, leaders and the bounds of logs
     segment_files  sealed segments from a shared file system
+    segment_transactions  which transactions in them were committed
     fetching   the batches of one range, one fetch ahead
     columns    batches as Arrow record batches
     weighing   how many bytes the next offsets take

@@ -87,10 +87,11 @@ class Cluster:
         self._brokers: list[Address] = list(options.bootstrap)
         self._waited_for: set[str] = set()
 
-    def layout(self, selection: Selection) -> Layout:
+    def layout(self, selection: Selection, timeout_ms: int | None = None) -> Layout:
         """The topics of the selection that exist, and of each the partitions that are selected.
 
         A named topic that is not there is waited for a moment, once, then left out.
+        timeout_ms: instead of the option's.
         """
         named = self.named(selection)
 
@@ -111,7 +112,7 @@ class Cluster:
 
         grace_ms = now_ms() + NEW_TOPIC_GRACE_MS
         while True:
-            found = self.persist("topics", look)
+            found = self.persist("topics", look, timeout_ms)
             missing = set(named or ()) - found.keys() - self._waited_for
             if not missing:
                 return found
@@ -201,10 +202,10 @@ class Cluster:
         for link in links.values():
             link.close()
 
-    def persist(self, what: str, attempt: Callable[[], T]) -> T:
+    def persist(self, what: str, attempt: Callable[[], T], timeout_ms: int | None = None) -> T:
         """Try until it works, the error is final, or the deadline is over."""
         options = self._options
-        deadline_ms = now_ms() + options.api_timeout_ms
+        deadline_ms = now_ms() + (options.api_timeout_ms if timeout_ms is None else timeout_ms)
         first_ms = options.retry_backoff_ms or BACKOFF_FIRST_MS
         backoff = Backoff(Random(), first_ms, max(first_ms, BACKOFF_MAX_MS))
         tries = 0

@@ -31,7 +31,7 @@ with read_committed, the batches of aborted transactions only move the position.
 import logging
 import time
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from uuid import UUID
 
@@ -68,6 +68,7 @@ from .loss import RECREATED, WHY, Lost, clip, in_log, report
 from .offsets import OffsetRange
 from .options import Assign, SourceOptions
 from .segment_files import SegmentFiles, Unreadable
+from .segment_transactions import Decided, decide, has_transactions
 
 log = logging.getLogger("segbroker.spark")
 
@@ -161,15 +162,18 @@ class RangeFetcher:
     def _from_files(self, folder: str) -> Iterator[RecordBatch | Lost]:
         """What the files have; the position is then where the broker is asked to go on."""
         asked = self._range
+        files = SegmentFiles(folder, asked.topic, asked.partition)
+        decided: Decided | None = None
+        aborted_producers: set[int] = set()
         try:
-            for run in SegmentFiles(folder, asked.topic, asked.partition).runs(asked):
-                if self._options.read_committed and any(
-                    header.is_transactional for header in map(read_header, iter_batches(run))
-                ):
-                    return  # which of them were aborted, only the broker says
-                for view in self._walk_batches(run, []):
+            for run in files.runs(asked):
+                if self._options.read_committed and decided is None and has_transactions(run):
+                    decided = decide(files, replace(asked, start=self._position))
+                whole = run if decided is None else decided.cut(run)
+                aborted = [] if decided is None else decided.aborted
+                for view in self._walk_batches(whole, aborted, aborted_producers):
                     yield view if isinstance(view, Lost) else self._decode(view)
-                if self._position >= asked.end:
+                if self._position >= asked.end or len(whole) < len(run):
                     return
         except Unreadable as exc:
             log.info("%s from offset %d on from the broker: %s", self._about, self._position, exc)
@@ -208,12 +212,15 @@ class RangeFetcher:
         aborted = sorted(
             (each.first_offset, each.producer_id) for each in row.aborted_transactions or ()
         )
-        return self._walk_batches(records_view(row.records), aborted)
+        return self._walk_batches(records_view(row.records), aborted, set())
 
     def _walk_batches(
-        self, records: memoryview, aborted: list[tuple[int, int]]
+        self,
+        records: memoryview,
+        aborted: list[tuple[int, int]],
+        aborted_producers: set[int],
     ) -> list[memoryview | Lost]:
-        aborted_producers: set[int] = set()
+        """As `_walk`; the two lists say which transactions begin, and are under way, as aborted."""
         views: list[memoryview | Lost] = []
         first, size = self._position, 0
         try:

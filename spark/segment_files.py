@@ -21,7 +21,7 @@ import os
 import struct
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -87,7 +87,7 @@ class SegmentFiles:
         name = f"{topic}_partition_{partition}"
         self._prefix = os.path.join(folder, "topics", topic, f"partition_{partition}", name)
 
-    def runs(self, wanted: OffsetRange) -> Iterator[memoryview]:
+    def runs(self, wanted: OffsetRange) -> Generator[memoryview]:
         """Whole batches from the one that holds wanted.start on, as far as sealed segments go.
 
         Raises Unreadable at the first place where the files cannot be believed or are not there;

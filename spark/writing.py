@@ -122,10 +122,10 @@ class RecordWriter:
 
     # Where to.
 
-    def _layout(self, topic: str) -> TopicLayout:
+    def _layout(self, topic: str, timeout_ms: int | None = None) -> TopicLayout:
         found = self._topics.get(topic)
         if found is None:
-            layout = self._cluster.layout(Subscribe((topic,)))
+            layout = self._cluster.layout(Subscribe((topic,)), timeout_ms)
             if topic not in layout:
                 raise SinkError(f"topic {topic!r} does not exist, and the broker does not make it")
             found = self._topics[topic] = layout[topic]
@@ -229,15 +229,15 @@ class RecordWriter:
             if not error.retryable and first_code not in _AGAIN:
                 raise SinkError(f"not written: {error}") from error
             if now_ms() > deadline_ms:
-                limit_ms = self._options.delivery_timeout_ms
-                raise SinkError(
-                    f"not written within {limit_ms} ms (kafka.delivery.timeout.ms); last: {error}"
-                ) from error
+                raise self._too_late(error) from error
             time.sleep(backoff.next_delay_ms() / 1000)
             self._drop(leader)
             for topic in {batch.key[0] for batch in waiting}:
                 self._topics.pop(topic, None)
-                self._layout(topic)
+                try:
+                    self._layout(topic, max(0, deadline_ms - now_ms()))
+                except SourceUnavailable as exc:
+                    raise self._too_late(error) from exc
             try:
                 # One at a time: what was in flight beside it may be there already.
                 while waiting:
@@ -246,6 +246,12 @@ class RecordWriter:
             except SegbrokerError as exc:
                 error, first_code = exc, None
                 leader = self._leader(waiting[0].key)
+
+    def _too_late(self, error: SegbrokerError) -> SinkError:
+        limit_ms = self._options.delivery_timeout_ms
+        return SinkError(
+            f"not written within {limit_ms} ms (kafka.delivery.timeout.ms); last: {error}"
+        )
 
     def _deliver(self, batch: Batch) -> None:
         """Send one batch again and wait for its reply, on a link that nothing else is on."""

@@ -15,6 +15,7 @@ from segbroker.spark.fetching import RangeFetcher, Task
 from segbroker.spark.offsets import OffsetRange
 from segbroker.spark.options import parse_options
 from segbroker.spark.segment_files import SegmentFiles, Unreadable
+from segbroker.spark.segment_transactions import decide
 
 from ..support.daemon import Daemon
 from .topics import Topics
@@ -41,27 +42,27 @@ def folder(daemon: Daemon, topic: str) -> Path:
     return daemon.data / "topics" / topic / "partition_0"
 
 
-def sealed_to(daemon: Daemon, topic: str) -> int:
+def sealed_to(daemon: Daemon, topic: str, count: int = COUNT) -> int:
     """Up to which offset segments are sealed; the broker does it in groups, so it is waited for."""
     deadline = time.monotonic() + 20
     files = SegmentFiles(str(daemon.data), topic, 0)
     while True:
         try:
-            found = files.sealed(OffsetRange(topic, 0, 0, COUNT))
+            found = files.sealed(OffsetRange(topic, 0, 0, count))
         except Unreadable:  # the manifest is made with its first row
             found = []
-        if found and found[-1].end_offset > COUNT * 0.8:
+        if found and found[-1].end_offset > count * 0.8:
             return found[-1].end_offset
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
 
 
-def without_broker(daemon: Daemon, topic: str, start: int, end: int) -> list[int]:
+def without_broker(daemon: Daemon, topic: str, start: int, end: int, **more: str) -> list[int]:
     """Offsets of [start, end), read where no broker answers."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         nobody = unused.getsockname()
     given = {"kafka.bootstrap.servers": f"{nobody[0]}:{nobody[1]}", "subscribe": topic}
-    given |= {"readSegmentsFrom": str(daemon.data), "kafkaConsumer.pollTimeoutMs": "100"}
+    given |= {"readSegmentsFrom": str(daemon.data), "kafkaConsumer.pollTimeoutMs": "100", **more}
     options = parse_options(given, streaming=False)
     fetcher = RangeFetcher(options, Task(OffsetRange(topic, 0, start, end), nobody))
     found = [offset for each in fetcher.batches() for offset in each.offsets()]
@@ -145,3 +146,41 @@ def test_aborted_records_are_left_to_the_broker(topics: Topics, daemon: Daemon, 
     committed = {"kafka.isolation.level": "read_committed"}
     found = [value for _, value in rows(topics, daemon.data, topic, **committed)]
     assert found == [*VALUES, *VALUES[:600]]
+
+
+def test_committed_records_are_read_without_the_broker_up_to_what_no_marker_decides(
+    topics: Topics, daemon: Daemon, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic, 1, **{"segment.bytes": "131072", "max.message.bytes": "131072"})
+    # Each transaction is of several segments: what it came to stands far behind its beginning.
+    ends = [True, False, True, False, True]
+    committed: list[int] = []
+    offset = 0
+    for n, commit in enumerate(ends):
+        settings: dict[str, Any] = {"transactional.id": f"{topic}-{n % 2}"}
+        settings["batch.num.messages"] = 20
+        topics.produce(topic, VALUES[:600], commit=commit, **settings)
+        committed += range(offset, offset + 600) if commit else []
+        offset += 601  # and the marker
+    filler: dict[str, Any] = {"batch.num.messages": 20}
+    topics.produce(topic, VALUES[:600], **filler)
+    committed += range(offset, offset + 600)
+    sealed = sealed_to(daemon, topic, offset + 600)
+    wanted = [n for n in committed if n < sealed]
+    level = {"kafka.isolation.level": "read_committed"}
+    found = without_broker(daemon, topic, 0, sealed, **level)
+    assert found == wanted
+    # Also from the middle of a transaction, whose beginning is not read.
+    part = [n for n in committed if 700 <= n < 1900]
+    assert without_broker(daemon, topic, 700, 1900, **level) == part
+    # A marker that is not there decides nothing: the last transaction is asked of the broker.
+    files = SegmentFiles(str(daemon.data), topic, 0)
+    last = sum(601 for _ in ends[:-1])
+    for segment in files.sealed(OffsetRange(topic, 0, last + 600, last + 601)):
+        gone = copied(daemon.data / "topics" / topic / "partition_0", tmp_path)
+        (log,) = gone.glob(f"*_segment_{segment.number}.log")
+        log.unlink()
+    found_there = decide(SegmentFiles(str(tmp_path), topic, 0), OffsetRange(topic, 0, 0, last + 9))
+    assert [first for first, _ in found_there.aborted] == [601, 1803]
+    assert found_there.until == last
