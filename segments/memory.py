@@ -110,9 +110,9 @@ class MemoryStorage:
         """keeps_promises: remember what was synced, for the power switch; twice the memory."""
         self.mutex = threading.Lock()
         self.keeps_promises = keeps_promises
-        self._root = _Directory()
         self._found: dict[str, _Directory] = {}
         """Directories by path, as far as they were looked for; empty after one went or moved."""
+        self._root = _Directory()
         self._locks: set[str] = set()
         self._seed = seed
         self._boot = 1
@@ -168,7 +168,7 @@ class MemoryStorage:
             if isinstance(occupant, _Directory) and occupant.names:
                 raise OSError(errno.ENOTEMPTY, "not empty", target)
             new.names[new_name] = moved = old.names.pop(old_name)
-            if isinstance(moved, _Directory) or occupant is not None:
+            if isinstance(moved, _Directory) or isinstance(occupant, _Directory):
                 self._found.clear()
 
     def unlink(self, path: str) -> None:
@@ -223,20 +223,28 @@ class MemoryStorage:
 
     # Paths
 
+    @property
+    def _root(self) -> _Directory:
+        return self._top
+
+    @_root.setter
+    def _root(self, directory: _Directory) -> None:
+        self._top = directory
+        self._found.clear()
+
     def _parent(self, path: str) -> tuple[_Directory, str]:
         head, _, name = path.rpartition("/")
+        known = self._found.get(head)
+        if known is not None and name:
+            return known, name
         if not name:
             head, _, name = path.strip("/").rpartition("/")
         return self._directory(head), name
 
     def _directory(self, path: str) -> _Directory:
-        found = self._found
-        if found.get("") is not self._root:
-            found.clear()
-            found[""] = self._root
-        known = found.get(path)
+        known = self._found.get(path)
         if known is None:
-            known = found[path] = self._walk(path)
+            known = self._found[path] = self._walk(path)
         return known
 
     def _walk(self, path: str) -> _Directory:

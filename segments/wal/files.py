@@ -55,19 +55,16 @@ class WalFile:
         self.end = FRAMES_BEGIN
 
 
-def list_files(storage: Storage, folder: str) -> tuple[list[int], list[int]]:
-    """Numbers of the (`wal-`, `free-`) files in a shard's directory, sorted."""
-    return _numbers(storage, folder, "wal"), _numbers(storage, folder, "free")
-
-
-def list_kept(storage: Storage, folder: str) -> list[int]:
-    """Numbers of the `kept-` files in a shard's directory, sorted."""
-    return _numbers(storage, folder, "kept")
-
-
-def _numbers(storage: Storage, folder: str, kind: str) -> list[int]:
-    matches = (_NAME.fullmatch(name) for name in storage.listdir(folder))
-    return sorted(int(match[2]) for match in matches if match and match[1] == kind)
+def list_files(storage: Storage, folder: str) -> dict[str, list[int]]:
+    """Numbers of the files in a shard's directory by kind (`wal`, `free`, `kept`), sorted."""
+    found: dict[str, list[int]] = {"wal": [], "free": [], "kept": []}
+    for name in storage.listdir(folder):
+        match = _NAME.fullmatch(name)
+        if match:
+            found[match[1]].append(int(match[2]))
+    for numbers in found.values():
+        numbers.sort()
+    return found
 
 
 class ShardFiles:
@@ -88,8 +85,9 @@ class ShardFiles:
     def open(self) -> None:
         """Find the free files; those of another size go.  Nothing else is in use any more."""
         make_dirs(self._storage, self.folder)
-        used, free = list_files(self._storage, self.folder)
-        assert not used, "replayed and recycled before"
+        files = list_files(self._storage, self.folder)
+        assert not files["wal"], "replayed and recycled before"
+        free = files["free"]
         for number in free:
             path = self._path("free", number)
             file = self._storage.open(path, read_only=True)
@@ -209,12 +207,13 @@ def write_kept(storage: Storage, folder: str, number: int, frames: Iterable[Fram
 def discard_used(storage: Storage, folder: str, *, keep: int, kept: int = -1) -> None:
     """Everything in the `wal-` files is durable elsewhere, or in the `kept-` file of this number:
     recycle `keep` of them, oldest first."""
-    for number in list_kept(storage, folder):
+    files = list_files(storage, folder)
+    for number in files["kept"]:
         if number != kept:
             storage.unlink(f"{folder}/kept-{number}.log")
-    used, free = list_files(storage, folder)
+    free = files["free"]
     following = free[-1] + 1 if free else 0
-    for number in used:
+    for number in files["wal"]:
         path = f"{folder}/wal-{number}.log"
         if len(free) < keep:
             storage.rename(path, f"{folder}/free-{following}.log")
@@ -227,7 +226,7 @@ def discard_used(storage: Storage, folder: str, *, keep: int, kept: int = -1) ->
 
 def unlink_free(storage: Storage, folder: str) -> bool:
     """Remove the `free-` files; whether there were any."""
-    _, free = list_files(storage, folder)
+    free = list_files(storage, folder)["free"]
     for number in free:
         storage.unlink(f"{folder}/free-{number}.log")
     if free:

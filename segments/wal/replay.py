@@ -30,7 +30,7 @@ import structlog
 from segbroker.protocol.checksums import xxh3_64
 
 from ..storage import Storage, read_file
-from .files import list_files, list_kept
+from .files import list_files
 from .frames import AFTER_FAILURE, Frame, FrameType, Scanned, Suspect, header_of, scan_file
 
 log = structlog.get_logger()
@@ -112,8 +112,8 @@ def replay(storage: Storage, root: str) -> Replay:
 
 
 def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> None:
-    used, _ = list_files(storage, folder)
-    for number in list_kept(storage, folder):
+    files = list_files(storage, folder)
+    for number in files["kept"]:
         found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
         scanned = scan_wal_file(storage, f"{folder}/kept-{number}.log")
@@ -121,7 +121,7 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
             found.partitions.setdefault(frame.key, []).append(frame)
     frames: list[tuple[str, Frame]] = []
     suspects: list[tuple[str, Suspect]] = []
-    for number in used:
+    for number in files["wal"]:
         found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
         path = f"{folder}/wal-{number}.log"

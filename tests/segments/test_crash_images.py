@@ -2,28 +2,35 @@
 
 Every scenario of tests/segments/crash is run, and after each of its operations the disks that a
 power cut or the end of the process may leave are recovered, judged, written to, cut off once more
-and read again.  Here one image of some is looked at; `make soak` looks at all of them, and at
-random scenarios.  The harness itself is proved by test_planted_bugs.
+and read again.  Four files of tests share the scenarios of the quick tier (crash/quick.py); `make
+soak` recovers every image, and those of random scenarios.  The harness itself is proved by
+test_planted_bugs, and here.
 """
+
+from collections.abc import Iterator
 
 import pytest
 
 from segbroker.segments.memory import MemoryStorage
 
+from .crash import alike
 from .crash.driver import Driver
 from .crash.explorer import Found, Plan, silence
-from .crash.images import Images, digest_of
+from .crash.images import Images, digest_of, known_content
+from .crash.quick import PARTS, SECONDS_MAX, look_at, names
 from .crash.recording import RecordingStorage
 from .crash.scenarios import SCENARIOS
 
-QUICK = Plan(thin_every=40, nested_every=60, settle_every=4)
 
-
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.timeout(SECONDS_MAX)
+@pytest.mark.parametrize("name", names(0))
 def test_nothing_acked_is_lost_on_any_disk_a_power_cut_may_leave(name: str) -> None:
-    with silence():
-        counts = SCENARIOS[name](QUICK)
-    assert counts.judged > 100
+    look_at(name)
+
+
+def test_the_files_of_tests_share_all_scenarios() -> None:
+    shared = [name for part in range(PARTS) for name in names(part)]
+    assert sorted(shared) == sorted(SCENARIOS)
 
 
 def a_short_life(driver: Driver) -> None:
@@ -143,3 +150,36 @@ def test_equal_disks_have_equal_keys() -> None:
         assert digest_of(built, durable=True) == digest_of(built, durable=False) == image.key[0]
     contents_by_key = {(image.key, str(sorted(image.files().items()))) for image in images}
     assert len(contents_by_key) == len({image.key for image in images})
+
+
+def test_disks_that_differ_in_what_nobody_reads_are_of_one_kind() -> None:
+    disk = RecordingStorage()
+    disk.open("/f.tmp", create=True)
+    disk.fsync_dir("/")
+    disk.open("/f.tmp").pwrite(b"abcdefgh", 0)
+    images = list(Images(disk).now())
+    assert len({image.key for image in images}) > 5
+    # Killed, or cut off: two boots.
+    assert len({image.kind for image in images}) == 2
+
+
+@pytest.fixture
+def _all_segments_are_alike(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if recovery read no segment of a log; what was remembered of files is forgotten."""
+    with monkeypatch.context() as patch:
+        patch.setattr(alike, "_of_segment", lambda data: 1)
+        alike.taken_from.cache_clear()
+        known_content.cache_clear()
+        yield
+    alike.taken_from.cache_clear()
+    known_content.cache_clear()
+
+
+@pytest.mark.usefixtures("_all_segments_are_alike")
+def test_disks_that_are_wrongly_taken_for_alike_are_noticed() -> None:
+    with silence():
+        driver = Driver(Plan(alike_every=4))
+        driver.open()
+        driver.create("t", 1, durability="disk")
+        with pytest.raises(Found, match="two disks that are alike"):
+            driver.append("t", count=6)

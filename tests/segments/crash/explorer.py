@@ -1,14 +1,17 @@
 """Runs a scenario, and after every operation recovers and judges every disk a crash may leave.
 
-    operation -> images -> examine: recover, see          once per image
-                         -> settle: power cut, recover,   once per disk that recovery made
+    operation -> images -> examine: recover, see          once per image, or per kind of image
+                         -> settle: power cut, recover,   once per kind of disk that recovery made
                             without indexes, append, power cut, recover
                          -> judge against the model       once per image and promise
                          -> crash inside this recovery    for one image of `nested_every`
 
-Two images that recovery turns into the same disk are settled once; an image that was examined is
-judged again, from memory, when more has been promised.  So an acknowledgement that comes before
-its sync is found although the image is an old one.
+An image that was examined is judged again, from memory, when more has been promised.  So an
+acknowledgement that comes before its sync is found although the image is an old one.
+
+Images are of one kind when they differ in nothing that recovery takes from them (alike.py).  With
+`alike_every` 1 each is recovered; with n, the first of a kind and one of n of the others, which
+has to be seen as the first was and to leave the same.
 
 The first violation ends the run (`Found`) unless `collect` is set.
 """
@@ -23,7 +26,7 @@ import structlog
 
 from segbroker.segments.memory import MemoryStorage
 
-from .images import Image, Images, digest_of
+from .images import Image, Images, kind_of
 from .invariants import violations
 from .model import Model
 from .observing import Opener, Seen, quick_snapshots, without_indexes
@@ -42,7 +45,10 @@ class Counts:
 
     operations: int = 0
     images: int = 0
-    """Different disks that were recovered, those of crashes inside recovery included."""
+    """Different disks of which the outcome was judged, those of crashes inside recovery included.
+    """
+    recovered: int = 0
+    """Those of them that were recovered; the others are of a kind with one of these."""
     nested: int = 0
     covered: int = 0
     """Disks that a crash after one of the operations may leave, and what became of which is known:
@@ -56,6 +62,7 @@ class Counts:
     def add(self, other: "Counts") -> None:
         self.operations += other.operations
         self.images += other.images
+        self.recovered += other.recovered
         self.nested += other.nested
         self.covered += other.covered
         self.judged += other.judged
@@ -69,6 +76,8 @@ class Plan:
     """How far to go."""
 
     thorough: bool = False
+    alike_every: int = 1
+    """Of the images that are of a kind with an earlier one recover one of so many; 1: all."""
     settle_every: int = 1
     """Recover once more, and write to, one recovered disk of so many."""
     thin_every: int = 0
@@ -83,13 +92,16 @@ class Plan:
 
 
 class _Examined:
-    """What recovering an image gave."""
+    """What recovering an image gave: what was seen, and the kind of disk that it left."""
 
-    __slots__ = ("problem", "seen")
+    __slots__ = ("left", "number", "problem", "seen")
 
-    def __init__(self, seen: Seen | None, problem: str) -> None:
+    def __init__(self, seen: Seen | None, problem: str, left: int = 0, number: int = -1) -> None:
         self.seen = seen
         self.problem = problem
+        self.left = left
+        self.number = number
+        """The same for equal sights."""
 
 
 @contextlib.contextmanager
@@ -122,7 +134,11 @@ class Explorer:
         self._images = Images(self.disk, thorough=plan.thorough)
         self._examined: dict[tuple[int, int], _Examined] = {}
         self._judged: set[tuple[tuple[int, int], int, bool]] = set()
+        self._kinds: dict[tuple[int, int], _Examined] = {}
         self._settled: dict[tuple[int, int], Seen] = {}
+        self._sights: dict[Seen, int] = {}
+        self._sound: set[tuple[int, int, bool]] = set()
+        """(number of a sight, promise, whether killed) that was judged and found right."""
         self._looked_at = -1
         self._began_s = time.process_time()
         self._last = ""
@@ -179,19 +195,41 @@ class Explorer:
                 return
             self.counts.images += 1
             self.counts.nested += depth > 0
-            examined = self._examined[image.key] = self._examine(image)
+            examined = self._examined[image.key] = self._outcome(image)
         self._judged.add(key)
         self.counts.covered += 1
         self.counts.judged += 1
         if examined.problem:
             self._report(examined.problem, image)
         elif examined.seen is not None:
-            for found in violations(self.model, examined.seen, is_kill=is_kill):
-                self._report(found, image)
+            sound = (examined.number, self.model.version, is_kill)
+            if sound not in self._sound:
+                found = list(violations(self.model, examined.seen, is_kill=is_kill))
+                for one in found:
+                    self._report(one, image)
+                if not found:
+                    self._sound.add(sound)
         every = self._plan.nested_every
         is_deeper = is_new and every and depth < self._plan.nested_depth
         if is_deeper and image.key[0] // 64 % every == 0:
             self._crash_inside_recovery(image, depth + 1, is_kill=is_kill)
+
+    def _outcome(self, image: Image) -> _Examined:
+        """Of its kind, where that is known; now and then, and with `alike_every` 1, of itself."""
+        known = self._kinds.get(image.kind)
+        every = self._plan.alike_every
+        if known is not None and (every == 0 or image.key[0] // 8 % every):
+            return known
+        self.counts.recovered += 1
+        found = self._examine(image)
+        if known is None:
+            self._kinds[image.kind] = found
+        elif not found.problem and (found.number, found.left) != (known.number, known.left):
+            assert found.seen is not None
+            told = "nothing was seen" if known.seen is None else differ(known.seen, found.seen)
+            what = "are seen" if found.number != known.number else "are left"
+            return _Examined(found.seen, f"two disks that are alike {what} in two ways: {told}")
+        return found
 
     def _examine(self, image: Image) -> _Examined:
         disk = image.build()
@@ -200,23 +238,25 @@ class Explorer:
             seen = session.see()
         except Exception as exc:
             return _Examined(None, f"I1: recovery failed: {type(exc).__name__}: {exc}")
+        number = self._sights.setdefault(seen, len(self._sights))
+        left = kind_of(disk)
         try:
-            self._settle(disk, seen)
+            self._settle(disk, seen, left)
         except AssertionError as exc:
             return _Examined(seen, str(exc))
         except Exception as exc:
             return _Examined(seen, f"I10: after recovery: {type(exc).__name__}: {exc}")
-        return _Examined(seen, "")
+        return _Examined(seen, "", left, number)
 
-    def _settle(self, disk: MemoryStorage, seen: Seen) -> None:
+    def _settle(self, disk: MemoryStorage, seen: Seen, left: int) -> None:
         """What was recovered is durable, the same again, the same without indexes, writable."""
-        key = (digest_of(disk, durable=True), disk._boot)
+        key = (left, disk._boot)
         known = self._settled.get(key)
         if known is not None:
             assert known == seen, f"I10: one disk was seen in two ways: {differ(known, seen)}"
             return
         self._settled[key] = seen
-        if key[0] // 512 % self._plan.settle_every:
+        if left // 512 % self._plan.settle_every:
             return
         self.counts.settled += 1
         cut = without_indexes(disk.after_power_cut())

@@ -11,16 +11,18 @@ once; without, a directory varies over files that hold everything or nothing.
 
 An image is described before it is made: its key is a sum of hashes of (path, content), so that
 an image that was seen costs one addition.  The lock file is left out of it, and of the free files
-of the WAL all but their sizes: nobody reads them.
+of the WAL all but their sizes: nobody reads them.  Its kind is the same sum over what recovery
+takes from each file (alike.py).
 """
 
+import re
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import NamedTuple
+from functools import cache, lru_cache
 
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.segments.memory import MemoryStorage, _Directory, _Inode
 
+from .alike import taken_from
 from .recording import Changes, Pending, RecordingStorage
 
 TORN_AT = (1, 4, 8, 16, 32, 61, 64)
@@ -28,11 +30,18 @@ TORN_AT = (1, 4, 8, 16, 32, 61, 64)
 one, and every border of a sector."""
 SECTORS = (512, 4096)
 SEED_STEP = 1_000
+"""Random bytes that no image shares with the disk it was made of, and all images of it share."""
 MASK = (1 << 64) - 1
 _ODD = 0x9E37_79B9_7F4A_7C15
+_MARK = re.compile("~[0-9a-f]{16}(?![0-9a-f])")
 
 Entry = tuple[str, _Inode | None]
 """A path, and the file there; None for a directory."""
+
+
+_KIND = 80
+"""A term has the hash for the key below this bit, that for the kind above it: one addition sums up
+both, and 16 bits are room for what is carried."""
 
 
 @cache
@@ -46,36 +55,57 @@ def _is_unread(path: str) -> bool:
     return path.rpartition("/")[2].startswith("free-")
 
 
-def _term(path: str, content_digest: int, size: int = 0) -> int:
-    """What a file adds to the digest of a disk; 0 stands for a directory's content."""
-    if size and _is_unread(path):
-        content_digest = size
-    return (_of_path(path) ^ (content_digest * _ODD & MASK)) * _ODD
+@cache
+def _of_kind(path: str) -> int:
+    """The same without the random names under which recovery takes things out of the way."""
+    return xxh3_64(_MARK.sub("~", path).encode())
 
 
-class _Content(NamedTuple):
-    """Bytes that a file may hold, and their digest."""
+@cache
+def _of_directory(path: str) -> int:
+    """What a directory adds to the sum of a disk."""
+    return (_of_kind(path) * _ODD & MASK) << _KIND | (_of_path(path) * _ODD & MASK)
 
-    data: bytes
-    digest: int
 
-    @classmethod
-    def of(cls, data: bytes) -> "_Content":
-        return cls(data, xxh3_64(data) or 1)
+def _mixed(of_path: int, of_content: int) -> int:
+    return (of_path ^ (of_content * _ODD & MASK)) * _ODD & MASK
+
+
+class _Content:
+    """Bytes that a file may hold, and what they add to the sum of a disk."""
+
+    __slots__ = ("_path", "_term", "data", "digest")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.digest = xxh3_64(data) or 1
+        self._path = ""
+        self._term = 0
 
     def term(self, path: str) -> int:
-        """What a file at `path` with these bytes adds to the digest of a disk."""
-        return _term(path, self.digest, len(self.data))
+        """What a file at `path` with these bytes adds."""
+        if path == self._path:
+            return self._term
+        key = len(self.data) or 1 if _is_unread(path) else self.digest
+        taken = taken_from(path)
+        kind = key if taken is None else taken(self.data)
+        self._path = path
+        self._term = _mixed(_of_kind(path), kind) << _KIND | _mixed(_of_path(path), key)
+        return self._term
+
+
+known_content = lru_cache(maxsize=16_384)(_Content)
+"""What recovery leaves in a file it has left before."""
 
 
 class Image:
     """One legal disk."""
 
-    __slots__ = ("_boot", "_entries", "_of", "_seed", "is_kill", "key")
+    __slots__ = ("_boot", "_entries", "_of", "_seed", "is_kill", "key", "kind")
 
     def __init__(
         self,
-        digest: int,
+        total: int,
         entries: list[Entry],
         of: Callable[[_Inode], bytes],
         seed: int,
@@ -85,8 +115,10 @@ class Image:
     ) -> None:
         self.is_kill = is_kill
         self._boot = boot + (not is_kill)
-        self.key = (digest, self._boot)
+        self.key = (total & MASK, self._boot)
         """Equal for equal disks in the same boot."""
+        self.kind = (total >> _KIND & MASK, self._boot)
+        """Equal for disks from which recovery takes the same."""
         self._entries = entries
         self._of = of
         self._seed = seed
@@ -97,9 +129,9 @@ class Image:
 
     def build(self) -> MemoryStorage:
         """The disk."""
-        disk = MemoryStorage(self._seed + SEED_STEP)
+        disk = MemoryStorage((self._seed // SEED_STEP + 1) * SEED_STEP)
         disk._boot = self._boot
-        folders: dict[str, _Directory] = {"": disk._root}
+        folders = {"": disk._root}
         for path, inode in self._entries:
             parent, _, name = path.rpartition("/")
             node: _Inode | _Directory
@@ -110,11 +142,21 @@ class Image:
             folders[parent].names[name] = node
         for directory in folders.values():
             directory.durable = dict(directory.names)
+        disk._found = folders
         return disk
 
 
 def digest_of(disk: MemoryStorage, *, durable: bool) -> int:
     """The digest of a disk as it is, or of what a power cut is sure to leave of it."""
+    return _sum_of(disk, durable=durable) & MASK
+
+
+def kind_of(disk: MemoryStorage) -> int:
+    """The same of what recovery would take from what a power cut is sure to leave."""
+    return _sum_of(disk, durable=True) >> _KIND & MASK
+
+
+def _sum_of(disk: MemoryStorage, *, durable: bool) -> int:
     total = 0
     stack: list[tuple[str, _Directory]] = [("", disk._root)]
     while stack:
@@ -124,12 +166,11 @@ def digest_of(disk: MemoryStorage, *, durable: bool) -> int:
                 continue
             path = f"{prefix}/{name}"
             if isinstance(node, _Directory):
-                total += _term(path, 0)
+                total += _of_directory(path)
                 stack.append((path, node))
             else:
-                content = node.synced if durable else bytes(node.content)
-                total += _term(path, xxh3_64(content) or 1, len(content))
-    return total & MASK
+                total += known_content(node.synced if durable else bytes(node.content)).term(path)
+    return total
 
 
 class Images:
@@ -148,7 +189,7 @@ class Images:
             directory: name_choices(changes) for directory, changes in disk.changes.items()
         }
         whole = self._walk({})
-        total = sum(_term(p, 0) if i is None else self._both(i)[1].term(p) for p, i in whole)
+        total = sum(_of_directory(p) if i is None else self._both(i)[1].term(p) for p, i in whole)
         yield self._image(total, whole, self._everything, is_kill=True)
         yield from self._killed_in_a_write(total, whole)
         yield from self._contents_over(whole, vary=True)
@@ -172,7 +213,7 @@ class Images:
                 return v if i is written else full(i)
 
             before = self._both(written)[1]
-            changed = total - before.term(path) + _Content.of(torn).term(path)
+            changed = total - before.term(path) + _Content(torn).term(path)
             yield self._image(changed, entries, of, is_kill=True)
 
     def _contents_over(self, entries: list[Entry], *, vary: bool) -> Iterator[Image]:
@@ -182,7 +223,7 @@ class Images:
         varying: list[tuple[str, _Inode]] = []
         for path, inode in entries:
             if inode is None:
-                term = _term(path, 0)
+                term = _of_directory(path)
                 full_sum += term
                 none_sum += term
             else:
@@ -221,7 +262,7 @@ class Images:
         is_kill: bool = False,
     ) -> Image:
         disk = self._disk
-        return Image(total & MASK, entries, of, disk._seed, disk._boot, is_kill=is_kill)
+        return Image(total, entries, of, disk._seed, disk._boot, is_kill=is_kill)
 
     def _walk(self, chosen: dict[_Directory, dict[str, _Inode | _Directory]]) -> list[Entry]:
         found: list[Entry] = []
@@ -246,8 +287,8 @@ class Images:
         known = self._contents.get(inode)
         if known is None or known[0] != version:
             pending = self._disk.pending.get(inode)
-            full = _Content.of(bytes(inode.content))
-            least = full if pending is None else _Content.of(_least(pending))
+            full = _Content(bytes(inode.content))
+            least = full if pending is None else _Content(_least(pending))
             known = self._contents[inode] = (version, full, least)
         return known
 
@@ -264,7 +305,7 @@ class Images:
         if known is None or known[0] != version:
             known = self._variants[inode] = (
                 version,
-                [_Content.of(data) for data in dict.fromkeys(variants(pending))],
+                [_Content(data) for data in dict.fromkeys(variants(pending))],
             )
         return known[1]
 

@@ -106,6 +106,9 @@ class Seen:
     sections: str = ""
     """What further kinds of control events have made, as text."""
 
+    def __hash__(self) -> int:
+        return hash((*self.topics.items(), self.identity, self.next_producer_id, self.sections))
+
     def partitions(self) -> Iterator[tuple[str, int, SeenPartition]]:
         for name, topic in self.topics.items():
             for number, partition in enumerate(topic.partitions):

@@ -1,0 +1,101 @@
+"""What recovery takes from a file: two disks that are alike in it have the same outcome.
+
+| file | taken from it |
+|---|---|
+| `.tmp`, a copy in quarantine/ | that it is there: nobody reads it |
+| a free file of the WAL | its size, where a file of the WAL may have it |
+| a file of the WAL | its frames, what damaged ones say, whether the header is its own |
+| a segment | its whole batches, and what follows: nothing, zeros, or no valid batch |
+| ... with a valid batch behind damage | every byte |
+| an index, a snapshot of producers, the clock | every byte, or that it is not whole |
+| a manifest | the valid rows, and whether that is all |
+| anything else | every byte |
+
+The product's own decoders say what is whole: where one of them is wrong, the file is of another
+kind.  That nothing else is taken is a claim about recovery and not a fact; so the explorer
+recovers some of the disks that are like an earlier one all the same, and compares what is seen and
+what is left (`Plan.alike_every`; 1: every disk, as the long tier and the planted bugs do).
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import TypeAlias
+
+from segbroker.protocol.checksums import xxh3_64
+from segbroker.segments.age_clock import CLOCK
+from segbroker.segments.index import ENTRY_SIZE, HEADER, WrongIndex, decode_index
+from segbroker.segments.manifest import decode_manifest
+from segbroker.segments.producers import decode_producers
+from segbroker.segments.recovery import Tail, scan
+from segbroker.segments.wal.frames import FILE_SIZE_MIN, header_of, scan_file
+
+Taken: TypeAlias = Callable[[bytes], int]
+"""A number for what is taken from these bytes."""
+
+_BROKEN = 1
+_THERE = 2
+_PLAIN_TAILS = {Tail.WHOLE: b"|", Tail.ZEROS: b"0", Tail.TORN: b"?"}
+
+
+@cache
+def taken_from(path: str) -> Taken | None:
+    """How to tell what recovery takes from the file at `path`; None: every byte."""
+    folder, _, name = path.rpartition("/")
+    if name.endswith(".tmp") or folder.endswith("/quarantine"):
+        return lambda data: _THERE
+    if name.startswith("free-"):
+        return lambda data: _BROKEN if len(data) % FILE_SIZE_MIN else 16 + len(data)
+    if name.startswith(("wal-", "kept-")):
+        return lambda data: _of_wal(name, data)
+    if name == "clock":
+        return _of_clock
+    if name.endswith(".index"):
+        return _of_index
+    if name.endswith((".manifest", ".start")):
+        return _of_manifest
+    if name.endswith(".producers"):
+        return lambda data: _BROKEN if decode_producers(data) is None else xxh3_64(data)
+    if name.endswith(".log"):
+        return _of_segment
+    return None
+
+
+def _of_wal(name: str, data: bytes) -> int:
+    header = header_of(data)
+    if header is None or name.partition("-")[2] != f"{header.sequence}.log":
+        return _BROKEN
+    found = scan_file(memoryview(data), header)
+    frames = [(*frame._replace(payload=b""), xxh3_64(frame.payload)) for frame in found.frames]
+    return xxh3_64(repr((frames, found.suspects)).encode())
+
+
+def _of_clock(data: bytes) -> int:
+    whole = len(data) == CLOCK.size and data[8:] == xxh3_64(data[:8]).to_bytes(8, "big")
+    return xxh3_64(data) if whole else _BROKEN
+
+
+def _of_index(data: bytes) -> int:
+    # Of whatever segment: its own base offset, and as many bytes as its blocks cover.
+    with suppress(WrongIndex):
+        if len(data) >= HEADER.size:
+            covered = sum(
+                int.from_bytes(data[place + 8 : place + 12], "big")
+                for place in range(HEADER.size, len(data), ENTRY_SIZE)
+            )
+            decode_index(data, HEADER.unpack_from(data)[3], covered)
+            return xxh3_64(data)
+    return _BROKEN
+
+
+def _of_manifest(data: bytes) -> int:
+    manifest = decode_manifest(data)
+    if manifest is None:
+        return _BROKEN
+    return xxh3_64(data[: manifest.size] + (b"|" if manifest.size == len(data) else b"?"))
+
+
+def _of_segment(data: bytes) -> int:
+    found = scan(memoryview(data), None)
+    behind = _PLAIN_TAILS.get(found.tail)
+    return xxh3_64(data if behind is None else data[: found.valid_size] + behind)

@@ -1,0 +1,53 @@
+"""The quick tier of the crash images: which of them, by four files of tests; how many they are.
+
+`python -m tests.segments.crash.quick` runs all of it and prints the counts that docs/reliability.md
+tells, a line per scenario with `--each`.
+"""
+
+import argparse
+import time
+
+from .explorer import Counts, Plan, silence
+from .scenarios import SCENARIOS
+
+PLAN = Plan(thin_every=1_000, alike_every=16, settle_every=32, nested_every=100)
+PARTS = 4
+SECONDS_MAX = 900
+"""For one scenario: some seconds on a quiet machine."""
+
+
+def names(part: int) -> list[str]:
+    """The scenarios of one file: every PARTS-th of them, so that large and small ones mix."""
+    return list(SCENARIOS)[part::PARTS]
+
+
+def look_at(name: str) -> Counts:
+    """Run a scenario; raises Found."""
+    with silence():
+        counts = SCENARIOS[name](PLAN)
+    assert counts.judged > 100, "a scenario that makes no images proves nothing"
+    assert counts.recovered > counts.images // PLAN.alike_every, "every kind is recovered"
+    return counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.segments.crash.quick")
+    parser.add_argument("--each", action="store_true", help="a line for each scenario")
+    options = parser.parse_args()
+    total = Counts()
+    begun_s = time.process_time()
+    for name in SCENARIOS:
+        counts = look_at(name)
+        total.add(counts)
+        if options.each:
+            print(f"{name:60} {counts.images:6} {counts.recovered:6} {counts.seconds:6.1f} s")
+    print(
+        f"{len(SCENARIOS)} scenarios, {total.operations} operations: {total.images} different disks"
+        f" judged, {total.nested} of them from crashes inside recovery; {total.recovered} recovered"
+        f" outright, {total.settled} again and written to; {total.covered} disks covered,"
+        f" {total.judged} judgements; {time.process_time() - begun_s:.0f} s of processor time"
+    )
+
+
+if __name__ == "__main__":
+    main()
