@@ -72,17 +72,19 @@ def flip(
     in_use: bool = False,
     kinds: Collection[str] | None = None,
     part: tuple[int, int] = (0, 1),
+    only_bit: int | None = None,
 ) -> dict[str, Tally]:
     """Flip a bit in `per_file` bytes of each file (of these kinds), spread evenly; tallies by
     kind of file.
 
     part: (k, n) for every n-th of them, from the k-th on, so that n processes share the work.
+    only_bit: this bit of each byte; None: one that chance draws.
     """
     tallies: dict[str, Tally] = {}
     plain_wal = _wal_of(disk_with(world.files))
     unharmed: Verdict | None = None
     for number, (path, position, kind) in enumerate(positions(world, random, per_file)):
-        bit = random.randrange(8)
+        bit = random.randrange(8) if only_bit is None else only_bit
         if (kinds is not None and kind not in kinds) or number % part[1] != part[0]:
             continue
         tally = tallies.setdefault(kind, Tally())

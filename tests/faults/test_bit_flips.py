@@ -20,6 +20,8 @@ from .history import FOREIGN, Record, Sends
 from .load import ConfluentReading, bounds_of, value_of
 
 PARTITION = ("flipped", 0)
+BITS = 8
+EVERY_BYTE = 1 << 30
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +46,17 @@ def test_a_flip_at_rest_costs_one_batch_at_most_and_a_gap_says_so(world: World) 
     # Reserved bytes of its header say nothing.
     assert {"refused"} <= outcomes["snapshot"] <= {"refused", "whole"}
     assert sum(tally.flips for tally in tallies.values()) > 500
+
+
+@pytest.mark.timeout(900)  # some seconds on a quiet machine
+@pytest.mark.parametrize("bit", range(BITS))
+def test_every_bit_of_a_full_segment_and_its_index_matters(bit: int) -> None:
+    world = build(4, segment_bytes=1_024, segments=1, topics=(("t", 1, "fsync"),))
+    tallies = bit_flips.flip(world, Random(4), EVERY_BYTE, kinds=("sealed", "index"), only_bit=bit)
+    assert [finding for tally in tallies.values() for finding in tally.findings] == []
+    assert set(tallies["sealed"].outcomes) == {"gap"}
+    assert set(tallies["index"].outcomes) == {"whole"}
+    assert tallies["sealed"].flips > 700
 
 
 @pytest.mark.parametrize("ending", [Ending.KILLED, Ending.POWER_CUT])

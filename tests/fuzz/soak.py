@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -127,18 +128,24 @@ def fuzz_blindly(name: str, seconds: int, seed: int) -> None:
     deadline_s = time.monotonic() + seconds
     executed = 0
     while time.monotonic() < deadline_s:
-        data = bytearray(random.choice(inputs))
-        for _ in range(random.randrange(5)):
-            position = random.randrange(len(data) + 1)
-            size = random.choice((1, 1, 2, 4, 8))
-            data[position : position + random.choice((0, size))] = random.randbytes(size)
+        data = mutated(random, inputs)
         executed += 1
         try:
-            TARGETS[name](bytes(data))
+            TARGETS[name](data)
         except BaseException:
             (FOUND / f"{name}-seed-{seed}-{executed}").write_bytes(data)
             raise
     print(f"stat::number_of_executed_units: {executed}", file=sys.stderr)
+
+
+def mutated(random: Random, inputs: Sequence[bytes]) -> bytes:
+    """One of the inputs after up to four edits."""
+    data = bytearray(random.choice(inputs))
+    for _ in range(random.randrange(5)):
+        position = random.randrange(len(data) + 1)
+        size = random.choice((1, 1, 2, 4, 8))
+        data[position : position + random.choice((0, size))] = random.randbytes(size)
+    return bytes(data)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A few hundred inputs for each target: good ones, damaged ones, and noise."""
 
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 import structlog
@@ -8,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from . import dispatch, seeds
+from .soak import mutated
 from .targets import TARGETS
 
 # Opening a directory or hashing a password costs milliseconds, a decoder microseconds.
@@ -55,6 +57,18 @@ def test_whatever_comes_the_target_holds(name: str) -> None:
         TARGETS[name](data)
 
     holds()
+
+
+ON_DISK = dict.fromkeys(("log", "index", "manifest", "producers", "snapshot"), 4_000)
+"""Inputs of the targets that read files, beside those that Hypothesis makes."""
+
+
+@pytest.mark.timeout(600)  # some seconds on a quiet machine
+@pytest.mark.parametrize("name", ON_DISK)
+def test_thousands_of_damaged_files_are_read_without_an_exception(name: str) -> None:
+    random, inputs = Random(1), seeds.of_target(name)
+    for _ in range(ON_DISK[name]):
+        TARGETS[name](mutated(random, inputs))
 
 
 EDITS = st.lists(

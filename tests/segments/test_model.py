@@ -4,6 +4,7 @@ The model is the list of batches, the start, and what each producer sent last.  
 was appended is durable when `append` returns, so a power cut changes nothing the model knows.
 """
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -17,6 +18,8 @@ from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.sealing import seal
 
 from .tools import SMALL, append, batch_of, read_from
+
+pytestmark = pytest.mark.timeout(900)  # some seconds on a quiet machine
 
 VALUES = st.lists(st.binary(max_size=120), min_size=1, max_size=3)
 OFFSETS = st.integers(0, 60)
@@ -224,7 +227,7 @@ class LibraryMachine(RuleBasedStateMachine):
         assert [record.value for record in self.log.stream()] == values
 
 
-QUICK = settings(max_examples=60, stateful_step_count=30, deadline=None)
+QUICK = settings(max_examples=500, stateful_step_count=30, deadline=None)
 TestPartitions = PartitionMachine.TestCase
 TestPartitions.settings = QUICK
 TestLibrary = LibraryMachine.TestCase

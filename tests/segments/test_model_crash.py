@@ -11,6 +11,8 @@ from hypothesis import settings
 from .crash.explorer import silence
 from .crash.machine import CrashMachine
 
+pytestmark = pytest.mark.timeout(900)  # some seconds on a quiet machine
+
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
@@ -19,4 +21,4 @@ def _quiet() -> Iterator[None]:
 
 
 TestCrashes = CrashMachine.TestCase
-TestCrashes.settings = settings(max_examples=250, stateful_step_count=25, deadline=None)
+TestCrashes.settings = settings(max_examples=1_000, stateful_step_count=25, deadline=None)

@@ -1,9 +1,16 @@
 """Crash images for as long as one likes: python -m tests.soak.images --seconds 300 --seed 1.
 
-Rounds over all scenarios, each script followed by another one drawn with the seed: steps in a
-random order, so that no two rounds are alike.  The fixed scenarios come first and whole: every
-image, and a crash inside the recovery of one image of `--nested-every`.  Several processes share
-the work; a violation is printed with the scenario and the seed that repeat it (exit code 1).
+The fixed scenarios come first and whole: every image, and a crash inside the recovery of one image
+of `--nested-every`.  Then scripts of steps in a random order, drawn with the seed, without end.
+`--workers` processes share the work; a violation is printed with the scenario and the seed that
+repeat it (exit code 1).
+
+`--state FILE` remembers the scripts that came to their end, and their counts: the next run with the
+same seed goes on behind them, and the total that is printed is that of all runs; a script that was
+begun is brought to its end then, some minutes after the time is up.  Runs with different seeds
+differ in the random scripts and in the order of the fixed ones.  With
+`--alike-every 16` a disk of which recovery takes nothing new is recovered in one case of 16 only
+(crash/alike.py).
 """
 
 import argparse
@@ -11,14 +18,19 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 from tests.segments.crash.driver import Driver
 from tests.segments.crash.explorer import Counts, Found, Plan, silence
 from tests.segments.crash.scenarios import SCENARIOS
 
+from .progress import Progress
+
 RANDOM_STEPS = 14
+COUNTED = ("operations", "images", "recovered", "nested", "judged", "settled")
 
 
 def main() -> int:
@@ -26,31 +38,46 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--nested-every", type=int, default=20)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--alike-every", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--state", type=Path, help="go on from this file, and keep it")
     parser.add_argument("--one", help="run one scenario, or one random one by its seed, and end")
     options = parser.parse_args()
-    plan = Plan(nested_every=options.nested_every)
+    plan = Plan(nested_every=options.nested_every, alike_every=options.alike_every)
     if options.one:
         with silence():
             print(run_one(options.one, plan))
         return 0
     deadline_s = time.monotonic() + options.seconds
+    progress = Progress(options.state, "images", options.seed)
     total, scenarios_run, failures = Counts(), 0, 0
-    work = ((job, plan, deadline_s) for job in jobs(options.seed))
-    with multiprocessing.Pool(options.processes) as pool:
+    whole = options.state is not None
+    work = ((job, plan, deadline_s, whole) for job in progress.left(jobs(options.seed)))
+    with multiprocessing.Pool(options.workers) as pool:
         for name, counts, found in pool.imap_unordered(attempt, until(work, deadline_s)):
             total.add(counts)
             scenarios_run += counts.judged > 0
             if found:
                 failures += 1
                 print(f"VIOLATION in {name} (--one {name}):\n{found}", flush=True)
+            elif counts.judged and (whole or time.monotonic() < deadline_s):
+                progress.finished(name, {key: getattr(counts, key) for key in COUNTED})
     print(
-        f"crash images: seed {options.seed}, {options.seconds} s, {scenarios_run} scenarios, "
-        f"{total.operations} operations, {total.images} disks recovered "
-        f"({total.nested} of them crashed inside recovery), {total.judged} judgements, "
-        f"{total.settled} recovered disks recovered again and written to, {failures} violations"
+        f"crash images: seed {options.seed}, {options.seconds} s, {options.workers} workers, "
+        f"{scenarios_run} scenarios, {told({key: getattr(total, key) for key in COUNTED})}, "
+        f"{failures} violations"
     )
+    if options.state is not None:
+        print(f"all runs: {progress.jobs_count} scenarios whole, {told(progress.totals)}")
     return 1 if failures else 0
+
+
+def told(counts: Mapping[str, int]) -> str:
+    return (
+        f"{counts['operations']} operations, {counts['images']} disks judged "
+        f"({counts['recovered']} recovered, {counts['nested']} crashed inside recovery), "
+        f"{counts['judged']} judgements, {counts['settled']} recovered again and written to"
+    )
 
 
 def jobs(seed: int) -> Iterator[str]:
@@ -64,7 +91,8 @@ def jobs(seed: int) -> Iterator[str]:
         number += 1
 
 
-Work = tuple[str, Plan, float]
+Work = tuple[str, Plan, float, bool]
+"""(scenario, how far to go, when no more is begun, whether what was begun comes to its end)."""
 
 
 def until(work: Iterator[Work], deadline_s: float) -> Iterator[Work]:
@@ -77,12 +105,13 @@ def until(work: Iterator[Work], deadline_s: float) -> Iterator[Work]:
 
 
 def attempt(work: Work) -> tuple[str, Counts, str]:
-    name, plan, deadline_s = work
+    name, plan, deadline_s, whole = work
     if time.monotonic() > deadline_s:
         return name, Counts(), ""
     with silence():
         try:
-            plan = Plan(nested_every=plan.nested_every, deadline_s=deadline_s)
+            if not whole:
+                plan = replace(plan, deadline_s=deadline_s)
             return name, run_one(name, plan), ""
         except Found as found:
             return name, Counts(judged=1), str(found)

@@ -4,15 +4,19 @@ Rounds of EXAMPLES runs each of the crash machine (tests/segments/crash/machine.
 of tests/segments/test_model.py and of that of compaction, each round by a seed of its own; several
 processes share them.  A violation is printed with the seed of its round, which `--one SEED` repeats
 and makes short.
+`--state FILE` remembers the rounds that are done: the next run with the same seed goes on behind
+them, and the total that is printed is that of all runs.
 """
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import sys
 import time
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
@@ -21,6 +25,8 @@ from tests.segments.crash.explorer import silence
 from tests.segments.crash.machine import CrashMachine
 from tests.segments.test_compaction_model import CompactedMachine
 from tests.segments.test_model import LibraryMachine, PartitionMachine
+
+from .progress import Progress
 
 EXAMPLES = 50
 MACHINES: dict[str, type[RuleBasedStateMachine]] = {
@@ -37,7 +43,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.models", description=__doc__)
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--state", type=Path, help="go on from this file, and keep it")
     parser.add_argument("--one", type=int, help="one round again, to its shortest failure")
     options = parser.parse_args()
     if options.one is not None:
@@ -45,19 +52,22 @@ def main() -> int:
         print(found or "nothing found")
         return 1 if found else 0
     deadline_s = time.monotonic() + options.seconds
-    examples, crashes, failures = 0, 0, 0
-    with multiprocessing.Pool(options.processes) as pool:
+    progress = Progress(options.state, "models", options.seed)
+    failures = 0
+    with multiprocessing.Pool(options.workers) as pool:
         for number, ran, crashed, found in pool.imap_unordered(
-            attempt, rounds(options.seed, deadline_s)
+            attempt, rounds(progress, options.seed, deadline_s)
         ):
-            examples += ran
-            crashes += crashed
             if found:
                 failures += 1
                 print(f"VIOLATION in round {number} (--one {number}): {found}", flush=True)
+            elif ran:
+                progress.finished(str(number), {"examples": ran, "crashes": crashed})
+    totals = progress.totals
     print(
-        f"models: seed {options.seed}, {options.seconds} s, {examples} examples, {crashes} crashes"
-        f" inside them, {failures} violations"
+        f"models: seed {options.seed}, {options.seconds} s, {options.workers} workers, "
+        f"{totals['examples']} examples, {totals['crashes']} crashes inside them"
+        f"{'' if options.state is None else ' in all runs'}, {failures} violations"
     )
     return 1 if failures else 0
 
@@ -65,11 +75,11 @@ def main() -> int:
 Work = tuple[int, tuple[Phase, ...], float]
 
 
-def rounds(first: int, deadline_s: float) -> Iterator[Work]:
-    number = first * 1_000_000
-    while time.monotonic() < deadline_s:
-        yield number, (Phase.generate,), deadline_s
-        number += 1
+def rounds(progress: Progress, first: int, deadline_s: float) -> Iterator[Work]:
+    for number in progress.left(map(str, itertools.count(first * 1_000_000))):
+        if time.monotonic() > deadline_s:
+            return
+        yield int(number), (Phase.generate,), deadline_s
         time.sleep(0.2)  # the pool reads ahead; there is no use in being far ahead
 
 

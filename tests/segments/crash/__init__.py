@@ -8,8 +8,9 @@
 
 recording   a disk that remembers what was not synced, and fails on demand
 images      which disks a crash may leave of it
-recovering  a disk opened, read, opened once more, written to, cut off, read again
+observing   a disk opened, read, opened once more, written to, cut off, read again
 model       what was promised, step by step; invariants.py compares
+alike       what recovery takes from a file, so which disks need no recovery of their own
 explorer    runs a scenario and brings all of that together; counts
 driver      the steps that scenarios are made of
 scenarios_* the scenarios

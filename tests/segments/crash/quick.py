@@ -8,9 +8,15 @@ import argparse
 import time
 
 from .explorer import Counts, Plan, silence
+from .extent import QUICK
 from .scenarios import SCENARIOS
 
-PLAN = Plan(thin_every=1_000, alike_every=16, settle_every=32, nested_every=100)
+PLAN = Plan(
+    thin_every=QUICK["thin_every"],
+    alike_every=QUICK["alike_every"],
+    settle_every=QUICK["settle_every"],
+    nested_every=QUICK["nested_every"],
+)
 PARTS = 4
 SECONDS_MAX = 900
 """For one scenario: some seconds on a quiet machine."""

@@ -11,11 +11,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, MappingProxyType, ModuleType
 from typing import NamedTuple
 
 SEGMENTS = Path(__file__).parents[3] / "segments"
@@ -82,22 +82,39 @@ def plant(bug: Bug) -> None:
     sys.meta_path.insert(0, _Finder(bug))
 
 
-def _look(bug: Bug, told: int) -> Outcome:
-    """In the child: run the scenario that has to find it."""
+def _look(bug: Bug, names: Sequence[str], told: int, plan: Mapping[str, int]) -> Outcome:
+    """In the child: run the scenarios of which one has to find it; `module:function` calls that."""
     plant(bug)
     explorer = importlib.import_module("tests.segments.crash.explorer")
     scenarios = importlib.import_module("tests.segments.crash.scenarios").SCENARIOS
     with explorer.silence():
-        try:
-            scenarios[bug.found_by](explorer.Plan())
-        except AssertionError as exc:  # Found is one
-            os.write(told, str(exc).encode()[:300])
-            return Outcome.FOUND
+        for name in names:
+            try:
+                if ":" in name:
+                    module, _, function = name.partition(":")
+                    getattr(importlib.import_module(module), function)()
+                else:
+                    scenarios[name](explorer.Plan(**plan))
+            except AssertionError as exc:  # Found is one
+                os.write(told, str(exc).encode()[:300])
+                return Outcome.FOUND
     return Outcome.MISSED
 
 
-def run(bug: Bug, seconds_max: float) -> tuple[Outcome, str, float]:
-    """What becomes of it, what the harness said, and how long it took."""
+def run(
+    bug: Bug, seconds_max: float, plan: Mapping[str, int] = MappingProxyType({})
+) -> tuple[Outcome, str, float]:
+    """What becomes of it, what the harness said, and how long it took.
+
+    plan: how far the explorer goes (explorer.Plan); by default every disk is recovered.
+    """
+    return run_until(bug, [bug.found_by], seconds_max, plan)
+
+
+def run_until(
+    bug: Bug, names: Sequence[str], seconds_max: float, plan: Mapping[str, int]
+) -> tuple[Outcome, str, float]:
+    """The same with several scenarios, until one of them finds it."""
     begun_s = time.monotonic()
     reading, writing = os.pipe()
     child = os.fork()
@@ -105,7 +122,7 @@ def run(bug: Bug, seconds_max: float) -> tuple[Outcome, str, float]:
         outcome = Outcome.BROKEN
         try:
             os.close(reading)
-            outcome = _look(bug, writing)
+            outcome = _look(bug, names, writing, plan)
         except BaseException as exc:
             os.write(writing, f"{type(exc).__name__}: {exc}".encode()[:300])
         finally:

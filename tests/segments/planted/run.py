@@ -1,5 +1,6 @@
-"""python -m tests.segments.planted.run [--seconds-max S] [NAME ...]: plant bugs, one by one.
+"""python -m tests.segments.planted.run [--quick] [NAME ...]: plant bugs, one by one.
 
+--quick: look at no more disks than the quick tier of the crash images does (crash/quick.py).
 Exit code 1 when one is not found.  Nothing of segments/ is imported here.
 """
 
@@ -12,6 +13,7 @@ import structlog  # noqa: F401
 import segbroker.protocol.record_batch
 import segbroker.protocol.vendor  # noqa: F401
 
+from ..crash.extent import QUICK
 from .catalogue import BUGS
 from .planting import Outcome, run
 
@@ -20,11 +22,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="all of them by default")
     parser.add_argument("--seconds-max", type=float, default=60.0, help="for one bug")
+    parser.add_argument("--quick", action="store_true", help="as `make test` looks, not at all")
     options = parser.parse_args()
     chosen = [bug for bug in BUGS if not options.names or bug.name in options.names]
     found = 0
     for bug in chosen:
-        outcome, said, seconds = run(bug, options.seconds_max)
+        outcome, said, seconds = run(bug, options.seconds_max, QUICK if options.quick else {})
         found += outcome is Outcome.FOUND
         first = said.splitlines()[0] if said else ""
         print(f"{outcome.name:7} {seconds:5.1f} s  {bug.name:45} {first[:160]}", flush=True)
