@@ -38,7 +38,7 @@ def world() -> World:
 
 
 def test_a_flip_at_rest_costs_one_batch_at_most_and_a_gap_says_so(world: World) -> None:
-    tallies = bit_flips.flip(world, Random(1), 24)
+    tallies = bit_flips.flip(world, Random(1), 72)
     assert [finding for tally in tallies.values() for finding in tally.findings] == []
     outcomes = {kind: set(tally.outcomes) for kind, tally in tallies.items()}
     assert outcomes["sealed"] == outcomes["active"] == {"gap"}

@@ -28,6 +28,13 @@ from collections.abc import Iterator
 from difflib import unified_diff
 from random import Random
 
+# What every child needs and no mutant changes, imported once.
+import structlog  # noqa: F401
+
+import segbroker.protocol.compression
+import segbroker.protocol.markers
+import segbroker.protocol.record_batch
+import segbroker.protocol.vendor  # noqa: F401
 from tests.segments.planted.planting import SEGMENTS, Bug, Outcome, run_until
 
 MODULES = (

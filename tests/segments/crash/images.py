@@ -33,6 +33,7 @@ SEED_STEP = 1_000
 """Random bytes that no image shares with the disk it was made of, and all images of it share."""
 MASK = (1 << 64) - 1
 _ODD = 0x9E37_79B9_7F4A_7C15
+_SNAPSHOTS = "/data/meta/snapshot-"
 _MARK = re.compile("~[0-9a-f]{16}(?![0-9a-f])")
 
 Entry = tuple[str, _Inode | None]
@@ -101,7 +102,7 @@ known_content = lru_cache(maxsize=16_384)(_Content)
 class Image:
     """One legal disk."""
 
-    __slots__ = ("_boot", "_entries", "_of", "_seed", "is_kill", "key", "kind")
+    __slots__ = ("_boot", "_entries", "_kind", "_of", "_seed", "is_kill", "key")
 
     def __init__(
         self,
@@ -117,11 +118,21 @@ class Image:
         self._boot = boot + (not is_kill)
         self.key = (total & MASK, self._boot)
         """Equal for equal disks in the same boot."""
-        self.kind = (total >> _KIND & MASK, self._boot)
-        """Equal for disks from which recovery takes the same."""
+        self._kind = total >> _KIND & MASK
         self._entries = entries
         self._of = of
         self._seed = seed
+
+    @property
+    def kind(self) -> tuple[int, int, int]:
+        """Equal for disks from which recovery takes the same.
+
+        Where there is no snapshot yet it makes the identity of the directory, by chance.
+        """
+        is_begun = any(
+            path.startswith(_SNAPSHOTS) and path.endswith(".msgpack") for path, _ in self._entries
+        )
+        return self._kind, self._boot, 0 if is_begun else self._seed // SEED_STEP
 
     def files(self) -> dict[str, bytes | None]:
         """Paths and contents; None for a directory."""
