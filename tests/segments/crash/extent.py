@@ -2,5 +2,5 @@
 
 from typing import Final
 
-QUICK: Final = {"thin_every": 2_500, "alike_every": 16, "settle_every": 8, "nested_every": 30}
+QUICK: Final = {"thin_every": 1_500, "alike_every": 16, "settle_every": 8, "nested_every": 40}
 """Fields of explorer.Plan."""
