@@ -72,7 +72,8 @@ check: lint types test  ## What CI runs
 SECONDS ?= 120
 SEED ?= 1
 KILLS ?= 50
-soak: install spark jar  ## Fuzz, faults and damage, each for SECONDS (KILLS of the daemon), from SEED on
+POINTS ?= 200
+soak: install spark jar  ## Fuzz, faults and damage, each for SECONDS (KILLS, POINTS of the daemon), from SEED on
 	-$(BIN)/python -m pip install -q --disable-pip-version-check atheris
 	$(BIN)/python -m tests.fuzz.soak --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.images --seconds $(SECONDS) --seed $(SEED)
@@ -81,6 +82,9 @@ soak: install spark jar  ## Fuzz, faults and damage, each for SECONDS (KILLS of 
 	$(BIN)/python -m tests.segments.planted.run
 	$(BIN)/python -m tests.soak.bit_flips --seed $(SEED) --segment-bytes 4096
 	$(BIN)/python -m tests.soak.daemon_faults --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.call_chain --points $(POINTS) --seed $(SEED)
+	$(BIN)/python -m tests.soak.full_disk
+	$(BIN)/python -m tests.soak.failing_syncs --seed $(SEED)
 	$(BIN)/python -m tests.soak.transactions --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.compaction --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.file_damage --seconds $(SECONDS) --seed $(SEED)

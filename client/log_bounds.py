@@ -88,31 +88,18 @@ def _floors(body: Mapping[str, object]) -> LogBounds | None:
 def find_epoch_end(
     engine: Engine, tp: TopicPartition, current_epoch: int, epoch: int
 ) -> Call[int | None]:
-    """Where the records of leader `epoch` end in the log of the leader that has `current_epoch`.
+    """Where the records of leader `epoch` end in the log of the leader that has `current_epoch`,
+    or a later one that the metadata tell meanwhile: whoever goes on with the old one is fenced.
 
     None when the broker cannot say.  Raises what is not worth another try.
     """
     backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
-    request = OffsetForLeaderEpochRequest(
-        replica_id=-1,
-        topics=[
-            OffsetForLeaderEpochRequestTopic(
-                topic=tp.topic,
-                partitions=[
-                    OffsetForLeaderEpochRequestPartition(
-                        partition=tp.partition,
-                        current_leader_epoch=current_epoch,
-                        leader_epoch=epoch,
-                    )
-                ],
-            )
-        ],
-    )
     while True:
         leader = engine.cluster.leader(*tp)
         if leader is not None:
+            current_epoch = max(current_epoch, engine.cluster.leader_epoch(*tp))
             try:
-                reply = yield Ask(request, to=leader)
+                reply = yield Ask(_epoch_request(tp, current_epoch, epoch), to=leader)
             except UnsupportedByBroker:
                 return None
             except SegbrokerError as exc:
@@ -128,3 +115,23 @@ def find_epoch_end(
                     raise error
         yield Pause(backoff.next_delay_ms())
         yield Refresh()
+
+
+def _epoch_request(
+    tp: TopicPartition, current_epoch: int, epoch: int
+) -> OffsetForLeaderEpochRequest:
+    return OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=[
+            OffsetForLeaderEpochRequestTopic(
+                topic=tp.topic,
+                partitions=[
+                    OffsetForLeaderEpochRequestPartition(
+                        partition=tp.partition,
+                        current_leader_epoch=current_epoch,
+                        leader_epoch=epoch,
+                    )
+                ],
+            )
+        ],
+    )

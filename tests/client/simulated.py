@@ -93,6 +93,8 @@ class Partition:
     leader_epoch: int = 0
     # (leader epoch, its first offset)
     epoch_starts: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    # Another leader epoch begins when somebody asks about epochs, as of a log that is opened then.
+    begins_epoch_late: bool = False
     evict_floor: int = 0
     evict_reason: str = "ttl"
 
@@ -268,6 +270,16 @@ class Broker:
             rows = []
             for row in topic.partitions:
                 partition = self.cluster.topics[topic.topic][row.partition]
+                if partition.begins_epoch_late:
+                    partition.begins_epoch_late = False
+                    partition.truncate(partition.log_end)
+                if 0 <= row.current_leader_epoch < partition.leader_epoch:
+                    rows.append(
+                        OffsetForLeaderEpochResponsePartition(
+                            partition=row.partition, error_code=ErrorCode.FENCED_LEADER_EPOCH
+                        )
+                    )
+                    continue
                 epoch, end = partition.epoch_end(row.leader_epoch)
                 rows.append(
                     OffsetForLeaderEpochResponsePartition(

@@ -244,6 +244,17 @@ def test_a_leader_that_changed_and_lost_nothing_is_nothing_to_tell() -> None:
     assert setting.lost == 0
 
 
+def test_an_epoch_that_begins_while_another_is_asked_about_costs_no_time_out() -> None:
+    setting = Setting(on_gap="yield")
+    assert setting.read_from(0, 100) == list(range(100))
+    setting.partition.truncate(70)
+    setting.partition.begins_epoch_late = True
+    assert setting.read(1) == [Gap("a", 0, 70, 100, "lost_tail")]
+    store(setting.partition, [b"new"] * 5)
+    assert setting.read(5) == [70, 71, 72, 73, 74]
+    assert setting.world.now_ms < 30_000, "half of what a call may take"
+
+
 def test_an_offset_that_the_caller_made_up_is_an_error_and_no_loss() -> None:
     setting = Setting(on_gap="yield")
     with pytest.raises(OffsetOutOfRange, match="offset 500"):

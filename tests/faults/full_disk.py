@@ -132,7 +132,8 @@ class FullDisk:
         """Go on in the next segment when the next frames could pass this one."""
         room = self.config.segment_bytes - self.handler._log.active.size
         if room < 4 * PAGE:
-            self.append(batch_of(4 * PAGE, 2))
+            for _ in range(2):  # of sizes at which lengths take two bytes
+                self.append(batch_of(2 * PAGE, 2))
 
     def check_all(self) -> None:
         """Everything, here and after opening again."""

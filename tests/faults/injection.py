@@ -40,6 +40,7 @@ from . import traced
 from .history import Anomaly, Partition, Record, Sends, check
 from .kill_loop import free_port
 from .load import ConfluentWriting, OurWriting, Writing, bounds_of, read_all, value_of
+from .persist import persist
 
 TOPICS: Final = {
     "synced": {"durability": "fsync", "segment.bytes": "4096"},
@@ -135,23 +136,6 @@ class Life:
             raise
         self._watcher.join()
         return code
-
-
-def persist(
-    what: Callable[[], object], *, done_by: type[SegbrokerError] | None = None, timeout_s: float
-) -> None:
-    """Ask until it is done; `done_by` is the answer that an earlier attempt has done it."""
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        try:
-            what()
-            return
-        except SegbrokerError as exc:
-            if done_by is not None and isinstance(exc, done_by):
-                return
-            if not exc.retryable or time.monotonic() > deadline_s:
-                raise
-        time.sleep(0.05)
 
 
 @dataclass

@@ -99,7 +99,9 @@ class Undying:
 
     def start(self) -> None:
         begun_s = time.monotonic()
-        self._daemon = daemons.start(self.data, listen=self.listen, under=self.under)
+        self._daemon = daemons.start(
+            self.data, listen=self.listen, under=self.under, forked=not self.under
+        )
         self.start_s_max = max(self.start_s_max, time.monotonic() - begun_s)
 
     def stop(self, how: signal.Signals) -> int:
@@ -110,7 +112,7 @@ class Undying:
 
     def start_and_kill(self, after_s: float) -> None:
         """Begin a start, and kill it after `after_s`: in the middle of recovery, with luck."""
-        process = daemons.launch(self.data, listen=self.listen, under=self.under)
+        process = daemons.fork(self.data, listen=self.listen)
         time.sleep(after_s)
         process.kill()
         process.wait()
@@ -148,57 +150,85 @@ def run_round(
     outcome = Outcome()
     broker = Undying(data, under=under)
     with broker.alive():
-        with Admin(broker.listen) as admin:
+        load = Load(
+            broker.listen,
+            producers=producers,
+            consumers=consumers,
+            pause_s=pause_s,
+            patience_s=patience_s,
+        )
+        for _ in range(kills):
+            if random.random() < 0.7:
+                _wait_load(load.writers)
+            time.sleep(random.uniform(*between_s))
+            _end_once(broker, random, outcome)
+        load.finish(outcome)
+        broker.stop(signal.SIGTERM)
+    outcome.start_s_max = broker.start_s_max
+    return outcome
+
+
+class Load:
+    """Producers and consumers of both makes, from the making of the topics to the verdict."""
+
+    def __init__(
+        self,
+        listen: str,
+        *,
+        producers: int,
+        consumers: int,
+        pause_s: float,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """Make the topics and begin; `listen` is where the daemon is, and comes back to."""
+        self.listen = listen
+        self._patience_s = patience_s
+        with Admin(listen) as admin:
             for topic, config in TOPICS.items():
                 admin.create_topic(topic, partitions=PARTITIONS_COUNT, config=config)
-        writers: list[Writing] = [
+        self.writers: list[Writing] = [
             (OurWriting if number % 2 else ConfluentWriting)(
-                number, broker.listen, PARTITIONS, pause_s=pause_s, patience_s=patience_s
+                number, listen, PARTITIONS, pause_s=pause_s, patience_s=patience_s
             )
             for number in range(producers)
         ]
-        readers: list[Reading] = [
-            (OurReading if number % 2 else ConfluentReading)(number, broker.listen, PARTITIONS)
+        self.readers: list[Reading] = [
+            (OurReading if number % 2 else ConfluentReading)(number, listen, PARTITIONS)
             for number in range(consumers)
         ]
-        for worker in (*writers, *readers):
+        for worker in (*self.writers, *self.readers):
             worker.start()
-        for _ in range(kills):
-            if random.random() < 0.7:
-                _wait_load(writers)
-            time.sleep(random.uniform(*between_s))
-            _end_once(broker, random, outcome)
-        for writer in writers:
+
+    def finish(self, outcome: Outcome) -> None:
+        """Have everything delivered and read to the end; then read it once more and compare."""
+        for writer in self.writers:
             writer.finishing.set()
-        for writer in writers:
-            writer.finish(patience_s + GRACE_S)
-        bounds = bounds_of(broker.listen, PARTITIONS)
-        for reader in readers:
+        for writer in self.writers:
+            writer.finish(self._patience_s + GRACE_S)
+        bounds = bounds_of(self.listen, PARTITIONS)
+        for reader in self.readers:
             reader.bounds = bounds
             reader.finishing.set()
-        for reader in readers:
-            reader.finish(patience_s + GRACE_S)
-        final = read_all(broker.listen, PARTITIONS)
-        broker.stop(signal.SIGTERM)
-    outcome.start_s_max = broker.start_s_max
-    for writer in writers:
-        outcome.sent += len(writer.sends)
-        outcome.acked += writer.sends.acked_count
-        outcome.problems += writer.problems
-        if writer.failed:
-            outcome.problems.append(
-                f"{writer.name}: {writer.failed} not acknowledged: {writer.last_error}"
-            )
-    for reader in readers:
-        outcome.polled += reader.reads.records_count
-        outcome.problems += reader.problems
-    outcome.anomalies = check(
-        [writer.sends for writer in writers],
-        [reader.reads for reader in readers],
-        final,
-        bounds,
-    )
-    return outcome
+        for reader in self.readers:
+            reader.finish(self._patience_s + GRACE_S)
+        final = read_all(self.listen, PARTITIONS)
+        for writer in self.writers:
+            outcome.sent += len(writer.sends)
+            outcome.acked += writer.sends.acked_count
+            outcome.problems += writer.problems
+            if writer.failed:
+                outcome.problems.append(
+                    f"{writer.name}: {writer.failed} not acknowledged: {writer.last_error}"
+                )
+        for reader in self.readers:
+            outcome.polled += reader.reads.records_count
+            outcome.problems += reader.problems
+        outcome.anomalies += check(
+            [writer.sends for writer in self.writers],
+            [reader.reads for reader in self.readers],
+            final,
+            bounds,
+        )
 
 
 def _wait_load(writers: list[Writing]) -> None:
@@ -226,5 +256,5 @@ def _end_once(broker: Undying, random: Random, outcome: Outcome) -> None:
         broker.stop(signal.SIGKILL)
     while random.random() < 0.2:
         outcome.kills_in_recovery += 1
-        broker.start_and_kill(random.uniform(0.2, 0.7))
+        broker.start_and_kill(random.uniform(0.0, 0.2))
     broker.start()

@@ -11,7 +11,7 @@ import pytest
 from . import traced
 from .injection import fail_at, kill_at
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 # Spread over a life: while topics are made, in the middle of the writing, at rolls, at the end.
 KILLS = [

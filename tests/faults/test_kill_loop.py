@@ -12,12 +12,12 @@ from .kill_loop import run_round
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kills_under_load_leave_a_history_without_anomalies(tmp_path: Path) -> None:
-    outcome = run_round(tmp_path / "data", 1, kills=5)
+    outcome = run_round(tmp_path / "data", 1, kills=20, between_s=(0.0, 0.3), pause_s=0.1)
     assert outcome.anomalies == []
     assert outcome.problems == []
     assert outcome.acked == outcome.sent > 1_000
     assert outcome.polled == 4 * outcome.sent
-    assert outcome.kills + outcome.terminations == 5
+    assert outcome.kills + outcome.terminations == 20
 
 
 @pytest.mark.slow

@@ -26,7 +26,8 @@ from kafka.structs import OffsetAndMetadata
 from segbroker.client import Admin
 
 from ..support import daemon as daemons
-from .injection import PATIENCE_S, READY_TIMEOUT_S, Life, persist
+from .injection import PATIENCE_S, READY_TIMEOUT_S, Life
+from .persist import persist
 
 GROUP: Final = "torn"
 PLACES: Final = (("synced", 0), ("synced", 1), ("written", 0))

@@ -20,12 +20,14 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
+from ..support.forks import Forked
 from ..support.tools import require
 
 WRITES: Final = ("pwrite64", "pwritev", "pwritev2", "writev", "write")
@@ -35,7 +37,7 @@ SIZES: Final = ("ftruncate", "fallocate")
 CHANGES: Final = (*WRITES, *SYNCS, *NAMES, *SIZES)
 """Calls that change a disk; which of them the daemon uses is for a first run to count."""
 
-END_TIMEOUT_S: Final = 20
+END_TIMEOUT_S: Final = 120
 
 _LINE = re.compile(r"(?P<thread>\d+) +(?P<name>\w+)\((?P<rest>.*)")
 _RESUMED = re.compile(r"(?P<thread>\d+) +<\.\.\. (?P<name>\w+) resumed>(?P<rest>.*)")
@@ -88,14 +90,44 @@ def require_strace() -> str:
     return strace
 
 
+@contextmanager
+def attached(
+    process: Forked, log: Path, inject: str = "", *, calls: tuple[str, ...] = CHANGES
+) -> Iterator[None]:
+    """Trace a held child from its first step on; the tracer ends with it.
+
+    Args as `under`.  strace counts from its own beginning: the N-th call of this life.
+    """
+    command = [*_strace(log, inject, calls), "-p", str(process.pid)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
+        try:
+            status = Path(f"/proc/{process.pid}/status")
+            while "TracerPid:\t0\n" in status.read_text():
+                if tracer.poll() is not None:
+                    assert tracer.stderr is not None
+                    raise AssertionError(f"strace: {tracer.stderr.read()}")
+                time.sleep(0.002)
+            process.release()
+            yield
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            tracer.wait(END_TIMEOUT_S)
+
+
 def under(log: Path, inject: str = "", *, calls: tuple[str, ...] = CHANGES) -> list[str]:
     """The command that runs a daemon under strace.
 
     log: where the calls are written.  inject: `<call>:<what>:when=<N>`, or nothing.
     """
+    return [*_strace(log, inject, calls), "-D"]
+
+
+def _strace(log: Path, inject: str, calls: tuple[str, ...]) -> list[str]:
     # ? before a name: not an error where the architecture has no such call.
     traced = ",".join(f"?{name}" for name in calls)
-    command = [require_strace(), "-f", "-D", "-q", "-y", "-o", str(log)]
+    command = [require_strace(), "-f", "-q", "-y", "-o", str(log)]
     # Not --seccomp-bpf, though it would be faster: injections do not happen under it.
     command += ["-e", f"trace={traced}"]
     if inject:

@@ -23,7 +23,7 @@ from segbroker.segments.wal.group import Group
 from segbroker.segments.wal.shard import Shard
 
 from .disk import File, Mount
-from .plan import Admin, Plan, draw
+from .plan import Admin, Plan, Topic, draw
 
 POWER = {"last_crash": "power_cut"}
 CUTS = {"faults": tuple((0.1 * n, "cut_all") for n in range(1, 10)), "latency_s": 0.005}
@@ -40,10 +40,27 @@ class Bug:
     durability: str | None = "fsync"
     fetch_wait_ms: int | None = None
     seeds_max: int = 10
+    topics: tuple[Topic, ...] = ()
+    """What it needs besides the seed's plain ones; those of groups are written to."""
 
     def plan(self, seed: int) -> Plan:
         """The plan of a seed, with what the bug needs to matter."""
-        plan = replace(draw(seed), **self.focus).with_durability(self.durability)
+        plan = draw(seed)
+        drawn = replace(
+            plan,
+            topics=tuple(topic for topic in plan.topics if topic.use == "plain"),
+            producers=tuple(p for p in plan.producers if p.topic.use == "plain"),
+            consumers=tuple(c for c in plan.consumers if c.topic.use == "plain"),
+            groups=(),
+            transactors=(),
+        ).with_durability(self.durability)
+        plan = replace(drawn, topics=drawn.topics + self.topics, **self.focus)
+        writing = tuple(
+            replace(plan.producers[0], name=f"p-{topic.name}", topic=topic)
+            for topic in self.topics
+            if topic.use == "group"
+        )
+        plan = replace(plan, producers=plan.producers + writing)
         if self.fetch_wait_ms is not None:
             waiting = [
                 replace(c, fetch_wait_ms=self.fetch_wait_ms, lives=1) for c in plan.consumers
@@ -52,7 +69,7 @@ class Bug:
         return plan
 
 
-def _replaced(
+def replaced(
     owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Callable[[], AbstractContextManager[object]]:
     return lambda: patch.object(owner, name, make(getattr(owner, name)))
@@ -143,26 +160,26 @@ DELETES = Admin(tuple((0.2 * n, "delete_records") for n in range(1, 5)))
 
 BUGS = (
     Bug("the WAL is not synced", _unsynced("fdatasync", "/wal/"), POWER),
-    Bug("visible before it is durable", _replaced(DiskHandler, "append", _visible_at_once), POWER),
+    Bug("visible before it is durable", replaced(DiskHandler, "append", _visible_at_once), POWER),
     Bug(
         "a checkpoint frees WAL files whose segments are not synced",
-        _replaced(DiskHandler, "wal_checkpoint", lambda _: lambda self: True),
+        replaced(DiskHandler, "wal_checkpoint", lambda _: lambda self: True),
         POWER | {"wal": (1 << 14, 1 << 15)},
         seeds_max=25,
     ),
     Bug(
         "a failed WAL group is reported as written",
-        _replaced(Group, "settle", _tells_success),
+        replaced(Group, "settle", _tells_success),
         POWER | {"faults": tuple((0.05 * n, "sync_error") for n in range(1, 9))},
     ),
     Bug(
         "a failed WAL sync is forgotten and tried again",
-        _replaced(Shard, "_append", _forgets_failure),
+        replaced(Shard, "_append", _forgets_failure),
         POWER | {"faults": tuple((0.1 * n, "sync_error") for n in range(1, 9))},
     ),
     Bug(
         "a deletion is not synced",
-        _replaced(
+        replaced(
             ManifestFile, "append", lambda real: lambda self, rows, sync=False: real(self, rows)
         ),
         POWER | {"admin": DELETES},
@@ -170,29 +187,29 @@ BUGS = (
     ),
     Bug(
         "a repeated batch is appended again",
-        _replaced(ProducerTable, "check", lambda _: lambda self, header: None),
+        replaced(ProducerTable, "check", lambda _: lambda self, header: None),
         CUTS,
     ),
     Bug("a short write counts as whole", _short_writes_are_whole, {"short_writes": 0.3}),
     Bug(
         "waiting fetches are not woken",
-        _replaced(Partition, "wake", lambda _: lambda self: None),
+        replaced(Partition, "wake", lambda _: lambda self: None),
         CALM,
         fetch_wait_ms=15_000,
     ),
     Bug(
         "waiting produces are not woken",
-        _replaced(Partition, "_high_watermark_moved", lambda _: lambda self, handler: None),
+        replaced(Partition, "_high_watermark_moved", lambda _: lambda self, handler: None),
         CALM,
     ),
     Bug(
         "every seventh flush is forgotten",
-        _replaced(Turn, "flush", lambda real: _every(7, real)),
+        replaced(Turn, "flush", lambda real: _every(7, real)),
         CALM,
     ),
     Bug(
         "replies leave newest first",
-        _replaced(Outbox, "push", lambda _: lambda self, slot: self._slots.appendleft(slot)),
+        replaced(Outbox, "push", lambda _: lambda self, slot: self._slots.appendleft(slot)),
         {"latency_s": 0.005},
     ),
     Bug(
@@ -202,17 +219,17 @@ BUGS = (
     ),
     Bug(
         "a request dies of a bug of its handler",
-        _replaced(DiskHandler, "delete_records_before", lambda _: lambda self, offset: 1 // 0),
+        replaced(DiskHandler, "delete_records_before", lambda _: lambda self, offset: 1 // 0),
         CALM | {"admin": DELETES},
     ),
     Bug(
         "the loop syncs",
-        _replaced(DiskHandler, "flush_soon", lambda _: lambda self: self.sync()),
+        replaced(DiskHandler, "flush_soon", lambda _: lambda self: self.sync()),
         CALM,
     ),
     Bug(
         "the append lock is held over a sync",
-        _replaced(PartitionLog, "sync", _locked_over_sync),
+        replaced(PartitionLog, "sync", _locked_over_sync),
         {"sync_s": (0.1, 0.5), "faults": ()},
         durability="disk",
         seeds_max=20,

@@ -199,9 +199,10 @@ class Clients:
 
     async def administrate(self) -> None:
         """What the plan says, at its times."""
+        plain = [topic for topic in self.plan.topics if topic.use == "plain"]
         for time, kind in self.plan.admin.steps:
             await trio.sleep_until(time)
-            topic = self.random.choice(self.plan.topics)
+            topic = self.random.choice(plain)
             try:
                 async with AsyncAdmin(BOOTSTRAP, api_timeout_ms=20_000) as admin:
                     await self.limited(kind, lambda k=kind, a=admin, t=topic: self._admin(k, a, t))  # type: ignore[misc]

@@ -13,6 +13,8 @@
 | clock_jump | the wall clock jumps, forwards or back |
 """
 
+from collections.abc import Callable
+
 import trio
 
 from segbroker.segments.wal.journal import WalConfig
@@ -35,6 +37,7 @@ class Nemesis:
         self.random = world.stream("nemesis")
         self.process: Process | None = None
         self.nursery: trio.Nursery | None = None
+        self.on_start: Callable[[], object] = lambda: None
         self.starts = 0
         self.calm = {
             "latency_s": plan.latency_s,
@@ -47,6 +50,7 @@ class Nemesis:
         """Have a broker that serves; on a disk that fails, try until it does not."""
         while True:
             self.starts += 1
+            self.on_start()
             process = self.process = Process(
                 self.world,
                 self.disk,

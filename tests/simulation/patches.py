@@ -10,6 +10,7 @@
 | time.perf_counter | connection.py, pace.py | the world's, with slow steps |
 | monotonic_ns, time_ns | client/clock.py | the world's |
 | Random() | client/* | streams of the seed |
+| uuid4 | broker/groups.py, consumer_group_apis.py | a stream of the seed |
 | trio's scheduler | trio | sorted, then shuffled by the seed |
 
 Why patches and no seams in the product: each door is one name in one module, the hot path keeps
@@ -27,6 +28,7 @@ from random import Random
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
 import anyio._backends._trio as anyio_trio
 import structlog
@@ -34,6 +36,8 @@ import trio
 import trio._core._run as trio_run
 
 import segbroker.broker.connection
+import segbroker.broker.consumer_group_apis
+import segbroker.broker.groups
 import segbroker.broker.lanes
 import segbroker.broker.listener
 import segbroker.broker.pace
@@ -139,6 +143,11 @@ def simulated(world: World, network: Network, first: threads.Threads) -> Iterato
     sockets.getaddrinfo = getaddrinfo
     timing = SimpleNamespace(perf_counter=world.perf_counter)
 
+    ids = world.stream("uuids")
+
+    def uuid4() -> UUID:
+        return UUID(int=ids.getrandbits(128), version=4)
+
     threads.use(first)
     trio_run._r.seed(f"{world.seed}/scheduler")
     changes: list[tuple[object, str, object]] = [
@@ -150,6 +159,8 @@ def simulated(world: World, network: Network, first: threads.Threads) -> Iterato
         (anyio_trio, "wait_writable", _wait_writable),
         (anyio_trio, "notify_closing", _notify_closing),
         (segbroker.broker.listener, "bind", bind),
+        (segbroker.broker.groups, "uuid4", uuid4),
+        (segbroker.broker.consumer_group_apis, "uuid4", uuid4),
         (segbroker.broker.connection, "time", timing),
         (segbroker.broker.pace, "time", timing),
         (segbroker.client.transport, "socket", sockets),

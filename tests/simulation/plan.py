@@ -14,7 +14,12 @@ CRASHES: Final = ("kill", "power_cut", "drain")
 DISK: Final = ("slow_disk", "cold", "full_disk", "sync_error", "write_error", "wal_error")
 FAULTS: Final = (*NETWORK, *CRASHES, *DISK, "clock_jump")
 
-CLASSES: tuple[str, ...] = ("fsync", "disk")
+WEAKER: Final = ("disk", "disk", "memory", "ephemeral")
+
+
+# Shares of the seeds that have them.
+GROUPS_SHARE: Final = 0.3
+TRANSACTIONS_SHARE: Final = 0.3
 
 
 @dataclass(frozen=True)
@@ -26,10 +31,16 @@ class Topic:
     durability: str
     segment_bytes: int
     churned: bool = False
+    use: str = "plain"  # or "group", "transactions": who works on it
+    retention: tuple[tuple[str, str], ...] = ()
 
     @property
     def config(self) -> dict[str, str]:
-        return {"durability": self.durability, "segment.bytes": str(self.segment_bytes)}
+        return {
+            "durability": self.durability,
+            "segment.bytes": str(self.segment_bytes),
+            **dict(self.retention),
+        }
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,32 @@ class Consumer:
     pause_s: float
     lives: int
     request_timeout_ms: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Members that join, commit, leave and die."""
+
+    name: str
+    topic: str
+    members: int
+    lives: int
+    assignors: tuple[str, ...]
+    session_timeout_ms: int
+    pause_s: float
+
+
+@dataclass(frozen=True)
+class Transactor:
+    """A producer of transactions over all partitions of its topics, and of a group's offsets."""
+
+    name: str
+    topics: tuple[str, ...]
+    transactions: int
+    timeout_ms: int
+    pause_s: float
+    lives: int
+    moves_group: bool
 
 
 @dataclass(frozen=True)
@@ -88,6 +125,13 @@ class Plan:
     shards: tuple[int, ...] = (1,)
     wal: tuple[int, int] = (1 << 16, 1 << 18)
 
+    groups: tuple[Group, ...] = ()
+    transactors: tuple[Transactor, ...] = ()
+
+    def topic(self, name: str) -> Topic:
+        (found,) = (topic for topic in self.topics if topic.name == name)
+        return found
+
     @property
     def has(self) -> set[str]:
         """The kinds of faults in it."""
@@ -114,20 +158,36 @@ def draw(seed: int) -> Plan:
         Topic(
             f"t{n}",
             random.choice((1, 1, 2)),
-            random.choice(CLASSES) if random.random() < 0.4 else "fsync",
+            random.choice(WEAKER) if random.random() < 0.45 else "fsync",
             random.choice((1024, 2048, 8192)),
             churned=n > 0 and random.random() < 0.15,
+            retention=_retention(random),
         )
         for n in range(random.choice((1, 1, 2, 3)))
     ]
     producers = [_producer(random, n, topics, duration_s) for n in range(random.choice((1, 2, 3)))]
     written = [producer.topic for producer in producers]
     consumers = [_consumer(random, n, written) for n in range(random.choice((1, 1, 2)))]
+    plain = list(topics)
+    groups, transactors = [], []
+    if random.random() < GROUPS_SHARE:
+        topics.append(Topic("g0", random.choice((2, 3)), "fsync", 2048, use="group"))
+        producers.append(_producer(random, len(producers), topics[-1:], duration_s))
+        groups.append(_group(random, duration_s))
+    if random.random() < TRANSACTIONS_SHARE:
+        durability = random.choice(("fsync", "fsync", "disk", "memory"))
+        names = ("x0", "x1")[: random.choice((1, 2))]
+        topics += [Topic(name, 2, durability, 2048, use="transactions") for name in names]
+        transactors = [
+            _transactor(random, n, names, duration_s) for n in range(random.choice((1, 1, 2)))
+        ]
     return Plan(
         topics=tuple(topics),
         producers=tuple(producers),
         consumers=tuple(consumers),
-        admin=_admin(random, duration_s, topics),
+        groups=tuple(groups),
+        transactors=tuple(transactors),
+        admin=_admin(random, duration_s, plain),
         faults=_faults(random, duration_s),
         duration_s=duration_s,
         last_crash=random.choice(("none", "kill", "power_cut", "power_cut", "drain")),
@@ -140,6 +200,47 @@ def draw(seed: int) -> Plan:
         shards=random.choice(((1,), (1,), (1, 2, 3))),
         wal=random.choice(((1 << 14, 1 << 15), (1 << 14, 1 << 16), (1 << 16, 1 << 18))),
         sync_s=random.choice(((0.0002, 0.003), (0.001, 0.02), (0.01, 0.2))),
+    )
+
+
+def _retention(random: Random) -> tuple[tuple[str, str], ...]:
+    """Nothing, mostly; or a limit that a run comes to."""
+    if random.random() < 0.85:
+        return ()
+    name, values = random.choice(
+        (
+            ("retention.bytes", (3_000, 20_000)),
+            ("retention.records", (10, 60)),
+            ("retention.ms", (500, 3_000)),
+        )
+    )
+    return ((name, str(random.choice(values))),)
+
+
+def _group(random: Random, duration_s: float) -> Group:
+    return Group(
+        name="team",
+        topic="g0",
+        members=random.choice((2, 2, 3)),
+        lives=random.choice((1, 2, 3)),
+        assignors=random.choice((("cooperative-sticky",), ("range",), ("sticky", "range"))),
+        session_timeout_ms=random.choice((500, 1_500, 6_000)),
+        pause_s=random.choice((0.0, 0.05)) * duration_s,
+    )
+
+
+def _transactor(
+    random: Random, number: int, topics: tuple[str, ...], duration_s: float
+) -> Transactor:
+    count = random.choice((5, 10, 20))
+    return Transactor(
+        name=f"tx{number}",
+        topics=topics,
+        transactions=count,
+        timeout_ms=random.choice((1_000, 5_000, 60_000)),
+        pause_s=duration_s / count / 4,
+        lives=random.choice((1, 1, 3)),
+        moves_group=random.random() < 0.5,
     )
 
 
@@ -207,5 +308,7 @@ def _settings(random: Random) -> dict[str, str | int | bool]:
         "send_timeout_ms": 10_000,
         "produce_timeout_max_ms": 15_000,
         "long_poll_max_ms": 20_000,
+        "group_min_session_timeout_ms": 100,
+        "group_initial_rebalance_delay_ms": random.choice((0, 100)),
         "drain_timeout_ms": random.choice((100, 2_000)),
     }

@@ -7,7 +7,8 @@ cut_power()        as kill, and of what was not synced chance leaves what it lik
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import structlog
 import trio
@@ -76,12 +77,13 @@ class Process:
         self._callbacks: deque[Callable[[], None]] = deque()
         self._called = trio.Event()
         self._scope = trio.CancelScope()
+        self._tasks: trio.Nursery | None = None
 
     async def run(self) -> None:
         """Live until the end, whatever it is."""
         try:
             async with trio.open_nursery() as nursery:
-                self.threads.nursery = nursery
+                self.threads.nursery = self._tasks = nursery
                 nursery.start_soon(self._run_callbacks)
                 try:
                     with self._scope:
@@ -129,7 +131,12 @@ class Process:
             self.network.die()
         self.threads.kill()
         self._scope.cancel()
-        await self.ended.wait()
+        while not self.ended.is_set():
+            # Who waits behind a shield for what the dead threads would have told waits no more.
+            for task in _below(self._tasks):
+                _unshield(task)
+            with trio.move_on_after(0.01):
+                await self.ended.wait()
         if power:
             self.disk.cut_power()
 
@@ -149,6 +156,26 @@ class Process:
                     job()
                 except Exception:
                     log.exception("callback_failed")
+
+
+def _below(nursery: trio.Nursery | None) -> Iterator[trio.lowlevel.Task]:
+    """Whose nursery this is, and every task below."""
+    if nursery is None:
+        return
+    yield nursery.parent_task
+    waiting = list(nursery.parent_task.child_nurseries)
+    while waiting:
+        for task in waiting.pop().child_tasks:
+            yield task
+            waiting += task.child_nurseries
+
+
+def _unshield(task: trio.lowlevel.Task) -> None:
+    status: Any = task._cancel_status
+    while status is not None:
+        if status._scope.shield:
+            status._scope.shield = False
+        status = status._parent
 
 
 class _Started:

@@ -22,6 +22,7 @@ from segbroker.client.errors import SegbrokerError
 from . import threads
 from .clients import BOOTSTRAP, Clients, value_of
 from .disk import Disk
+from .groups import Groups
 from .history import History
 from .nemesis import Nemesis
 from .network import Network
@@ -29,6 +30,7 @@ from .patches import simulated
 from .plan import Plan, draw
 from .tap import Tap
 from .threads import Threads
+from .transactions import Transactions
 from .verdict import check_recovery, read_log
 from .world import World
 
@@ -36,6 +38,8 @@ from .world import World
 ANSWER_LIMIT_S = 60.0
 # In calm: a record is acknowledged, and read by everybody, within so long.
 CALM_LIMIT_S = 10.0
+# A group needs a session, a rebalance, and the longest reconnection more.
+GROUP_LIMIT_S = 40.0
 RUN_LIMIT_S = 600.0
 # What one pass of the event loop takes.
 STEP_S = 0.00002
@@ -80,14 +84,19 @@ class Simulation:
         )
         self.tap = Tap(world, self.network, ANSWER_LIMIT_S)
         self.nemesis = Nemesis(world, plan, self.disk, self.network)
+        self.nemesis.on_start = self.tap.ledger.restarted
         self.clients = Clients(world, plan, self.history)
+        self.groups = Groups(world, plan, self.history, self.tap.ledger)
+        self.transactions = Transactions(world, plan, self.history)
         self.is_over = False
         for topic in plan.topics:
             promise = self.history.promises[topic.name]
             promise.churned = topic.churned
-            if topic.durability != "fsync":
+            if topic.durability in ("disk", "memory") and "power_cut" in plan.has:
                 # What was not synced may go with the power, never without a word.
-                promise.permitted_gaps = {"lost_tail"} if "power_cut" in plan.has else set()
+                promise.permitted_gaps.add("lost_tail")
+            if topic.retention:
+                promise.permitted_gaps |= {"cap", "ttl"}
 
     async def main(self) -> None:
         """The whole run."""
@@ -101,11 +110,15 @@ class Simulation:
             async with trio.open_nursery() as consuming:
                 for consumer in self.plan.consumers:
                     consuming.start_soon(self.clients.consume, consumer, lambda: self.is_over)
+                consuming.start_soon(self.groups.run, lambda: self.is_over)
+                consuming.start_soon(self.transactions.read, lambda: self.is_over)
                 async with trio.open_nursery() as working:
                     working.start_soon(self.nemesis.run)
                     working.start_soon(self.clients.administrate)
                     for producer in self.plan.producers:
                         working.start_soon(self.clients.produce, producer)
+                    for transactor in self.plan.transactors:
+                        working.start_soon(self.transactions.transact, transactor)
                 await self._heal()
                 await self._calm()
                 self.is_over = True
@@ -113,6 +126,10 @@ class Simulation:
             await self._read_everything()
             await self._end()
             nursery.cancel_scope.cancel()
+        for topic in self.plan.topics:
+            if topic.durability == "ephemeral" and self.nemesis.starts > 1:
+                # What a process held is gone with it: the log begins behind it.
+                self.history.promises[topic.name].permitted_gaps.add("cap")
         for anomaly in self.history.anomalies():
             self.world.violation(str(anomaly))
 
@@ -181,7 +198,11 @@ class Simulation:
                     f"in calm {topic.name} takes no record: {exc!r} "
                     f"after {trio.current_time() - began:.1f} s"
                 )
+        await self.transactions.judge(6 * CALM_LIMIT_S)
         limit_s = CALM_LIMIT_S
+        if self.plan.groups:
+            # Sessions of the dead have to end, and those who are there to meet.
+            limit_s += GROUP_LIMIT_S
         if "power_cut" in self.plan.has:
             # Who waited for a reply when the power went has nothing but its clock to tell it.
             limit_s += (
@@ -216,6 +237,13 @@ class Simulation:
                 if handler is None or position < handler.high_watermark:
                     end = None if handler is None else handler.high_watermark
                     yield f"{consumer.name} is at {position} of {key[0]}-{partition}, not at {end}"
+
+        yield from self.groups.behind(self._end_of)
+
+    def _end_of(self, topic: str, partition: int) -> int | None:
+        assert self.nemesis.process is not None
+        handler = self.nemesis.process.manager.handler_if_open(topic, partition)
+        return None if handler is None else handler.high_watermark
 
     async def _read_everything(self) -> None:
         process = self.nemesis.process

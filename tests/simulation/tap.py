@@ -4,13 +4,15 @@ Requests are counted when the broker has read their last byte, replies when thei
 accepted by the socket.  Each reply must carry the correlation id of the oldest unanswered request:
 that is what clients rely on.  A connection that is closed owes nothing any more.
 
-The workload sends no acks=0, so every request has a reply.
+The workload sends no acks=0, so every request has a reply.  What members of groups ask and are told
+is handed to ledger.py.
 """
 
 import struct
 from collections import deque
 from typing import Final
 
+from .ledger import KEYS, Asked, Ledger
 from .network import Network, SimSocket
 from .world import World
 
@@ -20,47 +22,53 @@ _ID: Final = struct.Struct(">i")
 
 
 class _Frames:
-    """Bytes as they pass, cut into frames."""
+    """Bytes as they pass, cut into frames without their size."""
 
     def __init__(self) -> None:
         self._held = bytearray()
 
     def add(self, data: bytes) -> list[bytes]:
-        """The heads of the frames that are whole now."""
+        """The frames that are whole now."""
         held = self._held
         held += data
-        heads = []
+        frames = []
         while len(held) >= _SIZE.size:
             (size,) = _SIZE.unpack_from(held)
             if len(held) < _SIZE.size + size:
                 break
-            heads.append(bytes(held[_SIZE.size : _SIZE.size + 8]))
+            frames.append(bytes(held[_SIZE.size : _SIZE.size + size]))
             del held[: _SIZE.size + size]
-        return heads
+        return frames
 
 
 class _Line:
     """One connection."""
 
-    def __init__(self, world: World, sock: SimSocket) -> None:
+    def __init__(self, world: World, sock: SimSocket, ledger: Ledger) -> None:
         self.world = world
+        self.ledger = ledger
         self.sock = sock
         self.port = sock.remote[1]
         self.owed: deque[tuple[float, int, int]] = deque()  # since, api key, correlation id
+        self._asked: dict[int, Asked] = {}
         self._requests = _Frames()
         self._replies = _Frames()
         sock.on_received = self._received
         sock.on_sent = self._sent
 
     def _received(self, data: bytes) -> None:
-        for head in self._requests.add(data):
-            key, _, correlation_id = _HEAD.unpack(head)
+        for frame in self._requests.add(data):
+            key, _, correlation_id = _HEAD.unpack_from(frame)
+            if key in KEYS:
+                self._asked[correlation_id] = self.ledger.asked(frame)
             self.world.trace("request", self.port, key, correlation_id)
             self.owed.append((self.world.now(), key, correlation_id))
 
     def _sent(self, data: bytes) -> None:
-        for head in self._replies.add(data):
-            (correlation_id,) = _ID.unpack_from(head)
+        for frame in self._replies.add(data):
+            (correlation_id,) = _ID.unpack_from(frame)
+            if correlation_id in self._asked:
+                self.ledger.answered(self._asked.pop(correlation_id), frame)
             self.world.trace("reply", self.port, correlation_id)
             if not self.owed:
                 self.world.violation(f"a reply {correlation_id} that nobody asked for")
@@ -82,11 +90,12 @@ class Tap:
         """limit_s: the longest that a request may wait for its reply on an open connection."""
         self._world = world
         self._limit_s = limit_s
+        self.ledger = Ledger(world)
         self._lines: dict[SimSocket, _Line] = {}
         network.on_accepted = self._accepted
 
     def _accepted(self, sock: SimSocket) -> None:
-        self._lines[sock] = _Line(self._world, sock)
+        self._lines[sock] = _Line(self._world, sock, self.ledger)
 
     def look(self) -> None:
         """Complain about requests that wait too long."""

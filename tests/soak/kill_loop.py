@@ -14,7 +14,7 @@ from pathlib import Path
 from ..faults.history import counts
 from ..faults.kill_loop import Outcome, run_round
 
-KILLS_PER_ROUND = 25
+KILLS_PER_ROUND = 50
 
 
 def main() -> int:
@@ -23,13 +23,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--producers", type=int, default=8)
     parser.add_argument("--consumers", type=int, default=4)
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="no round after so long"
+    )
     options = parser.parse_args()
     begun_s = time.monotonic()
     total = Outcome()
     failed = 0
     left = options.kills
     seed = options.seed
-    while left > 0:
+    while left > 0 and time.monotonic() - begun_s < options.seconds:
         folder = Path(tempfile.mkdtemp(prefix=f"kill-loop-{seed}-"))
         outcome = run_round(
             folder / "data",
@@ -37,6 +40,8 @@ def main() -> int:
             kills=min(left, KILLS_PER_ROUND),
             producers=options.producers,
             consumers=options.consumers,
+            between_s=(0.0, 0.4),
+            pause_s=0.03,
         )
         print(f"seed {seed}: {line(outcome)}", flush=True)
         for finding in [*outcome.anomalies[:20], *outcome.problems[:20]]:

@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import count
 
 from tests.simulation import hashes
 
@@ -21,18 +20,23 @@ hashes.ensure("tests.soak.simulation")
 from tests.simulation.run import run_seed  # noqa: E402 - the hashes first
 
 SEEDS_PER_LINE = 100
+COUNTED = (
+    *("kill", "power_cut", "drain", "cut", "EIO", "ENOSPC", "fdatasync", "request"),
+    *("transaction", "saw", "given", "committed", "member_read"),
+)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.simulation", description=__doc__)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seeds", type=int, default=1 << 62, help="at most so many")
     options = parser.parse_args()
     begun_s = time.monotonic()
     sums: Counter[str] = Counter()
-    with multiprocessing.Pool(options.processes, maxtasksperchild=SEEDS_PER_LINE) as pool:
-        work = _seeds(options.seed, begun_s + options.seconds)
+    with multiprocessing.Pool(options.workers, maxtasksperchild=SEEDS_PER_LINE) as pool:
+        work = _seeds(options.seed, options.seeds, begun_s + options.seconds)
         for seed, violations, counts in pool.imap_unordered(_run, work):
             sums += counts
             if violations:
@@ -45,8 +49,8 @@ def main() -> int:
     return 1 if sums["seeds with violations"] else 0
 
 
-def _seeds(first: int, deadline_s: float) -> Iterator[tuple[int, float]]:
-    for seed in count(first):
+def _seeds(first: int, most: int, deadline_s: float) -> Iterator[tuple[int, float]]:
+    for seed in range(first, first + most):
         if time.monotonic() > deadline_s:
             return
         yield seed, deadline_s
@@ -67,7 +71,7 @@ def _run(work: tuple[int, float]) -> tuple[int, list[str], Counter[str]]:
     sums["acknowledged"] = outcome.acked
     sums["read"] = outcome.reads
     sums["virtual seconds"] = int(outcome.virtual_s)
-    for name in ("kill", "power_cut", "drain", "cut", "EIO", "ENOSPC", "fdatasync", "request"):
+    for name in COUNTED:
         sums[name] = outcome.counts.get(name, 0)
     return seed, list(outcome.violations), sums
 

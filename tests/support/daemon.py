@@ -10,8 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
+
+from .forks import Forked, stem
 
 END_TIMEOUT_S = 120
+
+Process: TypeAlias = subprocess.Popen[str] | Forked
 
 
 class NoReadyLine(AssertionError):
@@ -30,7 +35,7 @@ class Daemon:
     """
 
     address: str
-    process: subprocess.Popen[str]
+    process: Process
     data: Path
     log: Path
 
@@ -46,7 +51,8 @@ class Daemon:
 
     def again(self) -> None:
         """Start it again after `stop`, on the same directory and address."""
-        fresh = start(self.data, listen=self.address)
+        forked = isinstance(self.process, Forked)
+        fresh = start(self.data, listen=self.address, forked=forked)
         fresh._left_behind.detach()
         self.process = fresh.process
         self._left_behind = weakref.finalize(self, _end, self.process)
@@ -66,7 +72,7 @@ class Daemon:
                 self.process.stdout.close()
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: Process) -> None:
     if process.poll() is None:
         process.kill()
         process.wait()
@@ -90,21 +96,31 @@ def launch(
         listen: HOST:PORT; port 0 takes a free one.
         under: a command that runs it, with its flags: strace.
     """
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SEGBROKER_")}
-    command = [*under, sys.executable, "-m", "segbroker.cli", "serve"]
-    command += ["--data", str(data), "--listen", listen, *flags]
+    command = [*under, sys.executable, "-m", "segbroker.cli", *_arguments(data, listen, flags)]
     with log_of(data).open("a") as sink:
         return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=sink, text=True, env=environment
+            command, stdout=subprocess.PIPE, stderr=sink, text=True, env=_environment()
         )
 
 
-def start(
-    data: Path, *flags: str, listen: str = "127.0.0.1:0", under: Sequence[str] = ()
-) -> Daemon:
-    """Start a daemon, as `launch`, and wait for its ready line."""
+def fork(data: Path, *flags: str, listen: str = "127.0.0.1:0", held: bool = False) -> Forked:
+    """As `launch`, a tenth as dear (forks.py); a held one begins when it is released."""
+    with log_of(data).open("a") as sink:
+        arguments = _arguments(data, listen, flags)
+        return stem().fork(arguments, _environment(), sink.fileno(), held=held)
+
+
+def _arguments(data: Path, listen: str, flags: Sequence[str]) -> list[str]:
+    return ["serve", "--data", str(data), "--listen", listen, *flags]
+
+
+def _environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith("SEGBROKER_")}
+
+
+def ready(process: Process, data: Path) -> Daemon:
+    """The daemon, as soon as it takes connections; NoReadyLine when it ends instead."""
     log = log_of(data)
-    process = launch(data, *flags, listen=listen, under=under)
     assert process.stdout is not None
     line = process.stdout.readline()
     match = re.search(r"listening on (\S+:\d+)", line)
@@ -116,10 +132,25 @@ def start(
     return Daemon(match.group(1), process, data, log)
 
 
+def start(
+    data: Path,
+    *flags: str,
+    listen: str = "127.0.0.1:0",
+    under: Sequence[str] = (),
+    forked: bool = False,
+) -> Daemon:
+    """Start a daemon, as `launch` or `fork`, and wait for its ready line."""
+    if forked:
+        return ready(fork(data, *flags, listen=listen), data)
+    return ready(launch(data, *flags, listen=listen, under=under), data)
+
+
 @contextmanager
-def running(data: Path, *flags: str, listen: str = "127.0.0.1:0") -> Iterator[Daemon]:
+def running(
+    data: Path, *flags: str, listen: str = "127.0.0.1:0", forked: bool = False
+) -> Iterator[Daemon]:
     """A daemon for the length of a `with` block; ended by SIGTERM."""
-    daemon = start(data, *flags, listen=listen)
+    daemon = start(data, *flags, listen=listen, forked=forked)
     try:
         yield daemon
     finally:

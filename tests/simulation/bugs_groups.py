@@ -1,0 +1,137 @@
+"""Planted bugs of groups, transactions, the weaker classes and retention; see bugs.py."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import segbroker.broker.fetch
+import segbroker.broker.fetch_reply
+import segbroker.broker.fetch_target
+import segbroker.broker.offsets
+import segbroker.client.membership
+import segbroker.segments.opened_partitions
+import segbroker.segments.resuming
+import segbroker.segments.retention
+from segbroker.broker.group import Group
+from segbroker.broker.groups import Groups
+from segbroker.client.records import TopicPartition
+from segbroker.segments.lost_tail import begin_at
+
+from .bugs import CALM, POWER, Bug, replaced
+from .plan import Group as GroupPlan
+from .plan import Topic, Transactor
+
+TEAM = GroupPlan("team", "g0", 3, 3, ("range",), 500, 0.05)
+GROUP = {"groups": (TEAM,)}
+TRANSACTIONS = {
+    "transactors": tuple(Transactor(f"tx{n}", ("x0",), 20, 60_000, 0.05, 1, True) for n in (0, 1))
+}
+HAVE_GROUP = (Topic("g0", 3, "fsync", 2048, use="group"),)
+HAVE_TRANSACTIONS = (Topic("x0", 2, "fsync", 2048, use="transactions"),)
+KILLS = {"faults": ((0.5, "kill"), (1.0, "kill")), "last_crash": "kill"}
+
+
+def _renamed(*places: tuple[object, str], by: object) -> Callable[[], AbstractContextManager[None]]:
+    """The same function, wherever it was imported."""
+
+    @contextmanager
+    def plant() -> Any:  # noqa: ANN401
+        with ExitStack() as stack:
+            for module, name in places:
+                stack.enter_context(patch.object(module, name, by))
+            yield
+
+    return plant
+
+
+def _everything_to_everybody(assignor: str, members: Any, counts: Any) -> Any:  # noqa: ANN401
+    every = [TopicPartition(t, p) for t, count in counts.items() for p in range(count)]
+    return {member.member_id: every for member in members}
+
+
+def _told_before_stored(commit: Callable[..., Any]) -> Callable[..., Any]:
+    def committed(self: Groups, group_id: str, rows: Any, at_ms: int, done: Any) -> None:  # noqa: ANN401
+        commit(self, group_id, rows, at_ms, lambda error: None)
+        done(None)
+
+    return committed
+
+
+def _for_ever(alive: Callable[..., Any]) -> Callable[..., Any]:
+    def lives(self: Group, now_ms: int, member: Any) -> None:  # noqa: ANN401
+        alive(self, now_ms + 10**9, member)
+
+    return lives
+
+
+def _begins_at_0(storage: Any, paths: Any, offset: int, epoch: int, now_ms: int) -> None:  # noqa: ANN401
+    begin_at(storage, paths, 0, epoch, now_ms)
+
+
+_visible = [
+    (module, "visible_end")
+    for module in (
+        segbroker.broker.fetch,
+        segbroker.broker.fetch_reply,
+        segbroker.broker.fetch_target,
+        segbroker.broker.offsets,
+    )
+]
+
+BUGS = (
+    Bug(
+        "two members are given one partition",
+        _renamed((segbroker.client.membership, "deal_out"), by=_everything_to_everybody),
+        CALM | GROUP,
+        topics=HAVE_GROUP,
+    ),
+    Bug(
+        "sessions never end",
+        replaced(Group, "_alive", _for_ever),
+        CALM | GROUP,
+        topics=HAVE_GROUP,
+    ),
+    Bug(
+        "commits are answered before they are durable",
+        replaced(Groups, "commit", _told_before_stored),
+        POWER | GROUP | {"faults": ((0.7, "power_cut"), (1.4, "power_cut"))},
+        topics=HAVE_GROUP,
+        seeds_max=20,
+    ),
+    Bug(
+        "aborted records are handed out",
+        _renamed(
+            (segbroker.broker.fetch_reply, "aborted_in"), by=lambda ranges, offset, records: []
+        ),
+        CALM | TRANSACTIONS,
+        topics=HAVE_TRANSACTIONS,
+    ),
+    Bug(
+        "readers of committed records see open transactions",
+        _renamed(*_visible, by=lambda handler, isolation: handler.high_watermark),
+        CALM | TRANSACTIONS,
+        topics=HAVE_TRANSACTIONS,
+    ),
+    Bug(
+        "an ephemeral log begins at 0 again",
+        _renamed((segbroker.segments.opened_partitions, "begin_at"), by=_begins_at_0),
+        KILLS,
+        durability="ephemeral",
+    ),
+    Bug(
+        "a lost tail is not told",
+        _renamed(
+            (segbroker.segments.resuming, "write_lost_tail"),
+            by=lambda log, ceiling, epoch, reason, now_ms: None,
+        ),
+        POWER | {"faults": ((0.5, "power_cut"),)},
+        durability="memory",
+        seeds_max=20,
+    ),
+    Bug(
+        "retention takes what is not due",
+        _renamed((segbroker.segments.retention, "_over_cap"), by=lambda log, config: 1),
+        CALM,
+    ),
+)

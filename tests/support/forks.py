@@ -1,0 +1,227 @@
+"""Daemons in a tenth of the time: forked from a process, the stem, that has imported everything.
+
+    test process -- arguments, environment, descriptors --> stem
+                 <-- pid --------------------------------    | fork
+                 <-- exit code, on a pipe of its own ----- child: segbroker.cli.main
+
+`python -m segbroker.cli serve` spends most of its first half second on imports; a test that kills
+a hundred daemons pays that a hundred times.  A child is a real daemon in all that a kill or a fault
+can meet: a process, descriptors, threads and signals of its own, and nothing of an earlier life but
+the code.  How an interpreter starts is for the tests that start one.
+
+A child may be *held*: it waits before its first step, so that a tracer can be attached.
+
+The stem ends with the test process, however that ends, and kills the children that are left.
+Linux only (pidfd).
+"""
+
+import atexit
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import IO, NoReturn
+
+REQUEST_BYTES_MAX = 1 << 16
+# What a serving daemon has imported.
+IMPORTS = ("segbroker.cli.main", "segbroker.cli.serve", "segbroker.broker.server", "trio")
+
+
+class Forked:
+    """A child of the stem, with as much of subprocess.Popen as tests use."""
+
+    def __init__(self, pid: int, stdout: int, status: int, gate: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdout: IO[str] | None = os.fdopen(stdout)
+        self._status = status
+        self._gate = gate
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._pidfd = -1  # it has ended, and the stem has seen it
+
+    def release(self) -> None:
+        """Let a held child begin."""
+        if self._gate >= 0:
+            os.close(self._gate)
+            self._gate = -1
+
+    def poll(self) -> int | None:
+        """Its exit code as Popen gives it (negative: the signal), None while it runs."""
+        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
+            told = os.read(self._status, 16)
+            self._end(os.waitstatus_to_exitcode(int(told)) if told else -signal.SIGKILL)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; subprocess.TimeoutExpired when that is not soon enough."""
+        if self.returncode is None and not select.select([self._status], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(f"forked daemon {self.pid}", timeout or 0)
+        code = self.poll()
+        assert code is not None, "the pipe had its status"
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None and self._pidfd >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _end(self, code: int) -> None:
+        self.returncode = code
+        self.release()
+        os.close(self._status)
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+
+
+class Stem:
+    """The process that forks; one per test process, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.forks", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=os.path.join(os.path.dirname(__file__), *[".."] * 2),
+            )
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    def fork(
+        self, arguments: Sequence[str], environment: Mapping[str, str], stderr: int, *, held: bool
+    ) -> Forked:
+        """One `segbroker` with these arguments; `stderr` is a descriptor for its log."""
+        stdout, their_stdout = os.pipe()
+        status, their_status = os.pipe()
+        their_gate, gate = os.pipe()
+        request = json.dumps({"arguments": list(arguments), "environment": dict(environment)})
+        theirs = [their_stdout, stderr, their_status, their_gate]
+        with self._lock:
+            socket.send_fds(self._socket, [request.encode()], theirs)
+            pid = int(self._socket.recv(16))
+        for descriptor in (their_stdout, their_status, their_gate):
+            os.close(descriptor)
+        child = Forked(pid, stdout, status, gate)
+        if not held:
+            child.release()
+        return child
+
+    def close(self) -> None:
+        """End it, and what it has forked."""
+        self._socket.close()
+        self._process.wait()
+
+
+_stems: dict[int, Stem] = {}
+
+
+def stem() -> Stem:
+    """That of this process."""
+    found = _stems.get(os.getpid())
+    if found is None:
+        found = _stems[os.getpid()] = Stem()
+    return found
+
+
+# In the stem.
+
+
+def serve(descriptor: int) -> None:
+    """Fork whatever is asked for, tell how each child ended; ends when nobody can ask any more."""
+    for name in IMPORTS:
+        import_module(name)
+    gc.collect()
+    gc.freeze()
+    asking = socket.socket(fileno=descriptor)
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    children: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([asking.fileno(), woken], [], [])
+        if woken in ready:
+            os.read(woken, 1024)
+            _reap(children)
+        if asking.fileno() not in ready:
+            continue
+        request, descriptors, _, _ = socket.recv_fds(asking, REQUEST_BYTES_MAX, 4)
+        if not request:
+            break
+        pid = os.fork()
+        if pid == 0:
+            for other in (asking.fileno(), woken, wakes, *children.values()):
+                os.close(other)
+            _child(json.loads(request), *descriptors)
+        stdout, stderr, status, gate = descriptors
+        for one in (stdout, stderr, gate):
+            os.close(one)
+        children[pid] = status
+        asking.send(b"%d" % pid)
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _reap(children: dict[int, int]) -> None:
+    for pid in list(children):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            told = children.pop(pid)
+            with suppress(BrokenPipeError):
+                os.write(told, b"%d" % status)
+            os.close(told)
+
+
+def _child(
+    request: dict[str, object], stdout: int, stderr: int, status: int, gate: int
+) -> NoReturn:
+    """Become the daemon: nothing of the stem is left but its code."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        for descriptor in (stdout, stderr, status):
+            os.close(descriptor)
+        os.read(gate, 1)
+        os.close(gate)
+        arguments, environment = request["arguments"], request["environment"]
+        assert isinstance(arguments, list)
+        assert isinstance(environment, dict)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv = ["segbroker", *arguments]
+        try:
+            import_module("segbroker.cli.main").main()
+            code = 0
+        except SystemExit as exc:
+            code = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))
