@@ -13,7 +13,6 @@ import segbroker.client.membership
 import segbroker.segments.opened_partitions
 import segbroker.segments.resuming
 import segbroker.segments.retention
-from segbroker.broker.group import Group
 from segbroker.broker.groups import Groups
 from segbroker.client.records import TopicPartition
 from segbroker.segments.lost_tail import begin_at
@@ -58,13 +57,6 @@ def _told_before_stored(commit: Callable[..., Any]) -> Callable[..., Any]:
     return committed
 
 
-def _for_ever(alive: Callable[..., Any]) -> Callable[..., Any]:
-    def lives(self: Group, now_ms: int, member: Any) -> None:  # noqa: ANN401
-        alive(self, now_ms + 10**9, member)
-
-    return lives
-
-
 def _begins_at_0(storage: Any, paths: Any, offset: int, epoch: int, now_ms: int) -> None:  # noqa: ANN401
     begin_at(storage, paths, 0, epoch, now_ms)
 
@@ -83,12 +75,6 @@ BUGS = (
     Bug(
         "two members are given one partition",
         _renamed((segbroker.client.membership, "deal_out"), by=_everything_to_everybody),
-        CALM | GROUP,
-        topics=HAVE_GROUP,
-    ),
-    Bug(
-        "sessions never end",
-        replaced(Group, "_alive", _for_ever),
         CALM | GROUP,
         topics=HAVE_GROUP,
     ),
