@@ -57,6 +57,7 @@ from .retention import is_capped, lacks_room, wants_roll
 from .rolling import Rolling
 from .salvaging import Retry, salvage
 from .sealing import checkpoint, close_log, seal
+from .segment import ActiveSegment
 from .timestamp_bounds import check_timestamps
 from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
 from .wal.journal import Wal
@@ -236,7 +237,8 @@ class DiskHandler(PartitionView):
                 raise self._poison(exc) from exc
             if tracked:
                 opened.producers.apply(header, base_offset, batch)
-        self._appended(opened, number, batch, base_offset, now_ms)
+            segment = opened.active
+        self._appended(opened, number, segment, batch, base_offset, now_ms)
         stamped = opened.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         return AppendResult(
             base_offset,
@@ -272,8 +274,9 @@ class DiskHandler(PartitionView):
                 offsets = opened.write_run(run, sizes, counts, max_timestamps, now_ms)
             except OSError as exc:
                 raise self._poison(exc) from exc
+            segment = opened.active
         if offsets is not None:
-            self._appended(opened, number, run, offsets[0], now_ms)
+            self._appended(opened, number, segment, run, offsets[0], now_ms)
         return offsets
 
     @property
@@ -288,9 +291,16 @@ class DiskHandler(PartitionView):
         )
 
     def _appended(
-        self, opened: PartitionLog, number: int, data: memoryview, base_offset: int, now_ms: int
+        self,
+        opened: PartitionLog,
+        number: int,
+        segment: ActiveSegment,
+        data: memoryview,
+        base_offset: int,
+        now_ms: int,
     ) -> None:
-        """What follows a write. number: the segment that was active before it."""
+        """What follows a write. number: the segment that was active before it; segment: the one
+        that it went to, which may have been rolled by its age since."""
         self.last_append_ms = now_ms
         ceiling = self.ceiling
         if ceiling is not None:
@@ -301,7 +311,7 @@ class DiskHandler(PartitionView):
             if visible > self.high_watermark:
                 self.high_watermark = visible
         else:
-            self._journaling.add(data, opened, base_offset, now_ms)
+            self._journaling.add(data, opened, segment, base_offset, now_ms)
             if self.flushes_on_append:
                 self._journaling.flush_soon()
         if not self.wants_attention:

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from .background import Flushable, Flushers
 from .partition_log import PartitionLog
+from .segment import ActiveSegment
 from .storage import Buffer
 from .wal.frames import Frame
 from .wal.journal import Wal
@@ -84,9 +85,15 @@ class Journaling:
         self._used = False
         self._gave_up = False
 
-    def add(self, batch: Buffer, log: PartitionLog, base_offset: int, now_ms: int) -> None:
-        """`batch`, the last of `log`, was written.  Copies it."""
-        segment = log.active
+    def add(
+        self,
+        batch: Buffer,
+        log: PartitionLog,
+        segment: ActiveSegment,
+        base_offset: int,
+        now_ms: int,
+    ) -> None:
+        """`batch`, the last of `segment` and of `log`, was written.  Copies it."""
         size = len(batch)
         self._used = True
         if size > self._limit or self._direct_end > log.recovery_point:
