@@ -241,7 +241,6 @@ class Connection:
         sock, core, peer = self._sock, self.core, self.peer
         handle = self._handle
         outbox, clock = self.outbox, time.perf_counter
-        slots_max = core.config.slots_max
         reader: FrameReader | None = None
         brought = 0
         budget = TURN_BYTES
@@ -283,9 +282,9 @@ class Connection:
                         core.quotas.worked(peer, clock() - began)
                     if peer.muted_until:
                         await self._wait_unmuted()
-                    if len(outbox) >= slots_max:
+                    if len(outbox) >= core.config.slots_max:
                         core.turn.end()
-                        await outbox.wait_room(slots_max)
+                        await outbox.wait_room(core.config.slots_max)
                     if self._draining:
                         return
                     if clock() >= over:
@@ -293,7 +292,7 @@ class Connection:
                         await trio.lowlevel.checkpoint()
                         budget, over = TURN_BYTES, clock() + TURN_S
                 core.turn.end()
-                await self._wait_room(reader.buffered, slots_max)
+                await self._wait_room(reader.buffered)
                 if self._draining:
                     return
                 budget -= size
@@ -321,7 +320,13 @@ class Connection:
         self._parked = True
         seat, express = self._seat, self.core.express
         brought = b""
-        if kept is not None or seat is None or express is None or not seat.is_welcome:
+        if (
+            kept is not None
+            or seat is None
+            or express is None
+            or not seat.is_welcome
+            or self.core.quotas is not None
+        ):
             await trio.lowlevel.wait_readable(self._sock)
         elif brought := await express.park(seat):
             kept = self._shelf.take()
@@ -339,7 +344,7 @@ class Connection:
             self._parked = False
         peer.muted_until = 0.0
 
-    async def _wait_room(self, buffered: int, slots_max: int) -> None:
+    async def _wait_room(self, buffered: int) -> None:
         """Everything that stops the reading."""
         held = buffered if buffered > SMALL_BYTES else 0
         if held != self._held:
@@ -354,7 +359,7 @@ class Connection:
                     f"requests, limit {self.core.config.request_bytes_max}"
                 )
         if self.outbox.unsent:
-            await self.outbox.wait_room(slots_max)
+            await self.outbox.wait_room(self.core.config.slots_max)
         if self.peer.produces and self.core.ingest.full:
             await self.core.ingest.wait_room()
 

@@ -15,11 +15,13 @@ what is legal, and the answers are the same both ways (tested).
 | limit | at it |
 |---|---|
 | ARENA_BYTES, rows, CONNECTIONS_MAX of a pass | the others come with the next pass |
-| PASS_S of a pass | the same |
+| PASS_S of a pass | the same; who was received from longest ago comes first then |
+| RUNS_MAX partitions of an append | they are appended, others come behind them |
 | TURN_S of passes without a break | the loop's other tasks run |
 | ingest budget | no connection is read, as everywhere |
 | slots_max of a connection | it leaves |
 | half a request of more than CARRY_MAX bytes | it leaves |
+| `frame_bytes_max` below PLAIN_FRAME_BYTES_MAX | nobody parks: it is checked the general way |
 
 When nobody is ready the loop waits up to SYNC_S for the sync that others wait for: to be woken by
 way of a socket, and to compete with the WAL's thread for the interpreter meanwhile, costs more than
@@ -42,6 +44,7 @@ import trio
 
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.hot import SingleProduce
+from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 from segbroker.protocol.produce_scan import Column, ProduceScan
 
 from .callbacks import Callbacks
@@ -56,6 +59,8 @@ log = structlog.get_logger()
 ARENA_BYTES: Final = 512 << 10
 SPACE_BYTES: Final = 64 << 10
 """What one receive may bring."""
+PLAIN_FRAME_BYTES_MAX: Final = SPACE_BYTES + CARRY_MAX
+"""No request that is taken here is larger; where less is allowed nobody parks."""
 SPACE_BYTES_MIN: Final = 16 << 10
 ROWS_MAX: Final = 1_024
 CONNECTIONS_MAX: Final = 256
@@ -65,6 +70,9 @@ HOLD_S: Final = 0.00008
 SYNC_S: Final = 0.0005
 PAUSE_S: Final = 0.01
 HOLDS_MAX: Final = 8
+RUNS_MAX: Final = 64
+HOLD_REST: Final = 64
+"""Turns without a look after HOLDS_MAX in vain; then it is tried once."""
 NAMES_MAX: Final = 10_000
 
 _PRODUCE: Final = 0
@@ -109,6 +117,7 @@ class Express:
         self._runs: dict[Partition, Run] = {}
         self._begun: list[Run] = []
         self._left = False
+        self._is_cut = False
         self._holds = HOLDS_MAX
 
     async def park(self, seat: Seat) -> bytes:
@@ -195,8 +204,11 @@ class Express:
 
     def _hold(self, until: float) -> bool:
         """Look for more for a moment, if that paid lately; whether there is."""
-        if not self._holds:
-            return False
+        if self._holds <= 0:
+            self._holds -= 1
+            if self._holds > -HOLD_REST:
+                return False
+            self._holds = 1
         clock, poll = time.perf_counter, self._epoll.poll
         until = min(until, clock() + HOLD_S)
         while clock() < until:
@@ -214,14 +226,15 @@ class Express:
         self.passes += 1
         self._waiting.clear()
         served = 0
+        met = [seat for fd, _ in ready if (seat := self._seats.get(fd)) is not None]
         try:
-            served = self._receive([fd for fd, _ in ready])
+            served = self._receive(self._in_turn([fd for fd, _ in ready]))
             self._append()
         except Exception:  # a bug: those whose requests were lost in it are closed
             log.exception("express_failed")
             self._runs.clear()
-            for fd, _ in ready:
-                if (seat := self._seats.get(fd)) is not None:
+            for seat in met:  # also who has left meanwhile: nobody would answer its run
+                if not seat.peer.outbox.broken:
                     self._core.counters.connections_failed += 1
                     seat.peer.outbox.break_off()
         for run in self._begun:
@@ -231,12 +244,21 @@ class Express:
         self._core.turn.end_pass()
         return served > 0
 
+    def _in_turn(self, ready: list[int]) -> list[int]:
+        """These, whoever was received from longest ago first: the kernel lists those who are
+        always ready in the same order again and again, and a pass may not reach the last."""
+        if self._is_cut:
+            seats = self._seats
+            ready.sort(key=lambda fd: seats[fd].received_in if fd in seats else 0)
+        return ready
+
     def _receive(self, ready: list[int]) -> int:
         """Receive from these, and take up what is plain; how many requests."""
         scan, view, clock = self._scan, self._view, time.perf_counter
         core = self._core
         over = clock() + PASS_S
         at = rows = served = 0
+        self._is_cut = True
         for fd in ready:
             seat = self._seats.get(fd)
             if seat is None:
@@ -249,6 +271,7 @@ class Express:
             if outbox.unsent or outbox.broken or core.quotas is not None:
                 self._leave(seat)
                 continue
+            seat.received_in = self.passes
             begin = at
             if seat.carry:
                 at += len(seat.carry)
@@ -270,7 +293,7 @@ class Express:
             seat.reads += 1
             at += size
             count, stop = scan.scan(begin, at, rows)
-            taken = self._take(seat, rows, min(count, core.config.slots_max - len(outbox)))
+            taken = self._take(seat, rows, min(count, core.config.slots_max - len(outbox)), over)
             if taken < count:
                 stop = self._columns[_FRAME_BEGIN * ROWS_MAX + rows + taken]
             rows += count
@@ -282,12 +305,16 @@ class Express:
                 if not is_half(seat.carry):
                     seat.credit -= not taken
                     self._leave(seat)
+        else:
+            self._is_cut = False
         core.counters.requests += served
         self.requests += served
         return served
 
-    def _take(self, seat: Seat, first: int, count: int) -> int:
-        """Take up these rows of one connection, as far as they are for here; how many."""
+    def _take(self, seat: Seat, first: int, count: int, over: float) -> int:
+        """Take up these rows of one connection, as far as they are for here and there is time
+        until `over`; how many."""
+        clock = time.perf_counter
         columns, stride, view, core = self._columns, ROWS_MAX, self._view, self._core
         peer = seat.peer
         is_watched = core.authorizer is not None
@@ -312,6 +339,8 @@ class Express:
                 or columns[_IS_TRACKED * stride + row]
                 or not partition.handler.takes_runs
             ):
+                if row > first and clock() >= over:
+                    break
                 self._append()  # what came before it is appended before it
                 correlation_id = columns[_CORRELATION * stride + row]
                 header = RequestHeader(_PRODUCE, version, correlation_id, None, 0)
@@ -323,8 +352,10 @@ class Express:
                 continue
             run = self._runs.get(partition)
             if run is None or run.timeout_ms != timeout_ms:
-                if run is not None:
+                if run is not None or len(self._runs) == RUNS_MAX:
                     self._append()
+                    if row > first and clock() >= over:
+                        break
                 run = self._runs[partition] = Run(core, partition, timeout_ms)
             # A stretch that was begun alone has the rest of its rows behind it.
             until = min(row + (columns[_STRETCH * stride + row] or 1), end)
@@ -345,6 +376,8 @@ class Express:
 
     def _name(self, begin: int, end: int) -> str:
         """The name of a topic; empty where it cannot be one."""
+        if end - begin > TOPIC_NAME_SIZE_MAX:
+            return ""  # whatever is remembered here is bounded by this, too
         encoded = bytes(self._view[begin:end])
         name = self._names.get(encoded)
         if name is None:

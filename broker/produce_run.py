@@ -20,7 +20,7 @@ import trio
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.hot import encode_single_produce_responses
-from segbroker.protocol.record_batch import read_header
+from segbroker.protocol.record_batch import InvalidBatch, read_header
 
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
@@ -209,7 +209,7 @@ class Run:
         for row, batch in enumerate(batches):
             try:
                 result = self.partition.append(batch, read_header(batch), now_ms)
-            except STORAGE_FAILURES as exc:
+            except (InvalidBatch, *STORAGE_FAILURES) as exc:
                 self.refusals[row] = (*wire_error(exc), -1)
                 offsets.append(-1)
             else:

@@ -130,6 +130,8 @@ class Outbox:
     def flush(self) -> None:
         """Send what is ready at the head of the line. Never raises, never waits."""
         slots = self._slots
+        if self.broken:
+            return  # nothing may leave behind what was given up
         if self._owed:
             if self._restored is not None:
                 self._restored.set()  # the head may have what it waited for
@@ -192,10 +194,9 @@ class Outbox:
             self._draining = False
 
     def break_off(self) -> None:
-        """Give every slot up: the connection is gone. May be called again."""
-        if self.broken:
-            return
-        self.broken = True
+        """Give every slot up: the connection is gone. May be called again: gives up what has been
+        pushed since by a task that did not know yet."""
+        was_broken, self.broken = self.broken, True
         self._unsent.clear()
         self._owed = 0
         if self._restored is not None:
@@ -209,7 +210,8 @@ class Outbox:
         if self._room is not None:
             self._room.set()
             self._room = None
-        self.on_broken()
+        if not was_broken:
+            self.on_broken()
 
     def forget(self) -> None:
         """Give up what is unsent of the head's reply; it is rendered again when the peer reads."""

@@ -22,7 +22,18 @@ CREDIT_MAX: Final = 16
 class Seat:
     """A connection that parks here: what a pass needs of it."""
 
-    __slots__ = ("carry", "client", "credit", "error", "fd", "peer", "reads", "sock", "task")
+    __slots__ = (
+        "carry",
+        "client",
+        "credit",
+        "error",
+        "fd",
+        "peer",
+        "reads",
+        "received_in",
+        "sock",
+        "task",
+    )
 
     def __init__(self, sock: socket.socket, peer: Peer) -> None:
         self.sock = sock
@@ -33,6 +44,8 @@ class Seat:
         """The beginning of a request whose rest has not come."""
         self.credit = CREDIT_MAX
         self.reads = 0
+        self.received_in = 0
+        """The pass."""
         self.task: trio.lowlevel.Task | None = None
         self.error: OSError | None = None
         """Why it left, where it is broken."""

@@ -39,7 +39,7 @@ from .coordinator import Coordinator
 from .core import Core, wall_ms
 from .deadlines import Deadlines
 from .error_map import STORAGE_FAILURES
-from .express import Express
+from .express import PLAIN_FRAME_BYTES_MAX, Express
 from .group_settings import GroupSettings
 from .groups import Groups
 from .half_requests import HalfRequests
@@ -256,7 +256,7 @@ class Broker:
             services.start_soon(core.deadlines.run)
             services.start_soon(turn.run)
             services.start_soon(end_passes, turn)
-            if self._takes_express:
+            if self._takes_express and config.frame_bytes_max >= PLAIN_FRAME_BYTES_MAX:
                 core.express = Express(core, manager.call_soon)
                 services.start_soon(core.express.run)
             services.start_soon(watch, core, self._connections)
