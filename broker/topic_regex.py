@@ -11,9 +11,9 @@ expression: RE2's way, and RE2's language as far as names need it.
 Anything else (back references, look-around) is refused, as RE2 does.  The whole name has to match.
 
 Limits: PATTERN_SIZE_MAX characters, STATES_MAX states after counted repetitions are written out,
-DEPTH_MAX nested groups; beyond them the expression is refused.  Sets of states that were met are
-kept, each once, with where their characters lead, until CACHE_MAX states are in them (some MiB);
-then the table begins anew.
+DEPTH_MAX nested groups, SIGNS_MAX signs of repetition in a row; beyond them the expression is
+refused.  Sets of states that were met are kept, each once, with where their characters lead, until
+CACHE_MAX states are in them (some MiB); then the table begins anew.
 """
 
 from collections.abc import Iterable
@@ -23,6 +23,7 @@ PATTERN_SIZE_MAX: Final = 1_000
 STATES_MAX: Final = 1_000
 REPEAT_MAX: Final = 1_000
 DEPTH_MAX: Final = 50
+SIGNS_MAX: Final = 2
 CACHE_MAX: Final = 200_000
 _SET_COST: Final = 50  # as many states as a set of none costs, with where its characters lead
 
@@ -96,8 +97,11 @@ class _Parser:
         return ("all", items)
 
     def repeated(self, node: _Node) -> _Node:
+        signs = 0
         while (sign := self.peek()) and sign in "*+?{":
-            begin = self.at
+            begin, signs = self.at, signs + 1
+            if signs > SIGNS_MAX:
+                raise InvalidRegex(f"more than {SIGNS_MAX} repetitions in a row at {begin}")
             self.take()
             if sign == "{":
                 least, most = self.bounds(begin)
@@ -314,5 +318,7 @@ class TopicRegex:
             for _ in range(most - least):
                 entry = self._add(_SPLIT, _NOTHING, self._compile(node, entry), following)
         for _ in range(least):
-            entry = self._compile(node, entry)
+            following, entry = entry, self._compile(node, entry)
+            if entry == following:
+                break  # it takes nothing: however often, it is the same
         return entry

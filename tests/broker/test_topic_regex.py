@@ -73,11 +73,23 @@ def test_the_whole_name_has_to_match(pattern: str, name: str, matches: bool) -> 
         "(" * 60 + "a" + ")" * 60,
         "a" * 1001,
         "((a{1000}){1000}){1000}",
+        "a" + "*" * 999,
+        "()" + "{2}" * 300,
+        "(^|){2}{2}{2}",
+        "()" + "+" * 998,
     ],
 )
 def test_what_is_no_expression_or_too_large_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidRegex):
         TopicRegex(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(" * 49 + "()" + "{1000})" * 49, "(" * 49 + "a" + "*)" * 49, "(()()(){1000}){1000}"],
+)
+def test_repetitions_of_what_takes_little_are_not_written_out(pattern: str) -> None:
+    assert not TopicRegex(pattern).matches("b")
 
 
 def test_an_expression_that_makes_backtracking_explode_is_quick() -> None:
