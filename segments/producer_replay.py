@@ -37,8 +37,7 @@ def replay_producers(opened: PartitionLog) -> None:
     if end == opened.log_end_offset:
         return
     sealed = opened.sealed
-    first = sealed.first_number
-    numbers = [first + place for place, upto in enumerate(sealed.ends()) if upto > end]
+    numbers = [one for one, upto in zip(sealed.numbers, sealed.ends(), strict=True) if upto > end]
     numbers += [segment.number for segment in (*opened.rotating, opened.active) if segment.size]
     for number in numbers:
         path = opened.paths.log(number)
