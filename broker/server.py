@@ -453,8 +453,8 @@ async def _clean(core: Core) -> None:
             continue
         try:
             await core.lanes.run(core.cleaner.step, core.now_ms())
-        except STORAGE_FAILURES as exc:
-            log.error("cleaner_failed", error=str(exc))
+        except Exception:  # nothing is served by it: the next look may do better
+            log.exception("cleaner_failed")
 
 
 async def _keep_house(core: Core) -> None:

@@ -720,7 +720,6 @@ def keep_records(batch: RecordBatch, keep: bytes) -> bytes:
     selected = kernel.backend.select(data, position, header.records_count, keep)
     assert selected is not None, "the records have been indexed"
     records, latest_delta = selected
-    assert latest_delta != INT64_MIN, "a record was kept"
     max_timestamp = (
         header.max_timestamp if header.is_log_append_time else header.base_timestamp + latest_delta
     )

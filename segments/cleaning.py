@@ -95,6 +95,9 @@ def clean(log: PartitionLog, limits: Limits) -> Generator[int, None, Cleaned]:
     todo = deque(row for row in rows if row.base_offset < until)
     before, after, written = len(todo), 0, 0
     while todo:
+        if _is_evicted(log, todo[0]):
+            todo.popleft()
+            continue
         new = NewSegment(log)
         survivors.changed = False
         try:
@@ -103,6 +106,14 @@ def clean(log: PartitionLog, limits: Limits) -> Generator[int, None, Cleaned]:
                 yield from _filter(log, survivors, todo.popleft(), new)
             for left in survivors.flush():
                 new.add(left)
+        except Interrupted:
+            new.abandon()
+            if not _is_evicted(log, new.rows[0]):
+                raise
+            for _ in survivors.flush():
+                pass  # of what is read again
+            todo.extendleft(reversed(new.rows))  # retention took the beginning of it
+            continue
         except BaseException:
             new.abandon()
             raise
@@ -112,7 +123,16 @@ def clean(log: PartitionLog, limits: Limits) -> Generator[int, None, Cleaned]:
         if not survivors.changed and len(new.rows) == 1:
             new.abandon()
             continue
+        if survivors.dropped:
+            try:
+                _forget(log, survivors)
+            except BaseException:
+                new.abandon()
+                raise
         if not swap_in(log, new):
+            if log.config.compacts and _is_evicted(log, new.rows[0]):
+                todo.extendleft(reversed(new.rows))
+                continue
             raise Interrupted
         written += 1
     _note(log, survivors, limits)
@@ -146,6 +166,8 @@ def _learn(
     log: PartitionLog, survivors: Survivors, dirty: Sequence[Row], found: Dirt
 ) -> Generator[int, None, None]:
     for row in dirty:
+        if _is_evicted(log, row):
+            continue
         for run in _runs(log, row):
             for batch in iter_batches(run):
                 if read_header(batch).next_offset <= found.begin:
@@ -156,6 +178,12 @@ def _learn(
                 except InvalidBatch as exc:
                     raise CorruptSegment(log.paths.log(row.number), 0, str(exc)) from exc
             yield len(run)
+
+
+def _is_evicted(log: PartitionLog, row: Row) -> bool:
+    """Whether retention, or somebody's request, took a segment meanwhile."""
+    with log.state_lock:
+        return row.end_offset <= log.sealed.first_base_offset
 
 
 def _filter(
@@ -179,6 +207,8 @@ def _runs(log: PartitionLog, row: Row) -> Iterator[memoryview]:
     """
     if log.is_closed or log.is_superseded or log.sealed.row(row.number) != row:
         raise Interrupted
+    if not log.config.compacts:
+        raise Interrupted  # its policy was changed meanwhile: nothing more goes
     files = log.files
     index = files.index(row.number, row.base_offset, row.size, row.tag)
     file = files.pin(row.number)
@@ -199,6 +229,17 @@ def _runs(log: PartitionLog, row: Row) -> Iterator[memoryview]:
             first = last
     finally:
         files.unpin(row.number, file)
+
+
+def _forget(log: PartitionLog, survivors: Survivors) -> None:
+    """No range outlives its marker: to readers it would reach on to the producer's next one."""
+    with log.append_lock:
+        log.producers.transactions.forget_at(survivors.dropped)
+    with log.seal_lock:
+        if log.is_closed or log.is_superseded:
+            raise Interrupted
+        save_producers(log)
+    survivors.dropped = set()
 
 
 def _note(log: PartitionLog, survivors: Survivors, limits: Limits) -> None:

@@ -9,6 +9,7 @@
 | damage | the segment is repaired as a read would have it; tried again after RETRY_MS |
 | a full disk, or another error before a decision | nothing was changed; the same |
 | an error behind one | the partition is read-only until recovery has opened it again |
+| an exception that nobody thought of | told with its traceback; the same |
 | keys that do not fit the buffer, not even those of one batch | told; the same |
 
 One thread at a time.  What is shown (`last`, `cleaned_ms`, ...) is replaced as a whole.
@@ -125,6 +126,10 @@ class Compacting:
             log.warning("cleaning_failed", **where, error=str(exc))
             if isinstance(exc, OSError) and opened.failed is not None:
                 self._owner.cleaning_failed(exc)
+            return
+        except Exception:  # whatever a batch holds: it ends this cleaning, not the broker
+            self._failed(now_ms)
+            log.exception("cleaning_ended_by_exception", **where)
             return
         finally:
             if opened.doomed:

@@ -93,6 +93,8 @@ class Survivors:
         self.counts = Counts()
         self.markers: set[int] = set()
         """Offsets of the markers that were seen and stay."""
+        self.dropped: set[int] = set()
+        """Offsets of the markers that go with what is under way."""
         self._gone: list[memoryview] = []
         self.changed = False
         """Whether something went; set by `filter`, for its caller to take back."""
@@ -212,6 +214,7 @@ class Survivors:
             self.markers.add(header.base_offset)
             self.counts.records_after += header.records_count
             return batch
+        self.dropped.add(header.base_offset)
         return None
 
     def _emptied(self, header: BatchHeader) -> bytes | None:

@@ -138,6 +138,11 @@ class TransactionIndex:
             self.aborted, self._lasts = kept, [row.last_offset for row in kept]
         return count
 
+    def forget_at(self, markers: Container[int]) -> None:
+        """Forget ranges that end with one of these markers."""
+        kept = [row for row in self.aborted if row.last_offset not in markers]
+        self.aborted, self._lasts = kept, [row.last_offset for row in kept]
+
     def copy(self) -> "TransactionIndex":
         """The state as it is now."""
         return TransactionIndex(dict(self.open), self.aborted)

@@ -1,0 +1,209 @@
+"""What happens to a compacted log while it is cleaned, and to one that was: kills, retention, a
+changed policy, batches that no sane client sends."""
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from segbroker.protocol.batch_pure import write_varint
+from segbroker.protocol.checksums import crc32c
+from segbroker.protocol.markers import Outcome
+from segbroker.protocol.record_batch import GapReason, read_header
+from segbroker.segments import compacting
+from segbroker.segments.compacting import RETRY_MS
+from segbroker.segments.deleting import evict
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.sealing import seal
+from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.transaction_index import Aborted
+
+from .compacted import Compacted
+from .tools import append
+
+
+def roll(log: Compacted) -> None:
+    """Everything written so far lies in sealed segments, the last one in its own."""
+    opened = log.handler._log
+    with opened.append_lock:
+        opened.roll(log.now_ms)
+    seal(opened)
+
+
+def steps_of(log: Compacted) -> Iterator[int]:
+    return log.handler.compacting.clean(log.now_ms, log.now_ms, 1 << 20)
+
+
+def offsets_of(log: Compacted, start: int = 0) -> list[int]:
+    return [record.offset for record in log.records(start)]
+
+
+def test_producers_behind_the_snapshot_are_replayed_where_numbers_have_holes() -> None:
+    # segments 1 3 5 8 after merging | 9: producer 5 | 10: aborted, of 7 | 11: open, of 8 | kill
+    disk = MemoryStorage()
+    log = Compacted(disk)
+    for key in range(8):
+        log.send((b"k%d" % key, b"v" * 120))
+        roll(log)
+    log.send((b"z", b"1"), producer=(4, 0, 0))
+    log.clean()
+    numbers = log.handler.sealed_numbers()
+    assert list(numbers) != list(range(numbers[0], numbers[-1] + 1)), "numbers have holes"
+    log.send((b"a", b"idempotent"), producer=(5, 0, 0))
+    roll(log)
+    aborted = log.send((b"b", b"aborted"), producer=(7, 0, 0), transactional=True)
+    log.end(Outcome.ABORT, (7, 0), [aborted])
+    roll(log)
+    opened = log.send((b"c", b"open"), producer=(8, 0, 0), transactional=True)
+    roll(log)
+    end = log.handler.log_end_offset
+
+    again = Compacted(disk.after_kill())
+    assert [producer_id for producer_id, _ in again.handler.producers()] == [4, 5, 7, 8]
+    assert again.handler.transactions.aborted == [Aborted(7, aborted, aborted + 1)]
+    assert again.handler.transactions.open == {8: opened}
+    assert again.handler.last_stable_offset == opened
+    again.send((b"a", b"idempotent"), producer=(5, 0, 0))
+    assert again.handler.log_end_offset == end, "a retry is known"
+
+
+def has_marker(log: Compacted, offset: int) -> bool:
+    headers = map(read_header, log.batches())
+    return any(h.base_offset == offset and h.is_control and h.records_count for h in headers)
+
+
+def test_an_aborted_range_goes_before_its_marker_also_when_the_broker_is_killed() -> None:
+    # a | aborted of 7 | its marker | committed of 7 | ...: without its marker the aborted range
+    # would reach on, and take what was committed from the readers.
+    disk = MemoryStorage()
+    log = Compacted(disk, delete_retention_ms=0)
+    log.send((b"a", b"x" * 200))
+    aborted = log.send((b"b", b"aborted"), producer=(7, 0, 0), transactional=True)
+    log.end(Outcome.ABORT, (7, 0), [aborted])
+    committed = log.send((b"c", b"committed"), producer=(7, 0, 1), transactional=True)
+    roll(log)
+    for key in range(4):
+        log.send((b"f%d" % key, b"y" * 300))
+        roll(log)
+    log.end(Outcome.COMMIT, (7, 0), [committed])
+    log.clean()
+    assert has_marker(log, aborted + 1)
+    assert log.handler.transactions.aborted == [Aborted(7, aborted, aborted + 1)]
+    log.now_ms += 1
+    log.send((b"g", b"z"))
+    roll(log)
+    steps = steps_of(log)
+    for _ in steps:
+        if not has_marker(log, aborted + 1):
+            break
+    assert next(steps, None) is not None, "the cleaning is still under way"
+    assert log.handler.transactions.aborted == []
+    for crashed in (disk.after_kill(), disk.after_power_cut()):
+        again = Compacted(crashed, delete_retention_ms=0)
+        assert not has_marker(again, aborted + 1)
+        assert again.handler.transactions.aborted == []
+        assert committed in offsets_of(again)
+
+
+def record(delta: int, offset: int, key: bytes, value: bytes) -> bytes:
+    body = bytearray(1)
+    for number, text in ((delta, b""), (offset, b""), (len(key), key), (len(value), value)):
+        write_varint(body, number)
+        body += text
+    body += b"\0"  # no headers
+    sized = bytearray()
+    write_varint(sized, len(body))
+    return bytes(sized + body)
+
+
+def strange_batch(records: list[bytes]) -> memoryview:
+    """A batch whose times are deltas of 0, with a CRC-32C that is right."""
+    rest = struct.pack(">hiqqqhii", 0, len(records) - 1, 0, 0, -1, -1, -1, len(records))
+    rest += b"".join(records)
+    head = struct.pack(">qiibI", 0, 9 + len(rest), 0, 2, crc32c(rest))
+    return memoryview(bytearray(head + rest))
+
+
+@pytest.mark.parametrize(
+    "delta", [-(2**63), 2**63 - 1], ids=["the-least-delta", "the-greatest-delta"]
+)
+def test_timestamps_that_no_sane_client_sends_end_no_cleaning(
+    delta: int,
+) -> None:
+    log = Compacted(MemoryStorage())
+    rows = [record(delta, 0, b"a", b"1"), record(0, 1, b"b", b"1")]
+    append(log.handler, strange_batch(rows), log.now_ms)
+    log.send((b"b", b"2"))
+    log.clean()
+    assert log.handler.compacting.failures_count == 0
+    assert log.handler.compacting.clean_offset == 3
+    kept = [read_header(batch) for batch in log.batches()]
+    assert [(h.base_offset, h.records_count) for h in kept] == [(0, 1), (2, 1)]
+
+
+def test_an_exception_that_nobody_thought_of_ends_one_cleaning_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Compacted(MemoryStorage())
+    log.send((b"a", b"1"))
+    log.send((b"a", b"2"))
+    roll(log)
+
+    def broken(*_: object) -> Iterator[int]:
+        yield 1
+        raise AssertionError("nobody thought of this")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(compacting, "clean", broken)
+        log.clean_sealed()
+    owner = log.handler.compacting
+    assert owner.failures_count == log.cleaner.statistics.failures == 1
+    assert log.handler.read_only is None
+    assert owner.wants(log.now_ms, log.now_ms) is None
+    log.now_ms += RETRY_MS
+    assert owner.wants(log.now_ms, log.now_ms) is not None
+    log.clean_sealed()
+    assert offsets_of(log) == [1]
+
+
+@pytest.mark.parametrize("taken", [1, 3])
+@pytest.mark.parametrize("reads", [1, 7, 9])
+def test_retention_takes_the_beginning_of_a_log_that_is_being_cleaned(
+    reads: int, taken: int
+) -> None:
+    log = Compacted(MemoryStorage(), cleanup_policy="compact,delete")
+    for _ in range(6):
+        log.send((b"k", b"v" * 200))
+        roll(log)
+    kept = log.send((b"k", b"v" * 200))
+    roll(log)
+    steps = steps_of(log)
+    for _ in range(reads):
+        next(steps)
+    evict(log.handler._log, taken, GapReason.TTL)
+    for _ in steps:
+        pass
+    assert log.handler.compacting.cleanings_count == 1
+    assert log.handler.compacting.clean_offset == kept + 1
+    assert offsets_of(log, log.handler.log_start_offset) == [kept]
+
+
+@pytest.mark.parametrize("reads", [1, 6, 7])
+def test_a_cleaning_stops_when_the_topic_is_no_longer_compacted(reads: int) -> None:
+    log = Compacted(MemoryStorage())
+    for _ in range(6):
+        log.send((b"k", b"v" * 200))
+        roll(log)
+    steps = steps_of(log)
+    for _ in range(reads):
+        next(steps)
+    before = offsets_of(log)
+    rest = {key: text for key, text in log.config.overrides.items() if key != "cleanup.policy"}
+    log.handler.reconfigure(TopicConfig(rest), None)
+    for _ in steps:
+        pass
+    assert offsets_of(log) == before
+    assert log.handler.compacting.cleanings_count == 0
+    assert not [
+        name for name in log.disk.listdir(log.handler._log.paths.folder) if "cleaned" in name
+    ]
