@@ -42,6 +42,7 @@ from .half_requests import HalfRequests
 from .listener import Listener
 from .listener_spec import SecurityProtocol
 from .login import handle_login
+from .loop_time import timed
 from .peer import Peer
 from .principal import USER, Principal
 from .produce import AcksZeroRefused
@@ -275,11 +276,11 @@ class Connection:
                     began = 0.0 if core.quotas is None else clock()
                     if (pending := handle(core, peer, frame)) is not None:
                         core.turn.end()
-                        await pending
+                        await (timed(pending, self._worked) if began else pending)
                         if peer.sasl is not None and peer.sasl.refusal is not None:
                             raise peer.sasl.refusal
-                    elif began and core.quotas is not None:
-                        core.quotas.worked(peer, clock() - began)
+                    elif began:
+                        self._worked(clock() - began)
                     if peer.muted_until:
                         await self._wait_unmuted()
                     if len(outbox) >= core.config.slots_max:
@@ -307,6 +308,10 @@ class Connection:
             core.turn.end()
             self._half.change(self.peer.address[0], -self._held)
             self._held = 0
+
+    def _worked(self, seconds: float) -> None:
+        if (quotas := self.core.quotas) is not None:  # gone meanwhile, maybe by this very request
+            quotas.worked(self.peer, seconds)
 
     async def _wait_readable(self, reader: FrameReader) -> tuple[FrameReader | None, int]:
         """Wait for more bytes; the reader again, or None: it held nothing and is on the shelf.

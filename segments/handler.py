@@ -185,6 +185,8 @@ class DiskHandler(PartitionView):
         self.ceiling = ceiling
         if ceiling is None and not was_journaled:
             self._journaling.sync_first(self._log)
+        if config.durability is Durability.DISK and self.has_unsynced:
+            self._ask_attention()  # what another class left unsynced; no append may come to ask
         if ceiling is not None and self.log_end_offset > ceiling.renew_at:
             ceiling.renew(self.log_end_offset, self._ceiling_renewed)
         damaged = isinstance(self.read_only, PartitionDamaged | PartitionRefused)

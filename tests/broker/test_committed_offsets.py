@@ -127,7 +127,10 @@ async def test_offsets_of_a_group_without_members_expire() -> None:
     now = 1_700_000_000_000
     async with (
         serving(
-            now_ms=lambda: now, offsets_retention_minutes=1, group_max_session_timeout_ms=1
+            now_ms=lambda: now,
+            offsets_retention_minutes=1,
+            group_min_session_timeout_ms=1,
+            group_max_session_timeout_ms=1,
         ) as broker,
         connect(broker.address) as client,
     ):

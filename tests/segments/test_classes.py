@@ -434,3 +434,13 @@ def test_an_event_that_damage_took_may_have_reserved_a_block() -> None:
     flip(disk, f"/data/wal/shard-00/{name}", 4096 + 70)
     handler = manager_on(disk).get_handler("t", 0)
     assert append(handler, batch_of(b"next")).base_offset >= BLOCK + 1
+
+
+def test_what_class_memory_left_unsynced_is_synced_once_the_topic_is_of_class_disk() -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, "memory")
+    manager.alter_topic("t", {"durability": "disk"})
+    manager.housekeeping(10_000)
+    cut = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    ((begin, *_),) = gaps_in(cut)
+    assert begin == 3, "nothing that was appended is lost, only what was reserved is unknown"

@@ -1,0 +1,31 @@
+"""How long the loop was busy with something that also waits: the time of its steps alone.
+
+What a request costs others is the time between two places at which it lets them run.  A coroutine
+is stepped by hand and each step is timed; what it waits for, and what it raises, passes through.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Generator
+from types import coroutine
+from typing import Any
+
+
+@coroutine
+def timed(awaitable: Awaitable[None], spent: Callable[[float], None]) -> Generator[Any, Any, None]:
+    """Await `awaitable`; `spent` is told the seconds of each of its steps, before it waits."""
+    steps = awaitable.__await__()
+    given: Any = None
+    raised: BaseException | None = None
+    while True:
+        began = time.perf_counter()
+        try:
+            wish = steps.send(given) if raised is None else steps.throw(raised)
+        except StopIteration:
+            return
+        finally:
+            spent(time.perf_counter() - began)
+        given, raised = None, None
+        try:
+            given = yield wish
+        except BaseException as exc:
+            raised = exc
