@@ -8,6 +8,9 @@ holds, for a reader of committed records, exactly the records of the source befo
     the ends of the last one   killed while the next one was being planned
 
 and never less than after the kill before: a batch that is repeated may be in the target already.
+
+Queries that do not come to their points in time are a finding, which says what each was doing; no
+process outlives it.
 """
 
 import json
@@ -15,6 +18,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -24,7 +28,7 @@ from .topics import Topics
 
 SOURCE_PARTITIONS, TARGET_PARTITIONS = 2, 3
 ARRIVAL_TIMEOUT_S = 900
-END_TIMEOUT_S = 120
+END_TIMEOUT_S = 60
 TRIES_COUNT_MAX = 5
 # Spark gives a worker ten seconds to start, which a busy machine may not have.
 NOT_OURS = "Python worker failed to connect back"
@@ -37,12 +41,16 @@ class Finding(Exception):
 
 @dataclass
 class Copies:
-    """Queries that copy a topic each, and the folder with their checkpoints."""
+    """Queries that copy a topic each, and the folder with their checkpoints.
+
+    timeout_s: what all of them have to come to their points, with every try.
+    """
 
     topics: Topics
     folder: Path
     python: Path
     names: list[str]
+    timeout_s: float = ARRIVAL_TIMEOUT_S
     produced_count: int = 0
     reached: dict[str, dict[int, int]] = field(default_factory=dict)
 
@@ -81,8 +89,9 @@ class Copies:
                 batches[name] += self._last(name, "commits") + 1
         chosen: dict[str, str | None] = dict(zip(self.names, points, strict=True))
         plan = Plan(self.topics.bootstrap, str(self.folder), chosen, batches)
+        deadline = time.monotonic() + self.timeout_s
         for _ in range(TRIES_COUNT_MAX):
-            if self._run_to_points(plan):
+            if self._run_to_points(plan, deadline):
                 break
         for name, point in zip(self.names, points, strict=True):
             if plan.arrived(name).read_text() != point:
@@ -122,11 +131,11 @@ class Copies:
     def log(self) -> str:
         return (self.folder / "queries.log").read_text()
 
-    def _run_to_points(self, plan: Plan) -> bool:
+    def _run_to_points(self, plan: Plan, deadline: float) -> bool:
         """Whether all came to their points, and the JVM was killed there."""
         for name in self.names:
             plan.arrived(name).unlink(missing_ok=True)
-        deadline = time.monotonic() + ARRIVAL_TIMEOUT_S
+            plan.status(name).unlink(missing_ok=True)
         with self._running(plan) as process:
             while not all(plan.arrived(name).exists() for name in self.names):
                 if process.poll() is not None:
@@ -134,7 +143,7 @@ class Copies:
                         return False
                     raise Finding(f"it ended with {process.returncode}: {self.log()}")
                 if time.monotonic() > deadline:
-                    raise Finding(f"not all came to {plan.points}: {self.log()}")
+                    raise Finding(f"not all came to their points: {self._doing(plan)}")
                 time.sleep(LOOK_INTERVAL_S)
             os.kill(int(plan.jvm_file().read_text()), signal.SIGKILL)
             process.wait(END_TIMEOUT_S)
@@ -144,7 +153,23 @@ class Copies:
         plan.jvm_file().unlink(missing_ok=True)
         path = self.folder / "plan.json"
         plan.write(path)
-        return Driver([str(self.python), "-m", "tests.spark.killing", str(path)], self)
+        command = [str(self.python), "-m", "tests.spark.killing", str(path)]
+        return Driver(command, self, plan.jvm_file())
+
+    def _doing(self, plan: Plan) -> str:
+        """What each query was doing, and what the JVM said."""
+        said = []
+        for name in self.names:
+            status = plan.status(name)
+            doing = status.read_text() if status.exists() else "not started"
+            if plan.arrived(name).exists():
+                doing = "it is there"
+            planned, committed = self._last(name, "offsets"), self._last(name, "commits")
+            said.append(
+                f"{name} to {plan.points[name]} of batch {plan.batches[name]}: {doing!r},"
+                f" batch {planned} planned, {committed} committed"
+            )
+        return "; ".join([*said, self.log()])
 
     def _last(self, name: str, log: str) -> int:
         folder = self.folder / name / "checkpoint" / log
@@ -163,9 +188,10 @@ class Copies:
 
 
 class Driver:
-    """The process of the queries; it does not outlive the block."""
+    """The process of the queries; neither it nor its JVM outlives the block."""
 
-    def __init__(self, command: list[str], copies: Copies) -> None:
+    def __init__(self, command: list[str], copies: Copies, jvm_file: Path) -> None:
+        self._jvm_file = jvm_file
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {
             **os.environ,
@@ -182,5 +208,12 @@ class Driver:
         return self._process
 
     def __exit__(self, *_: object) -> None:
+        if self._jvm_file.exists():
+            jvm = self._jvm_file.read_text()
+            name = Path("/proc", jvm, "comm")
+            # Queries that stand at their points would hold up an end that is asked for.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if jvm and name.read_text().strip() == "java":
+                    os.kill(int(jvm), signal.SIGKILL)
         self._process.kill()
         self._process.wait()

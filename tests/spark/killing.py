@@ -9,7 +9,9 @@ As a program it runs the queries of a plan in one JVM, each of which copies a to
 `python -m tests.spark.killing PLAN` (see `Plan`).  A query that comes to its point leaves a file
 and waits there.  When all have come, the JVM is killed (`kill_round`), and meets each of them at
 its own point: a JVM takes ten seconds to start, so that several queries share its end.  The
-plan's file is named in the environment, which Spark's workers inherit.
+plan's file is named in the environment, which Spark's workers inherit.  What each query does is in
+a file as well, every second, for whoever waits in vain; a query that ends and never came to its
+point ends the program with an error.
 """
 
 import json
@@ -40,6 +42,7 @@ from segbroker.spark.source import StreamReader
 POINTS = ("before-write", "after-write", "after-commit", "latest-offset")
 PLAN = "SEGBROKER_KILL_PLAN"
 LOOK_INTERVAL_S = 0.02
+STATUS_INTERVAL_S = 1.0
 OFFSETS_PER_BATCH = 40
 # As small as a session can be: it lives for a few batches.
 LEAN = {
@@ -75,6 +78,9 @@ class Plan:
 
     def arrived(self, name: str) -> Path:
         return Path(self.folder, name, "arrived")
+
+    def status(self, name: str) -> Path:
+        return Path(self.folder, name, "status")
 
     def jvm_file(self) -> Path:
         return Path(self.folder, "jvm.pid")
@@ -176,19 +182,26 @@ def run(path: str) -> None:
     assert jvm is not None
     plan.jvm_file().write_text(str(jvm.java.lang.ProcessHandle.current().pid()))
     spark.dataSource.register(KillingSource)
-    running = [
-        start_copy(
+    running = {
+        name: start_copy(
             spark, KillingSource.name(), plan.bootstrap, name, Path(plan.folder, name, "checkpoint")
         )
         for name in plan.points
-    ]
-    while any(query.isActive for query in running):
-        for query in running:
+    }
+    told = 0.0
+    while any(query.isActive for query in running.values()):
+        telling = time.monotonic() - told >= STATUS_INTERVAL_S
+        for name, query in running.items():
             failed = query.exception()
             if failed is not None:
                 raise failed
+            if plan.points[name] is not None and not query.isActive:
+                raise RuntimeError(f"{name} ended and never came to {plan.points[name]}")
+            if telling:
+                plan.status(name).write_text(query.status["message"])
+        told = time.monotonic() if telling else told
         time.sleep(LOOK_INTERVAL_S)
-    for query in running:
+    for query in running.values():
         query.awaitTermination()
     spark.stop()
 

@@ -1,5 +1,6 @@
 """Queries whose JVM is killed at each of the four points; for long in tests/soak/spark.py."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -16,14 +17,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# 20 to 25 s of it on a quiet machine; a third is for the queries that go on.
+DEADLINE_S = 180
+
+
 @pytest.mark.spark
-@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("segbroker_only")
 def test_a_query_whose_jvm_is_killed_at_any_point_has_every_record_once(
     spark: "SparkSession", topics: Topics, name: Callable[[], str], tmp_path: Path
 ) -> None:
+    deadline = time.monotonic() + DEADLINE_S
     with warm_python(tmp_path) as python:
-        copies = Copies(topics, tmp_path, python, [name() for _ in POINTS])
+        names = [name() for _ in POINTS]
+        copies = Copies(topics, tmp_path, python, names, timeout_s=DEADLINE_S * 2 / 3)
         copies.create()
         copies.produce(OFFSETS_PER_BATCH)
         killed_at = copies.kill(Random(1))
@@ -33,6 +39,11 @@ def test_a_query_whose_jvm_is_killed_at_any_point_has_every_record_once(
         start_copy(spark, "segbroker", topics.bootstrap, each, tmp_path / each / "checkpoint")
         for each in copies.names
     ]
-    for each, query in zip(copies.names, running, strict=True):
-        query.awaitTermination()
-        copies.check(each, dict.fromkeys(range(SOURCE_PARTITIONS), OFFSETS_PER_BATCH))
+    try:
+        for each, query in zip(copies.names, running, strict=True):
+            ended = query.awaitTermination(max(1, int(deadline - time.monotonic())))
+            assert ended, {name: query.status for name, query in zip(names, running, strict=True)}
+            copies.check(each, dict.fromkeys(range(SOURCE_PARTITIONS), OFFSETS_PER_BATCH))
+    finally:
+        for query in running:
+            query.stop()

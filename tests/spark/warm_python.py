@@ -10,7 +10,8 @@ fork that does the work, and ends as that ended.
 
 Only for tests that start many JVMs: what is measured and what users run is python itself.
 
-Invariant: a fork ends when its caller does, however that ends, and all end with the process here.
+Invariant: a fork ends when its caller does, however that ends, and all end with the block, whose
+processes are a group of their own.
 """
 
 import array
@@ -25,7 +26,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -74,13 +75,19 @@ def warm_python(folder: Path) -> Iterator[Path]:
             cwd=ROOT,
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
+            start_new_session=True,
         )
     assert process.stdin is not None
     try:
         yield program
     finally:
         process.stdin.close()
-        process.wait(START_TIMEOUT_S)
+        try:
+            process.wait(START_TIMEOUT_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def serve(listener: socket.socket) -> None:
