@@ -4,11 +4,14 @@
 
 message.timestamp.before.max.ms and message.timestamp.after.max.ms; of topics whose timestamps the
 producer chooses (CreateTime) alone.  The header of a batch has the greatest timestamp and not the
-least, so a bound on the past has the batch decoded: who sets it pays for it, nobody else.
+least, so a bound on the past has the batch decoded: who sets it pays for it, nobody else.  One that
+opens to more than BOUNDED_SIZE_MAX is refused as too large, which makes producers split it.
 
 A batch with one record out of bounds is refused as a whole, before it has an offset; one that was
 appended before (a retry of an idempotent producer) is not looked at again.
 """
+
+from typing import Final
 
 from segbroker.protocol.record_batch import BatchHeader, decode_batch
 
@@ -18,10 +21,17 @@ from .topic_config import TopicConfig
 
 BEFORE = "message.timestamp.before.max.ms"
 AFTER = "message.timestamp.after.max.ms"
+BOUNDED_SIZE_MAX: Final = 16 << 20
+"""Bytes of records, opened: it is done in the thread that appends."""
 
 
 def check_timestamps(config: TopicConfig, batch: Buffer, header: BatchHeader, now_ms: int) -> None:
-    """Raises TimestampOutOfBounds; for topics that `bounds_timestamps`.  `batch` is checked."""
+    """For topics that `bounds_timestamps`.  `batch` is checked.
+
+    Raises:
+        TimestampOutOfBounds
+        InvalidBatch: it cannot be opened, or is too large then.
+    """
     after_ms, before_ms = (
         config.message_timestamp_after_max_ms,
         config.message_timestamp_before_max_ms,
@@ -33,6 +43,6 @@ def check_timestamps(config: TopicConfig, batch: Buffer, header: BatchHeader, no
     if header.max_timestamp < now_ms - before_ms:
         raise TimestampOutOfBounds(header.max_timestamp, now_ms, BEFORE, before_ms)
     if now_ms - before_ms > 0:  # else no timestamp is below it
-        least = min(decode_batch(batch).timestamps())
+        least = min(decode_batch(batch, size_max=BOUNDED_SIZE_MAX).timestamps())
         if least < now_ms - before_ms:
             raise TimestampOutOfBounds(least, now_ms, BEFORE, before_ms)

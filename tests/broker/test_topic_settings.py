@@ -56,6 +56,17 @@ async def test_a_batch_is_refused_for_one_record_of_another_time(codec: Codec) -
         assert partition.handler.log_end_offset == 2
 
 
+async def test_a_batch_that_opens_to_too_much_to_look_at_its_times_is_refused() -> None:
+    # 20 MiB of records in some KiB: opened nowhere but where their times are asked for.
+    made = encode_batch([bytes(1 << 20)] * 20, timestamps_ms=NOW_MS, codec=Codec.ZSTD)
+    async with serving(now_ms=lambda: NOW_MS) as broker, connect(broker.address) as client:
+        await client.create("t", 1, message_timestamp_before_max_ms="1000")
+        await client.create("u")
+        for name, code in (("t", ErrorCode.MESSAGE_TOO_LARGE), ("u", ErrorCode.NONE)):
+            reply = await client.ask(produce_request(name, made), ProduceResponse, 9)
+            assert reply.responses[0].partition_responses[0].error_code == code
+
+
 async def test_any_time_is_taken_unless_somebody_says_otherwise() -> None:
     async with serving(now_ms=lambda: NOW_MS) as broker, connect(broker.address) as client:
         await client.create("t")
