@@ -68,6 +68,12 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, LimitKeys, ListeningKeys)
                 f"group_min_session_timeout_ms={self.group_min_session_timeout_ms} is above "
                 f"group_max_session_timeout_ms={self.group_max_session_timeout_ms}"
             )
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            raise InvalidConfig(
+                f"group_consumer_heartbeat_interval_ms={self.group_consumer_heartbeat_interval_ms} "
+                f"is not below group_consumer_session_timeout_ms="
+                f"{self.group_consumer_session_timeout_ms}"
+            )
         split_address(self.listen, key="listen")
         if self.advertised:
             split_address(self.advertised, key="advertised")

@@ -10,7 +10,8 @@ answered: members hear of another interval with their next heartbeat.  A group n
 what is set outlives it, as in Kafka.  Settings of share groups and of streams are refused: there
 are no such groups.
 
-Invariant: of a group the interval is below the session, or its members would be lost for it.
+Invariant: of a group the interval is below the session, or its members would be lost for it.  Where
+a later setting of the broker breaks it, a third of the session holds as the interval.
 
 Limit: GROUPS_MAX groups with settings; one more is refused (POLICY_VIOLATION).
 """
@@ -64,6 +65,12 @@ class GroupSettings:
 
     def in_force(self, group_id: str, key: str) -> int:
         """The value that holds for a group, ms."""
+        value, session_ms = self._said(group_id, key), self._said(group_id, SESSION)
+        if key == HEARTBEAT and value >= session_ms:
+            return max(1, session_ms // 3)
+        return value
+
+    def _said(self, group_id: str, key: str) -> int:
         text = self.set_on(group_id).get(key)
         value: int = getattr(self.config, OF_BROKER[key]) if text is None else int(text)
         return value

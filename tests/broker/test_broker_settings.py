@@ -364,6 +364,15 @@ async def test_a_group_goes_by_its_own_times_at_once_and_after_a_restart() -> No
         assert told(rows[interval])[:2] == ("5000", DEFAULT)
 
 
+async def test_a_member_is_asked_to_be_heard_of_before_its_session_ends() -> None:
+    session, interval = "consumer.session.timeout.ms", "group_consumer_heartbeat_interval_ms"
+    async with serving() as broker, connect(broker.address) as client:
+        assert (await alter(client, "", **{interval: "45000"}))[0] == ErrorCode.INVALID_CONFIG
+        assert await alter_all(client, "g", {session: "6000"}, kind=GROUP) == (0, None)
+        assert await alter(client, "", **{interval: "10000"}) == (0, None)
+        assert (await beat(client, joining())).heartbeat_interval_ms == 2_000
+
+
 @pytest.mark.parametrize(
     ("name", "values", "code"),
     [
