@@ -447,14 +447,19 @@ async def _scrub(core: Core) -> None:
 
 async def _clean(core: Core) -> None:
     """Clean compacted partitions, as fast as is allowed: in a lane, a little at a time."""
-    while True:
-        await trio.sleep(CLEAN_STEP_SECONDS if core.cleaner.is_running else CLEAN_LOOK_SECONDS)
-        if not core.config.cleaner_enable:
-            continue
-        try:
-            await core.lanes.run(core.cleaner.step, core.now_ms())
-        except Exception:  # nothing is served by it: the next look may do better
-            log.exception("cleaner_failed")
+    cleaner = core.cleaner
+    try:
+        while True:
+            await trio.sleep(CLEAN_STEP_SECONDS if cleaner.is_running else CLEAN_LOOK_SECONDS)
+            try:
+                if core.config.cleaner_enable:
+                    await core.lanes.run(cleaner.step, core.now_ms())
+                elif cleaner.is_running:
+                    await core.lanes.run(cleaner.abandon)
+            except Exception:  # nothing is served by it: the next look may do better
+                log.exception("cleaner_failed")
+    finally:
+        cleaner.abandon()
 
 
 async def _keep_house(core: Core) -> None:

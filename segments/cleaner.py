@@ -11,13 +11,13 @@ and decoding the interpreter, so the rate (bytes read per second) bounds both.
 | log.cleaner.io.max.bytes.per.second | bytes read per second |
 | log.cleaner.dedupe.buffer.size | memory for keys: offset_map.py, 24 bytes a slot |
 | log.cleaner.backoff.ms | the pause when nothing is dirty enough |
-| log.cleaner.enable | false: nothing is cleaned |
+| log.cleaner.enable | false: nothing is cleaned, what is under way is ended |
 
 At the limit of the buffer a partition is cleaned as far as its keys fit, and again at once: it is
 still dirty.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,7 +55,7 @@ class Cleaner:
         self._rate = bytes_per_second
         self._buffer_bytes = buffer_bytes
         self._backoff_ms = backoff_ms
-        self._running: tuple[DiskHandler, Iterator[int]] | None = None
+        self._running: tuple[DiskHandler, Generator[int, None, None]] | None = None
         self._now_ms = -1
         self._looked_ms: int | None = None
         self._allowance = 0
@@ -74,6 +74,13 @@ class Cleaner:
     def stop(self) -> None:
         """Let the step under way end soon, and do nothing in later ones.  From any thread."""
         self._stopped = True
+
+    def abandon(self) -> None:
+        """End the cleaning under way where it is: no file of it stays open.  Not beside `step`."""
+        if self._running is not None:
+            _, steps = self._running
+            self._running = None
+            steps.close()
 
     def step(self, now_ms: int) -> int:
         """Clean what the rate allows; the bytes read.  Blocking; for lanes."""

@@ -15,7 +15,7 @@
 One thread at a time.  What is shown (`last`, `cleaned_ms`, ...) is replaced as a whole.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import Final, Protocol
 
 import structlog
@@ -102,7 +102,9 @@ class Compacting:
     def _limits(self, now_ms: int, age_ms: int | None, buffer_bytes: int) -> Limits:
         return Limits(self._owner.last_stable_offset, buffer_bytes, now_ms, age_ms)
 
-    def clean(self, now_ms: int, age_ms: int | None, buffer_bytes: int) -> Iterator[int]:
+    def clean(
+        self, now_ms: int, age_ms: int | None, buffer_bytes: int
+    ) -> Generator[int, None, None]:
         """One cleaning; yields the bytes of each read.  Raises nothing that is to be expected."""
         opened = self._log()
         where = {"topic": self._owner.topic, "partition": self._owner.partition}

@@ -166,6 +166,30 @@ def test_an_exception_that_nobody_thought_of_ends_one_cleaning_and_is_tried_agai
     assert offsets_of(log) == [1]
 
 
+def cleaned_files(log: Compacted) -> list[str]:
+    return [one for one in log.disk.listdir(log.handler._log.paths.folder) if ".cleaned" in one]
+
+
+def test_a_cleaning_that_is_abandoned_leaves_no_file_and_may_begin_anew() -> None:
+    log = Compacted(MemoryStorage(), segment_bytes=4 << 20)
+    for key in range(6):
+        log.send((b"k", b"v" * 200), (b"%d" % key, b"v" * (512 << 10)))
+        roll(log)
+    log.cleaner.reconfigure(256 << 10, 1 << 20, 0)
+    for _ in range(100):
+        log.cleaner.step(log.now_ms)
+        log.now_ms += 1_000
+        if cleaned_files(log):
+            break
+    assert log.cleaner.is_running
+    assert cleaned_files(log)
+    log.cleaner.abandon()
+    assert not log.cleaner.is_running
+    assert not cleaned_files(log)
+    log.clean_sealed()
+    log.check()
+
+
 @pytest.mark.parametrize("taken", [1, 3])
 @pytest.mark.parametrize("reads", [1, 7, 9])
 def test_retention_takes_the_beginning_of_a_log_that_is_being_cleaned(
