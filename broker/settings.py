@@ -13,7 +13,8 @@ flags; unsetting them brings back what the nearest other place says.  `config` i
 | a value out of its bounds, or in conflict with others | as at the start |
 
 Settings of Kafka that mean nothing here are kept and shown (kafka_settings.py).  What is stored and
-cannot be any more, as an older version left it, is left out with one line at the start.
+cannot be any more, as an older version left it, is left out with one line at the start, and can be
+unset, or set anew, whatever else is stored.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +39,8 @@ VALUE_SIZE_MAX: Final = 10_000
 
 Origin: TypeAlias = Literal["broker", "every broker", "start", "default"]
 Values: TypeAlias = Mapping[str, str]
+_Unusable: TypeAlias = dict[tuple[str, str, str], InvalidConfig]
+"""Why a resource's name and value are left out."""
 
 
 def _dynamic_keys() -> dict[str, Field[Any]]:
@@ -99,7 +102,7 @@ class BrokerSettings:
         self.on_change: Callable[[BrokerConfig, BrokerConfig], None] | None = None
         """Told the settings before and after; has them take effect."""
         self._rows = settings_of(manager.section(SECTION))
-        self.config = self._in_force(self._rows, keep_going=True)
+        self.config = self._in_force(self._rows)
 
     @property
     def own(self) -> str:
@@ -124,9 +127,15 @@ class BrokerSettings:
         yield Layer(text_of(default), "default")
 
     def check(self, resource: str, values: Values) -> None:
-        """Raises InvalidConfig if `values` cannot be all that is set on `resource`."""
-        checked(values)
-        self._in_force({**self._rows, resource: dict(values)}, keep_going=False)
+        """Raises InvalidConfig if `values` cannot be all that is set on `resource`.
+
+        What is stored and was unusable before is in nobody's way: it may go, or stay.
+        """
+        _, before = self._applied(self._rows)
+        _, after = self._applied({**self._rows, resource: dict(values)})
+        for place, why in after.items():
+            if place not in before:
+                raise why
 
     async def set(self, resource: str, values: Values) -> None:
         """Set exactly these on `resource`: durable and in force when it returns.
@@ -146,31 +155,37 @@ class BrokerSettings:
     def _reload(self) -> None:
         before = self.config
         self._rows = settings_of(self._manager.section(SECTION))
-        self.config = self._in_force(self._rows, keep_going=True)
+        self.config = self._in_force(self._rows)
         if self.on_change is not None:
             self.on_change(before, self.config)
 
-    def _in_force(self, rows: Mapping[str, Values], *, keep_going: bool) -> BrokerConfig:
-        """Raises InvalidConfig, unless `keep_going`: then what cannot be is left out."""
+    def _in_force(self, rows: Mapping[str, Values]) -> BrokerConfig:
+        config, unusable = self._applied(rows)
+        for (_, name, text), why in unusable.items():
+            log.warning("setting_ignored", key=name, value=text, error=str(why))
+        return config
+
+    def _applied(self, rows: Mapping[str, Values]) -> tuple[BrokerConfig, _Unusable]:
+        """What is in force when these are set, and what of them is left out."""
         config = self._at_start
+        unusable: _Unusable = {}
         for resource in (EVERY_BROKER, self.own):
-            values = rows.get(resource, {})
+            values = dict(rows.get(resource, {}))
+            for name, text in tuple(values.items()):
+                try:
+                    checked({name: text})
+                except InvalidConfig as exc:
+                    unusable[resource, name, text] = exc
+                    del values[name]
             try:
                 config = replace(config, **checked(values))
-            except InvalidConfig:
-                if not keep_going:
-                    raise
+            except InvalidConfig:  # in conflict: as many as go together
                 for name, text in values.items():
-                    config = _one_more(config, name, text)
-        return config
-
-
-def _one_more(config: BrokerConfig, name: str, text: str) -> BrokerConfig:
-    try:
-        return replace(config, **checked({name: text}))
-    except InvalidConfig as exc:
-        log.warning("setting_ignored", key=name, value=text, error=str(exc))
-        return config
+                    try:
+                        config = replace(config, **checked({name: text}))
+                    except InvalidConfig as exc:
+                        unusable[resource, name, text] = exc
+        return config, unusable
 
 
 def _places(own: str) -> tuple[tuple[str, Origin], ...]:

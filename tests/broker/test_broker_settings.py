@@ -305,6 +305,26 @@ async def test_what_is_stored_and_cannot_be_any_more_is_left_out_and_told(events
     assert [event["key"] for event in events.named("setting_ignored")] == ["gone", "groups_max"]
 
 
+async def test_what_is_stored_and_cannot_be_any_more_can_be_repaired_in_any_order() -> None:
+    disk = MemoryStorage()
+    older = manager(disk)
+    older.open()
+    older.record_now(SET, resource="", values={"gone": "1", "slots_max": "many"})
+    older.record_now(SET, resource="1", values={"lost": "1", "groups_max": "0"})
+    older.close()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        assert await alter(client, "1", connections_per_ip_max="7") == (0, None)
+        assert (await alter(client, "1", gone="1"))[0] == ErrorCode.INVALID_CONFIG
+        assert (await alter(client, "1", groups_max="-1"))[0] == ErrorCode.INVALID_CONFIG
+        assert await alter(client, "1", groups_max="9") == (0, None)
+        assert await alter(client, "", slots_max=None) == (0, None)
+        assert await alter(client, "", gone=None) == (0, None)
+        assert await alter(client, "1", lost=None) == (0, None)
+        config = broker.core.config
+        assert (config.connections_per_ip_max, config.groups_max) == (7, 9)
+        assert dict(broker.core.settings.set_on("")) == {}
+
+
 async def test_a_change_that_is_not_durable_is_refused() -> None:
     storage = MemoryStorage()
     async with serving(storage=storage) as broker, connect(broker.address) as client:
