@@ -11,6 +11,7 @@
 | a name that exists                        | 36 TOPIC_ALREADY_EXISTS            |
 
 `validate_only` does all of this and creates nothing.  -1 partitions: the broker's default.
+DeleteRecords of a topic that is compacted and nothing else: 44 POLICY_VIOLATION, as in Kafka.
 """
 
 from collections import Counter
@@ -244,6 +245,9 @@ async def _delete_before(
             row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return row
         handler = partition.handler
+        if handler.config.compacts and not handler.config.deletes:
+            row.error_code = ErrorCode.POLICY_VIOLATION
+            return row
         row.low_watermark = await core.lanes.run(handler.delete_records_before, asked.offset)
     except STORAGE_FAILURES as exc:
         row.error_code, _ = wire_error(exc)
