@@ -6,7 +6,10 @@
  *     __await__   itself; sent to once, it returns the item that was taken, without a turn of
  *                 the event loop
  *
- * An item that was taken and not awaited stays for the next __anext__: none is lost.
+ * It has the methods of a coroutine as well: asyncio makes tasks of what anext() gives.
+ *
+ * An item that was taken and not awaited stays: the next __anext__ gives a coroutine of its own
+ * (`_later`, of protocol/handout_native.py), so none is lost and none is given twice.
  */
 #define PY_SSIZE_T_CLEAN
 #ifndef Py_LIMITED_API
@@ -73,7 +76,8 @@ static PyObject *myself(PyObject *self) {
 
 static PyObject *handout_anext(PyObject *object) {
     Handout *self = (Handout *)object;
-    if (!self->taken && self->items && self->items != Py_None) {
+    if (self->taken) return PyObject_CallMethod(object, "_later", NULL);
+    if (self->items && self->items != Py_None) {
         /* Ours while it runs: its code may set another one. */
         PyObject *items = self->items;
         Py_IncRef(items);
@@ -123,8 +127,42 @@ static PyObject *handout_next(PyObject *self) {
     return NULL;
 }
 
+/* The methods of a coroutine: who makes a task of what __anext__ gives asks for them. */
+static PyObject *handout_send_method(PyObject *self, PyObject *sent) {
+    (void)sent;
+    return handout_next(self);
+}
+
+/* Cancelled before it began: the item stays for the next __anext__. */
+static PyObject *handout_throw(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *kind, *value = NULL, *trace = NULL;
+    if (!PyArg_ParseTuple(args, "O|OO", &kind, &value, &trace)) return NULL;
+    if (PyExceptionInstance_Check(kind))
+        PyErr_SetObject((PyObject *)Py_TYPE(kind), kind);
+    else if (PyExceptionClass_Check(kind))
+        PyErr_SetObject(kind, value);
+    else
+        PyErr_SetString(PyExc_TypeError, "an exception is thrown");
+    return NULL;
+}
+
+static PyObject *handout_close(PyObject *self, PyObject *none) {
+    (void)self;
+    Py_IncRef(none = Py_None);
+    return none;
+}
+
+static PyMethodDef handout_methods[] = {
+    {"send", handout_send_method, METH_O, NULL},
+    {"throw", handout_throw, METH_VARARGS, NULL},
+    {"close", handout_close, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMemberDef handout_members[] = {
     {"items", T_OBJECT, offsetof(Handout, items), 0, NULL},
+    {"_taken", T_OBJECT_EX, offsetof(Handout, taken), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -132,6 +170,7 @@ static PyType_Slot handout_slots[] = {
     {Py_tp_new, handout_new},         {Py_tp_dealloc, handout_dealloc},
     {Py_tp_traverse, handout_traverse}, {Py_tp_clear, handout_clear},
     {Py_tp_members, handout_members}, {Py_tp_iternext, handout_next},
+    {Py_tp_methods, handout_methods}, {Py_tp_iter, myself},
     {Py_am_aiter, myself},            {Py_am_anext, handout_anext},
     {Py_am_await, myself},            {Py_am_send, handout_send},
     {0, NULL},

@@ -1,5 +1,6 @@
 """The iterator under `async for`: the C one and its pure twin say the same, and no item is lost."""
 
+import asyncio
 import gc
 import sys
 from collections.abc import Iterator
@@ -100,13 +101,68 @@ def test_an_item_that_was_not_awaited_is_not_lost() -> None:
         handout = Lists(handout_native, []).handout
         handout.items = iter([1, 2])
         first = handout.__anext__()
-        second = handout.__anext__()
-        assert await first == 1
+        assert await handout.__anext__() == 1
         with pytest.raises(RuntimeError, match="awaited twice"):
-            await second
+            await first
         assert [item async for item in handout] == [2]
 
     anyio.run(run)
+
+
+@twins
+@loops
+def test_two_that_wait_at_once_get_two_items(twin: ModuleType, backend: str) -> None:
+    async def run() -> None:
+        handout = Lists(twin, []).handout
+        handout.items = iter([1, 2, 3])
+        first, second = handout.__anext__(), handout.__anext__()
+        assert await first == 1
+        assert await second == 2
+        assert [item async for item in handout] == [3]
+
+    anyio.run(run, backend=backend)
+
+
+@twins
+def test_asyncio_makes_tasks_of_what_it_gives(twin: ModuleType) -> None:
+    async def run() -> None:
+        handout = Lists(twin, [[1, 2, (3, "a tuple")], [4, 5, 6, 7], [8]]).handout
+        for item in (1, 2, (3, "a tuple"), 4):
+            assert await asyncio.wait_for(anext(handout), 60) == item
+        assert await asyncio.create_task(anext(handout)) == 5
+        assert list(await asyncio.gather(anext(handout))) == [6]
+        assert await asyncio.shield(anext(handout)) == 7
+        assert await asyncio.wait_for(anext(handout), 60) == 8
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.wait_for(anext(handout), 60)
+
+    asyncio.run(run())
+
+
+@twins
+def test_tasks_that_were_made_at_once_get_different_items(twin: ModuleType) -> None:
+    async def run() -> None:
+        handout = Lists(twin, []).handout
+        handout.items = iter(range(5))
+        assert list(await asyncio.gather(anext(handout), anext(handout))) == [0, 1]
+        tasks = [asyncio.create_task(anext(handout)) for _ in range(3)]
+        assert await asyncio.gather(*tasks) == [2, 3, 4]
+
+    asyncio.run(run())
+
+
+@twins
+def test_a_task_that_is_cancelled_before_it_began_takes_no_item(twin: ModuleType) -> None:
+    async def run() -> None:
+        handout = Lists(twin, []).handout
+        handout.items = iter([1, 2])
+        task = asyncio.create_task(anext(handout))
+        task.cancel("not wanted")
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert [item async for item in handout] == [1, 2]
+
+    asyncio.run(run())
 
 
 @pytest.mark.skipif(not kernel.KERNEL_IS_NATIVE, reason="about the C one")
