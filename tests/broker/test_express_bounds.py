@@ -1,0 +1,288 @@
+"""The express way is fair, bounded, and gives up those and only those whom a failure met."""
+
+import contextlib
+from types import TracebackType
+
+import pytest
+import trio
+import trio.testing
+
+from segbroker.broker import express, produce_run, seat
+from segbroker.broker.replies import Buffer, Outbox
+from segbroker.protocol.checksums import crc32c
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
+from segbroker.protocol.messages_core import ProduceResponse
+from segbroker.protocol.record_batch import Codec, encode_batch
+from segbroker.segments.handler import DiskHandler
+from segbroker.segments.partition_log import PartitionLog
+
+from ..support.wire_client import (
+    Closed,
+    batch,
+    connect,
+    fetch_request,
+    produce_request,
+)
+from .conftest import serving
+
+FLOOD_REQUESTS = 40_000
+both_ways = pytest.mark.parametrize("is_express", [True, False], ids=["express", "general"])
+
+
+async def test_whoever_asks_while_others_flood_is_answered_long_before_they_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A pass is full after one receive, of whoever it is.
+    monkeypatch.setattr(express, "SPACE_BYTES", express.SPACE_BYTES_MIN)
+    monkeypatch.setattr(express, "ARENA_BYTES", express.SPACE_BYTES_MIN + seat.CARRY_MAX)
+    async with (
+        serving(ingest_bytes_max=1 << 30) as broker,
+        connect(broker.address) as client,
+        contextlib.AsyncExitStack() as stack,
+        trio.open_nursery() as nursery,
+    ):
+        await client.create("flooded")
+        await client.create("t")
+        await client.produce("t", b"first")
+        flooders = [await stack.enter_async_context(connect(broker.address)) for _ in range(6)]
+        for flooder in flooders:
+            await flooder.produce("flooded", b"first")
+        await trio.testing.wait_all_tasks_blocked()
+        frames = client.encode(produce_request("flooded", batch(bytes(1_000))), 9)[1] * 50
+        sent = 0
+
+        async def flood(stream: trio.SocketStream) -> None:
+            nonlocal sent
+            while sent < FLOOD_REQUESTS:
+                await stream.send_all(frames)
+                sent += 50
+
+        async def read(stream: trio.SocketStream) -> None:
+            while await stream.receive_some():
+                pass
+
+        for flooder in flooders:
+            nursery.start_soon(flood, flooder.stream)
+            nursery.start_soon(read, flooder.stream)
+        counters = broker.core.counters
+        with trio.fail_after(120):
+            while counters.produce_requests < 500:  # it has begun
+                await trio.lowlevel.checkpoint()
+            for number in range(3):
+                await client.produce("t", b"%d" % number)
+        assert sent < FLOOD_REQUESTS, "nobody was answered before the flood had ended"
+        assert broker.core.express is not None
+        assert broker.core.express.requests > 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_names_that_are_too_long_are_answered_and_not_remembered() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"first")
+        await trio.testing.wait_all_tasks_blocked()
+        for number in range(20):
+            name = f"{number:03}" + "n" * (TOPIC_NAME_SIZE_MAX - 3 + number % 2 * 5_000)
+            good = client.encode(produce_request("t", batch(b"v")), 7)[1]
+            bad = client.encode(produce_request(name, batch(b"v")), 7)[1]
+            await client.send_bytes(good + bad)
+            codes = []
+            for _ in range(2):
+                _, reply = await client.receive(ProduceResponse, 7)
+                codes.append(reply.responses[0].partition_responses[0].error_code)
+            assert codes[0] == 0
+            assert codes[1] != 0
+            await trio.testing.wait_all_tasks_blocked()
+        way = broker.core.express
+        assert way is not None
+        assert way.requests >= 20
+        assert way._names, "none is remembered at all"
+        assert max(map(len, way._names)) <= TOPIC_NAME_SIZE_MAX
+
+
+@both_ways
+async def test_a_large_request_is_refused_where_less_is_allowed(*, is_express: bool) -> None:
+    async with serving(frame_bytes_max=2_048, express=is_express) as broker:
+        async with connect(broker.address) as client:
+            await client.create("t")
+            await client.produce("t", b"first")
+            await trio.testing.wait_all_tasks_blocked()
+            with trio.fail_after(60), pytest.raises(Closed):
+                await client.produce("t", b"x" * 20_000)
+        async with connect(broker.address) as client:
+            assert (await client.fetch("t", 0)).high_watermark == 1
+
+
+async def test_whoever_left_in_a_pass_that_fails_is_closed_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"first")
+        await trio.testing.wait_all_tasks_blocked()
+        appended = 0
+
+        def fails(*_: object) -> None:
+            nonlocal appended
+            appended += 1
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(produce_run.Run, "append", fails)
+        plain = client.encode(produce_request("t", batch(b"v")), 9)[1]
+        other = client.encode(fetch_request("t", 0), 12)[1]
+        await client.send_bytes(plain + other)  # the second makes it leave
+        with trio.fail_after(60):
+            assert await client.is_closed()
+        monkeypatch.undo()
+        assert appended == 1
+        async with connect(broker.address) as again:
+            await again.produce("t", b"goes on")
+
+
+class _Sink:
+    """A socket that takes everything and remembers it."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+
+    def sendmsg(self, pieces: list[Buffer]) -> int:
+        data = b"".join(pieces)
+        self.sent += data
+        return len(data)
+
+
+class _Answered:
+    """A slot whose reply is there."""
+
+    restores = False
+    done = True
+
+    def __init__(self) -> None:
+        self.is_abandoned = False
+
+    def render(self) -> list[Buffer] | None:
+        return [b"reply"]
+
+    def sent(self) -> None:
+        pass
+
+    def stuck(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        self.is_abandoned = True
+
+
+def test_nothing_leaves_behind_what_was_given_up() -> None:
+    broken = 0
+
+    def on_broken() -> None:
+        nonlocal broken
+        broken += 1
+
+    sink = _Sink()
+    outbox = Outbox(sink, spawn=lambda _: None, on_broken=on_broken)  # type: ignore[arg-type]
+    outbox.push(_Answered())
+    outbox.flush()
+    assert sink.sent == b"reply"
+    outbox.break_off()
+    late = _Answered()
+    outbox.push(late)
+    outbox.flush()
+    assert sink.sent == b"reply"
+    assert not late.is_abandoned
+    outbox.break_off()
+    assert late.is_abandoned
+    assert len(outbox) == 0
+    assert broken == 1
+
+
+class _RollingLock:
+    """An append's lock, for which the roll by age waited: that goes on as soon as it is free."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self._lock = log.append_lock
+        self.rolls = 0
+
+    def __enter__(self) -> bool:
+        return self._lock.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self.rolls and self._log.active.size:
+            self.rolls = 1
+            self._log.roll(1)
+        self._lock.__exit__(kind, exc, trace)
+
+
+@both_ways
+async def test_a_roll_by_age_beside_an_append_leaves_the_write_ahead_log_alone(
+    *, is_express: bool
+) -> None:
+    async with (
+        serving(express=is_express) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        for name, producer in (("t", client), ("u", other)):
+            await client.create(name)
+            await producer.produce(name, b"first")
+        await trio.testing.wait_all_tasks_blocked()
+        served = broker.core.topics.served_partition("t", 0)
+        assert served is not None
+        assert isinstance(served.handler, DiskHandler)
+        log = served.handler._log
+        lock = _RollingLock(log)
+        log.append_lock = lock  # type: ignore[assignment]
+        with trio.fail_after(60):
+            for producer, name in ((client, "t"), (other, "u"), (client, "t")):
+                row = await producer.produce(name, b"second")
+                assert (row.error_code, row.error_message) == (0, None)
+        assert lock.rolls == 1
+        assert (await client.fetch("t", 0)).high_watermark == 3
+        assert (await client.fetch("u", 0)).high_watermark == 2
+
+
+def _unopenable() -> bytes:
+    """A compressed batch that is whole, but cannot be opened."""
+    data = bytearray(
+        encode_batch([b"v" * 500], keys=[b"k"], timestamps_ms=1_700_000_000_000, codec=Codec.GZIP)
+    )
+    data[-12:] = bytes(12)
+    data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
+    return bytes(data)
+
+
+async def test_a_batch_that_is_found_wrong_one_by_one_has_its_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = []
+    for is_express in (False, True):
+        async with serving(express=is_express) as broker, connect(broker.address) as client:
+            await client.create("t", cleanup_policy="compact")
+            first = produce_request("t", keyed := _keyed())
+            await client.ask(first, ProduceResponse, 9)
+            await trio.testing.wait_all_tasks_blocked()
+            if is_express:  # as where a topic became compacted when the run was begun already
+                monkeypatch.setattr(DiskHandler, "takes_runs", True)
+                monkeypatch.setattr(DiskHandler, "append_run", lambda *_: None)
+            for records in (keyed, _unopenable(), keyed):
+                await client.send(produce_request("t", records), 9)
+            with trio.fail_after(60):
+                for _ in range(3):
+                    _, reply = await client.receive(ProduceResponse, 9)
+                    row = reply.responses[0].partition_responses[0]
+                    rows.append((row.error_code, row.error_message, row.base_offset))
+            assert broker.core.counters.connections_failed == 0
+    assert [code for code, _, _ in rows[:3]] == [0, ErrorCode.CORRUPT_MESSAGE, 0]
+    assert rows[3:] == rows[:3]
+
+
+def _keyed() -> bytes:
+    return encode_batch([b"v"], keys=[b"k"], timestamps_ms=1_700_000_000_000)
