@@ -21,6 +21,7 @@ import click
 from .exit_codes import ExitCode
 
 LOCAL = ("127.", "localhost", "[::1]")
+SEVERAL_MAX = 5
 # What a listener does with a client that speaks without TLS, or asks before it has logged in.
 _HUNG_UP = ("closed the connection", "Connection reset by peer")
 
@@ -46,6 +47,8 @@ def explain(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         params: the command's own parameters, for hints that can be pasted.
     """
     error = _innermost(error)
+    if isinstance(error, BaseExceptionGroup):
+        return _several(error, params)
     if isinstance(error, Failure):
         return error
     for explain_kind in (_client, _broker_config, _storage, _protocol, _system):
@@ -60,6 +63,18 @@ def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def _several(group: BaseExceptionGroup[BaseException], params: Mapping[str, Any]) -> Failure | None:
+    """Of several at once, such as partitions that could not be closed: a line, the first code."""
+    failures = [explain(one, params) for one in group.exceptions]
+    known = [one for one in failures if one is not None]
+    if len(known) < len(failures):
+        return None
+    told = [str(one) for one in known[:SEVERAL_MAX]]
+    if len(known) > SEVERAL_MAX:
+        told.append(f"and {len(known) - SEVERAL_MAX} more")
+    return Failure(f"{group.message}: {'; '.join(told)}", known[0].code, known[0].hint)
 
 
 def _loaded(name: str) -> ModuleType | None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 from click.testing import CliRunner
 
-from segbroker.cli.command import Group
+from segbroker.cli.command import Command, Group
 from segbroker.cli.exit_codes import MEANINGS, ExitCode
+from segbroker.segments.errors import PartitionReadOnly
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
@@ -42,3 +43,27 @@ def test_ctrl_c_before_a_subcommand_has_begun_is_no_bug() -> None:
 
     run = CliRunner().invoke(Group(commands={"early": early}), ["early"])
     assert run.exit_code == ExitCode.INTERRUPTED
+
+
+def _ending_with(error: Exception) -> click.Command:
+    def end() -> None:
+        raise error
+
+    return Command("end", callback=end)
+
+
+def test_several_partitions_that_could_not_be_closed_are_one_sentence() -> None:
+    reads_only: list[Exception] = [PartitionReadOnly("t", number, "EIO") for number in range(7)]
+    group = ExceptionGroup("partitions that could not be closed", reads_only)
+    run = CliRunner().invoke(_ending_with(ExceptionGroup("of a nursery", [group])), [])
+    assert run.exit_code == ExitCode.SYSTEM
+    assert run.stderr.startswith(
+        "Error: partitions that could not be closed: partition 0 of topic 't' is read-only: EIO; "
+    )
+    assert run.stderr.endswith("partition 4 of topic 't' is read-only: EIO; and 2 more\n")
+
+
+def test_a_bug_among_errors_keeps_its_traceback() -> None:
+    group = ExceptionGroup("two", [PartitionReadOnly("t", 0, "EIO"), ValueError("a bug")])
+    run = CliRunner().invoke(_ending_with(group), [])
+    assert run.exception is group

@@ -25,9 +25,10 @@ from random import Random
 from typing import Final, NamedTuple
 
 from ..support import daemon as daemons
+from ..support.ports import keep_port
 from . import traced
 from .chores import Chores
-from .kill_loop import Load, Outcome, free_port
+from .kill_loop import Load, Outcome
 
 # Calls of the daemon's threads, and numbers of them that a second of work reaches.
 CALLS: Final = {
@@ -89,7 +90,7 @@ def run_chain(
 ) -> ChainOutcome:
     """All the points, one after the other, then the check."""
     outcome = ChainOutcome()
-    listen = f"127.0.0.1:{free_port()}"
+    listen = f"127.0.0.1:{keep_port()}"
     with daemons.running(data, listen=listen, forked=True):
         load = Load(listen, producers=producers, consumers=consumers, pause_s=0.05)
         chores = Chores(listen)

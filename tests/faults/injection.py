@@ -36,9 +36,9 @@ from segbroker.client import (
 
 from ..support import daemon as daemons
 from ..support.daemon import Daemon
+from ..support.ports import keep_port
 from . import traced
 from .history import Anomaly, Partition, Record, Sends, check
-from .kill_loop import free_port
 from .load import ConfluentWriting, OurWriting, Writing, bounds_of, read_all, value_of
 from .persist import persist
 
@@ -86,7 +86,7 @@ class Life:
 
     def __init__(self, data: Path, inject: str, *, calls: tuple[str, ...] = traced.CHANGES) -> None:
         self.data = data
-        self.listen = f"127.0.0.1:{free_port()}"
+        self.listen = f"127.0.0.1:{keep_port()}"
         self.strace_log = data.with_name(data.name + ".strace")
         under = traced.under(self.strace_log, inject, calls=calls)
         self._traced = daemons.launch(data, listen=self.listen, under=under)

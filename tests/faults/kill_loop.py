@@ -13,7 +13,6 @@ because a process death on the same boot costs neither class anything.
 """
 
 import signal
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from segbroker.client import Admin
 
 from ..support import daemon as daemons
 from ..support.daemon import Daemon
+from ..support.ports import keep_port
 from .history import Anomaly, Partition, check
 from .load import (
     PATIENCE_S,
@@ -79,21 +79,13 @@ class Outcome:
         self.problems += other.problems
 
 
-def free_port() -> int:
-    """A port that nobody has now: a daemon that comes back has to come back under its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Undying:
     """A daemon that is started again after each kill, on the same port and directory."""
 
     def __init__(self, data: Path, *, under: Sequence[str] = ()) -> None:
         self.data = data
         self.under = under
-        self.listen = f"127.0.0.1:{free_port()}"
+        self.listen = f"127.0.0.1:{keep_port()}"
         self.start_s_max = 0.0
         self._daemon: Daemon | None = None
 
