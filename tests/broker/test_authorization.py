@@ -34,19 +34,15 @@ from ..support.wire_client import (
     fetch_request,
     produce_request,
 )
-from .authorization_cases import (
+from .authorization_case import (
     ALL,
     ALTER,
-    ASKS_ABOUT_ITSELF,
     C31,
-    CASES,
     DELETE,
     DESCRIBE,
     G30,
     GROUP,
-    LISTS,
     OF_CLUSTER,
-    OFFSETS,
     READ,
     T29,
     TOPIC,
@@ -56,6 +52,8 @@ from .authorization_cases import (
     Case,
     codes,
 )
+from .authorization_cases import ASKS_ABOUT_ITSELF, CASES, LISTS
+from .authorization_cases_groups import OFFSETS
 from .conftest import Events, serving
 
 ALICE, BOB = "127.0.0.1", "127.0.0.2"

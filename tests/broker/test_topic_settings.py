@@ -11,7 +11,7 @@ from segbroker.segments.topic_config import KEYS
 
 from ..support.wire_client import WireClient, connect, produce_request
 from .conftest import serving
-from .test_apis import describe
+from .test_settings_apis import describe
 
 NOW_MS = 1_700_000_000_000
 # All settings of a topic of Apache Kafka 4.1: `kafka-configs --describe --all` on one.

@@ -1,0 +1,119 @@
+"""Metadata: topics by name and id, those made by being asked for, and the address that is told."""
+
+from uuid import UUID
+
+import pytest
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+
+from ..support.wire_client import (
+    connect,
+)
+from .conftest import serving
+
+
+def named(*names: str) -> list[MetadataRequestTopic]:
+    return [MetadataRequestTopic(name=name) for name in names]
+
+
+@pytest.mark.parametrize("version", range(13))
+async def test_metadata_is_served_in_every_version(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=3)
+        reply = await client.ask(MetadataRequest(topics=named("t")), MetadataResponse, version)
+        (node,) = reply.brokers
+        assert (node.node_id, node.host, node.port) == (1, *broker.address)
+        assert reply.controller_id == (1 if version >= 1 else -1)
+        (topic,) = reply.topics
+        assert [one.partition_index for one in topic.partitions] == [0, 1, 2]
+        assert {one.leader_id for one in topic.partitions} == {1}
+        assert topic.partitions[0].replica_nodes == topic.partitions[0].isr_nodes == [1]
+
+
+async def test_metadata_0_may_come_first_and_an_empty_list_means_all() -> None:
+    async with serving() as broker:
+        async with connect(broker.address) as client:
+            await client.create("a")
+            await client.create("b")
+        async with connect(broker.address) as client:
+            reply = await client.ask(MetadataRequest(topics=[]), MetadataResponse, 0)
+            assert sorted(str(topic.name) for topic in reply.topics) == ["a", "b"]
+
+
+@pytest.mark.parametrize("version", [1, 5, 9, 12])
+async def test_null_means_all_topics_and_empty_means_none(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("a")
+        every = await client.ask(MetadataRequest(topics=None), MetadataResponse, version)
+        none = await client.ask(MetadataRequest(topics=[]), MetadataResponse, version)
+        assert [topic.name for topic in every.topics] == ["a"]
+        assert none.topics == []
+
+
+async def test_an_unknown_topic_is_created_when_both_sides_allow() -> None:
+    async with serving(partitions=3) as broker, connect(broker.address) as client:
+        asked = MetadataRequest(topics=named("new"), allow_auto_topic_creation=False)
+        refused = await client.ask(asked, MetadataResponse, 9)
+        assert refused.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        reply = await client.ask(MetadataRequest(topics=named("new")), MetadataResponse, 9)
+        assert (reply.topics[0].error_code, len(reply.topics[0].partitions)) == (0, 3)
+
+
+async def test_an_unknown_topic_is_not_created_where_that_is_switched_off() -> None:
+    async with serving(auto_create_topics=False) as broker, connect(broker.address) as client:
+        reply = await client.ask(MetadataRequest(topics=named("new")), MetadataResponse, 1)
+        assert reply.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_metadata_by_topic_id() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        topic_id = broker.core.topics.all["t"].topic_id
+        asked = [
+            MetadataRequestTopic(name=None, topic_id=topic_id),
+            MetadataRequestTopic(name="", topic_id=topic_id),  # as Java asks
+            MetadataRequestTopic(name=None, topic_id=UUID(int=7)),
+        ]
+        reply = await client.ask(MetadataRequest(topics=asked), MetadataResponse, 12)
+        assert [(topic.name, topic.error_code) for topic in reply.topics] == [
+            ("t", 0),
+            ("t", 0),
+            (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        ]
+
+
+async def test_authorized_operations_are_a_bit_set_only_when_asked_for() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        request = MetadataRequest(topics=named("t"))
+        quiet = await client.ask(request, MetadataResponse, 8)
+        assert quiet.cluster_authorized_operations == -(2**31)
+        assert quiet.topics[0].topic_authorized_operations == -(2**31)
+        request.include_cluster_authorized_operations = True
+        request.include_topic_authorized_operations = True
+        reply = await client.ask(request, MetadataResponse, 8)
+        assert reply.cluster_authorized_operations == 0b1_1111_1010_0000
+        assert reply.topics[0].topic_authorized_operations == 0b1101_1111_1000
+
+
+async def test_the_advertised_address_is_told_with_the_bound_port_for_0() -> None:
+    async with serving(advertised="broker.example:0") as broker, connect(broker.address) as client:
+        reply = await client.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+        assert (reply.brokers[0].host, reply.brokers[0].port) == (
+            "broker.example",
+            broker.address[1],
+        )
+
+
+async def test_who_listens_everywhere_tells_the_address_that_was_reached() -> None:
+    async with (
+        serving(listen="0.0.0.0:0", allow_anonymous_network=True) as broker,
+        connect(("127.0.0.1", broker.address[1])) as client,
+    ):
+        reply = await client.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+        assert reply.brokers[0].host == "127.0.0.1"

@@ -1,0 +1,170 @@
+"""Offsets by time and by leader epoch; records deleted before an offset."""
+
+import pytest
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsResponse,
+)
+from segbroker.protocol.messages_core import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochRequestPartition,
+    OffsetForLeaderEpochRequestTopic,
+    OffsetForLeaderEpochResponse,
+    ProduceResponse,
+)
+from segbroker.protocol.record_batch import encode_batch
+
+from ..support.wire_client import (
+    WireClient,
+    connect,
+    produce_request,
+    values,
+)
+from .conftest import serving
+
+
+async def list_offset(
+    client: WireClient, timestamp: int, version: int = 7
+) -> ListOffsetsResponsePartition:
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            ListOffsetsRequestTopic(
+                name="t",
+                partitions=[ListOffsetsRequestPartition(partition_index=0, timestamp=timestamp)],
+            )
+        ],
+    )
+    reply = await client.ask(request, ListOffsetsResponse, version)
+    return reply.topics[0].partitions[0]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offset", "found"),
+    [
+        (-2, 0, -1),
+        (-1, 6, -1),
+        (0, 0, 1000),
+        (1000, 0, 1000),
+        (1001, 1, 1010),
+        (1015, 2, 1020),
+        (2000, 3, 2000),
+        (2021, -1, -1),
+        (-3, 5, 2020),
+    ],
+)
+async def test_offsets_by_time_are_exact_to_the_record(
+    timestamp: int, offset: int, found: int
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        for first in (1000, 2000):
+            records = encode_batch(
+                [b"a", b"b", b"c"], timestamps_ms=[first, first + 10, first + 20]
+            )
+            await client.ask(produce_request("t", records), ProduceResponse, 9)
+        row = await list_offset(client, timestamp)
+        assert (row.error_code, row.offset, row.timestamp) == (0, offset, found)
+
+
+async def test_a_time_is_found_in_a_batch_that_the_log_begins_inside_of() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        records = encode_batch([b"a", b"b", b"c"], timestamps_ms=[1000, 1010, 1020])
+        await client.ask(produce_request("t", records), ProduceResponse, 9)
+        broker.core.topics.served["t", 0].handler.delete_records_before(1)
+        for timestamp, offset in ((0, 1), (1005, 1), (1011, 2), (1021, -1)):
+            assert (await list_offset(client, timestamp)).offset == offset
+
+
+async def test_an_unknown_special_timestamp_is_refused() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        assert (await list_offset(client, -9)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize(("current", "code"), [(-1, 0), (99, ErrorCode.UNKNOWN_LEADER_EPOCH)])
+async def test_the_end_of_a_leader_epoch(current: int, code: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"a", b"b")
+        partition = broker.core.topics.served_partition("t", 0)
+        assert partition is not None
+        epoch = partition.handler.leader_epoch
+        request = OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderEpochRequestTopic(
+                    topic="t",
+                    partitions=[
+                        OffsetForLeaderEpochRequestPartition(
+                            partition=0, current_leader_epoch=current, leader_epoch=epoch
+                        )
+                    ],
+                )
+            ]
+        )
+        reply = await client.ask(request, OffsetForLeaderEpochResponse, 4)
+        row = reply.topics[0].partitions[0]
+        expected = (epoch, 2) if not code else (-1, -1)
+        assert (row.error_code, row.leader_epoch, row.end_offset) == (code, *expected)
+
+
+async def test_records_before_an_offset_are_deleted() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        for value in (b"a", b"b", b"c"):
+            await client.produce("t", value)
+
+        async def delete(offset: int, partition: int = 0) -> tuple[int, int]:
+            request = DeleteRecordsRequest(
+                topics=[
+                    DeleteRecordsRequestTopic(
+                        name="t",
+                        partitions=[
+                            DeleteRecordsRequestPartition(partition_index=partition, offset=offset)
+                        ],
+                    )
+                ],
+                timeout_ms=1000,
+            )
+            reply = await client.ask(request, DeleteRecordsResponse, 2)
+            row = reply.topics[0].partitions[0]
+            return row.error_code, row.low_watermark
+
+        assert await delete(4) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+        assert await delete(0, partition=9) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert await delete(2) == (0, 2)
+        assert (await client.fetch("t", 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert values(await client.fetch("t", 2)) == [b"c"]
+        assert await delete(-1) == (0, 3)
+
+
+async def test_records_of_a_topic_that_is_only_compacted_are_not_deleted_on_request() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for name, policy in (("t", "compact"), ("u", "compact,delete")):
+            await client.create(name, 1, cleanup_policy=policy)
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsRequestTopic(
+                    name=name,
+                    partitions=[DeleteRecordsRequestPartition(partition_index=0, offset=0)],
+                )
+                for name in ("t", "u")
+            ],
+            timeout_ms=1000,
+        )
+        reply = await client.ask(request, DeleteRecordsResponse, 2)
+        rows = [topic.partitions[0] for topic in reply.topics]
+        assert [(row.error_code, row.low_watermark) for row in rows] == [
+            (ErrorCode.POLICY_VIOLATION, -1),
+            (0, 0),
+        ]

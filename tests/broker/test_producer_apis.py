@@ -1,0 +1,85 @@
+"""Ids of producers, what is sent again, and times that the broker sets."""
+
+from typing import cast
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import (
+    ProduceResponse,
+)
+from segbroker.protocol.messages_transactions import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from segbroker.protocol.record_batch import check_batch, encode_batch, set_log_append_time
+
+from ..support.wire_client import (
+    batch,
+    connect,
+    produce_request,
+)
+from .conftest import serving
+
+
+async def test_producer_ids_never_repeat() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+        replies = [await client.ask(request, InitProducerIdResponse, 4) for _ in range(20)]
+        assert len({reply.producer_id for reply in replies}) == 20
+        assert {reply.producer_epoch for reply in replies} == {0}
+
+
+async def test_a_transactional_id_has_one_producer_id_and_the_next_epoch_each_time() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
+        replies = [await client.ask(request, InitProducerIdResponse, 5) for _ in range(3)]
+        assert [(reply.error_code, reply.producer_epoch) for reply in replies] == [
+            (0, 0),
+            (0, 1),
+            (0, 2),
+        ]
+        assert len({reply.producer_id for reply in replies}) == 1
+
+
+async def test_an_idempotent_batch_sent_again_is_answered_but_not_appended_again() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+
+        async def send(sequence: int, epoch: int = 0) -> tuple[int, int]:
+            records = encode_batch(
+                [b"v"],
+                timestamps_ms=1000,
+                producer_id=7,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+            )
+            reply = await client.ask(produce_request("t", records), ProduceResponse, 9)
+            row = reply.responses[0].partition_responses[0]
+            return row.error_code, row.base_offset
+
+        assert await send(0) == (0, 0)
+        assert await send(1) == (0, 1)
+        assert await send(0) == (0, 0)
+        assert await send(5) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        assert await send(0, epoch=1) == (0, 2)
+        assert await send(2) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
+        assert (await client.fetch("t", 0)).high_watermark == 3
+
+
+async def test_a_topic_of_log_append_time_gets_the_brokers_time() -> None:
+    async with serving(now_ms=lambda: 1_234_567) as broker, connect(broker.address) as client:
+        await client.create("t", message_timestamp_type="LogAppendTime")
+        row = await client.produce("t", b"v")
+        assert (row.error_code, row.log_append_time_ms) == (0, 1_234_567)
+        records = bytes(cast(bytes, (await client.fetch("t", 0)).records))
+        header = check_batch(records, stored=True)
+        assert (header.is_log_append_time, header.max_timestamp) == (True, 1_234_567)
+
+
+async def test_log_append_time_is_refused_from_a_producer_of_a_create_time_topic() -> None:
+    records = bytearray(batch(b"v"))
+    set_log_append_time(records, 1000)
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        reply = await client.ask(produce_request("t", bytes(records)), ProduceResponse, 9)
+        row = reply.responses[0].partition_responses[0]
+        assert row.error_code == ErrorCode.INVALID_TIMESTAMP

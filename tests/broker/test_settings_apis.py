@@ -1,0 +1,146 @@
+"""Settings of topics and brokers as they are described and altered; what has none."""
+
+import pytest
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+    IncrementalAlterConfigsResponse,
+)
+
+from ..support.wire_client import (
+    WireClient,
+    connect,
+)
+from .conftest import serving
+
+
+async def describe(
+    client: WireClient, resource_type: int, name: str, keys: list[str] | None = None
+) -> DescribeConfigsResponse:
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsRequestResource(
+                resource_type=resource_type, resource_name=name, configuration_keys=keys
+            )
+        ],
+        include_synonyms=True,
+        include_documentation=True,
+    )
+    return await client.ask(request, DescribeConfigsResponse, 4)
+
+
+async def test_a_topics_settings_say_where_they_come_from() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", segment_bytes="4096")
+        (row,) = (await describe(client, 2, "t")).results
+        found = {one.name: one for one in row.configs}
+        assert {"retention.bytes", "segment.bytes", "durability", "cleanup.policy"} <= found.keys()
+        changed = found["segment.bytes"]
+        assert (changed.value, changed.config_source) == ("4096", 1)
+        assert [(one.value, one.source) for one in changed.synonyms] == [
+            ("4096", 1),
+            ("1048576", 5),
+        ]
+        assert changed.documentation
+        assert found["durability"].config_source == 5
+
+
+async def test_only_the_settings_asked_for_are_described() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        (row,) = (await describe(client, 2, "t", ["retention.ms"])).results
+        assert [one.name for one in row.configs] == ["retention.ms"]
+
+
+async def test_the_brokers_settings_are_described_under_kafkas_names_too() -> None:
+    async with serving(partitions=7) as broker, connect(broker.address) as client:
+        (row,) = (await describe(client, 4, "1")).results
+        found = {one.name: one for one in row.configs}
+        host, port = broker.address
+        assert found["advertised.listeners"].value == f"PLAINTEXT://{host}:{port}"
+        assert found["num.partitions"].value == found["partitions"].value == "7"
+        assert all(one.documentation for one in row.configs)
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "code"),
+    [
+        (2, "missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (4, "77", ErrorCode.INVALID_REQUEST),
+        (16, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_what_has_no_settings_is_refused(
+    resource_type: int, name: str, code: ErrorCode
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        (row,) = (await describe(client, resource_type, name)).results
+        assert row.error_code == code
+
+
+async def test_settings_are_changed_one_by_one() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", segment_bytes="4096", retention_ms="5")
+
+        async def change(name: str, operation: int, value: str | None) -> int:
+            request = IncrementalAlterConfigsRequest(
+                resources=[
+                    IncrementalAlterConfigsRequestResource(
+                        resource_type=2,
+                        resource_name="t",
+                        configs=[
+                            IncrementalAlterConfigsRequestConfig(
+                                name=name, config_operation=operation, value=value
+                            )
+                        ],
+                    )
+                ],
+                validate_only=False,
+            )
+            reply = await client.ask(request, IncrementalAlterConfigsResponse, 1)
+            return reply.responses[0].error_code
+
+        assert await change("segment.ms", 0, "1000") == 0
+        assert await change("retention.ms", 1, None) == 0
+        assert await change("segment.bytes", 0, "many") == ErrorCode.INVALID_CONFIG
+        assert await change("segment.bytes", 2, "1") == ErrorCode.INVALID_CONFIG
+        assert await change("no.such", 0, "1") == ErrorCode.INVALID_CONFIG
+        assert broker.core.topics.all["t"].config.overrides == {
+            "segment.bytes": "4096",
+            "segment.ms": "1000",
+        }
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+async def test_settings_are_replaced_as_a_whole(validate_only: bool) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", segment_bytes="4096")
+        request = AlterConfigsRequest(
+            resources=[
+                AlterConfigsRequestResource(
+                    resource_type=2,
+                    resource_name="t",
+                    configs=[AlterConfigsRequestConfig(name="retention.ms", value="5")],
+                ),
+                AlterConfigsRequestResource(
+                    resource_type=4,
+                    resource_name="1",
+                    configs=[AlterConfigsRequestConfig(name="lanes", value="5")],
+                ),
+            ],
+            validate_only=validate_only,
+        )
+        reply = await client.ask(request, AlterConfigsResponse, 2)
+        assert [row.error_code for row in reply.responses] == [0, ErrorCode.INVALID_CONFIG]
+        expected = {"segment.bytes": "4096"} if validate_only else {"retention.ms": "5"}
+        assert broker.core.topics.all["t"].config.overrides == expected

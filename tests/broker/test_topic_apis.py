@@ -1,0 +1,193 @@
+"""Topics are created, deleted and grown, or refused one by one."""
+
+from uuid import UUID
+
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsRequestAssignment,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsRequestTopic,
+    DeleteTopicsResponse,
+)
+from segbroker.protocol.messages_core import (
+    FetchResponse,
+)
+
+from ..support.wire_client import (
+    WireClient,
+    connect,
+    fetch_request,
+    values,
+)
+from .conftest import serving
+
+
+def creation(
+    name: str, partitions: int = 1, replicas: int = 1, **config: str
+) -> CreateTopicsRequestTopic:
+    return CreateTopicsRequestTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        assignments=[],
+        configs=[
+            CreateTopicsRequestConfig(name=key.replace("_", "."), value=value)
+            for key, value in config.items()
+        ],
+    )
+
+
+async def create(
+    client: WireClient, *topics: CreateTopicsRequestTopic, validate_only: bool = False
+) -> list[tuple[str, int]]:
+    request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
+    reply = await client.ask(request, CreateTopicsResponse, 7)
+    return [(row.name, row.error_code) for row in reply.topics]
+
+
+async def test_topics_are_created_or_refused_one_by_one() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("there")
+        rows = await create(
+            client,
+            creation("ok"),
+            creation("default", partitions=-1, replicas=-1),
+            creation("there"),
+            creation("a/b"),
+            creation("none", partitions=0),
+            creation("many", partitions=100_001),
+            creation("copied", replicas=3),
+            creation("odd", no_such_key="1"),
+            creation("wrong", segment_bytes="many"),
+            creation("twice"),
+            creation("twice"),
+        )
+        assert rows == [
+            ("ok", ErrorCode.NONE),
+            ("default", ErrorCode.NONE),
+            ("there", ErrorCode.TOPIC_ALREADY_EXISTS),
+            ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("none", ErrorCode.INVALID_PARTITIONS),
+            ("many", ErrorCode.INVALID_PARTITIONS),
+            ("copied", ErrorCode.INVALID_REPLICATION_FACTOR),
+            ("odd", ErrorCode.INVALID_CONFIG),
+            ("wrong", ErrorCode.INVALID_CONFIG),
+            ("twice", ErrorCode.INVALID_REQUEST),
+        ]
+        assert sorted(broker.core.topics.all) == ["default", "ok", "there"]
+        assert broker.core.topics.all["default"].partitions == 4
+
+
+async def test_an_assignment_may_only_name_us() -> None:
+    def assigned(name: str, *brokers: int) -> CreateTopicsRequestTopic:
+        topic = creation(name, partitions=-1, replicas=-1)
+        topic.assignments = [
+            CreateTopicsRequestAssignment(partition_index=n, broker_ids=[one])
+            for n, one in enumerate(brokers)
+        ]
+        return topic
+
+    async with serving() as broker, connect(broker.address) as client:
+        rows = await create(client, assigned("ok", 1, 1), assigned("wrong", 1, 2))
+        assert rows == [("ok", 0), ("wrong", ErrorCode.INVALID_REPLICA_ASSIGNMENT)]
+        assert broker.core.topics.all["ok"].partitions == 2
+
+
+async def test_validate_only_does_all_but_create() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        rows = await create(client, creation("ok"), creation("a/b"), validate_only=True)
+        assert rows == [("ok", 0), ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION)]
+        assert dict(broker.core.topics.all) == {}
+
+
+async def test_the_answer_holds_the_settings_and_never_null() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        request = CreateTopicsRequest(topics=[creation("t", segment_bytes="4096"), creation("a/b")])
+        reply = await client.ask(request, CreateTopicsResponse, 5)
+        good, bad = reply.topics
+        assert good.configs is not None
+        settings = {one.name: (one.value, one.config_source) for one in good.configs}
+        assert settings["segment.bytes"] == ("4096", 1)
+        assert settings["message.timestamp.type"] == ("CreateTime", 5)
+        assert bad.configs == []
+
+
+async def test_a_deleted_topic_is_gone_and_may_come_again_empty() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"old")
+        old_id = broker.core.topics.all["t"].topic_id
+        reply = await client.ask(
+            DeleteTopicsRequest(topic_names=["t", "missing"], timeout_ms=1000),
+            DeleteTopicsResponse,
+            5,
+        )
+        assert [(row.name, row.error_code) for row in reply.responses] == [
+            ("t", 0),
+            ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+        assert (await client.produce("t", b"v")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await client.create("t")
+        assert broker.core.topics.all["t"].topic_id != old_id
+        assert (await client.produce("t", b"new")).base_offset == 0
+        assert values(await client.fetch("t", 0)) == [b"new"]
+
+
+async def test_a_topic_is_deleted_by_its_id() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        topics = [
+            DeleteTopicsRequestTopic(topic_id=broker.core.topics.all["t"].topic_id),
+            DeleteTopicsRequestTopic(topic_id=UUID(int=9)),
+        ]
+        request = DeleteTopicsRequest(topics=topics, timeout_ms=1000)
+        reply = await client.ask(request, DeleteTopicsResponse, 6)
+        assert [(row.name, row.error_code) for row in reply.responses] == [
+            ("t", 0),
+            (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        ]
+        assert dict(broker.core.topics.all) == {}
+
+
+async def test_a_fetch_that_waits_hears_of_the_deletion() -> None:
+    async with serving() as broker, connect(broker.address) as a, connect(broker.address) as b:
+        await a.create("t")
+        await a.send(fetch_request("t", 0, wait_ms=60_000), 12)
+        while len(broker.core.deadlines) < 1:
+            await trio.lowlevel.checkpoint()
+        request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+        await b.ask(request, DeleteTopicsResponse, 5)
+        _, reply = await a.receive(FetchResponse, 12)
+        row = reply.responses[0].partitions[0]
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_topic_may_grow_but_not_shrink() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        await client.create("u", partitions=2)
+        request = CreatePartitionsRequest(
+            topics=[
+                CreatePartitionsRequestTopic(name="t", count=5, assignments=None),
+                CreatePartitionsRequestTopic(name="u", count=2, assignments=None),
+                CreatePartitionsRequestTopic(name="missing", count=2, assignments=None),
+            ],
+            timeout_ms=1000,
+            validate_only=False,
+        )
+        reply = await client.ask(request, CreatePartitionsResponse, 3)
+        assert [(row.name, row.error_code) for row in reply.results] == [
+            ("t", 0),
+            ("u", ErrorCode.INVALID_PARTITIONS),
+            ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+        assert (await client.produce("t", b"v", partition=4)).error_code == 0
