@@ -20,7 +20,7 @@ about attributes with one comparison.
 
 from typing import Final
 
-from segbroker.protocol.batch_pure import HEADER_SIZE
+from segbroker.protocol.batch_layout import HEADER_SIZE
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import BatchHeader, check_batch, read_header

@@ -8,7 +8,7 @@ code that makes clients retry without blaming the request.  An OSError that stor
 
 from typing import Final
 
-from segbroker.protocol.batch_pure import BatchFault
+from segbroker.protocol.batch_layout import BatchFault
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceResponseRecordError
 from segbroker.protocol.record_batch import InvalidBatch

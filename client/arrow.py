@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow
 
-from segbroker.protocol.batch_pure import Gathered
+from segbroker.protocol.batch_layout import Gathered
 from segbroker.protocol.record_batch import RecordColumns
 
 HEADER_TYPE = pyarrow.struct([("key", pyarrow.binary()), ("value", pyarrow.binary())])

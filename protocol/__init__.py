@@ -23,6 +23,7 @@ come in, values go out, and the other way round.  A module imports only what sta
     scram          SCRAM: both sides, and what is kept of a password
     checksums      CRC-32C, XXH3-64
     compression    gzip, snappy, lz4, zstd, bounded
+    batch_layout   what both kernels of the record batch share: positions, bits, faults
     batch_pure     the record batch in plain Python: the specification of the kernel
     batch_native   the same functions by the C kernel (native/), one call per batch
     kernel         picks the C kernel or its pure twin

@@ -12,11 +12,9 @@ from array import array
 from collections.abc import Sequence
 
 from ._kernel import ffi, lib
-from .batch_pure import (
-    BATCH_TOO_LARGE,
+from .batch_layout import (
     INT32_MAX,
     INT64_MAX,
-    TIMESTAMPS_APART,
     AnyRecord,
     BatchFields,
     Gathered,
@@ -24,8 +22,8 @@ from .batch_pure import (
     HeaderTuple,
     RecordIndex,
     Strings,
-    check_bytes,
 )
+from .batch_pure import BATCH_TOO_LARGE, TIMESTAMPS_APART, check_bytes
 from .checksums import Buffer
 
 if sys.implementation.name != "cpython":

@@ -18,7 +18,7 @@ import struct
 from enum import IntEnum
 from typing import Final
 
-from .batch_pure import CONTROL_BIT, CRC_POSITION, HEADER, HEADER_SIZE, MAGIC, TRANSACTIONAL_BIT
+from .batch_layout import CONTROL_BIT, CRC_POSITION, HEADER, HEADER_SIZE, MAGIC, TRANSACTIONAL_BIT
 from .checksums import Buffer, crc32c
 from .record_batch import BatchHeader
 

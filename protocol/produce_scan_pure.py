@@ -22,7 +22,8 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
-from .batch_pure import CODEC_BITS, HEADER, CheckMode, check
+from .batch_layout import CODEC_BITS, HEADER, CheckMode
+from .batch_pure import check
 from .compression import Codec
 
 __all__ = ["Column", "scan_produce"]

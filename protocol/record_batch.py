@@ -34,7 +34,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from . import kernel
-from .batch_pure import (
+from .batch_layout import (
     ATTRIBUTES_POSITION,
     CODEC_BITS,
     CONTROL_BIT,
@@ -58,9 +58,8 @@ from .batch_pure import (
     IndexFlag,
     RecordIndex,
     Strings,
-    encode_headers,
-    write_header,
 )
+from .batch_pure import encode_headers, write_header
 from .checksums import Buffer, crc32c
 from .compression import (
     Codec,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import structlog
 
-from segbroker.protocol.batch_pure import HEADER_SIZE, LENGTH_END
+from segbroker.protocol.batch_layout import HEADER_SIZE, LENGTH_END
 from segbroker.protocol.record_batch import BatchHeader, GapReason, gap_reason, read_header
 
 from .errors import CorruptSegment

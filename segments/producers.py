@@ -44,7 +44,7 @@ of the table is a consistent copy.  Not thread-safe: the log's append lock prote
 import struct
 from typing import Final, NamedTuple
 
-from segbroker.protocol.batch_pure import TRANSACTIONAL_BIT
+from segbroker.protocol.batch_layout import TRANSACTIONAL_BIT
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.record_batch import BatchHeader
 

@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
-from segbroker.protocol.batch_pure import LENGTH_END
+from segbroker.protocol.batch_layout import LENGTH_END
 from segbroker.protocol.checksums import xxh3_64
 
 from .errors import CorruptSegment, SegmentReplaced, StorageError

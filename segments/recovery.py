@@ -44,7 +44,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from segbroker.protocol.batch_pure import HEADER_SIZE, LENGTH_END
+from segbroker.protocol.batch_layout import HEADER_SIZE, LENGTH_END
 from segbroker.protocol.record_batch import (
     BatchHeader,
     GapReason,

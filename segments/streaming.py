@@ -32,7 +32,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, TypeAlias
 
-from segbroker.protocol.batch_pure import HEADER_SIZE
+from segbroker.protocol.batch_layout import HEADER_SIZE
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.record_batch import encode_batch
 

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from segbroker.protocol.batch_pure import CODEC_BITS, BatchFault
+from segbroker.protocol.batch_layout import CODEC_BITS, BatchFault
 from segbroker.protocol.markers import marker_outcome
 from segbroker.protocol.record_batch import (
     BatchHeader,

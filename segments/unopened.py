@@ -18,7 +18,7 @@ from uuid import UUID
 
 import structlog
 
-from segbroker.protocol.batch_pure import HEADER_SIZE
+from segbroker.protocol.batch_layout import HEADER_SIZE
 from segbroker.protocol.record_batch import InvalidBatch, read_header
 
 from .dirtiness import dirt_of, wants_cleaning

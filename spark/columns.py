@@ -29,7 +29,7 @@ from itertools import groupby
 import pyarrow
 import pyarrow.compute
 
-from segbroker.protocol.batch_pure import Gathered
+from segbroker.protocol.batch_layout import Gathered
 from segbroker.protocol.record_batch import RecordBatch, RecordColumns, columns_of
 
 from .loss import Lost

@@ -11,7 +11,7 @@
 #include "bytes.h"
 #include "kernel.h"
 
-/* Shared with BatchFault, CheckMode and IndexFlag in batch_pure.py; a test compares them. */
+/* Shared with BatchFault, CheckMode and IndexFlag in batch_layout.py; a test compares them. */
 enum fault {
     NONE,
     TRUNCATED,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from segbroker.broker.error_map import BATCH_FAULTS, STORAGE_ERRORS, wire_error
-from segbroker.protocol.batch_pure import BatchFault
+from segbroker.protocol.batch_layout import BatchFault
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import InvalidBatch
 from segbroker.segments.errors import OffsetOutOfRange, PartitionReadOnly, StorageError

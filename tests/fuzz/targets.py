@@ -28,7 +28,7 @@ from segbroker.cli.log_dump import dump_log
 from segbroker.cli.manifest_dump import dump_manifest
 from segbroker.cli.state_dump import dump_metadata, dump_producers
 from segbroker.protocol import batch_pure, kernel
-from segbroker.protocol.batch_pure import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE
+from segbroker.protocol.batch_layout import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.compression import Codec, DecompressionError, compress, decompress
 from segbroker.protocol.errors import ProtocolError, RemoteProtocolError

@@ -4,7 +4,7 @@ from typing import TypedDict
 
 from hypothesis import strategies as st
 
-from segbroker.protocol.batch_pure import ATTRIBUTES_POSITION, CRC_POSITION
+from segbroker.protocol.batch_layout import ATTRIBUTES_POSITION, CRC_POSITION
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.record_batch import encode_batch

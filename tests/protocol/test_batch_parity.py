@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segbroker.protocol import batch_pure, kernel
-from segbroker.protocol.batch_pure import (
+from segbroker.protocol.batch_layout import (
     HEADER,
     HEADER_SIZE,
     INT32_MAX,
@@ -23,8 +23,8 @@ from segbroker.protocol.batch_pure import (
     IndexFlag,
     RecordIndex,
     Strings,
-    encode_headers,
 )
+from segbroker.protocol.batch_pure import encode_headers
 from segbroker.protocol.record_batch import Record, encode_batch
 
 from .batches import NOW, Columns, columns, damaged, with_crc

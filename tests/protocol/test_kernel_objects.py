@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from segbroker.protocol import kernel
-from segbroker.protocol.batch_pure import BatchFields
+from segbroker.protocol.batch_layout import BatchFields
 from segbroker.protocol.record_batch import Record, decode_batch, encode_batch
 
 from .batches import NOW

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from segbroker.protocol import batch_pure, kernel
-from segbroker.protocol.batch_pure import HEADER_SIZE, BatchFault, Gathered
+from segbroker.protocol.batch_layout import HEADER_SIZE, BatchFault, Gathered
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.record_batch import (
     BatchHeader,

@@ -18,7 +18,7 @@ has nothing outside of the data directory to create).
 
 from collections.abc import Iterator
 
-from segbroker.protocol.batch_pure import LENGTH_END
+from segbroker.protocol.batch_layout import LENGTH_END
 from segbroker.protocol.markers import Outcome, marker_outcome
 from segbroker.protocol.record_batch import decode_batch, read_header
 from segbroker.segments.topic_config import Durability
