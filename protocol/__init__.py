@@ -27,7 +27,9 @@ come in, values go out, and the other way round.  A module imports only what sta
     batch_pure     the record batch in plain Python: the specification of the kernel
     batch_native   the same functions by the C kernel (native/), one call per batch
     kernel         picks the C kernel or its pure twin
-    record_batch   RecordBatch v2: header, check, patch, encode, decode, gaps
+    batch_header   the 61 bytes in front of the records: read, checked, patched
+    batch_gaps     batches without records: which offsets are missing, and why
+    record_batch   RecordBatch v2: encode, decode, columns, filter; the door to the two above
     produce_scan_pure   the plain Produce requests in what a receive brought: the specification
     produce_scan   ... by the C kernel where there is one
     markers        the control batch that ends a transaction in a partition

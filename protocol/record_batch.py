@@ -1,52 +1,42 @@
 """RecordBatch v2: the unit that is appended, sent, stored and checksummed.
 
-    byte 0             8              12             16      17      21           23
-         +-------------+--------------+--------------+-------+-------+------------+----
-         | base_offset | batch_length | leader_epoch | magic | crc   | attributes |
-         | i64         | i32          | i32          | i8 =2 | u32   | i16        |
-         +-------------+--------------+--------------+-------+-------+------------+----
-    byte 23                  27               35              43            51
-         +-------------------+----------------+---------------+-------------+----
-         | last_offset_delta | base_timestamp | max_timestamp | producer_id |
-         | i32               | i64            | i64           | i64         |
-         +-------------------+----------------+---------------+-------------+----
-    byte 51               53              57              61
-         +----------------+---------------+---------------+------------
-         | producer_epoch | base_sequence | records_count | records ...
-         | i16            | i32           | i32           |
-         +----------------+---------------+---------------+------------
+    batch_header.py   its 61 bytes in front: read, checked, patched by the broker
+    batch_gaps.py     batches without records: what says that offsets are missing
+    here              records put in and taken out: encoded, decoded, as columns, filtered
 
-Integers are big-endian, timestamps ms since 1970.  `batch_length` counts the bytes after
-itself.  `crc` is CRC-32C of bytes 21 to the end: the broker patches base offset and leader epoch
-without touching it.  attributes: bits 0-2 codec, 3 log append time, 4 transactional, 5 control,
-6 delete horizon; segbroker adds the reason of a gap in bits 8-15.  Records: see batch_pure.
+Everything of it that others need is imported from here.
 
-Invariants: `last_offset = base_offset + last_offset_delta` even where records have been filtered
-out; the count stands outside the compression.
+Invariant: the count of records stands outside the compression, and `last_offset = base_offset +
+last_offset_delta` even where records have been filtered out.
 
 Why nothing here is re-encoded on the way through a broker: docs/formats.md.
 """
 
-import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from enum import IntEnum
 from typing import NamedTuple
 
 from . import kernel
+from .batch_gaps import GapReason, emptied_batch, gap_batches, gap_reason
+from .batch_header import (
+    BatchHeader,
+    InvalidBatch,
+    check_batch,
+    invalid,
+    iter_batches,
+    patch_batch,
+    read_header,
+    set_log_append_time,
+    write_crc,
+)
 from .batch_layout import (
-    ATTRIBUTES_POSITION,
     CODEC_BITS,
-    CONTROL_BIT,
-    CRC_POSITION,
     HEADER,
     HEADER_SIZE,
     INT32_MAX,
     INT64_MAX,
     INT64_MIN,
     LENGTH_END,
-    LOG_APPEND_TIME_BIT,
-    MAGIC,
     TRANSACTIONAL_BIT,
     AnyRecord,
     BatchFault,
@@ -60,7 +50,7 @@ from .batch_layout import (
     Strings,
 )
 from .batch_pure import encode_headers, write_header
-from .checksums import Buffer, crc32c
+from .checksums import Buffer
 from .compression import (
     Codec,
     DecompressedTooLarge,
@@ -83,6 +73,7 @@ __all__ = [
     "check_batch",
     "columns_of",
     "decode_batch",
+    "emptied_batch",
     "encode_batch",
     "filter_batch",
     "first_at_or_after",
@@ -94,78 +85,6 @@ __all__ = [
     "scan_headers",
     "set_log_append_time",
 ]
-
-_CODECS = tuple(Codec)
-_BASE_OFFSET = struct.Struct(">q")
-_LEADER_EPOCH = struct.Struct(">i")
-_LEADER_EPOCH_POSITION = 12
-_ATTRIBUTES = struct.Struct(">h")
-_MAX_TIMESTAMP = struct.Struct(">q")
-_MAX_TIMESTAMP_POSITION = 35
-_CRC = struct.Struct(">I")
-
-
-class InvalidBatch(Exception):
-    """A batch breaks a rule; `fault` says which, `fault.error_code` what the wire calls it."""
-
-    def __init__(self, fault: BatchFault, message: str) -> None:
-        super().__init__(message)
-        self.fault = fault
-
-
-class BatchHeader(NamedTuple):
-    """The 61 bytes before the records, as numbers."""
-
-    base_offset: int
-    batch_length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    records_count: int
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole batch."""
-        return LENGTH_END + self.batch_length
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-    @property
-    def next_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def codec(self) -> Codec:
-        """The compression; IndexError for a number that does not exist (the check refuses it)."""
-        return _CODECS[self.attributes & CODEC_BITS]
-
-    @property
-    def is_log_append_time(self) -> bool:
-        return bool(self.attributes & LOG_APPEND_TIME_BIT)
-
-    @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL_BIT)
-
-    @property
-    def is_control(self) -> bool:
-        return bool(self.attributes & CONTROL_BIT)
-
-    @property
-    def last_sequence(self) -> int:
-        """Sequence number of the last record; -1 without a producer.  Wraps after 2^31-1."""
-        if self.base_sequence < 0:
-            return -1
-        return (self.base_sequence + self.last_offset_delta) & INT32_MAX
 
 
 class Record(NamedTuple):
@@ -193,126 +112,6 @@ class RecordColumns(NamedTuple):
     header_starts: "array[int]"
     header_keys: Gathered
     header_values: Gathered
-
-
-class GapReason(IntEnum):
-    """Why offsets are missing.  Stored in bits 8-15 of a gap's attributes; never renumber."""
-
-    LOST_TAIL = 1
-    """Written, not yet synced, and gone after a crash."""
-    CORRUPTION = 2
-    """The bytes were damaged on disk."""
-    CAP = 3
-    """Evicted because the log reached its size limit."""
-    TTL = 4
-    """Expired by age."""
-    DELETED = 5
-    """Deleted on purpose: nothing was lost."""
-
-
-_FAULT_MESSAGES = {
-    BatchFault.UNSUPPORTED_CODEC: "compression that does not exist",
-    BatchFault.CONTROL_BATCH: "a producer may not send control batches",
-    BatchFault.INVALID_PRODUCER: "producer id, epoch and sequence do not go together",
-    BatchFault.INVALID_RECORD: "a record does not decode or its offset is out of order",
-}
-
-
-def _invalid(batch: Buffer, fault: BatchFault) -> InvalidBatch:
-    """The exception for a fault that the kernel found, with the values that show it."""
-    size = len(batch)
-    match fault:
-        case BatchFault.UNSUPPORTED_MAGIC:
-            return InvalidBatch(fault, f"magic {batch[16]}, expected {MAGIC}")
-        case BatchFault.TRUNCATED if size < HEADER_SIZE:
-            return InvalidBatch(fault, f"{size} bytes, a batch header has {HEADER_SIZE}")
-    header = read_header(batch)
-    match fault:
-        case BatchFault.TRUNCATED | BatchFault.MORE_THAN_ONE_BATCH:
-            message = f"batch of {header.size} bytes in {size} bytes"
-        case BatchFault.CORRUPT if header.size < HEADER_SIZE:
-            message = f"batch of {header.size} bytes, a batch header has {HEADER_SIZE}"
-        case BatchFault.CORRUPT:
-            computed = crc32c(memoryview(batch)[ATTRIBUTES_POSITION:])
-            message = f"CRC-32C {header.crc:#010x} in the header, {computed:#010x} over the bytes"
-        case BatchFault.INVALID_COUNT:
-            message = (
-                f"{header.records_count} records, last offset delta {header.last_offset_delta}"
-            )
-        case BatchFault.WRONG_MAX_TIMESTAMP:
-            message = f"max timestamp {header.max_timestamp} is not that of the records"
-        case _:
-            message = _FAULT_MESSAGES[fault]
-    return InvalidBatch(fault, message)
-
-
-def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, unchecked but for its length (InvalidBatch TRUNCATED)."""
-    if len(buf) - position < HEADER_SIZE:
-        raise InvalidBatch(
-            BatchFault.TRUNCATED,
-            f"{len(buf) - position} bytes, a batch header has {HEADER_SIZE}",
-        )
-    return BatchHeader._make(HEADER.unpack_from(buf, position))
-
-
-def check_batch(buf: Buffer, *, stored: bool = False) -> BatchHeader:
-    """The header of the one batch that `buf` holds, after every check that applies.
-
-    stored=False: rules for a batch from a producer.  A wrong max_timestamp is put right in place
-    where `buf` is writable, as Kafka does, and refused where it is not.  Whether the topic
-    allows log append time, and its size limit, are the caller's questions.
-    stored=True: rules for a batch in a log: holes, emptied and control batches are legal.
-    Of a compressed batch only header, CRC and count are checked.
-
-    Raises InvalidBatch.
-    """
-    mode = CheckMode.STORED if stored else CheckMode.PRODUCE
-    fault = kernel.backend.check(buf, mode)
-    if fault == BatchFault.NONE:
-        return BatchHeader._make(HEADER.unpack_from(buf))
-    if fault == BatchFault.WRONG_MAX_TIMESTAMP and not memoryview(buf).readonly:
-        _repair_max_timestamp(buf)
-        return read_header(buf)
-    raise _invalid(buf, BatchFault(fault))
-
-
-def _repair_max_timestamp(buf: Buffer) -> None:
-    header = read_header(buf)
-    index = kernel.backend.index(
-        bytes(buf),
-        HEADER_SIZE,
-        header.records_count,
-        0,
-        header.last_offset_delta,
-        header.base_timestamp,
-        None,
-    )
-    assert index is not None, "the check has walked these records"
-    _MAX_TIMESTAMP.pack_into(buf, _MAX_TIMESTAMP_POSITION, max(index.longs[header.records_count :]))
-    _write_crc(buf)
-
-
-def _write_crc(buf: Buffer) -> None:
-    _CRC.pack_into(buf, CRC_POSITION, crc32c(memoryview(buf)[ATTRIBUTES_POSITION:]))
-
-
-def patch_batch(buf: Buffer, base_offset: int, leader_epoch: int, position: int = 0) -> None:
-    """Write what the broker decides into a writable batch, the one that begins at `position`; the
-    CRC does not cover it."""
-    _BASE_OFFSET.pack_into(buf, position, base_offset)
-    _LEADER_EPOCH.pack_into(buf, position + _LEADER_EPOCH_POSITION, leader_epoch)
-
-
-def set_log_append_time(buf: Buffer, now_ms: int) -> None:
-    """Make `now_ms` the timestamp of every record of a writable batch, and renew the CRC.
-
-    base_timestamp and the deltas stay, as in Kafka; readers then ignore them.
-    """
-    (attributes,) = _ATTRIBUTES.unpack_from(buf, ATTRIBUTES_POSITION)
-    _ATTRIBUTES.pack_into(buf, ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_BIT)
-    _MAX_TIMESTAMP.pack_into(buf, _MAX_TIMESTAMP_POSITION, now_ms)
-    _write_crc(buf)
 
 
 def encode_batch(
@@ -548,7 +347,7 @@ def decode_batch(buf: Buffer, *, size_max: int = RECORDS_SIZE_MAX) -> RecordBatc
     """
     fault = kernel.backend.check(buf, CheckMode.HEADER)
     if fault != BatchFault.NONE:
-        raise _invalid(buf, BatchFault(fault))
+        raise invalid(buf, BatchFault(fault))
     header = BatchHeader._make(HEADER.unpack_from(buf))
     data, position = _records_of(buf, header, size_max)
     index = kernel.backend.index(
@@ -561,27 +360,8 @@ def decode_batch(buf: Buffer, *, size_max: int = RECORDS_SIZE_MAX) -> RecordBatc
         header.max_timestamp if header.is_log_append_time else None,
     )
     if index is None:
-        raise _invalid(buf, BatchFault.INVALID_RECORD)
+        raise invalid(buf, BatchFault.INVALID_RECORD)
     return RecordBatch(header, data, index)
-
-
-def iter_batches(buf: Buffer) -> Iterator[memoryview]:
-    """Each whole batch in `buf`, unchecked; stops at a partial last one, as fetches may end.
-
-    Raises InvalidBatch (CORRUPT) at a length below that of a header.
-    """
-    view = memoryview(buf)
-    position = 0
-    while len(view) - position >= HEADER_SIZE:
-        size = LENGTH_END + int.from_bytes(view[position + 8 : position + 12], "big", signed=True)
-        if size < HEADER_SIZE:
-            raise InvalidBatch(
-                BatchFault.CORRUPT, f"batch of {size} bytes, a batch header has {HEADER_SIZE}"
-            )
-        if size > len(view) - position:
-            return
-        yield view[position : position + size]
-        position += size
 
 
 def first_at_or_after(
@@ -600,74 +380,6 @@ def first_at_or_after(
         if timestamp >= timestamp_ms and offset >= from_offset:
             return offset, timestamp
     return None
-
-
-def gap_batches(
-    from_offset: int, to_offset: int, reason: GapReason, now_ms: int, leader_epoch: int
-) -> list[bytes]:
-    """The notice that offsets [from_offset, to_offset) hold nothing: empty control batches.
-
-    One batch of 61 bytes covers up to 2^31 offsets; longer ranges get a chain.  `now_ms` is
-    when the loss was noticed.
-    """
-    if not 0 <= from_offset < to_offset:
-        raise ValueError(f"a gap [{from_offset}, {to_offset}) is empty")
-    batches = []
-    while from_offset < to_offset:
-        last_offset_delta = min(to_offset - from_offset - 1, INT32_MAX)
-        batch = bytearray(HEADER_SIZE)
-        HEADER.pack_into(
-            batch,
-            0,
-            from_offset,
-            HEADER_SIZE - LENGTH_END,
-            leader_epoch,
-            MAGIC,
-            0,
-            CONTROL_BIT | reason << 8,
-            last_offset_delta,
-            -1,
-            now_ms,
-            -1,
-            -1,
-            -1,
-            0,
-        )
-        _write_crc(batch)
-        batches.append(bytes(batch))
-        from_offset += last_offset_delta + 1
-    return batches
-
-
-def gap_reason(header: BatchHeader) -> GapReason | None:
-    """Why the offsets of a gap batch are missing; None for any other batch."""
-    if not header.is_control or header.records_count:
-        return None
-    try:
-        return GapReason(header.attributes >> 8 & 0xFF)
-    except ValueError:
-        return None
-
-
-def emptied_batch(header: BatchHeader) -> bytes:
-    """A batch without its records that still says what its producer sent last: epoch, sequence.
-
-    Offsets, producer fields and max timestamp stay.  To readers it is a gap with reason `deleted`,
-    so that no client takes it for a reply that was cut short; it belongs to no transaction.
-    """
-    batch = bytearray(HEADER_SIZE)
-    HEADER.pack_into(
-        batch,
-        0,
-        *header._replace(
-            batch_length=HEADER_SIZE - LENGTH_END,
-            attributes=CONTROL_BIT | GapReason.DELETED << 8,
-            base_timestamp=-1,
-            records_count=0,
-        ),
-    )
-    _write_crc(batch)
-    return bytes(batch)
 
 
 def scan_headers(
@@ -733,5 +445,5 @@ def keep_records(batch: RecordBatch, keep: bytes) -> bytes:
             records_count=keep.count(1),
         ),
     )
-    _write_crc(out)
+    write_crc(out)
     return bytes(out)
