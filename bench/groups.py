@@ -22,10 +22,12 @@ import trio
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import decode_response, encode_request
-from segbroker.protocol.messages_groups import (
+from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
+)
+from segbroker.protocol.messages_groups import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,

@@ -16,7 +16,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_groups import (
+from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupDescribeResponseAssignment,

@@ -19,12 +19,14 @@ from typing import Any, Final
 
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_groups import (
+from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupDescribeResponseGroup,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+)
+from segbroker.protocol.messages_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DeleteGroupsResponseGroup,

@@ -10,11 +10,13 @@ from typing import Final, NamedTuple
 
 from segbroker.protocol.consumer_protocol import assigned_partitions
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse
-from segbroker.protocol.messages_groups import (
+from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupDescribeResponseGroup,
+)
+from segbroker.protocol.messages_core import MetadataRequest, MetadataResponse
+from segbroker.protocol.messages_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,

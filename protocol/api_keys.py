@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from . import (
     messages_admin,
+    messages_consumer_groups,
     messages_core,
     messages_groups,
     messages_placement,
@@ -204,6 +205,7 @@ def _classes(suffix: str) -> dict[int, type[Message]]:
         messages_core,
         messages_admin,
         messages_groups,
+        messages_consumer_groups,
         messages_placement,
         messages_transactions,
         messages_security,

@@ -1,4 +1,6 @@
-"""Consumer groups: the classic protocol, its offsets, and KIP-848.
+"""Consumer groups: the classic protocol, and what both protocols share: offsets, lists.
+
+KIP-848 is in messages_consumer_groups.py.
 
 The tables are the layouts; schema.py says how to read them.  Sources: the message definitions of
 kafka-clients 4.3.0, cut to the versions known here; what is served is in api_keys.py.
@@ -385,101 +387,6 @@ class DeleteGroupsResponse(Message, key=42, versions=(0, 2), flexible=2):
 
     throttle_time_ms: Int32 = 0
     results: list[DeleteGroupsResponseGroup]
-
-
-class ConsumerGroupHeartbeatRequestTopicPartition(Message):
-    topic_id: Uuid
-    partitions: list[Int32]
-
-
-class ConsumerGroupHeartbeatRequest(Message, key=68, versions=(0, 1), flexible=0):
-    """KIP-848: membership, subscription and owned partitions in one."""
-
-    group_id: Str
-    member_id: Str
-    member_epoch: Int32
-    instance_id: Str | None = None
-    rack_id: Str | None = None
-    rebalance_timeout_ms: Int32 = -1
-    subscribed_topic_names: list[Str] | None = None
-    subscribed_topic_regex: Annotated[Str | None, since(1)] = None
-    server_assignor: Str | None = None
-    topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartition] | None = None
-
-
-class ConsumerGroupHeartbeatResponseTopicPartition(Message):
-    topic_id: Uuid
-    partitions: list[Int32]
-
-
-class ConsumerGroupHeartbeatResponseAssignment(Message):
-    topic_partitions: list[ConsumerGroupHeartbeatResponseTopicPartition]
-
-
-class ConsumerGroupHeartbeatResponse(Message, key=68, versions=(0, 1), flexible=0):
-    """KIP-848: the member epoch and, when it changed, the assignment."""
-
-    throttle_time_ms: Int32 = 0
-    error_code: Int16 = 0
-    error_message: Str | None = None
-    member_id: Str | None = None
-    member_epoch: Int32
-    heartbeat_interval_ms: Int32
-    assignment: ConsumerGroupHeartbeatResponseAssignment | None = None
-
-
-class ConsumerGroupDescribeRequest(Message, key=69, versions=(0, 1), flexible=0):
-    """KIP-848: state and members of groups."""
-
-    group_ids: list[Str]
-    include_authorized_operations: Bool
-
-
-class ConsumerGroupDescribeResponseTopicPartition(Message):
-    topic_id: Uuid
-    topic_name: Str
-    partitions: list[Int32]
-
-
-class ConsumerGroupDescribeResponseAssignment(Message):
-    topic_partitions: list[ConsumerGroupDescribeResponseTopicPartition]
-
-
-class ConsumerGroupDescribeResponseTargetAssignment(Message):
-    topic_partitions: list[ConsumerGroupDescribeResponseTopicPartition]
-
-
-class ConsumerGroupDescribeResponseMember(Message):
-    member_id: Str
-    instance_id: Str | None = None
-    rack_id: Str | None = None
-    member_epoch: Int32
-    client_id: Str
-    client_host: Str
-    subscribed_topic_names: list[Str]
-    subscribed_topic_regex: Str | None = None
-    assignment: ConsumerGroupDescribeResponseAssignment
-    target_assignment: ConsumerGroupDescribeResponseTargetAssignment
-    member_type: Annotated[Int8, since(1)] = -1
-
-
-class ConsumerGroupDescribeResponseGroup(Message):
-    error_code: Int16 = 0
-    error_message: Str | None = None
-    group_id: Str
-    group_state: Str
-    group_epoch: Int32
-    assignment_epoch: Int32
-    assignor_name: Str
-    members: list[ConsumerGroupDescribeResponseMember]
-    authorized_operations: Int32 = -2147483648
-
-
-class ConsumerGroupDescribeResponse(Message, key=69, versions=(0, 1), flexible=0):
-    """KIP-848: state, members, present and target assignments."""
-
-    throttle_time_ms: Int32 = 0
-    groups: list[ConsumerGroupDescribeResponseGroup]
 
 
 class ConsumerProtocolSubscriptionTopicPartition(Message):

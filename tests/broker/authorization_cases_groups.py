@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from segbroker.protocol import messages_consumer_groups as consumer_groups
 from segbroker.protocol import messages_groups as groups
 from segbroker.protocol import messages_transactions as transactions
 from segbroker.protocol.acls import Operation
@@ -233,7 +234,7 @@ OF_GROUPS: dict[str, Callable[[], Case]] = {
         ((DESCRIBE, TXN, "x"),),
     ),
     "consumer group heartbeat": lambda: Case(
-        groups.ConsumerGroupHeartbeatRequest(
+        consumer_groups.ConsumerGroupHeartbeatRequest(
             group_id="g",
             member_id="m",
             member_epoch=0,
@@ -241,14 +242,16 @@ OF_GROUPS: dict[str, Callable[[], Case]] = {
             subscribed_topic_names=["t"],
             topic_partitions=[],
         ),
-        groups.ConsumerGroupHeartbeatResponse,
+        consumer_groups.ConsumerGroupHeartbeatResponse,
         0,
         T29,
         ((READ, GROUP, "g"), (DESCRIBE, TOPIC, "t")),
     ),
     "describe consumer groups": lambda: Case(
-        groups.ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False),
-        groups.ConsumerGroupDescribeResponse,
+        consumer_groups.ConsumerGroupDescribeRequest(
+            group_ids=["g"], include_authorized_operations=False
+        ),
+        consumer_groups.ConsumerGroupDescribeResponse,
         0,
         G30,
         ((DESCRIBE, GROUP, "g"),),

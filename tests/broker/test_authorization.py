@@ -14,6 +14,7 @@ import trio
 from segbroker.broker.authorized import GUARDS, OPEN
 from segbroker.broker.server import Broker
 from segbroker.protocol import messages_admin as admin
+from segbroker.protocol import messages_consumer_groups as consumer_groups
 from segbroker.protocol import messages_core as core
 from segbroker.protocol import messages_groups as groups
 from segbroker.protocol import messages_security as security
@@ -561,7 +562,7 @@ async def test_an_expression_leaves_out_what_may_not_be_described_and_does_not_s
         async with connect_from(ALICE, broker) as alice:
             # "s.*" is answered as "nothing.*" is: an expression is no way to guess names.
             for expression, found in ((".*", {ids["t"]}), ("s.*", set()), ("nothing.*", set())):
-                request = groups.ConsumerGroupHeartbeatRequest(
+                request = consumer_groups.ConsumerGroupHeartbeatRequest(
                     group_id="g",
                     member_id="member",
                     member_epoch=0,
@@ -569,7 +570,7 @@ async def test_an_expression_leaves_out_what_may_not_be_described_and_does_not_s
                     subscribed_topic_regex=expression,
                     topic_partitions=[],
                 )
-                reply = await alice.ask(request, groups.ConsumerGroupHeartbeatResponse, 1)
+                reply = await alice.ask(request, consumer_groups.ConsumerGroupHeartbeatResponse, 1)
                 assert reply.error_code == 0, expression
                 assert reply.assignment is not None
                 assert {row.topic_id for row in reply.assignment.topic_partitions} == found

@@ -7,14 +7,16 @@ import trio
 
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
-from segbroker.protocol.messages_groups import (
+from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupDescribeResponseGroup,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
+)
+from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
+from segbroker.protocol.messages_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,

@@ -13,11 +13,13 @@ from uuid import UUID
 import trio
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_core import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from segbroker.protocol.messages_groups import (
+from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
+)
+from segbroker.protocol.messages_core import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from segbroker.protocol.messages_groups import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from segbroker.protocol import (
     messages_admin,
+    messages_consumer_groups,
     messages_core,
     messages_groups,
     messages_placement,
@@ -21,6 +22,7 @@ MODULES = (
     messages_core,
     messages_admin,
     messages_groups,
+    messages_consumer_groups,
     messages_placement,
     messages_transactions,
     messages_security,

@@ -18,8 +18,8 @@ from segbroker.protocol.headers import (
     parse_request_header,
 )
 from segbroker.protocol.messages_admin import DescribeConfigsRequest
+from segbroker.protocol.messages_consumer_groups import ConsumerGroupHeartbeatResponse
 from segbroker.protocol.messages_core import FetchRequest, MetadataRequest, ProduceRequest
-from segbroker.protocol.messages_groups import ConsumerGroupHeartbeatResponse
 from segbroker.protocol.primitives import read_uvarint, uvarint
 from segbroker.protocol.schema import Message
 from segbroker.protocol.vendor import pack, unpack

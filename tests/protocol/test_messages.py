@@ -3,6 +3,18 @@ from uuid import UUID
 import pytest
 
 from segbroker.protocol.errors import ErrorCode, LocalProtocolError, UnsupportedVersion
+from segbroker.protocol.messages_consumer_groups import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseAssignment,
+    ConsumerGroupDescribeResponseGroup,
+    ConsumerGroupDescribeResponseMember,
+    ConsumerGroupDescribeResponseTargetAssignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartition,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseAssignment,
+    ConsumerGroupHeartbeatResponseTopicPartition,
+)
 from segbroker.protocol.messages_core import (
     FetchRequest,
     FetchRequestPartition,
@@ -14,18 +26,6 @@ from segbroker.protocol.messages_core import (
     ProduceResponse,
     ProduceResponsePartition,
     ProduceResponseTopic,
-)
-from segbroker.protocol.messages_groups import (
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupDescribeResponseAssignment,
-    ConsumerGroupDescribeResponseGroup,
-    ConsumerGroupDescribeResponseMember,
-    ConsumerGroupDescribeResponseTargetAssignment,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartition,
-    ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupHeartbeatResponseTopicPartition,
 )
 from segbroker.protocol.schema import Message, records_view
 
