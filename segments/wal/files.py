@@ -119,7 +119,7 @@ class ShardFiles:
         path = self._free.pop() if self._free else self._make()
         try:
             return self._name(path, max(sequence_min, self._next_sequence))
-        except OSError:
+        except Exception:
             # What it is now is not known: it is not used again in this life of the process.
             self._add(-1)
             raise
@@ -132,7 +132,7 @@ class ShardFiles:
                 zeros = bytes(min(ZEROS_SIZE, self.file_bytes - position))
                 write_all(file, zeros, position)
             file.fdatasync()
-        except OSError:
+        except Exception:
             # Half a file on a full disk is in everybody's way.
             file.close()
             self._storage.unlink(path)

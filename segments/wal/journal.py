@@ -19,6 +19,7 @@ a small file of its own first: they must not hold up the others.
 Invariant: a file is freed only after everything it says is durable elsewhere.
 """
 
+import errno
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -231,6 +232,9 @@ class Wal:
                     except OSError as exc:
                         log.error("wal_checkpoint_failed", error=str(exc))
                         shard.nothing_freed(exc)
+                    except Exception as exc:  # a mistake of ours: a writer may wait for room
+                        log.exception("wal_checkpoint_crashed")
+                        shard.nothing_freed(OSError(errno.EIO, f"a checkpoint crashed: {exc!r}"))
                 else:
                     shard.nothing_to_free()
 

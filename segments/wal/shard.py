@@ -209,15 +209,14 @@ class Shard:
 
     def nothing_to_free(self) -> None:
         """A checkpoint found no full file; the maker, which found no room, may have asked for it
-        before an earlier one made room: then nobody else would wake the writer."""
+        before an earlier one made room: then nobody else would wake the writer.
+
+        There is room then: of what counts against the bound only the active file is left.
+        """
         with self._room:
-            starves = self._starves and self._ready is None and not self._making
-        if not starves:
-            return
-        if self._files.free_count or self._files.count < self._files_max:
+            starves = self._starves
+        if starves:
             self.prepare_soon()
-        else:
-            self.nothing_freed()
 
     def nothing_freed(self, cause: OSError | None = None) -> None:
         """A checkpoint could not free the oldest file: who waits for room waits in vain."""
@@ -390,19 +389,21 @@ class Shard:
 
     def _next_file(self) -> WalFile:
         """A file that is ready; waits for the maker, and at the bound for a checkpoint."""
-        self.prepare_soon()
         with self._room:
-            while self._ready is None:
-                if self._make_error is not None:
-                    error, self._make_error = self._make_error, None
-                    self._starves = False
-                    raise error
-                if self._thread is None:
-                    raise self._is_full()
-                self._starves = True
-                self._room.wait()
+            self._starves = True  # before anybody is asked, who could answer before we wait
+        self.prepare_soon()
+        try:
+            with self._room:
+                while self._ready is None:
+                    if self._make_error is not None:
+                        error, self._make_error = self._make_error, None
+                        raise error
+                    if self._thread is None:
+                        raise self._is_full()
+                    self._room.wait()
+                ready, self._ready = self._ready, None
+        finally:
             self._starves = False
-            ready, self._ready = self._ready, None
         self.prepare_soon()
         return ready
 
@@ -417,6 +418,9 @@ class Shard:
             except OSError as exc:
                 error = exc
                 log.warning("wal_file_not_made", folder=self._files.folder, error=str(exc))
+            except Exception as exc:  # a mistake of ours: nobody may wait for the file for ever
+                error = OSError(errno.EIO, f"the maker of the WAL crashed: {exc!r}")
+                log.exception("wal_maker_crashed", folder=self._files.folder)
         with self._room:
             self._making = False
             if made is not None:

@@ -1,0 +1,175 @@
+"""A writer of the WAL that waits for a file hears of one, or why there is none, whatever fails."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+
+import pytest
+
+from segbroker.segments.background import Housekeeper
+from segbroker.segments.memory import MemoryFile, MemoryStorage
+from segbroker.segments.storage import Buffer, Storage
+from segbroker.segments.wal.files import ShardFiles
+from segbroker.segments.wal.frames import Frame, FrameType
+from segbroker.segments.wal.journal import Wal, WalConfig
+from segbroker.segments.wal.shard import Shard
+
+from .crash.explorer import silence
+from .test_wal import ROOT, SMALL, Writer, at_once, content, replayed, until
+
+FILES_MAX = 2
+
+
+class Mistaken(MemoryStorage):
+    """Has a mistake at `place` while it is named there: no OSError, a bug."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = ""
+
+    def meet(self, place: str) -> None:
+        if place == self.place:
+            raise ValueError(f"a mistake in {place}")
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        if "/shard-" in path and create:
+            self.meet("create")
+        plain = super().open(path, create=create, read_only=read_only)
+        file = MistakenFile(path, plain._inode, self)
+        file.owner = self
+        return file
+
+    def random_bytes(self, size: int) -> bytes:
+        self.meet("name")
+        return super().random_bytes(size)
+
+
+class MistakenFile(MemoryFile):
+    owner: Mistaken
+
+    def pwrite(self, data: Buffer, position: int) -> int:
+        if "/free-" in self.path:
+            self.owner.meet("zeros")
+        return super().pwrite(data, position)
+
+
+@contextmanager
+def threads(storage: Storage) -> Iterator[Wal]:
+    config = WalConfig(file_bytes=8192, shard_bytes=FILES_MAX * 8192)
+    wal = Wal(storage, ROOT, config, threaded=True, call_soon=at_once)
+    wal.open()
+    wal.absorbed()
+    try:
+        with silence():
+            yield wal
+    finally:
+        wal.stop()
+        wal.close(empty=False)
+
+
+def control_works(wal: Wal) -> bool:
+    try:
+        wal.control(b"event")
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("place", ["create", "zeros", "name"])
+def test_a_mistake_in_the_maker_fails_who_waits_and_costs_no_file(place: str) -> None:
+    disk = Mistaken()
+    disk.place = place
+    with threads(disk) as wal:
+        for _ in range(FILES_MAX + 1):
+            with pytest.raises(OSError, match=f"a mistake in {place}"):
+                wal.control(b"event")
+        disk.place = ""
+        until(lambda: control_works(wal))  # one mistake more may have been under way
+        assert wal.statistics().files <= 2, "one is written, one is ready"
+        writer = Writer(wal)
+        for number in range(40):  # through all files that there may be
+            writer.append(bytes([number]) * 1_000)
+        until(lambda: writer.durable == 40_000)
+        assert not writer.failures
+    got = content(replayed(disk.after_power_cut()))
+    assert got == b"".join(bytes([n]) * 1_000 for n in range(40))[-len(got) :]
+
+
+class Unsyncable(Writer):
+    """A partition with a mistake in its checkpoint, as long as `can_checkpoint` is false."""
+
+    def wal_checkpoint(self) -> bool:
+        if not self.can_checkpoint:
+            raise ValueError("a mistake in a log")
+        return super().wal_checkpoint()
+
+
+def test_a_mistake_in_a_checkpoint_is_told_to_who_waits_for_room() -> None:
+    disk = MemoryStorage()
+    with threads(disk) as wal:
+        writer = Unsyncable(wal)
+        writer.can_checkpoint = False
+        for _ in range(60):
+            writer.append(bytes(1_000))
+        until(lambda: bool(writer.failures))
+        assert "a mistake in a log" in str(writer.failures[0])
+        writer.can_checkpoint = True
+        until(lambda: control_works(wal))
+
+
+class Overtaken(ShardFiles):
+    """The maker counts, `meanwhile` happens, and it goes by what it has counted."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    @property
+    def free_count(self) -> int:
+        count = super().free_count
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return count
+
+
+@pytest.mark.parametrize("is_early", [True, False], ids=["before-it-waits", "while-it-waits"])
+def test_room_that_was_made_while_the_maker_looked_is_found(*, is_early: bool) -> None:
+    # The maker sees two files, none free | a checkpoint frees one, the maker is at work: nobody is
+    # asked | the maker asks for a checkpoint | that finds no full file.
+    storage = MemoryStorage()
+    files = Overtaken(storage, f"{ROOT}/shard-00", 0, SMALL.file_bytes)
+    files.open()
+    asked = threading.Event()
+
+    def checkpoint_soon() -> None:
+        if files.meanwhile is None and not shard.full and is_early:
+            shard.nothing_to_free()
+        elif not shard.full:
+            asked.set()
+
+    shard = Shard(
+        files,
+        files_max=FILES_MAX,
+        threaded=True,
+        call_soon=at_once,
+        maker=Housekeeper(threaded=False),
+        checkpoint_soon=checkpoint_soon,
+        next_lsn=0,
+        next_sequence=0,
+        name="wal-test",
+    )
+    frame = Frame(FrameType.CONTROL, payload=bytes(SMALL.batch_bytes_max))  # a file of its own
+    for _ in range(2):
+        shard.write([frame])
+    assert (shard.full_count, files.free_count, files.count) == (1, 0, 2)
+    files.meanwhile = shard.free_oldest
+    asked.clear()
+    told: SimpleQueue[OSError | None] = SimpleQueue()
+    shard.put([frame], told.put)
+    if not is_early:
+        assert asked.wait(60)
+        shard.nothing_to_free()
+    assert told.get(timeout=60) is None
+    shard.close()
+    shard.release()
+    assert shard.syncs == 3
