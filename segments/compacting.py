@@ -9,7 +9,7 @@
 | damage | the segment is repaired as a read would have it; tried again after RETRY_MS |
 | a full disk, or another error before a decision | nothing was changed; the same |
 | an error behind one | the partition is read-only until recovery has opened it again |
-| an exception that nobody thought of | told with its traceback; the same |
+| an exception that nobody thought of | told with its traceback; before or behind one: as an error |
 | keys that do not fit the buffer, not even those of one batch | told; the same |
 
 One thread at a time.  What is shown (`last`, `cleaned_ms`, ...) is replaced as a whole.
@@ -126,12 +126,12 @@ class Compacting:
         except (OSError, StorageError) as exc:
             self._failed(now_ms)
             log.warning("cleaning_failed", **where, error=str(exc))
-            if isinstance(exc, OSError) and opened.failed is not None:
-                self._owner.cleaning_failed(exc)
+            self._pass_on(opened)
             return
         except Exception:  # whatever a batch holds: it ends this cleaning, not the broker
             self._failed(now_ms)
             log.exception("cleaning_ended_by_exception", **where)
+            self._pass_on(opened)
             return
         finally:
             if opened.doomed:
@@ -160,6 +160,10 @@ class Compacting:
             if opened.doomed:
                 self._owner.unlink_soon()
             yield count
+
+    def _pass_on(self, opened: PartitionLog) -> None:
+        if opened.failed is not None:
+            self._owner.cleaning_failed(opened.failed)
 
     def _failed(self, now_ms: int) -> None:
         self.failures_count += 1

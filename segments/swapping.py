@@ -16,12 +16,14 @@ say what an opening makes of a crash after each step.
 | 2 | the row may be durable or not: the manifest is written anew without it before anything else |
 | 3 | the log is failed, and opened again through recovery, which makes up for the rename |
 | 4, the index | it is made again from the log by the first reader |
+| by a mistake of ours, from 3 on | as 3 |
 
 Invariants: the offsets are the same before and after; nothing is unlinked before the rename is
 durable; under seal_lock from the decision to the columns: not while segments are sealed, deleted or
 repaired.
 """
 
+import errno
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -156,14 +158,13 @@ class NewSegment:
 def swap_in(log: PartitionLog, new: NewSegment) -> bool:
     """Put a segment in the place of those it stands for; False: they are others by now.
 
-    Raises OSError.  After one that came behind the decision the log is failed.
+    Raises OSError.  After whatever came behind the decision the log is failed.
     """
     try:
         row, index = new.finish()
-    except OSError:
+    except Exception:
         new.abandon()
         raise
-    storage, paths = log.storage, log.paths
     with log.seal_lock:
         if not _is_current(log, new.rows):
             new.abandon()
@@ -172,27 +173,35 @@ def swap_in(log: PartitionLog, new: NewSegment) -> bool:
             if not covers(log, row.end_offset):
                 save_producers(log)  # what is left of their batches says less
             log.note([row], sync=True)
-        except OSError:
+        except Exception:
             if not log.manifest.is_doubtful:
                 new.abandon()
             raise
         log.checkpointed = -1  # the row stands behind it
         try:
-            storage.rename(paths.cleaned(row.number), paths.log(row.number))
-            storage.fsync_dir(paths.folder)
-        except OSError as exc:
-            log.failed = log.failed or exc
+            _put(log, new, row, index)
+        except Exception as exc:  # a mistake of ours, too: what is decided is not what is read
+            crashed = f"a swap crashed: {exc!r}"
+            cause = exc if isinstance(exc, OSError) else OSError(errno.EIO, crashed)
+            log.failed = log.failed or cause
             raise
-        try:
-            replace_file(storage, paths.index(row.number), index.encode())
-        except OSError as exc:
-            logger.warning("index_not_written", path=paths.index(row.number), error=str(exc))
-        with log.state_lock:
-            gone = log.sealed.splice(row)
-            log.files.drop(range(new.rows[0].number, row.number + 1))
-            log.files.indexes.put((paths.folder, row.number), index)
-        log.doomed += gone
     return True
+
+
+def _put(log: PartitionLog, new: NewSegment, row: Row, index: BlockIndex) -> None:
+    """What is decided: the name, the index, what readers look at.  Raises OSError."""
+    storage, paths = log.storage, log.paths
+    storage.rename(paths.cleaned(row.number), paths.log(row.number))
+    storage.fsync_dir(paths.folder)
+    try:
+        replace_file(storage, paths.index(row.number), index.encode())
+    except OSError as exc:
+        logger.warning("index_not_written", path=paths.index(row.number), error=str(exc))
+    with log.state_lock:
+        gone = log.sealed.splice(row)
+        log.files.drop(range(new.rows[0].number, row.number + 1))
+        log.files.indexes.put((paths.folder, row.number), index)
+    log.doomed += gone
 
 
 def remove_strays(log: PartitionLog) -> None:

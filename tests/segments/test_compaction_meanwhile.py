@@ -10,7 +10,8 @@ from segbroker.protocol.batch_pure import write_varint
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.markers import Outcome
 from segbroker.protocol.record_batch import GapReason, read_header
-from segbroker.segments import compacting
+from segbroker.segments import compacting, swapping
+from segbroker.segments.columns import SealedSegments
 from segbroker.segments.compacting import RETRY_MS
 from segbroker.segments.deleting import evict
 from segbroker.segments.memory import MemoryStorage
@@ -164,6 +165,46 @@ def test_an_exception_that_nobody_thought_of_ends_one_cleaning_and_is_tried_agai
     assert owner.wants(log.now_ms, log.now_ms) is not None
     log.clean_sealed()
     assert offsets_of(log) == [1]
+
+
+def mistake(*_: object) -> None:
+    raise AssertionError("nobody thought of this")
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        (MemoryStorage, "rename"),
+        (swapping, "replace_file"),
+        (SealedSegments, "splice"),
+    ],
+    ids=["before-the-rename", "before-the-index", "before-readers-see-it"],
+)
+def test_an_exception_behind_the_decision_fails_the_log_and_recovery_ends_the_swap(
+    monkeypatch: pytest.MonkeyPatch, where: object, name: str
+) -> None:
+    log = Compacted(MemoryStorage())
+    for value in range(6):
+        log.send((b"k", b"%d" % value * 300), (b"key %d" % value, b"v"))
+        roll(log)
+    before = log.handler.log_end_offset
+    with monkeypatch.context() as patched:
+        patched.setattr(where, name, mistake)
+        log.clean_sealed()
+        assert log.handler.compacting.failures_count == 1
+        refused = log.handler.read_only
+        assert refused is not None, "readers and appends went on beside what was decided"
+        assert "nobody thought of this" in str(refused)
+    log.now_ms += RETRY_MS
+    assert not log.handler.attend(log.now_ms)
+    assert log.handler.read_only is None
+    assert {offset for offset, _ in log.latest().values()} <= set(offsets_of(log))
+    log.send((b"k", b"last"))
+    log.clean()
+    log.check()
+    assert offsets_of(log)[-1] == before
+    again = Compacted(log.disk.after_power_cut())
+    assert [one.offset for one in again.records()] == offsets_of(log)
 
 
 def cleaned_files(log: Compacted) -> list[str]:

@@ -13,20 +13,20 @@ CLEANING_BUGS = (
     Bug(
         "the_decision_of_a_cleaning_is_not_synced",
         "swapping",
-        "            log.note([row], sync=True)\n        except OSError:\n"
+        "            log.note([row], sync=True)\n        except Exception:\n"
         "            if not log.manifest.is_doubtful:\n",
-        "            log.note([row])\n        except OSError:\n"
+        "            log.note([row])\n        except Exception:\n"
         "            if not log.manifest.is_doubtful:\n",
         "two_batches_in_two_segments_become_one",
     ),
     Bug(
         "what_a_segment_stands_for_goes_before_the_decision",
         "swapping",
-        "            log.note([row], sync=True)\n        except OSError:\n"
+        "            log.note([row], sync=True)\n        except Exception:\n"
         "            if not log.manifest.is_doubtful:\n",
         "            for old in new.rows[:-1]:\n"
-        "                storage.unlink(paths.log(old.number))\n"
-        "            log.note([row], sync=True)\n        except OSError:\n"
+        "                log.storage.unlink(log.paths.log(old.number))\n"
+        "            log.note([row], sync=True)\n        except Exception:\n"
         "            if not log.manifest.is_doubtful:\n",
         "two_batches_in_two_segments_become_one",
     ),
