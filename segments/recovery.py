@@ -161,7 +161,7 @@ def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epo
 
 def _is_misread(header: BatchHeader, offset: int | None, epochs: Epochs) -> bool:
     """Whether a batch with a right checksum differs by one bit from the one that was due."""
-    if offset is None or header.last_offset_delta < 0:
+    if offset is None:
         return False
     wrong = (header.base_offset ^ offset) & 0xFFFF_FFFF_FFFF_FFFF
     if not wrong:

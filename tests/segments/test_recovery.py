@@ -93,6 +93,19 @@ def test_damage_before_a_valid_batch_becomes_a_gap_and_the_original_is_kept() ->
     assert read_file(disk, f"/log/quarantine/{name}") == damaged
 
 
+@pytest.mark.parametrize("left", [1, 2, 60, 61, 62])
+def test_a_batch_is_found_behind_whatever_is_left_of_the_one_before_it(left: int) -> None:
+    # | batch 0 | ? | batch 2 | batch 3 |
+    disk = disk_with(4)
+    content = read_file(disk, LOG_0)
+    size = len(content) // 4
+    disk.open(LOG_0).truncate(0)
+    write_all(disk.open(LOG_0), content[:size] + bytes(left) + content[2 * size :], 0)
+    with open_log(disk) as log:
+        assert values_of(log) == records(0, 2, 3)
+        assert gaps_of(log) == [(1, 2, GapReason.CORRUPTION)]
+
+
 def test_damage_in_a_log_that_was_closed_is_a_gap_even_at_its_end() -> None:
     # The checkpoint vouches for what a torn tail would not.
     disk = disk_with(3, closed=True)

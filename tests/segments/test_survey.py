@@ -78,6 +78,44 @@ def test_a_batch_whose_offset_lost_a_bit_is_a_gap_even_at_the_very_end() -> None
         accounted(log)
 
 
+def test_a_batch_whose_leader_epoch_lost_a_bit_is_a_gap_even_at_the_very_end() -> None:
+    disk = disk_with(3)
+    size = disk.open(PATHS.log(0)).size() // 3
+    flip(disk, PATHS.log(0), 2 * size + 15)
+    with open_log(disk) as log:
+        assert gaps_of(log) == [(2, 3, GapReason.CORRUPTION)]
+        accounted(log)
+
+
+@pytest.mark.parametrize("wrong", [(0, 128), (12, 128)])
+def test_a_first_batch_that_nobody_expects_is_kept_aside(wrong: tuple[int, int]) -> None:
+    # Its offset or its epoch is negative, and no manifest says what is due.
+    disk = disk_with(1)
+    disk.unlink(PATHS.manifest)
+    position, bits = wrong
+    flip(disk, PATHS.log(0), position, bits)
+    damaged = bytes(read_file(disk, PATHS.log(0)))
+    with open_log(disk) as log:
+        assert values_of(log) == []
+    with open_log(disk) as log:
+        log.append([record(log.log_end_offset)], now_ms=0)
+        accounted(log)
+    kept = [read_file(disk, f"/log/quarantine/{name}") for name in disk.listdir("/log/quarantine")]
+    assert damaged in kept
+
+
+def test_two_bits_are_no_slip_of_a_disk_and_cost_no_offset() -> None:
+    # | 0 | 1 | 1 |  the last, of another log: offset 1 where 2 is due.
+    disk = disk_with(3)
+    size = disk.open(PATHS.log(0)).size() // 3
+    flip(disk, PATHS.log(0), 2 * size + 7, 3)
+    with open_log(disk) as log:
+        assert gaps_of(log) == []
+        assert log.log_end_offset == 2
+        accounted(log)
+    assert len(disk.listdir("/log/quarantine")) == 1
+
+
 def test_an_older_segment_copied_in_as_the_last_is_kept_aside_and_costs_no_offset() -> None:
     disk = disk_with(20)
     last = max(n for n in range(20) if disk.exists(PATHS.log(n)) and disk.open(PATHS.log(n)).size())
