@@ -3,7 +3,8 @@
 One place of one module is changed at a time, drawn by the seed: a comparison moves its border, a
 condition is turned round, a constant or a sum is one off, a statement is left out.  A process
 plants the change as a bug of the catalogue (tests/segments/planted) and runs crash scenarios until
-one of them objects, then flips bits and damages files, within `--seconds-each`.
+one of them objects, then tests of tests/segments, then flips bits and damages files, within
+`--seconds-each`.
 
 | outcome | means |
 |---|---|
@@ -25,6 +26,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from difflib import unified_diff
 from random import Random
 
@@ -56,6 +58,9 @@ MODULES = (
     "wal.frames",
     "wal.shard",
     "wal.journal",
+    "swapping",
+    "unfinished",
+    "compacting",
 )
 SCENARIOS = (
     "the_first_records",
@@ -74,9 +79,22 @@ SCENARIOS = (
     "interleaved_transactions_over_rolls",
     "a_topic_is_deleted_with_unsynced_records",
     "a_sync_fails_and_the_process_starts_again",
+    "two_batches_in_two_segments_become_one",
+    "tests.soak.mutations:unit_tests",
     "tests.soak.mutations:flips_and_damages",
 )
 """Run in this order on each mutant."""
+UNIT_TESTS = (
+    "recovery",
+    "survey",
+    "wal",
+    "wal_room",
+    "failures",
+    "putting_back",
+    "metadata_log",
+    "compaction",
+    "compaction_meanwhile",
+)
 PLAN = {"thin_every": 100, "alike_every": 16, "settle_every": 16, "nested_every": 60}
 
 
@@ -230,6 +248,16 @@ def judge(work: tuple[Bug, float]) -> tuple[Bug, Outcome, str]:
     bug, seconds_each = work
     outcome, said, _ = run_until(bug, SCENARIOS, seconds_each, plan=PLAN)
     return bug, outcome, said
+
+
+def unit_tests() -> None:
+    """In the child, where the bug is planted: the plain tests of what may be changed.  Raises
+    AssertionError when one fails."""
+    pytest = importlib.import_module("pytest")
+    paths = [f"tests/segments/test_{name}.py" for name in UNIT_TESTS]
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", *paths])
+    assert code == 0, "a plain test fails"
 
 
 def flips_and_damages() -> None:
