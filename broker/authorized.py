@@ -28,7 +28,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.schema import Message
 
 from . import guards_cluster, guards_groups, guards_topics, guards_transactions
-from .authorizer import DESCRIBE, TOPIC, TRANSACTIONAL_ID, WRITE, Authorizer
+from .authorizer import TOPIC, TRANSACTIONAL_ID, WRITE, Authorizer
 from .call import Call
 from .core import Core
 from .guarding import Amend, Guard
@@ -95,9 +95,3 @@ def check_write(
 def may_write(core: Core, peer: Peer, topic: str) -> bool:
     """Whether `peer` may produce to `topic`; nothing is told of a no: `check_write` comes after."""
     return core.authorizer is None or core.authorizer.would_allow(peer, WRITE, TOPIC, topic)
-
-
-def check_describe(core: Core, peer: Peer, topic: str) -> None:
-    """Raise Refused unless `peer` may know of `topic`."""
-    if core.authorizer is not None and not core.authorizer.allows(peer, DESCRIBE, TOPIC, topic):
-        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"not allowed to describe {topic!r}")

@@ -134,19 +134,20 @@ def merge(
         InvalidConfig: an unknown key or a value that its key does not allow.
     """
     known = {spec.name for spec in keys()}
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}  # by field, each of its own type once it is parsed
     sources: dict[str, Source] = {}
-    for source, layer in (
+    layers: tuple[tuple[Source, Mapping[str, object]], ...] = (
         ("file", _toml(toml_text)),
         ("environment", _environment(environment or {})),
         ("flag", {k: v for k, v in (flags or {}).items() if v is not None}),
-    ):
+    )
+    for source, layer in layers:
         for name, value in layer.items():
             if name not in known:
                 raise InvalidConfig(f"unknown key {name!r} (from the {source})")
             values[name] = value
-            sources[name] = source  # type: ignore[assignment]
-    return BrokerConfig(**values, sources=sources)  # type: ignore[arg-type]
+            sources[name] = source
+    return BrokerConfig(**values, sources=sources)
 
 
 def _toml(text: str) -> dict[str, object]:

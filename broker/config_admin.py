@@ -38,10 +38,11 @@ from .config_changes import Change, increment, replacement
 from .config_rows import broker_rows, every_broker_rows, group_rows, logger_rows, topic_rows
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
+from .group_settings import GroupSettings
 from .logger_admin import alter_logger
 from .peer import Peer
 from .refused import Refused
-from .settings import EVERY_BROKER, OWN_NAMES
+from .settings import EVERY_BROKER, OWN_NAMES, BrokerSettings
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -168,7 +169,7 @@ async def _alter(
         elif asked.resource_type == BROKER:
             await _alter_broker(core, asked, validate_only=validate_only)
         elif asked.resource_type == GROUP:
-            await _alter_group(core, asked, validate_only=validate_only)
+            await _alter_set(core.group_settings, asked, validate_only=validate_only)
         elif asked.resource_type == BROKER_LOGGER:
             _check_broker(core, name)
             alter_logger(asked, validate_only=validate_only)
@@ -192,16 +193,13 @@ async def _alter_broker(core: Core, asked: Altered, *, validate_only: bool) -> N
         _check_broker(core, name)
     for one in asked.configs:
         one.name = OWN_NAMES.get(one.name, one.name)  # what is kept has one spelling
-    async with settings.changing:
-        values = _change(asked)(settings.set_on(name))
-        if validate_only:
-            settings.check(name, values)
-        else:
-            await settings.set(name, values)
+    await _alter_set(settings, asked, validate_only=validate_only)
 
 
-async def _alter_group(core: Core, asked: Altered, *, validate_only: bool) -> None:
-    settings, name = core.group_settings, asked.resource_name
+async def _alter_set(
+    settings: BrokerSettings | GroupSettings, asked: Altered, *, validate_only: bool
+) -> None:
+    name = asked.resource_name
     async with settings.changing:
         values = _change(asked)(settings.set_on(name))
         if validate_only:

@@ -28,7 +28,7 @@ from .group_settings import OF_BROKER
 from .kafka_settings import KAFKA_SETTINGS
 from .logs import LOGGER, level_in_force
 from .peer import Peer
-from .settings import DYNAMIC, EVERY_BROKER, OWN_NAMES, Origin
+from .settings import DYNAMIC, EVERY_BROKER, OWN_NAMES, BrokerSettings, Origin
 
 # Where a value came from.
 _TOPIC_OVERRIDE: Final = 1
@@ -79,153 +79,104 @@ def created_configs(config: TopicConfig) -> list[CreateTopicsResponseConfig]:
 def topic_rows(config: TopicConfig) -> Iterable[DescribeConfigsResponseConfig]:
     """The settings of a topic."""
     for setting in config.describe():
-        synonyms = [
-            DescribeConfigsResponseSynonym(
-                name=setting.name, value=setting.default, source=_DEFAULT
-            )
-        ]
+        synonyms = [_synonym(setting.name, setting.default, _DEFAULT)]
         if not setting.is_default:
-            synonyms.insert(
-                0,
-                DescribeConfigsResponseSynonym(
-                    name=setting.name, value=setting.value, source=_TOPIC_OVERRIDE
-                ),
-            )
-        yield DescribeConfigsResponseConfig(
-            name=setting.name,
-            value=setting.value,
-            read_only=False,
-            config_source=_DEFAULT if setting.is_default else _TOPIC_OVERRIDE,
-            is_sensitive=False,
-            synonyms=synonyms,
-            config_type=_TYPES[setting.kind],
-            documentation=setting.documentation,
-        )
+            synonyms.insert(0, _synonym(setting.name, setting.value, _TOPIC_OVERRIDE))
+        yield _row(setting.name, synonyms, _TYPES[setting.kind], setting.documentation)
 
 
 def broker_rows(core: Core, peer: Peer) -> Iterator[DescribeConfigsResponseConfig]:
     """The settings of this broker."""
-    settings = core.settings
     for spec in keys():
-        is_secret = spec.metadata["secret"]
-        layers = [
-            DescribeConfigsResponseSynonym(
-                name=spec.name,
-                value=None if is_secret else layer.text,
-                source=_SOURCES[layer.origin],
-            )
-            for layer in settings.layers(spec.name)
-        ]
+        synonyms = _synonyms(core.settings, spec.name)
+        if is_secret := spec.metadata["secret"]:
+            for one in synonyms:
+                one.value = None
         kafka = spec.metadata["kafka"]
-        names = [spec.name] if kafka in (None, spec.name) else [spec.name, kafka]
-        for name in names:
-            value = layers[0].value
-            if name in _LISTENERS and not value:
+        for name in [spec.name] if kafka in (None, spec.name) else [spec.name, kafka]:
+            row = _row(name, synonyms, _broker_type(spec.default), spec.metadata["doc"])
+            row.read_only = not spec.metadata["dynamic"]
+            row.is_sensitive = is_secret
+            if name in _LISTENERS and not row.value:
                 host = peer.listener.bound if name == "listeners" else core.advertised(peer)
-                value = f"{peer.listener.spec.name}://{join_address(*host)}"
-            yield DescribeConfigsResponseConfig(
-                name=name,
-                value=value,
-                read_only=not spec.metadata["dynamic"],
-                config_source=layers[0].source,
-                is_sensitive=is_secret,
-                synonyms=layers,
-                config_type=_broker_type(spec.default),
-                documentation=spec.metadata["doc"],
-            )
+                row.value = f"{peer.listener.spec.name}://{join_address(*host)}"
+            yield row
     for name in KAFKA_SETTINGS:
-        layers = [
-            DescribeConfigsResponseSynonym(
-                name=name, value=layer.text, source=_SOURCES[layer.origin]
-            )
-            for layer in settings.layers(name)
-        ]
-        if layers[0].source != _DEFAULT:
-            yield _kafka_row(name, layers)
-
-
-def _kafka_row(
-    name: str, layers: list[DescribeConfigsResponseSynonym]
-) -> DescribeConfigsResponseConfig:
-    return DescribeConfigsResponseConfig(
-        name=name,
-        value=layers[0].value,
-        read_only=False,
-        config_source=layers[0].source,
-        is_sensitive=False,
-        synonyms=layers,
-        config_type=KAFKA_SETTINGS[name].kind,
-        documentation=kafka_settings.DOCUMENTATION,
-    )
+        synonyms = _synonyms(core.settings, name)
+        if synonyms[0].source != _DEFAULT:
+            yield _kafka_row(name, synonyms)
 
 
 def every_broker_rows(core: Core) -> Iterator[DescribeConfigsResponseConfig]:
-    """What is set on every broker."""
-    specs = {spec.name: spec for spec in keys()}
+    """What is set on every broker, also what cannot be any more: it can be unset."""
     for own, text in core.settings.set_on(EVERY_BROKER).items():
-        layers = [
-            DescribeConfigsResponseSynonym(name=own, value=text, source=_DYNAMIC_DEFAULT_BROKER)
-        ]
+        synonyms = [_synonym(own, text, _DYNAMIC_DEFAULT_BROKER)]
         if own in KAFKA_SETTINGS:
-            yield _kafka_row(own, layers)
-            continue
-        for name in [own, *(name for name, of in OWN_NAMES.items() if of == own and name != own)]:
-            yield DescribeConfigsResponseConfig(
-                name=name,
-                value=text,
-                read_only=False,
-                config_source=_DYNAMIC_DEFAULT_BROKER,
-                is_sensitive=False,
-                synonyms=layers,
-                config_type=_broker_type(specs[own].default),
-                documentation=specs[own].metadata["doc"],
-            )
+            yield _kafka_row(own, synonyms)
+        elif own in DYNAMIC:
+            spec = DYNAMIC[own]
+            for name in dict.fromkeys(
+                [own, *(name for name, of in OWN_NAMES.items() if of == own)]
+            ):
+                yield _row(name, synonyms, _broker_type(spec.default), spec.metadata["doc"])
+        else:
+            yield _row(own, synonyms, _STRING, "Without effect: there is no such setting.")
 
 
 def group_rows(core: Core, group_id: str) -> Iterator[DescribeConfigsResponseConfig]:
     """The settings of a group, whether it exists or not."""
     own = core.group_settings.set_on(group_id)
     for key, of_broker in OF_BROKER.items():
-        layers = [
-            DescribeConfigsResponseSynonym(
-                name=of_broker, value=layer.text, source=_SOURCES[layer.origin]
-            )
-            for layer in core.settings.layers(of_broker)
-        ]
+        synonyms = _synonyms(core.settings, of_broker)
         if key in own:
-            set_here = DescribeConfigsResponseSynonym(
-                name=key, value=own[key], source=_DYNAMIC_GROUP
-            )
-            layers.insert(0, set_here)
-        yield DescribeConfigsResponseConfig(
-            name=key,
-            value=layers[0].value,
-            read_only=False,
-            config_source=layers[0].source,
-            is_sensitive=False,
-            synonyms=layers,
-            config_type=_TYPES["int"],
-            documentation=DYNAMIC[of_broker].metadata["doc"],
-        )
+            synonyms.insert(0, _synonym(key, own[key], _DYNAMIC_GROUP))
+        yield _row(key, synonyms, _TYPES["int"], DYNAMIC[of_broker].metadata["doc"])
 
 
 def logger_rows() -> Iterable[DescribeConfigsResponseConfig]:
     """The one logger."""
-    level = level_in_force()
     return [
-        DescribeConfigsResponseConfig(
-            name=LOGGER,
-            value=level,
-            read_only=False,
-            config_source=_DYNAMIC_LOGGER,
-            is_sensitive=False,
-            synonyms=[
-                DescribeConfigsResponseSynonym(name=LOGGER, value=level, source=_DYNAMIC_LOGGER)
-            ],
-            config_type=_STRING,
-            documentation="Least level that is logged, until the restart; log_level is for good.",
+        _row(
+            LOGGER,
+            [_synonym(LOGGER, level_in_force(), _DYNAMIC_LOGGER)],
+            _STRING,
+            "Least level that is logged, until the restart; log_level is for good.",
         )
     ]
+
+
+def _row(
+    name: str,
+    synonyms: list[DescribeConfigsResponseSynonym],
+    kind: int,
+    documentation: str,
+) -> DescribeConfigsResponseConfig:
+    """A setting whose first synonym is in force."""
+    return DescribeConfigsResponseConfig(
+        name=name,
+        value=synonyms[0].value,
+        read_only=False,
+        config_source=synonyms[0].source,
+        is_sensitive=False,
+        synonyms=synonyms,
+        config_type=kind,
+        documentation=documentation,
+    )
+
+
+def _kafka_row(
+    name: str, synonyms: list[DescribeConfigsResponseSynonym]
+) -> DescribeConfigsResponseConfig:
+    return _row(name, synonyms, KAFKA_SETTINGS[name].kind, kafka_settings.DOCUMENTATION)
+
+
+def _synonyms(settings: BrokerSettings, name: str) -> list[DescribeConfigsResponseSynonym]:
+    """What each place says of a setting of the broker, the one in force first."""
+    return [_synonym(name, layer.text, _SOURCES[layer.origin]) for layer in settings.layers(name)]
+
+
+def _synonym(name: str, value: str | None, source: int) -> DescribeConfigsResponseSynonym:
+    return DescribeConfigsResponseSynonym(name=name, value=value, source=source)
 
 
 def _broker_type(default: object) -> int:

@@ -43,18 +43,12 @@ _Unusable: TypeAlias = dict[tuple[str, str, str], InvalidConfig]
 """Why a resource's name and value are left out."""
 
 
-def _dynamic_keys() -> dict[str, Field[Any]]:
-    return {spec.name: spec for spec in keys() if spec.metadata["dynamic"]}
-
-
-def _own_names() -> dict[str, str]:
-    """Our name of each key, by every name that it has."""
-    names = {spec.name: spec.name for spec in keys()}
-    return names | {spec.metadata["kafka"]: spec.name for spec in keys() if spec.metadata["kafka"]}
-
-
-DYNAMIC: Final = _dynamic_keys()
-OWN_NAMES: Final = _own_names()
+_SPECS: Final[dict[str, Field[Any]]] = {spec.name: spec for spec in keys()}
+DYNAMIC: Final = {name: spec for name, spec in _SPECS.items() if spec.metadata["dynamic"]}
+OWN_NAMES: Final[dict[str, str]] = {name: name for name in _SPECS} | {
+    spec.metadata["kafka"]: name for name, spec in _SPECS.items() if spec.metadata["kafka"]
+}
+"""Our name of each key, by every name that it has."""
 
 
 class Layer(NamedTuple):
@@ -76,7 +70,7 @@ def checked(values: Values) -> dict[str, Any]:
             raise InvalidConfig(f"{name}: {len(text)} characters, at most {VALUE_SIZE_MAX}")
         if name in DYNAMIC:
             found[name] = parse_value(DYNAMIC[name], text)
-        elif name in OWN_NAMES.values():
+        elif name in _SPECS:
             raise InvalidConfig(
                 f"{name} is read at the start: change it where the broker is started, and "
                 "start it anew"
@@ -95,14 +89,12 @@ class BrokerSettings:
         """at_start: as flags, variables and file say. manager: open, with what was changed."""
         self._at_start = at_start
         self._manager = manager
-        self._rows: dict[str, dict[str, str]] = {}
-        self.config = at_start
         # Held from reading what is set to storing what is set afterwards.
         self.changing = trio.Lock()
         self.on_change: Callable[[BrokerConfig, BrokerConfig], None] | None = None
         """Told the settings before and after; has them take effect."""
         self._rows = settings_of(manager.section(SECTION))
-        self.config = self._in_force(self._rows)
+        self.config, self._unusable = self._in_force()
 
     @property
     def own(self) -> str:
@@ -116,7 +108,8 @@ class BrokerSettings:
     def layers(self, name: str) -> Iterator[Layer]:
         """What each place says of a key, the one in force first."""
         for resource, origin in _places(self.own):
-            if (text := self.set_on(resource).get(name)) is not None:
+            text = self.set_on(resource).get(name)
+            if text is not None and (resource, name, text) not in self._unusable:
                 yield Layer(text, origin)
         if name in KAFKA_SETTINGS:
             yield Layer(KAFKA_SETTINGS[name].default, "default")
@@ -131,10 +124,9 @@ class BrokerSettings:
 
         What is stored and was unusable before is in nobody's way: it may go, or stay.
         """
-        _, before = self._applied(self._rows)
         _, after = self._applied({**self._rows, resource: dict(values)})
         for place, why in after.items():
-            if place not in before:
+            if place not in self._unusable:
                 raise why
 
     async def set(self, resource: str, values: Values) -> None:
@@ -155,15 +147,15 @@ class BrokerSettings:
     def _reload(self) -> None:
         before = self.config
         self._rows = settings_of(self._manager.section(SECTION))
-        self.config = self._in_force(self._rows)
+        self.config, self._unusable = self._in_force()
         if self.on_change is not None:
             self.on_change(before, self.config)
 
-    def _in_force(self, rows: Mapping[str, Values]) -> BrokerConfig:
-        config, unusable = self._applied(rows)
+    def _in_force(self) -> tuple[BrokerConfig, _Unusable]:
+        config, unusable = self._applied(self._rows)
         for (_, name, text), why in unusable.items():
             log.warning("setting_ignored", key=name, value=text, error=str(why))
-        return config
+        return config, unusable
 
     def _applied(self, rows: Mapping[str, Values]) -> tuple[BrokerConfig, _Unusable]:
         """What is in force when these are set, and what of them is left out."""
@@ -190,6 +182,3 @@ class BrokerSettings:
 
 def _places(own: str) -> tuple[tuple[str, Origin], ...]:
     return (own, "broker"), (EVERY_BROKER, "every broker")
-
-
-_SPECS: Final = {spec.name: spec for spec in keys()}

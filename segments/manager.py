@@ -487,7 +487,7 @@ class DiskManager:
         """Go by these numbers from the next round, the next opening on.  From any thread."""
         self._keeper.retention_interval_ms = retention_interval_ms
         self.files.open_files_max = open_files_max
-        self.producer_expiration_ms = producer_expiration_ms
+        self.partitions.producer_expiration_ms = producer_expiration_ms
         for handler in list(self.handlers.values()):
             handler.producer_expiration_ms = producer_expiration_ms
 

@@ -178,6 +178,19 @@ async def test_a_change_is_in_force_when_it_is_answered() -> None:
         assert core.topics.manager.files.open_files_max == 16
 
 
+async def test_a_partition_opened_after_a_change_goes_by_it_as_those_that_were_open() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        core = broker.core
+        await core.topics.create("t", 2, core.topics.topic_config({}))
+        early = await core.topics.open("t", 0)
+        await alter(client, "1", producer_id_expiration_ms="5000")
+        late = await core.topics.open("t", 1)
+        assert early is not None
+        assert late is not None
+        assert early.handler.producer_expiration_ms == 5_000
+        assert late.handler.producer_expiration_ms == 5_000
+
+
 async def test_a_connection_is_closed_by_a_limit_that_came_after_it() -> None:
     async with (
         serving() as broker,
@@ -313,6 +326,13 @@ async def test_what_is_stored_and_cannot_be_any_more_can_be_repaired_in_any_orde
     older.record_now(SET, resource="1", values={"lost": "1", "groups_max": "0"})
     older.close()
     async with serving(storage=disk) as broker, connect(broker.address) as client:
+        stored = await describe(client, "")
+        assert {name: one.value for name, one in stored.items()} == {
+            "gone": "1", "slots_max": "many",
+        }  # fmt: skip
+        assert told((await describe(client, "1"))["slots_max"]) == (
+            "2000", DEFAULT, [("2000", DEFAULT)],
+        )  # fmt: skip
         assert await alter(client, "1", connections_per_ip_max="7") == (0, None)
         assert (await alter(client, "1", gone="1"))[0] == ErrorCode.INVALID_CONFIG
         assert (await alter(client, "1", groups_max="-1"))[0] == ErrorCode.INVALID_CONFIG
