@@ -131,7 +131,7 @@ async def _partition(core: Core, name: str, index: int, *, opens: bool) -> Body:
     return _statistics(core, partition)
 
 
-def cleaning_of(core: Core, handler: DiskHandler) -> Body:
+def _cleaning(core: Core, handler: DiskHandler) -> Body:
     """How far a compacted partition is cleaned."""
     now_ms, compacting = core.now_ms(), handler.compacting
     dirt = compacting.dirt(now_ms, now_ms)
@@ -149,7 +149,7 @@ def cleaning_of(core: Core, handler: DiskHandler) -> Body:
 def _statistics(core: Core, partition: Partition) -> Body:
     handler = partition.handler
     return {
-        **(cleaning_of(core, handler) if handler.config.compacts else {}),
+        **(_cleaning(core, handler) if handler.config.compacts else {}),
         "partition": partition.index,
         "is_open": True,
         "evict_floor": handler.evict_floor,

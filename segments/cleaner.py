@@ -19,8 +19,9 @@ still dirty.
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from .compacting import Compacting
 from .handler import DiskHandler
 from .manager import DiskManager
 
@@ -40,6 +41,14 @@ class CleanerStatistics:
     last_ended_ms: int = -1
 
 
+class _Running(NamedTuple):
+    """A cleaning under way."""
+
+    compacting: Compacting
+    steps: Generator[int, None, None]
+    cleanings_before: int
+
+
 class Cleaner:
     """The cleaner of one data directory.  One thread at a time calls `step`."""
 
@@ -55,7 +64,7 @@ class Cleaner:
         self._rate = bytes_per_second
         self._buffer_bytes = buffer_bytes
         self._backoff_ms = backoff_ms
-        self._running: tuple[DiskHandler, Generator[int, None, None]] | None = None
+        self._running: _Running | None = None
         self._now_ms = -1
         self._looked_ms: int | None = None
         self._allowance = 0
@@ -78,7 +87,7 @@ class Cleaner:
     def abandon(self) -> None:
         """End the cleaning under way where it is: no file of it stays open.  Not beside `step`."""
         if self._running is not None:
-            _, steps = self._running
+            steps = self._running.steps
             self._running = None
             steps.close()
 
@@ -106,12 +115,12 @@ class Cleaner:
 
     def _next(self, now_ms: int) -> int:
         assert self._running is not None, "begun by the caller"
-        handler, steps = self._running
-        count = next(steps, None)
+        running = self._running
+        count = next(running.steps, None)
         if count is not None:
             return count
         self._running = None
-        if self._account(handler, now_ms):
+        if self._account(running, now_ms):
             self._begin(now_ms, again=True)
         return 0
 
@@ -135,15 +144,15 @@ class Cleaner:
         return True
 
     def _begin_one(self, handler: DiskHandler, now_ms: int) -> None:
+        compacting = handler.compacting
         age_ms = now_ms if self._manager.believes_clock else None
-        self._before = handler.compacting.cleanings_count
-        self._running = handler, handler.compacting.clean(now_ms, age_ms, self._buffer_bytes)
+        steps = compacting.clean(now_ms, age_ms, self._buffer_bytes)
+        self._running = _Running(compacting, steps, compacting.cleanings_count)
 
-    def _account(self, handler: DiskHandler, now_ms: int) -> bool:
+    def _account(self, ended: _Running, now_ms: int) -> bool:
         """Count what came of a cleaning; whether it ended well."""
-        compacting, numbers = handler.compacting, self.statistics
-        done = compacting.last
-        if compacting.cleanings_count == self._before or done is None:
+        numbers, done = self.statistics, ended.compacting.last
+        if ended.compacting.cleanings_count == ended.cleanings_before or done is None:
             numbers.failures += 1
             return False
         numbers.cleanings += 1

@@ -60,7 +60,6 @@ class Compacting:
         "cleanings_count",
         "failures_count",
         "last",
-        "last_ms",
     )
 
     def __init__(self, owner: Cleanable, log: Callable[[], PartitionLog]) -> None:
@@ -72,8 +71,6 @@ class Compacting:
         self.failures_count = 0
         self.last: Cleaned | None = None
         """What came of the last cleaning since the start; None before the first."""
-        self.last_ms = -1
-        """When it ended."""
 
     @property
     def clean_offset(self) -> int:
@@ -146,7 +143,7 @@ class Compacting:
             )
             return
         self.cleanings_count += 1
-        self.last, self.last_ms = done, now_ms
+        self.last = done
         self._tell(done, where)
 
     def _steps(self, opened: PartitionLog, limits: Limits) -> Generator[int, None, Cleaned]:

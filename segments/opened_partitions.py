@@ -84,8 +84,8 @@ class OpenedPartitions:
         now_ms: int,
     ) -> None:
         """known: what is there, LogClosed when the directory is not open; topics: the same, also
-        when it is not.  overlaps: whether
-        several are recovered at a time.  repairing: all are opened as with on.corruption=gap."""
+        when it is not.  overlaps: whether several are recovered at a time.  repairing: all are
+        opened as with on.corruption=gap."""
         self.handlers: dict[tuple[str, int], DiskHandler] = {}
         self.now_ms = now_ms
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
@@ -132,7 +132,8 @@ class OpenedPartitions:
         for handler in handlers:
             handler.close(checkpoint=False)
 
-    def _meta(self, name: str) -> TopicMeta:
+    def meta(self, name: str) -> TopicMeta:
+        """Raises UnknownTopic."""
         meta = self._known().topics.get(name)
         if meta is None:
             raise UnknownTopic(name)
@@ -161,7 +162,7 @@ class OpenedPartitions:
                 self._opened.notify_all()
 
     def _open_handler(self, topic: str, partition: int) -> DiskHandler:
-        meta = self._meta(topic)
+        meta = self.meta(topic)
         if not 0 <= partition < meta.partitions:
             raise UnknownTopic(topic, partition)
         opened = Found(meta, partition, self._open_log(meta, partition, self.now_ms))
@@ -178,7 +179,7 @@ class OpenedPartitions:
         topic = meta.name
 
         def reopen(now_ms: int) -> PartitionLog:
-            return self._open_log(self._meta(topic), partition, now_ms)
+            return self._open_log(self.meta(topic), partition, now_ms)
 
         handler = DiskHandler(
             topic,

@@ -248,7 +248,10 @@ class PartitionLog:
         """
         segment = self.active
         size = len(batch)
-        if segment.size and self._is_full(segment, size, header, now_ms):
+        last_offset = segment.next_offset + header.last_offset_delta
+        if segment.size and self._is_full(
+            segment, size, header.records_count, 1, last_offset, now_ms
+        ):
             self.roll(now_ms)
             segment = self.active
         base_offset = segment.next_offset
@@ -257,14 +260,7 @@ class PartitionLog:
         if self._stamps_append_time and header.records_count:  # a gap has no time
             set_log_append_time(batch, now_ms)
             max_timestamp = now_ms
-        self.recently_used = True
-        file = segment.file
-        if file is None:
-            file = segment.opened()
-            self.open_logs.add(self)
-        write_all(file, batch, segment.size)
-        if not segment.size:
-            segment.first_ms = now_ms
+        self._put(segment, batch, now_ms)
         segment.add(
             batch,
             base_offset,
@@ -290,17 +286,13 @@ class PartitionLog:
         None: one of them is too large, or does not fit the active segment, or the topic stamps its
         records; nothing was done.
         """
-        segment, config = self.active, self.config
+        segment = self.active
         offsets = list(accumulate(counts, initial=segment.next_offset))
-        records = offsets[-1] - offsets[0]
+        records, last_offset = offsets[-1] - offsets[0], offsets[-1] - 1
         if (
             self._stamps_append_time
-            or max(sizes) > config.max_message_bytes
-            or segment.size + len(run) > config.segment_bytes
-            or segment.records + records > config.segment_records
-            or segment.builder.index_size + ENTRY_SIZE * len(sizes) > config.segment_index_bytes
-            or (segment.size and now_ms - segment.first_ms >= config.segment_ms)
-            or offsets[-1] - segment.base_offset > OFFSET_SPAN_MAX
+            or max(sizes) > self.config.max_message_bytes
+            or self._is_full(segment, len(run), records, len(sizes), last_offset, now_ms)
         ):
             return None
         leader_epoch = self.epochs[-1][0]
@@ -308,26 +300,39 @@ class PartitionLog:
         for size, base_offset in zip(sizes, offsets, strict=False):
             patch_batch(run, base_offset, leader_epoch, position)
             position += size
+        self._put(segment, run, now_ms)
+        segment.add_run(run, sizes, counts, max_timestamps, offsets)
+        return offsets
+
+    def _put(self, segment: ActiveSegment, data: memoryview, now_ms: int) -> None:
+        """Write behind what the segment has, which does not count it yet.  Raises OSError."""
         self.recently_used = True
         file = segment.file
         if file is None:
             file = segment.opened()
             self.open_logs.add(self)
-        write_all(file, run, segment.size)
+        write_all(file, data, segment.size)
         if not segment.size:
             segment.first_ms = now_ms
-        segment.add_run(run, sizes, counts, max_timestamps, offsets)
-        return offsets
 
-    def _is_full(self, segment: ActiveSegment, size: int, header: BatchHeader, now_ms: int) -> bool:
+    def _is_full(
+        self,
+        segment: ActiveSegment,
+        size: int,
+        records: int,
+        batches: int,
+        last_offset: int,
+        now_ms: int,
+    ) -> bool:
+        """Whether so many bytes, records and batches, the last of them with `last_offset`, have
+        no place in the segment any more."""
         config = self.config
         return (
             segment.size + size > config.segment_bytes
-            or segment.records + header.records_count > config.segment_records
-            or segment.builder.index_size + ENTRY_SIZE > config.segment_index_bytes
-            or now_ms - segment.first_ms >= config.roll_ms
-            or segment.next_offset + header.last_offset_delta - segment.base_offset
-            > OFFSET_SPAN_MAX
+            or segment.records + records > config.segment_records
+            or segment.builder.index_size + ENTRY_SIZE * batches > config.segment_index_bytes
+            or (segment.size > 0 and now_ms - segment.first_ms >= config.roll_ms)
+            or last_offset - segment.base_offset > OFFSET_SPAN_MAX
         )
 
     def roll(self, now_ms: int) -> None:

@@ -102,36 +102,15 @@ def _integer(low: int, high: int) -> Callable[[str, str], int]:
     return parse
 
 
-def _durability(key: str, text: str) -> Durability:
-    try:
-        return Durability(text)
-    except ValueError:
-        choices = ", ".join(d.value for d in Durability)
-        raise InvalidConfig(key, text, f"is none of {choices}") from None
+def _one_of(choices: type[Enum]) -> Callable[[str, str], Enum]:
+    def parse(key: str, text: str) -> Enum:
+        try:
+            return choices(text)
+        except ValueError:
+            allowed = ", ".join(choice.value for choice in choices)
+            raise InvalidConfig(key, text, f"is none of {allowed}") from None
 
-
-def _timestamp_type(key: str, text: str) -> TimestampType:
-    try:
-        return TimestampType(text)
-    except ValueError:
-        choices = ", ".join(t.value for t in TimestampType)
-        raise InvalidConfig(key, text, f"is none of {choices}") from None
-
-
-def _on_corruption(key: str, text: str) -> OnCorruption:
-    try:
-        return OnCorruption(text)
-    except ValueError:
-        choices = ", ".join(choice.value for choice in OnCorruption)
-        raise InvalidConfig(key, text, f"is none of {choices}") from None
-
-
-def _full_policy(key: str, text: str) -> FullPolicy:
-    try:
-        return FullPolicy(text)
-    except ValueError:
-        choices = ", ".join(choice.value for choice in FullPolicy)
-        raise InvalidConfig(key, text, f"is none of {choices}") from None
+    return parse
 
 
 def _codec(key: str, text: str) -> str:
@@ -183,7 +162,8 @@ KEYS: Final[tuple[_Key, ...]] = (
         "Largest batch (after compression); segment.bytes by default, and never more than that.",
     ),
     _Key(
-        "message.timestamp.type", "message_timestamp_type", "string", "CreateTime", _timestamp_type,
+        "message.timestamp.type", "message_timestamp_type", "string", "CreateTime",
+        _one_of(TimestampType),
         "CreateTime keeps the producer's timestamps; LogAppendTime writes the time of arrival.",
     ),
     _Key(
@@ -199,7 +179,7 @@ KEYS: Final[tuple[_Key, ...]] = (
         "(ms) is refused (INVALID_TIMESTAMP).",
     ),
     _Key(
-        "durability", "durability", "string", "fsync", _durability,
+        "durability", "durability", "string", "fsync", _one_of(Durability),
         "fsync: acknowledged after the sync, nothing is lost by a power cut. disk: acknowledged "
         "after the write, synced every second; a power cut may lose what came after the last sync. "
         "memory: acknowledged after the write, synced only when a segment is full; a power cut may "
@@ -221,7 +201,8 @@ KEYS: Final[tuple[_Key, ...]] = (
         "How many records of a partition are kept; -1 for all. As retention.bytes.",
     ),
     _Key(
-        "retention.full.policy", "retention_full_policy", "string", "drop-old", _full_policy,
+        "retention.full.policy", "retention_full_policy", "string", "drop-old",
+        _one_of(FullPolicy),
         "At retention.bytes or retention.records. drop-old: the oldest segments make room. reject: "
         "nothing is deleted for room; a batch that would pass them is refused (POLICY_VIOLATION).",
     ),
@@ -253,7 +234,7 @@ KEYS: Final[tuple[_Key, ...]] = (
         "topic after a cleaning first came by (ms): so long may a reader be behind.",
     ),
     _Key(
-        "on.corruption", "on_corruption", "string", "gap", _on_corruption,
+        "on.corruption", "on_corruption", "string", "gap", _one_of(OnCorruption),
         "When stored bytes are damaged. gap: they are kept aside, consumers get a gap, the rest is "
         "served and written on. readonly: the same, but nothing is written until an operator has "
         "looked. refuse: the partition is not served until then.",
@@ -350,7 +331,6 @@ class TopicConfig:
                 self.max_message_bytes,
                 f"exceeds segment.bytes={self.segment_bytes}; a batch lies in one segment",
             )
-
         least_ms = min(self.message_timestamp_after_max_ms, self.message_timestamp_before_max_ms)
         is_chosen = self.message_timestamp_type is TimestampType.CREATE_TIME
         put(self, "bounds_timestamps", is_chosen and least_ms < _INT64_MAX)

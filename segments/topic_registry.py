@@ -16,7 +16,7 @@ from uuid import UUID
 
 import structlog
 
-from .errors import InvalidPartitions, StorageError, TopicExists, UnknownTopic
+from .errors import InvalidPartitions, StorageError, TopicExists
 from .handler import DiskHandler
 from .metadata import SETTLED, Ceiling, Metadata, TopicMeta, encode_topic
 from .metadata_log import MetadataLog
@@ -109,10 +109,7 @@ class TopicRegistry:
         Raises UnknownTopic, StorageError.
         """
         with self.admin_lock:
-            metadata = self._known()
-            meta = metadata.topics.get(name)
-            if meta is None:
-                raise UnknownTopic(name)
+            meta = self._partitions.meta(name)
             try:
                 self.record("topic_deleted", name=name, id=meta.topic_id.bytes)
             except OSError as exc:
@@ -141,7 +138,7 @@ class TopicRegistry:
     def create_partitions(self, name: str, count: int) -> TopicMeta:
         """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""
         with self.admin_lock:
-            meta = self.meta(name)
+            meta = self._partitions.meta(name)
             if not meta.partitions < count <= PARTITIONS_MAX:
                 raise InvalidPartitions(
                     name, count, f"it has {meta.partitions}, the limit is {PARTITIONS_MAX}"
@@ -158,7 +155,7 @@ class TopicRegistry:
         """Replace the settings of a topic.  Raises UnknownTopic, InvalidConfig."""
         config = TopicConfig.parse(overrides)
         with self.admin_lock:
-            meta = self.meta(name)
+            meta = self._partitions.meta(name)
             check_class_change(meta.config.durability, config.durability)
             altered = replace(meta, config=config)
             try:
@@ -194,10 +191,3 @@ class TopicRegistry:
 
     def _topic_folder(self, name: str) -> str:
         return f"{self._root}/topics/{name}"
-
-    def meta(self, name: str) -> TopicMeta:
-        """Raises UnknownTopic."""
-        meta = self._known().topics.get(name)
-        if meta is None:
-            raise UnknownTopic(name)
-        return meta
