@@ -11,6 +11,7 @@ What is where; a module imports only what stands above it:
     properties       -X: TLS and login by Kafka's names, secrets from a variable or a file
     contexts         brokers with their properties, stored by name
     command          what every subcommand has: -b, --debug, quiet ends (Ctrl-C, closed pipe)
+    asking           questions before something is deleted, and --yes
     tables           columns by spaces
     escapes          \\n \\t \\xXX in arguments
     start_position   -o start | end | OFFSET | -N | @TIME

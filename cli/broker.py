@@ -117,4 +117,4 @@ def _check_set(keys: tuple[str, ...], known: dict[str, "BrokerSetting"]) -> None
     """A broker that is told to forget what it never had is content; who mistyped it is not."""
     for key in keys:
         if key not in known:
-            raise Failure(f"{key}: there is no such setting", ExitCode.CONFIG)
+            raise Failure(f"there is no broker setting {key!r}", ExitCode.CONFIG)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .asking import ask, require_terminal, yes_option
 from .command import Group, bootstrap_option, note
-from .exit_codes import ExitCode
 from .group_lag import Ages, Facts, facts_of
 from .start_position import parse_start
 from .tables import table_lines
@@ -162,8 +162,8 @@ def seek(name: str, topic: str, position: str, dry_run: bool, bootstrap: str) ->
             admin.commit(name, targets)
     rows = [(str(tp.partition), f"{offset:,}") for tp, offset in sorted(targets.items())]
     echo_table(("partition", "offset"), rows, {0, 1})
-    done = "would stand" if dry_run else "stands"
-    note(f"group {name} {done} there in {plural(len(targets), 'partition')} of {topic}")
+    done = "would move" if dry_run else "moved"
+    note(f"{done} group {name} to these offsets of {topic}")
 
 
 def _targets(
@@ -194,21 +194,18 @@ def _targets(
 
 @group.command()
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @bootstrap_option
-@click.pass_context
-def delete(ctx: click.Context, name: str, yes: bool, bootstrap: str) -> None:
+def delete(name: str, yes: bool, bootstrap: str) -> None:
     """Delete the group NAME, which must have no members, and its offsets.
 
     \b
     Example:
       segbroker group delete billing --yes
     """
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("nobody is there to be asked; say --yes")
-    if not yes and not click.confirm(f"delete group {name} and its offsets?", err=True):
-        note("nothing was deleted")
-        ctx.exit(ExitCode.INTERRUPTED)
+    if not yes:
+        require_terminal("--yes")
+        ask("delete", f"group {name} and its offsets")
     with open_admin(bootstrap) as admin:
         admin.delete_group(name)
     note(f"deleted group {name}")

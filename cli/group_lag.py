@@ -65,7 +65,7 @@ def facts_of(admin: "Admin", name: str, ages: Ages) -> Facts:
     described = admin.describe_group(name)
     stands = admin.committed(name)
     if described.state == DEAD and not stands:
-        raise GroupIdNotFound(f"group {name!r}: there is none")
+        raise GroupIdNotFound(f"there is no group {name!r}")
     owners = {tp: member for member in described.members for tp in member.partitions}
     partitions = sorted({*stands, *owners})
     ends = {}

@@ -5,12 +5,12 @@ done is said on standard error.
 """
 
 import json
-import sys
 from collections.abc import Container, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from .asking import ask, require_terminal, yes_option
 from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Group, bootstrap_option, note
 from .durability import promise_lines
 from .exit_codes import ExitCode
@@ -237,30 +237,26 @@ def _check_settings(keys: Iterable[str], known: Container[str]) -> None:
     """A broker that is told to forget a setting it never had is content; who mistyped it is not."""
     for key in keys:
         if key not in known:
-            raise Failure(f"{key}: there is no such topic setting", ExitCode.CONFIG)
+            raise Failure(f"there is no topic setting {key!r}", ExitCode.CONFIG)
 
 
 @topic.command()
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @bootstrap_option
-@click.pass_context
-def delete(ctx: click.Context, name: str, yes: bool, bootstrap: str) -> None:
+def delete(name: str, yes: bool, bootstrap: str) -> None:
     """Delete the topic NAME and all its records.
 
     \b
     Example:
       segbroker topic delete flights --yes
     """
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("nobody is there to be asked; say --yes")
+    if not yes:
+        require_terminal("--yes")
     with open_admin(bootstrap) as admin:
         if not yes:
             facts = facts_of(admin, name)
-            what = f"topic {name} with {plural(count_records(facts), 'record')}"
-            if not click.confirm(f"delete {what}?", err=True):
-                note("nothing was deleted")
-                ctx.exit(ExitCode.INTERRUPTED)
+            ask("delete", f"topic {name} with {plural(count_records(facts), 'record')}")
         admin.delete_topic(name)
     note(f"deleted topic {name}")
 
@@ -275,11 +271,9 @@ def delete(ctx: click.Context, name: str, yes: bool, bootstrap: str) -> None:
     help="The first offset that stays.",
 )
 @click.option("--all", "everything", is_flag=True, help="Nothing stays of what is there now.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @bootstrap_option
-@click.pass_context
 def delete_records(
-    ctx: click.Context,
     name: str,
     partition: int,
     before: int | None,
@@ -296,12 +290,10 @@ def delete_records(
     """
     if everything == (before is not None):
         raise click.UsageError("say either --before OFFSET or --all")
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("nobody is there to be asked; say --yes")
-    what = "all records" if before is None else f"the records before offset {before:,}"
-    if not yes and not click.confirm(f"delete {what} of {name} partition {partition}?", err=True):
-        note("nothing was deleted")
-        ctx.exit(ExitCode.INTERRUPTED)
+    if not yes:
+        require_terminal("--yes")
+        what = "all records" if before is None else f"the records before offset {before:,}"
+        ask("delete", f"{what} of {name} partition {partition}")
     with open_admin(bootstrap) as admin:
         starts = admin.delete_records({(name, partition): -1 if before is None else before})
     (start,) = starts.values()

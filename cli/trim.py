@@ -9,12 +9,12 @@
 Nothing comes back: it asks first, unless --yes; --dry-run says what would go.
 """
 
-import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from .asking import ask, require_terminal, yes_option
 from .command import bootstrap_option, note
 from .exit_codes import ExitCode
 from .failures import Failure
@@ -37,11 +37,9 @@ class Cut(NamedTuple):
 @click.option("--before", "position", required=True, metavar="OFFSET|@TIME|end", help="What stays.")
 @click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="Only this one.")
 @click.option("--dry-run", is_flag=True, help="Say what would go, and delete nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @bootstrap_option
-@click.pass_context
 def trim(
-    ctx: click.Context,
     name: str,
     position: str,
     partition: int | None,
@@ -58,8 +56,8 @@ def trim(
       segbroker topic trim flights --before end --yes
     """
     where = _position(position)
-    if not yes and not dry_run and not sys.stdin.isatty():
-        raise click.UsageError("nobody is there to be asked; say --yes")
+    if not yes and not dry_run:
+        require_terminal("--yes")
     with open_admin(bootstrap) as admin:
         cuts = _cuts(admin, name, where, partition)
         records = sum(cut.before - cut.start for cut in cuts.values())
@@ -72,9 +70,8 @@ def trim(
         if dry_run:
             note(f"would delete {what}")
             return
-        if not yes and not click.confirm(f"delete {what}?", err=True):
-            note("nothing was deleted")
-            ctx.exit(ExitCode.INTERRUPTED)
+        if not yes:
+            ask("delete", what)
         admin.delete_records({tp: cut.before for tp, cut in cuts.items()})
     note(f"deleted {what}")
 

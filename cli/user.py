@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from .asking import ask, require_terminal, yes_option
 from .command import Group, bootstrap_option, note
 from .exit_codes import ExitCode
 from .failures import Failure
@@ -81,8 +82,7 @@ def _password(name: str, from_stdin: bool, variable: str | None, file: Path | No
     elif from_stdin:
         found = sys.stdin.readline(SECRET_BYTES_MAX).rstrip("\r\n")
     else:
-        if not sys.stdin.isatty():
-            raise click.UsageError("nobody is there to be asked; say --password-stdin")
+        require_terminal("--password-stdin")
         found = click.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True)
     if not found:
         raise Failure("the password is empty", ExitCode.USAGE)
@@ -172,22 +172,19 @@ def list_(as_json: bool, data_dir: Path | None, bootstrap: str) -> None:
 
 @user.command()
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @data_dir_option
 @bootstrap_option
-@click.pass_context
-def remove(ctx: click.Context, name: str, yes: bool, data_dir: Path | None, bootstrap: str) -> None:
+def remove(name: str, yes: bool, data_dir: Path | None, bootstrap: str) -> None:
     """Remove the user NAME. Connections that are logged in stay so until they have to renew it.
 
     \b
     Example:
       segbroker user remove alice --yes
     """
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("nobody is there to be asked; say --yes")
-    if not yes and not click.confirm(f"remove user {name}?", err=True):
-        note("nothing was removed")
-        ctx.exit(ExitCode.INTERRUPTED)
+    if not yes:
+        require_terminal("--yes")
+        ask("remove", f"user {name}")
     if data_dir is None:
         with open_admin(bootstrap) as admin:
             admin.delete_user(name)

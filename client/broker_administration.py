@@ -89,5 +89,7 @@ def alter_broker_config(changes: Mapping[str, str | None], broker_id: int | None
 
 def _check(code: int, broker_id: int | None, message: str | None) -> None:
     if code:
-        about = "settings of every broker" if broker_id is None else f"settings of {broker_id}"
+        about = (
+            "settings of every broker" if broker_id is None else f"settings of broker {broker_id}"
+        )
         raise broker_error(code, about, message)

@@ -234,7 +234,7 @@ def test_users_of_a_directory_are_changed_only_while_nobody_serves_it(
 def test_what_would_be_asked_is_an_error_where_nobody_is(shell: Shell, tmp_path: Path) -> None:
     for words in (["add", "alice"], ["remove", "alice"]):
         said = shell("user", *words, "--data-dir", str(tmp_path / "data"), code=2)
-        assert "nobody is there to be asked" in said
+        assert "there is no terminal to ask on" in said
 
 
 def test_who_does_not_log_in_is_told_of_it(shell: Shell, guarded: tuple[Daemon, list[str]]) -> None:
