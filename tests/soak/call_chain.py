@@ -5,7 +5,6 @@ the end; the data directory of a finding stays.
 """
 
 import argparse
-import shutil
 import sys
 import tempfile
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from ..faults.call_chain import ChainOutcome, draw_points, run_chain
 from ..faults.history import counts
+from .folders import put_away
 
 POINTS_PER_CHAIN = 100
 
@@ -34,13 +34,8 @@ def main() -> int:
         points = draw_points(seed, min(POINTS_PER_CHAIN, options.points - done))
         outcome = run_chain(folder / "data", points)
         print(f"seed {seed}: {line(outcome)}", flush=True)
-        for finding in [*outcome.anomalies[:20], *outcome.problems[:20]]:
-            print(f"  {finding}", flush=True)
-        if outcome.is_clean:
-            shutil.rmtree(folder)
-        else:
-            failed += 1
-            print(f"  its data directory and log stay in {folder}", flush=True)
+        put_away(folder, outcome.anomalies, outcome.problems, is_clean=outcome.is_clean)
+        failed += not outcome.is_clean
         total.add(outcome)
         total.hit += outcome.hit
         total.missed += outcome.missed

@@ -17,7 +17,6 @@ One line per round, the sums at the end; the data directory of a finding stays.
 
 import argparse
 import logging
-import shutil
 import signal
 import sys
 import tempfile
@@ -31,7 +30,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from segbroker.client import Consumer as OurConsumer
+
 from ..support.daemon import Daemon, start
+from .folders import put_away
 
 QUIET = logging.getLogger(f"{__name__}.librdkafka")
 """librdkafka tells of every connection that a kill ended."""
@@ -219,7 +221,7 @@ def one_round(folder: Path, seed: int, kills: int) -> Round:
             time.sleep(random.uniform(0.3, 2.5))
             daemon.stop(signal.SIGKILL)
             daemon = start(folder / "data", *FLAGS, listen=daemon.address)
-        time.sleep(2)
+        time.sleep(2)  # of writing, behind the last kill
         stopped.set()
         for writer in writers:
             writer.join(300)
@@ -250,13 +252,16 @@ def one_round(folder: Path, seed: int, kills: int) -> Round:
 
 
 def settled(address: str) -> list[tuple[int, str, int, bool]]:
-    """What is there when every transaction that a kill left open has ended."""
-    deadline_s = time.monotonic() + 180
-    while True:
-        found = read_all(address, 0)
-        if found or time.monotonic() > deadline_s:
-            return found
-        time.sleep(1)
+    """What is there when every transaction that a kill left open has ended, at its timeout."""
+    place, deadline_s = (TOPIC, 0), time.monotonic() + 180
+    with (
+        OurConsumer(address) as committed,
+        OurConsumer(address, isolation="read_uncommitted") as all_there,
+    ):
+        while committed.end_offsets(place) != all_there.end_offsets(place):
+            assert time.monotonic() < deadline_s, "a transaction stays open beyond its timeout"
+            time.sleep(1)
+    return read_all(address, 0)
 
 
 def main() -> int:
@@ -277,13 +282,8 @@ def main() -> int:
             f"records sent, {done.cleanings} cleanings, {done.records} records left",
             flush=True,
         )
-        for problem in done.problems[:20]:
-            print(f"  {problem}", flush=True)
-        if done.problems:
-            found += 1
-            print(f"  its data directory and log stay in {folder}", flush=True)
-        else:
-            shutil.rmtree(folder)
+        put_away(folder, done.problems, is_clean=not done.problems)
+        found += bool(done.problems)
         sums.kills += done.kills
         sums.transactions += done.transactions
         sums.sent += done.sent

@@ -6,7 +6,6 @@ directory of a finding stays.
 """
 
 import argparse
-import shutil
 import sys
 import tempfile
 import time
@@ -17,6 +16,7 @@ from random import Random
 
 from ..faults import traced
 from ..faults.injection import PATIENCE_S, Life, Verdict, Work, fail_at, kill_at
+from .folders import put_away
 
 FAILURES_SHARE = 0.3
 FAILURES = [("sync", EIO), ("sync", EIO), ("write", EIO), ("write", ENOSPC)]
@@ -39,13 +39,8 @@ def main() -> int:
         lives[verdict.fault.rpartition(" ")[0] if verdict.fired else "without a fault"] += 1
         acked += verdict.acked
         print(verdict, flush=True)
-        for finding in [*verdict.anomalies[:20], *verdict.problems[:20]]:
-            print(f"  {finding}", flush=True)
-        if verdict.is_clean:
-            shutil.rmtree(folder)
-        else:
-            found += 1
-            print(f"  its data directory, log and calls stay in {folder}", flush=True)
+        put_away(folder, verdict.anomalies, verdict.problems, is_clean=verdict.is_clean)
+        found += not verdict.is_clean
     kinds = ", ".join(f"{count} {name}" for name, count in sorted(lives.items()))
     print(f"{lives.total()} lives ({kinds}), {acked} acked, {found} with findings")
     return 1 if found else 0

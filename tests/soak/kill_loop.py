@@ -5,7 +5,6 @@ data directory of a round with a finding stays.
 """
 
 import argparse
-import shutil
 import sys
 import tempfile
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from ..faults.history import counts
 from ..faults.kill_loop import Outcome, run_round
+from .folders import put_away
 
 KILLS_PER_ROUND = 50
 
@@ -44,13 +44,8 @@ def main() -> int:
             pause_s=0.03,
         )
         print(f"seed {seed}: {line(outcome)}", flush=True)
-        for finding in [*outcome.anomalies[:20], *outcome.problems[:20]]:
-            print(f"  {finding}", flush=True)
-        if outcome.is_clean:
-            shutil.rmtree(folder)
-        else:
-            failed += 1
-            print(f"  its data directory and log stay in {folder}", flush=True)
+        put_away(folder, outcome.anomalies, outcome.problems, is_clean=outcome.is_clean)
+        failed += not outcome.is_clean
         total.add(outcome)
         left -= KILLS_PER_ROUND
         seed += 1

@@ -11,6 +11,7 @@ import argparse
 import sys
 import time
 from bisect import bisect_right
+from collections.abc import Callable
 from random import Random
 
 from segbroker.protocol.messages_core import FetchRequest, FetchResponse
@@ -26,6 +27,7 @@ from segbroker.spark import session
 from segbroker.spark.errors import SourceError
 from segbroker.spark.fetching import Task
 from segbroker.spark.offsets import OffsetRange
+from segbroker.spark.options import SourceOptions
 from segbroker.spark.session import JAR
 from tests.spark.batches import batch, end_marker, with_checksum
 from tests.spark.jar import JarReader, Row, options_of, read_in_python
@@ -126,9 +128,11 @@ class Log:
         return None if size < 0 else random.randbytes(min(size, 8)) * -(-size // 8)
 
 
-def rows_or_none(read: object, options: object, task: Task) -> list[Row] | None:
+def rows_or_none(
+    read: Callable[[SourceOptions, Task], list[Row]], options: SourceOptions, task: Task
+) -> list[Row] | None:
     try:
-        return read(options, task)  # type: ignore[operator, no-any-return]
+        return read(options, task)
     except SourceError:
         return None
 

@@ -5,7 +5,6 @@ the data directory of a finding stays.
 """
 
 import argparse
-import shutil
 import sys
 import tempfile
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 from ..faults.torn import torn_at
+from .folders import put_away
 
 # Calls of one life, as counted in one without a kill: of the thread that makes the most.
 CALLS = {"fdatasync": 110, "pwrite64": 130}
@@ -41,13 +41,8 @@ def main() -> int:
         lives += 1
         killed += verdict.was_killed
         outcomes.update(verdict.outcomes.values())
-        for problem in verdict.problems:
-            print(f"  {problem}", flush=True)
-        if verdict.problems:
-            found += 1
-            print(f"  its data directory, log and calls stay in {folder}", flush=True)
-        else:
-            shutil.rmtree(folder)
+        put_away(folder, verdict.problems, is_clean=not verdict.problems)
+        found += bool(verdict.problems)
     told = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
     print(f"{lives} lives, {killed} killed, transactions: {told}; {found} with findings")
     return 1 if found else 0
