@@ -5,9 +5,9 @@
     away         its broker is killed: processor time of the client in AWAY_S, of one core
 
 Each wait is a function below, run in a process of its own: `python -m bench.interrupts WAIT ADDRESS
-TOPIC PID`.  It says "waits", waits, and says when the block was left; of the monotonic clock, which
-all processes share.  In those named "stopped" the broker is stopped by a signal, so that nothing
-answers any more.
+TOPIC PID BACKEND`.  It says "waits", waits, and says when the block was left; of the monotonic
+clock, which all processes share.  In those named "stopped" the broker is stopped by a signal, so
+that nothing answers any more.
 """
 
 import os

@@ -97,13 +97,12 @@ def maven(name: str, *artifacts: tuple[str, str, str], transitive: bool = True) 
         dependencies = "".join(_DEPENDENCY.format(*artifact) for artifact in artifacts)
         (folder / "pom.xml").write_text(_POM.format(dependencies))
         (folder / "settings.xml").write_text(_MAVEN_SETTINGS)
-        maven = ["mvn", "-q", "-B", "-s", "settings.xml"]
-        if transitive:
-            wanted = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
-            _run([*maven, *wanted, "-DoutputDirectory=libs"], folder)
-        for artifact in () if transitive else artifacts:
-            wanted = ["dependency:copy", f"-Dartifact={':'.join(artifact)}"]
-            _run([*maven, *wanted, "-DoutputDirectory=libs"], folder)
+        goals = [["dependency:copy-dependencies", "-DincludeScope=runtime"]]
+        if not transitive:
+            goals = [["dependency:copy", f"-Dartifact={':'.join(each)}"] for each in artifacts]
+        for goal in goals:
+            command = ["mvn", "-q", "-B", "-s", "settings.xml", *goal, "-DoutputDirectory=libs"]
+            _run(command, folder)
         whole.touch()
     return folder / "libs"
 

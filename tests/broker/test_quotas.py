@@ -88,7 +88,6 @@ def rows(*some: tuple[Parts, float]) -> dict[Entity, dict[str, float]]:
     return {entity_of(parts): {PRODUCE: rate} for parts, rate in some}
 
 
-ANY_USER: Parts = {"user": None}
 LEVELS: list[Parts] = [
     {"user": "a", "client-id": "c"},
     {"user": "a", "client-id": None},

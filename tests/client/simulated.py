@@ -70,14 +70,11 @@ from segbroker.protocol.record_batch import (
     check_batch,
     decode_batch,
     gap_batches,
-    iter_batches,
     patch_batch,
     read_header,
 )
 from segbroker.protocol.schema import Message, records_view
 from segbroker.protocol.vendor import VendorKey, unpack
-
-WORLD_TIME_MAX_MS = 3_600_000
 
 
 @dataclass
@@ -537,7 +534,3 @@ class World:
 
     def stored(self, topic: str, partition: int = 0) -> list[bytes | None]:
         return self.cluster.topics[topic][partition].values()
-
-
-def whole_batches(data: bytes) -> list[bytes]:
-    return [bytes(view) for view in iter_batches(data)]

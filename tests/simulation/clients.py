@@ -32,6 +32,13 @@ def value_of(producer: str, partition: int, number: int, size: int) -> bytes:
     return head + _FILLING[number % 16 : number % 16 + max(0, size - len(head))]
 
 
+def raise_others(group: BaseExceptionGroup[BaseException]) -> None:
+    """Of what a block of a client's raised, whatever is no error that clients tell of."""
+    others = group.split(SegbrokerError)[1]
+    if others is not None:
+        raise others from None
+
+
 class Clients:
     """All clients of a run."""
 
@@ -71,9 +78,7 @@ class Clients:
             except SegbrokerError as exc:
                 self.world.trace("producer_ended", name, type(exc).__name__)
             except BaseExceptionGroup as group:
-                rest = group.split(SegbrokerError)[1]
-                if rest is not None:
-                    raise rest from None
+                raise_others(group)
                 self.world.trace("producer_ended", name, "group")
 
     async def _life(self, spec: Producer, name: str, count: int) -> None:
@@ -142,9 +147,7 @@ class Clients:
                     self.world.trace("consumer_failed", spec.name, type(exc).__name__)
                     await trio.sleep(0.05)
                 except BaseExceptionGroup as group:
-                    rest = group.split(SegbrokerError)[1]
-                    if rest is not None:
-                        raise rest from None
+                    raise_others(group)
                 if not last and trio.current_time() >= deadline:
                     break
 
@@ -209,9 +212,7 @@ class Clients:
             except SegbrokerError as exc:
                 self.world.trace("admin_failed", kind, type(exc).__name__, str(exc)[:60])
             except BaseExceptionGroup as group:
-                rest = group.split(SegbrokerError)[1]
-                if rest is not None:
-                    raise rest from None
+                raise_others(group)
 
     async def _admin(self, kind: str, admin: AsyncAdmin, topic: Topic) -> None:
         self.world.trace("admin", kind, topic.name)

@@ -16,7 +16,7 @@ import trio
 from segbroker.client import AsyncConsumer
 from segbroker.client.errors import SegbrokerError
 
-from .clients import BOOTSTRAP
+from .clients import BOOTSTRAP, raise_others
 from .history import History, Key
 from .ledger import Ledger
 from .plan import Group, Plan
@@ -56,9 +56,7 @@ class Groups:
             except SegbrokerError as exc:
                 self.world.trace("member_failed", name, type(exc).__name__, str(exc)[:60])
             except BaseExceptionGroup as found:
-                rest = found.split(SegbrokerError)[1]
-                if rest is not None:
-                    raise rest from None
+                raise_others(found)
             self.world.trace("member_ended", name, life, dies)
             await trio.sleep(0.05)
 

@@ -50,7 +50,6 @@ class Process:
         self.started = trio.Event()
         self.ended = trio.Event()
         self.decided = trio.Event()  # it has started, or will not
-        self.failed_to_start = False
         self.threads = Threads(world, preempts)
         self.mount = Mount(disk, self.threads, short_writes=short_writes)
         self.mount.serves = True
@@ -112,7 +111,6 @@ class Process:
         except* (StorageError, OSError) as group:
             # A disk that is full or fails may refuse to be opened, or to be closed in order.
             self.world.trace("broker_gave_up", group.exceptions[0])
-            self.failed_to_start = not self.started.is_set()
             if not self.disk.faults:
                 self.world.violation(f"the broker gave up on a good disk: {group.exceptions[0]!r}")
 

@@ -25,7 +25,7 @@ from segbroker.client import AsyncAdmin, AsyncConsumer, AsyncProducer
 from segbroker.client.errors import SegbrokerError
 from segbroker.client.group_offsets import GroupMetadata
 
-from .clients import BOOTSTRAP, value_of
+from .clients import BOOTSTRAP, raise_others, value_of
 from .history import History, Key
 from .plan import Plan, Transactor
 from .world import World
@@ -80,9 +80,7 @@ class Transactions:
                 except SegbrokerError as exc:
                     self.world.trace("transactor_ended", spec.name, type(exc).__name__)
                 except BaseExceptionGroup as group:
-                    rest = group.split(SegbrokerError)[1]
-                    if rest is not None:
-                        raise rest from None
+                    raise_others(group)
             await trio.sleep(0.05)
 
     async def _life(self, spec: Transactor, life: int) -> None:
@@ -143,9 +141,7 @@ class Transactions:
                 self.world.trace("committed_failed", type(exc).__name__)
                 await trio.sleep(0.05)
             except BaseExceptionGroup as group:
-                rest = group.split(SegbrokerError)[1]
-                if rest is not None:
-                    raise rest from None
+                raise_others(group)
 
     def _saw(self, key: Key, offset: int, value: bytes | None) -> None:
         assert value is not None, "no tombstones are sent"

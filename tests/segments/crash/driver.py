@@ -7,7 +7,7 @@ driver.close(); driver.open()   in order; `kill` and `cut` are the other two way
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from segbroker.protocol.compression import Codec
@@ -107,10 +107,6 @@ class Driver:
     def _changed(self) -> None:
         self.model.changed()
         self.explorer.step_done()
-
-    def _lives(self) -> Iterator[Life]:
-        for lives in self.model.topics.values():
-            yield from (life for life in lives if life is not None)
 
     # Topics
 
