@@ -345,12 +345,13 @@ async def test_what_is_stored_and_cannot_be_any_more_can_be_repaired_in_any_orde
         assert dict(broker.core.settings.set_on("")) == {}
 
 
-async def test_a_change_that_is_not_durable_is_refused() -> None:
+async def test_a_change_that_is_not_durable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     async with serving(storage=storage) as broker, connect(broker.address) as client:
         before = broker.core.config
-        broker.core.topics.manager.record_soon = _fails  # type: ignore[method-assign]
-        code, _ = await alter(client, "1", slots_max="3")
+        with monkeypatch.context() as patched:
+            patched.setattr(broker.core.topics.manager, "record_soon", _fails)
+            code, _ = await alter(client, "1", slots_max="3")
         assert code == ErrorCode.KAFKA_STORAGE_ERROR
         assert broker.core.config == before
 

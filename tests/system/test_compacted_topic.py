@@ -4,6 +4,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -74,9 +75,10 @@ def write(address: str) -> None:
     for n in range(3):
         plain.produce(TOPIC, key=b"k%d" % n, value=None, partition=0)
     assert plain.flush(TIMEOUT_S) == 0
-    # The last segments are full when something is behind them.
+    # A segment is full when segment.ms has passed and something comes behind it: no condition but
+    # the time itself.
+    time.sleep(1.2)
     for n in range(3, KEYS):
-        time.sleep(1.2 if n == 3 else 0)
         plain.produce(TOPIC, key=b"k%d" % n, value=b"last %d" % n, partition=0)
     assert plain.flush(TIMEOUT_S) == 0
 
@@ -192,11 +194,9 @@ def test_our_client_reads_it_and_takes_no_offset_for_lost(
 
 
 @pytest.mark.matrix
-def test_the_java_client_reads_it(
-    compacted: tuple[Daemon, list[Row]], release_cache: object
-) -> None:
+def test_the_java_client_reads_it(compacted: tuple[Daemon, list[Row]], release_cache: Path) -> None:
     daemon, rows = compacted
-    path = compiled(READER, NEWEST, release_cache)  # type: ignore[arg-type]
+    path = compiled(READER, NEWEST, release_cache)
     command = [java(), "-cp", path, "ReadAll", daemon.address, TOPIC]
     run = subprocess.run(command, capture_output=True, text=True, timeout=4 * TIMEOUT_S)
     assert run.returncode == 0, run.stderr

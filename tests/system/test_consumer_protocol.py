@@ -109,7 +109,7 @@ def test_java_and_librdkafka_share_a_group(
         until(lambda: len(one.owned) == len(theirs.owned) == PARTITIONS // 2, one, theirs)
         assert not one.owned & theirs.owned
         assert theirs.leave() == "described Stable Consumer 2"
-        until(lambda: one.owned == set(range(PARTITIONS)), one, one)
+        until(lambda: one.owned == set(range(PARTITIONS)), one)
         one.stop()
         assert one.values == []
 
@@ -119,14 +119,18 @@ def test_a_group_changes_its_protocol_when_nobody_is_in_it(
 ) -> None:
     name = topic()
     filled(quick.address, name)
+
+    def read_by(protocol: str, least: int) -> int:
+        one = Member(quick.address, name, name, **{"group.protocol": protocol})
+        until(lambda: len(one.owned) == PARTITIONS, one)
+        until(lambda: len(one.values) >= least, one)
+        one.stop()
+        return len(one.values)
+
+    # What was read is committed, and that keeps a group without members.
     read = 0
     for protocol in ("classic", "consumer", "classic"):
-        one = Member(quick.address, name, name, **{"group.protocol": protocol})
-        until(lambda one=one: len(one.owned) == PARTITIONS, one)  # type: ignore[misc]
-        # What was read is committed, and that keeps a group without members.
-        until(lambda one=one, read=read: read + len(one.values) >= COUNT, one)  # type: ignore[misc]
-        one.stop()
-        read += len(one.values)
+        read += read_by(protocol, COUNT - read)
     with Admin(quick.address) as admin:
         (row,) = [row for row in admin.list_groups() if row.group_id == name]
         assert row.state == "Empty"

@@ -7,7 +7,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from segbroker.client import Admin, Consumer, Gap, Producer, Record
+from segbroker.client import Admin, Consumer, Gap, Producer, Record, TopicPartition
 
 from ..support.daemon import Daemon, start
 
@@ -99,8 +99,9 @@ def test_it_keeps_to_its_ceiling_in_memory_and_leaves_no_file(tmp_path: Path) ->
         grown = resident_bytes(daemon) - before
         assert grown < 32 * MIB, f"64 MiB went through a topic of 2 MiB; {grown / MIB:.0f} more"
         with Admin(daemon.address) as admin:
-            start_offset = admin.offsets("t", "start")["t", 0].offset  # type: ignore[index]
-            end = admin.offsets("t", "end")["t", 0].offset  # type: ignore[index]
+            partition = TopicPartition("t", 0)
+            start_offset = admin.offsets("t", "start")[partition].offset
+            end = admin.offsets("t", "end")[partition].offset
         assert end == 16 * 65
         assert 0 < end - start_offset <= 16 * 4, "about 2 MiB are left"
         assert not list((tmp_path / "data").rglob("*.log.*"))
