@@ -1,77 +1,45 @@
 """The reply of a fetch: planned, read and encoded when it is about to leave, and not before.
 
-    plan    which bytes, on the loop, no I/O; pins the segments
+    plan    which bytes, on the loop, no I/O; pins the segments (fetch_plan.py)
     read    from the page cache into a pooled buffer; what is not cached goes to a lane and the
             loop goes on; the reply leaves when the lane returns
     encode  the rows around the bytes, which are never copied
 
 A deep pipeline costs one buffer per connection.  A buffer that waits for a slow reader is given up
-when another fetch needs it: its plan is kept, and read again when the reader goes on.  Above half
-of the budget replies are smaller; at it, with nobody stuck, a fetch waits in line.  A reply holds
-the first batch always, even above max_bytes; further partitions only as far as they fit.
+when another fetch needs it: its plan is kept, and read again when the reader goes on.  At the
+budget, with nobody stuck, a fetch waits in line.
 
 Invariant: what is planned is released exactly once, when it is sent, given up, or not used.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
 
-from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader, encode_response
 from segbroker.protocol.hot import encode_single_fetch_response
 from segbroker.protocol.messages_core import (
     FetchRequest,
-    FetchRequestTopic,
     FetchResponse,
-    FetchResponsePartition,
-    FetchResponseTopic,
 )
-from segbroker.segments.errors import OffsetOutOfRange, SegmentReplaced
+from segbroker.segments.errors import SegmentReplaced
 from segbroker.segments.handler import ReadPlan
-from segbroker.segments.transaction_index import AbortedRanges
 
-from . import topic_ids
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
+from .fetch_plan import FetchPlan, PlannedRead
 from .fetch_target import FetchTarget
-from .isolation import READ_COMMITTED, aborted_in, visible_end
+from .isolation import READ_COMMITTED, aborted_in
 from .pace import Pace
-from .partition import Partition
 from .peer import Peer
 from .pool import Lease
-from .quotas import UNLIMITED
 from .replies import Buffer
 
 log = structlog.get_logger()
 
 # More partitions than this are planned with others in between, and encoded in a lane.
 TARGETS_ON_LOOP_MAX: Final = 1_000
-# A batch header: nothing is planned for less, and the first batch comes anyway.
-_READ_LEAST: Final = 64
-
-
-class _Read:
-    """Planned bytes of one partition of a reply."""
-
-    __slots__ = ("aborted", "fetch_offset", "plan", "row", "start", "stop")
-
-    def __init__(
-        self,
-        plan: ReadPlan,
-        row: FetchResponsePartition,
-        start: int,
-        fetch_offset: int,
-        aborted: AbortedRanges | None,
-    ) -> None:
-        """aborted: ranges for a reader of committed records; None for another."""
-        self.fetch_offset = fetch_offset
-        self.aborted = aborted
-        self.plan = plan
-        self.row = row
-        self.start = start
-        self.stop = start + plan.size_max
 
 
 class _Kept:
@@ -98,22 +66,17 @@ class RereadFailed(Exception):
     """A reply that was half sent cannot be read again: its connection is closed."""
 
 
-class FetchReply:
+class FetchReply(FetchPlan):
     """The bytes that answer one fetch request."""
 
     __slots__ = (
         "_abandoned",
-        "_core",
         "_forgotten",
-        "_header",
         "_kept",
         "_lease",
-        "_limit",
         "_parts",
         "_peer",
         "_pending",
-        "_request",
-        "_targets",
     )
 
     def __init__(
@@ -124,11 +87,8 @@ class FetchReply:
         request: FetchRequest,
         targets: Sequence[FetchTarget],
     ) -> None:
-        self._core = core
+        super().__init__(core, header, request, targets)
         self._peer = peer
-        self._header = header
-        self._request = request
-        self._targets = targets
         self._lease: Lease | None = None
         # The reply, once rendered; what of it was read from the log; without that, once forgotten.
         self._parts: list[Buffer] | None = None
@@ -136,18 +96,6 @@ class FetchReply:
         self._forgotten: list[Buffer | _Kept] | None = None
         self._pending = False  # waits for a buffer or for a lane
         self._abandoned = False
-        # Most bytes that the quota of the client leaves it; 0: none, it owes something.
-        self._limit = UNLIMITED
-
-    @property
-    def bytes_max(self) -> int:
-        """Bytes of records that may be in it, but for a first batch that is larger."""
-        config = self._core.config
-        return max(_READ_LEAST, min(self._request.max_bytes, config.fetch_bytes_max, self._limit))
-
-    def partition_bytes_max(self, target: FetchTarget) -> int:
-        """... and of one partition."""
-        return max(_READ_LEAST, min(target.asked.partition_max_bytes, self.bytes_max))
 
     def render(self) -> list[Buffer] | None:
         """The bytes; None when that takes a buffer or a lane: then the outbox is flushed later."""
@@ -176,7 +124,7 @@ class FetchReply:
         if (parts := self._render_single()) is not None:
             return parts
         response = FetchResponse(responses=[])
-        reads: list[_Read] = []
+        reads: list[PlannedRead] = []
         for _ in self._plan(response, reads):
             pass
         if not reads:
@@ -259,7 +207,7 @@ class FetchReply:
 
     async def _render_paced(self) -> None:
         """As `render`, for thousands of partitions: others get their turn between."""
-        reads: list[_Read] = []
+        reads: list[PlannedRead] = []
         try:
             pace = Pace()
             response = FetchResponse(responses=[])
@@ -291,79 +239,7 @@ class FetchReply:
             self._parts = parts
             self._peer.outbox.flush()
 
-    def _plan(self, response: FetchResponse, reads: list[_Read]) -> Iterator[None]:
-        """Fill in the reply without its records, and what is to be read into it.
-
-        Yields after each partition, where a caller may let others run.
-        """
-        room = min(self.bytes_max, self._core.pool.allowance)
-        position = 0
-        asked: FetchRequestTopic | None = None
-        for target in self._targets:
-            if target.topic is not asked:
-                asked = target.topic
-                topic = FetchResponseTopic(
-                    topic=asked.topic, topic_id=asked.topic_id, partitions=[]
-                )
-                response.responses.append(topic)
-            row = self._row(target)
-            topic.partitions.append(row)
-            yield
-            if row.error_code or position >= room or target.partition is None or not self._limit:
-                continue
-            size = min(self.partition_bytes_max(target), room - position)
-            aborted: AbortedRanges | None = None
-            if target.isolation == READ_COMMITTED:
-                aborted = target.partition.handler.transactions.ranges()
-            plan = self._plan_partition(target.partition, target, row, size)
-            if plan is None:
-                continue
-            if position and plan.size_max > room - position:
-                plan.release()  # it begins the next reply; only the first may pass the limit
-                continue
-            reads.append(_Read(plan, row, position, target.asked.fetch_offset, aborted))
-            position += plan.size_max
-
-    def _row(self, target: FetchTarget) -> FetchResponsePartition:
-        committed = self._request.isolation_level == READ_COMMITTED
-        row = FetchResponsePartition(
-            partition_index=target.asked.partition,
-            error_code=target.code,
-            high_watermark=-1,
-            aborted_transactions=[] if committed else None,
-            records=b"",
-        )
-        partition = target.partition
-        if partition is None:
-            return row
-        if self._core.topics.served_partition(partition.topic, partition.index) is not partition:
-            # Deleted while this request waited.
-            row.error_code = topic_ids.unknown_code(self._header.api_version, topic_ids.FETCH_SINCE)
-            return row
-        handler = partition.handler
-        row.high_watermark = handler.high_watermark
-        row.last_stable_offset = handler.last_stable_offset
-        row.log_start_offset = handler.log_start_offset
-        return row
-
-    def _plan_partition(
-        self,
-        partition: Partition,
-        target: FetchTarget,
-        row: FetchResponsePartition,
-        size: int,
-    ) -> ReadPlan | None:
-        handler = partition.handler
-        up_to = visible_end(handler, target.isolation)
-        try:
-            return handler.plan_read(target.asked.fetch_offset, size, up_to=up_to)
-        except OffsetOutOfRange:
-            row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-        except STORAGE_FAILURES as exc:
-            self._storage_failed(partition, row, exc)
-        return None
-
-    def _read_nowait(self, read: _Read, lease: Lease) -> bool:
+    def _read_nowait(self, read: PlannedRead, lease: Lease) -> bool:
         """Read from the page cache; False when that would block."""
         buffer = lease.buffer[read.start : read.stop]
         try:
@@ -377,7 +253,7 @@ class FetchReply:
         return True
 
     async def _read_in_lane(
-        self, response: FetchResponse, unread: list[_Read], lease: Lease
+        self, response: FetchResponse, unread: list[PlannedRead], lease: Lease
     ) -> None:
         """Read what was not in the page cache; then the reply is ready."""
         try:
@@ -396,7 +272,7 @@ class FetchReply:
         if not self._abandoned:
             self._peer.outbox.flush()
 
-    async def _read_lane(self, read: _Read, lease: Lease) -> None:
+    async def _read_lane(self, read: PlannedRead, lease: Lease) -> None:
         buffer = lease.buffer[read.start : read.stop]
         try:
             count = await self._core.lanes.run(read.plan.read, buffer)
@@ -405,7 +281,7 @@ class FetchReply:
             count = 0
         self._was_read(read, buffer[:count])
 
-    def _was_read(self, read: _Read, view: memoryview) -> None:
+    def _was_read(self, read: PlannedRead, view: memoryview) -> None:
         read.row.records = view
         if not len(view):
             read.plan.release()
@@ -415,7 +291,7 @@ class FetchReply:
         self._kept.append(_Kept(read.plan, read.start, read.stop, view))
         self._count(len(view))
 
-    def _let_go(self, reads: list[_Read]) -> None:
+    def _let_go(self, reads: list[PlannedRead]) -> None:
         """Release the plans of which nothing was kept."""
         kept = {kept.plan for kept in self._kept}
         for read in reads:
@@ -485,18 +361,12 @@ class FetchReply:
         self._forgotten = None
         return parts
 
-    def _read_failed(self, read: _Read, exc: Exception) -> None:
+    def _read_failed(self, read: PlannedRead, exc: Exception) -> None:
         if isinstance(exc, SegmentReplaced):
             return  # no records and no error: the client asks again and gets what is there now
         code, _ = wire_error(exc)
         read.row.error_code = code
         log.error("read_failed", partition=read.row.partition_index, error=str(exc))
-
-    def _storage_failed(
-        self, partition: Partition, row: FetchResponsePartition, exc: Exception
-    ) -> None:
-        row.error_code, _ = wire_error(exc)
-        log.error("read_failed", topic=partition.topic, partition=partition.index, error=str(exc))
 
     def _count(self, size: int) -> None:
         core = self._core
