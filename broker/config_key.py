@@ -91,7 +91,7 @@ def _number(name: str, value: object) -> int:
         return value
     text = str(value).strip()
     factor = 1
-    if "_bytes_" in name:
+    if "bytes" in name.split("_"):
         for unit, size in _UNITS.items():
             if text.endswith(unit):
                 text, factor = text.removesuffix(unit).strip(), size

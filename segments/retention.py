@@ -10,7 +10,7 @@ Whole sealed segments, the oldest first, never one behind another that stays:
 
 So a partition keeps at least what it was told to keep, as in Kafka, and at most one segment more,
 but for what is not sealed yet.  With `retention.full.policy=reject` nothing goes by bytes or
-records; what would pass them is refused by `check_room`, before it has an offset.
+records; what would pass them is refused for `lacks_room`, before it has an offset.
 
 A segment that is still written to goes too, after it was sealed: when all of the log is older than
 retention.ms, or lies below the log start, it is rolled first (`wants_roll`).

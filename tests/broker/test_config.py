@@ -74,6 +74,7 @@ def test_variables_of_the_command_line_are_not_ours() -> None:
 )
 def test_a_size_may_have_a_binary_unit(text: str, size: int) -> None:
     assert merge({"ingest_bytes_max": text}).ingest_bytes_max == size
+    assert merge({"cleaner_buffer_bytes": text}).cleaner_buffer_bytes == size
 
 
 def test_a_unit_is_no_part_of_a_count() -> None:
