@@ -58,11 +58,7 @@ def parse_value(spec: Field[Any], value: object) -> Value:
     if isinstance(spec.default, bool):
         return _boolean(spec.name, value)
     if isinstance(spec.default, int):
-        number = _number(spec.name, value)
-        least, most = spec.metadata["least"], spec.metadata["most"]
-        if not least <= number <= most:
-            raise InvalidConfig(f"{spec.name} = {number} is outside [{least}, {most}]")
-        return number
+        return whole_number(spec.name, value, spec.metadata["least"], spec.metadata["most"])
     if not isinstance(value, str):
         shown = "********" if spec.metadata["secret"] else repr(value)
         raise InvalidConfig(f"{spec.name} = {shown} is not text")
@@ -70,6 +66,14 @@ def parse_value(spec: Field[Any], value: object) -> Value:
     if choices and value not in choices:
         raise InvalidConfig(f"{spec.name} = {value!r} is none of {', '.join(choices)}")
     return value
+
+
+def whole_number(name: str, value: object, least: int, most: int) -> int:
+    """A value as a whole number.  Raises InvalidConfig."""
+    number = _number(name, value)
+    if not least <= number <= most:
+        raise InvalidConfig(f"{name} = {number} is outside [{least}, {most}]")
+    return number
 
 
 def text_of(value: object) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from .address import InvalidConfig
+from .config_key import whole_number
 
 Check = Callable[[str, str], None]
 
@@ -28,12 +29,7 @@ class KafkaSetting(NamedTuple):
 
 def _whole(low: int, high: int) -> Check:
     def check(name: str, text: str) -> None:
-        try:
-            value = int(text)
-        except ValueError:
-            raise InvalidConfig(f"{name} = {text!r} is not a whole number") from None
-        if not low <= value <= high:
-            raise InvalidConfig(f"{name} = {value} is outside [{low}, {high}]")
+        whole_number(name, text, low, high)
 
     return check
 

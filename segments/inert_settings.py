@@ -14,10 +14,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from .errors import InvalidConfig
+from .setting_values import INT64_MAX, whole
 
-_INT64_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
-
-Check = Callable[[str, str], None]
+Check = Callable[[str, str], object]
 
 
 class Inert(NamedTuple):
@@ -30,20 +29,8 @@ class Inert(NamedTuple):
     """Why it has no effect."""
 
 
-def _whole(low: int, high: int = _INT64_MAX) -> Check:
-    def check(name: str, text: str) -> None:
-        try:
-            value = int(text)
-        except ValueError:
-            raise InvalidConfig(name, text, "is not a whole number") from None
-        if not low <= value <= high:
-            raise InvalidConfig(name, text, f"is outside [{low}, {high}]")
-
-    return check
-
-
 def _level(low: int, high: int, default: int) -> Check:
-    inner = _whole(low, high)
+    inner = whole(low, high)
 
     def check(name: str, text: str) -> None:
         if text != str(default):
@@ -78,18 +65,18 @@ _TIERS: Final = "there is one tier"
 
 INERT: Final[dict[str, Inert]] = {
     "compression.gzip.level": Inert("int", "-1", _level(1, 9, -1), _AS_SENT),
-    "compression.lz4.level": Inert("int", "9", _whole(1, 17), _AS_SENT),
-    "compression.zstd.level": Inert("int", "3", _whole(-131_072, 22), _AS_SENT),
+    "compression.lz4.level": Inert("int", "9", whole(1, 17), _AS_SENT),
+    "compression.zstd.level": Inert("int", "3", whole(-131_072, 22), _AS_SENT),
     "file.delete.delay.ms": Inert(
-        "long", "60000", _whole(0), "files are deleted when their last reader has closed them"
+        "long", "60000", whole(0), "files are deleted when their last reader has closed them"
     ),
-    "flush.messages": Inert("long", str(_INT64_MAX), _whole(1), _SYNCED),
-    "flush.ms": Inert("long", str(_INT64_MAX), _whole(0), _SYNCED),
+    "flush.messages": Inert("long", str(INT64_MAX), whole(1), _SYNCED),
+    "flush.ms": Inert("long", str(INT64_MAX), whole(0), _SYNCED),
     "follower.replication.throttled.replicas": Inert("list", "", _replicas, _REPLICAS),
     "leader.replication.throttled.replicas": Inert("list", "", _replicas, _REPLICAS),
-    "local.retention.bytes": Inert("long", "-2", _whole(-2), _TIERS),
-    "local.retention.ms": Inert("long", "-2", _whole(-2), _TIERS),
-    "min.insync.replicas": Inert("int", "1", _whole(1, 1), _REPLICAS),
+    "local.retention.bytes": Inert("long", "-2", whole(-2), _TIERS),
+    "local.retention.ms": Inert("long", "-2", whole(-2), _TIERS),
+    "min.insync.replicas": Inert("int", "1", whole(1, 1), _REPLICAS),
     "preallocate": Inert(
         "boolean", "false", _truth, "the next segment is made ahead of need in any case"
     ),
@@ -97,7 +84,7 @@ INERT: Final[dict[str, Inert]] = {
     "remote.log.delete.on.disable": Inert("boolean", "false", _truth, _TIERS),
     "remote.storage.enable": Inert("boolean", "false", _false, _TIERS),
     "segment.jitter.ms": Inert(
-        "long", "0", _whole(0), "segments that are due are sealed a few at a time"
+        "long", "0", whole(0), "segments that are due are sealed a few at a time"
     ),
     "unclean.leader.election.enable": Inert("boolean", "false", _truth, _REPLICAS),
 }

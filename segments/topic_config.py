@@ -18,9 +18,8 @@ from typing import Final, NamedTuple
 
 from .errors import InvalidConfig
 from .inert_settings import INERT, documentation
+from .setting_values import INT32_MAX, INT64_MAX, one_of, share, whole
 
-_INT32_MAX: Final = 0x7FFF_FFFF
-_INT64_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
 EPHEMERAL_RETENTION_BYTES: Final = 64 << 20
 SYNC_TICK_MS: Final = 1_000
 """Between two syncs of a partition of class disk."""
@@ -89,30 +88,6 @@ class Setting(NamedTuple):
     documentation: str
 
 
-def _integer(low: int, high: int) -> Callable[[str, str], int]:
-    def parse(key: str, text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise InvalidConfig(key, text, "is not a whole number") from None
-        if not low <= value <= high:
-            raise InvalidConfig(key, text, f"is outside [{low}, {high}]")
-        return value
-
-    return parse
-
-
-def _one_of(choices: type[Enum]) -> Callable[[str, str], Enum]:
-    def parse(key: str, text: str) -> Enum:
-        try:
-            return choices(text)
-        except ValueError:
-            allowed = ", ".join(choice.value for choice in choices)
-            raise InvalidConfig(key, text, f"is none of {allowed}") from None
-
-    return parse
-
-
 def _codec(key: str, text: str) -> str:
     if text not in ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"):
         raise InvalidConfig(key, text, "is no compression")
@@ -126,60 +101,50 @@ def _policies(key: str, text: str) -> str:
     return ",".join(dict.fromkeys(policies))
 
 
-def _share(key: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise InvalidConfig(key, text, "is not a number") from None
-    if not 0 <= value <= 1:
-        raise InvalidConfig(key, text, "is outside [0, 1]")
-    return value
-
-
 KEYS: Final[tuple[_Key, ...]] = (
     _Key(
-        "segment.bytes", "segment_bytes", "int", "1048576", _integer(512, _INT32_MAX),
+        "segment.bytes", "segment_bytes", "int", "1048576", whole(512, INT32_MAX),
         "A segment file is never larger; a batch that would pass it begins the next one.",
     ),
     _Key(
-        "segment.ms", "segment_ms", "long", "604800000", _integer(1, _INT64_MAX),
+        "segment.ms", "segment_ms", "long", "604800000", whole(1, INT64_MAX),
         "A segment whose first batch is older than this (ms) is sealed, also when nobody writes.",
     ),
     _Key(
-        "segment.records", "segment_records", "int", str(_INT32_MAX), _integer(1, _INT32_MAX),
+        "segment.records", "segment_records", "int", str(INT32_MAX), whole(1, INT32_MAX),
         "A segment has at most so many records, unless one batch alone has more.",
     ),
     _Key(
-        "segment.index.bytes", "segment_index_bytes", "int", "10485760", _integer(96, _INT32_MAX),
+        "segment.index.bytes", "segment_index_bytes", "int", "10485760", whole(96, INT32_MAX),
         "A segment whose index would pass this size is sealed.",
     ),
     _Key(
-        "index.interval.bytes", "index_interval_bytes", "int", "16384", _integer(4096, 1 << 24),
+        "index.interval.bytes", "index_interval_bytes", "int", "16384", whole(4096, 1 << 24),
         "Bytes of log per index block: the unit that is located, read and verified as a whole.",
     ),
     _Key(
-        "max.message.bytes", "max_message_bytes", "int", "", _integer(61, _INT32_MAX),
+        "max.message.bytes", "max_message_bytes", "int", "", whole(61, INT32_MAX),
         "Largest batch (after compression); segment.bytes by default, and never more than that.",
     ),
     _Key(
         "message.timestamp.type", "message_timestamp_type", "string", "CreateTime",
-        _one_of(TimestampType),
+        one_of(TimestampType),
         "CreateTime keeps the producer's timestamps; LogAppendTime writes the time of arrival.",
     ),
     _Key(
         "message.timestamp.before.max.ms", "message_timestamp_before_max_ms", "long",
-        str(_INT64_MAX), _integer(0, _INT64_MAX),
+        str(INT64_MAX), whole(0, INT64_MAX),
         "With CreateTime: a batch with a record older than the broker's clock by more than this "
         "(ms) is refused (INVALID_TIMESTAMP). Every batch is decoded for it.",
     ),
     _Key(
         "message.timestamp.after.max.ms", "message_timestamp_after_max_ms", "long",
-        str(_INT64_MAX), _integer(0, _INT64_MAX),
+        str(INT64_MAX), whole(0, INT64_MAX),
         "With CreateTime: a batch with a record newer than the broker's clock by more than this "
         "(ms) is refused (INVALID_TIMESTAMP).",
     ),
     _Key(
-        "durability", "durability", "string", "fsync", _one_of(Durability),
+        "durability", "durability", "string", "fsync", one_of(Durability),
         "fsync: acknowledged after the sync, nothing is lost by a power cut. disk: acknowledged "
         "after the write, synced every second; a power cut may lose what came after the last sync. "
         "memory: acknowledged after the write, synced only when a segment is full; a power cut may "
@@ -187,22 +152,22 @@ KEYS: Final[tuple[_Key, ...]] = (
         "offset again that was acknowledged.",
     ),
     _Key(
-        "retention.ms", "retention_ms", "long", "604800000", _integer(-1, _INT64_MAX),
+        "retention.ms", "retention_ms", "long", "604800000", whole(-1, INT64_MAX),
         "Segments whose newest record is older (ms, by the records' timestamps) are deleted; -1: "
         "records are kept for ever.",
     ),
     _Key(
-        "retention.bytes", "retention_bytes", "long", "-1", _integer(-1, _INT64_MAX),
+        "retention.bytes", "retention_bytes", "long", "-1", whole(-1, INT64_MAX),
         "How much of a partition is kept (bytes); -1 for all. The oldest segments are deleted as "
         "long as so much stays.",
     ),
     _Key(
-        "retention.records", "retention_records", "long", "-1", _integer(-1, _INT64_MAX),
+        "retention.records", "retention_records", "long", "-1", whole(-1, INT64_MAX),
         "How many records of a partition are kept; -1 for all. As retention.bytes.",
     ),
     _Key(
         "retention.full.policy", "retention_full_policy", "string", "drop-old",
-        _one_of(FullPolicy),
+        one_of(FullPolicy),
         "At retention.bytes or retention.records. drop-old: the oldest segments make room. reject: "
         "nothing is deleted for room; a batch that would pass them is refused (POLICY_VIOLATION).",
     ),
@@ -214,27 +179,27 @@ KEYS: Final[tuple[_Key, ...]] = (
         "each record needs a key. compact,delete: both.",
     ),
     _Key(
-        "min.cleanable.dirty.ratio", "min_cleanable_dirty_ratio", "double", "0.5", _share,
+        "min.cleanable.dirty.ratio", "min_cleanable_dirty_ratio", "double", "0.5", share,
         "A compacted partition is cleaned when more than this share of its full segments (bytes) "
         "was not yet.",
     ),
     _Key(
-        "min.compaction.lag.ms", "min_compaction_lag_ms", "long", "0", _integer(0, _INT64_MAX),
+        "min.compaction.lag.ms", "min_compaction_lag_ms", "long", "0", whole(0, INT64_MAX),
         "A record of a compacted topic stays at least so long (ms, by the records' timestamps).",
     ),
     _Key(
-        "max.compaction.lag.ms", "max_compaction_lag_ms", "long", str(_INT64_MAX),
-        _integer(1, _INT64_MAX),
+        "max.compaction.lag.ms", "max_compaction_lag_ms", "long", str(INT64_MAX),
+        whole(1, INT64_MAX),
         "A compacted partition is cleaned when a segment waits longer for it (ms), whatever "
         "min.cleanable.dirty.ratio says; a segment that is written to is full then.",
     ),
     _Key(
-        "delete.retention.ms", "delete_retention_ms", "long", "86400000", _integer(0, _INT64_MAX),
+        "delete.retention.ms", "delete_retention_ms", "long", "86400000", whole(0, INT64_MAX),
         "How long a record without a value, and the marker of a transaction, stay in a compacted "
         "topic after a cleaning first came by (ms): so long may a reader be behind.",
     ),
     _Key(
-        "on.corruption", "on_corruption", "string", "gap", _one_of(OnCorruption),
+        "on.corruption", "on_corruption", "string", "gap", one_of(OnCorruption),
         "When stored bytes are damaged. gap: they are kept aside, consumers get a gap, the rest is "
         "served and written on. readonly: the same, but nothing is written until an operator has "
         "looked. refuse: the partition is not served until then.",
@@ -333,12 +298,12 @@ class TopicConfig:
             )
         least_ms = min(self.message_timestamp_after_max_ms, self.message_timestamp_before_max_ms)
         is_chosen = self.message_timestamp_type is TimestampType.CREATE_TIME
-        put(self, "bounds_timestamps", is_chosen and least_ms < _INT64_MAX)
+        put(self, "bounds_timestamps", is_chosen and least_ms < INT64_MAX)
         _check_flushes(self.durability, chosen)
         policies = self.cleanup_policy.split(",")
         put(self, "compacts", "compact" in policies)
         put(self, "deletes", "delete" in policies)
-        lag_ms = self.max_compaction_lag_ms if self.compacts else _INT64_MAX
+        lag_ms = self.max_compaction_lag_ms if self.compacts else INT64_MAX
         put(self, "roll_ms", min(self.segment_ms, lag_ms))
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise InvalidConfig(
@@ -414,11 +379,11 @@ def _check_flushes(durability: Durability, chosen: Mapping[str, str]) -> None:
     """
     if durability is Durability.FSYNC:
         return
-    least = {"flush.messages": _INT64_MAX, "flush.ms": _INT64_MAX}
+    least = {"flush.messages": INT64_MAX, "flush.ms": INT64_MAX}
     if durability is Durability.DISK:
         least["flush.ms"] = SYNC_TICK_MS
     for name, bound in least.items():
-        if int(chosen.get(name, _INT64_MAX)) < bound:
+        if int(chosen.get(name, INT64_MAX)) < bound:
             raise InvalidConfig(
                 name,
                 chosen[name],
