@@ -32,6 +32,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     ceilings         which offsets may be acknowledged before they are synced
     segment          a segment that is not sealed yet
     columns          the sealed ones, as columns
+    first_stamps     the time of a segment's first batch, read from its file
     dirtiness        how much of a compacted log is dirty
     recovery         what a crash left, and what to do about it: decisions, no action
     report           what recovery found and did
@@ -80,7 +81,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     partition_view   what a partition shows of itself
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
     age_clock        the clock that ages are measured by
-    unopened         retention of partitions that nobody has opened
+    unopened         retention and cleaning of partitions that nobody has opened
     upkeep           who is looked after as time goes by, and how many at once
     opened_partitions  which partitions are open: opened once, by whoever asks first
     topic_registry   which topics there are: made, grown, altered, deleted

@@ -15,7 +15,7 @@
 One thread at a time.  What is shown (`last`, `cleaned_ms`, ...) is replaced as a whole.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -23,6 +23,7 @@ import structlog
 from .cleaning import Cleaned, Interrupted, Limits, clean, dirt
 from .dirtiness import Dirt, wants_cleaning
 from .errors import CorruptSegment, PartitionReadOnly, StorageError
+from .first_stamps import FirstStamps
 from .partition_log import PartitionLog
 from .swapping import remove_strays
 
@@ -53,6 +54,7 @@ class Compacting:
     """The cleanings of one partition.  `log` gives the log that is open now."""
 
     __slots__ = (
+        "_first_stamps",
         "_log",
         "_owner",
         "_retry_ms",
@@ -65,6 +67,7 @@ class Compacting:
     def __init__(self, owner: Cleanable, log: Callable[[], PartitionLog]) -> None:
         self._owner = owner
         self._log = log
+        self._first_stamps = FirstStamps()
         self._retry_ms = 0
         self._swept: PartitionLog | None = None
         self.cleanings_count = 0
@@ -87,14 +90,18 @@ class Compacting:
         return dirt(self._log(), self._limits(now_ms, age_ms, 0))
 
     def wants(self, now_ms: int, age_ms: int | None) -> Dirt | None:
-        """What could be cleaned, if it is so much that it should be; None otherwise."""
+        """What could be cleaned, if it is so much that it should be; None otherwise.  Blocking."""
         opened = self._log()
         if not opened.config.compacts or self._owner.read_only is not None:
             return None
         if now_ms < self._retry_ms <= now_ms + RETRY_MS:
             return None
         found = self.dirt(now_ms, age_ms)
-        return found if wants_cleaning(found, opened.config, age_ms) else None
+
+        def first_stamps(numbers: Sequence[int]) -> list[int]:
+            return self._first_stamps.of(opened.storage, opened.paths, numbers)
+
+        return found if wants_cleaning(found, opened.config, age_ms, first_stamps) else None
 
     def _limits(self, now_ms: int, age_ms: int | None, buffer_bytes: int) -> Limits:
         return Limits(self._owner.last_stable_offset, buffer_bytes, now_ms, age_ms)

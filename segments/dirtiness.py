@@ -11,14 +11,16 @@ so is everything behind it.
 | cleaned when | |
 |---|---|
 | dirty bytes / bytes up to the limit > min.cleanable.dirty.ratio | as in Kafka |
-| the first dirty segment waits longer than max.compaction.lag.ms | whatever the ratio is |
+| the first batch of a dirty segment is older than max.compaction.lag.ms | whatever the ratio is |
 
 Ages are measured by the timestamps of the records against `age_ms` (age_clock.py); None: the clock
 is not to be trusted, so nothing is old enough.
 
-Cost: a look at the sizes of the dirty segments.
+Cost: a look at the sizes of the dirty segments; where max.compaction.lag.ms is set and the ratio is
+not enough, the headers of their first batches, which the caller reads.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from .columns import SealedSegments
@@ -32,8 +34,8 @@ class Dirt(NamedTuple):
     end: int
     clean_bytes: int
     dirty_bytes: int
-    oldest_ms: int
-    """Newest timestamp of the first dirty segment that has one; -1: none has."""
+    numbers: Sequence[int]
+    """The dirty segments."""
 
     @property
     def ratio(self) -> float:
@@ -60,17 +62,25 @@ def dirt_of(
         end = next((place for place in range(first, end) if stamps[place] >= too_young_ms), end)
     begin_offset = max(clean_offset, sealed.first_base_offset)
     if end <= first:
-        return Dirt(begin_offset, begin_offset, sum(sealed.sizes[:first]), 0, -1)
-    oldest = next((stamp for stamp in sealed.max_timestamps[first:end] if stamp >= 0), -1)
+        return Dirt(begin_offset, begin_offset, sum(sealed.sizes[:first]), 0, ())
     dirty = sum(sealed.sizes[first:end])
     clean = sum(sealed.sizes[:first])
-    return Dirt(begin_offset, sealed.end_of(end - 1), clean, dirty, oldest)
+    return Dirt(begin_offset, sealed.end_of(end - 1), clean, dirty, sealed.numbers[first:end])
 
 
-def wants_cleaning(dirt: Dirt, config: TopicConfig, age_ms: int | None) -> bool:
-    """Whether there is so much, or it has waited so long."""
+def wants_cleaning(
+    dirt: Dirt,
+    config: TopicConfig,
+    age_ms: int | None,
+    first_stamps: Callable[[Sequence[int]], Iterable[int]],
+) -> bool:
+    """Whether there is so much, or it has waited so long.
+
+    first_stamps: the times (ms) of the first batches of segments.  What has none does not count.
+    """
     if not dirt.dirty_bytes:
         return False
     if dirt.ratio > config.min_cleanable_dirty_ratio:
         return True
-    return age_ms is not None and 0 <= dirt.oldest_ms <= age_ms - config.max_compaction_lag_ms
+    until_ms = -1 if age_ms is None else age_ms - config.max_compaction_lag_ms
+    return until_ms > 0 and any(0 < stamp < until_ms for stamp in first_stamps(dirt.numbers))

@@ -1,7 +1,8 @@
-"""Retention of partitions that nobody has opened: looked at rarely, opened only to delete.
+"""Retention and cleaning of partitions that nobody has opened: looked at rarely, opened when due.
 
     manifest        first segment's newest timestamp, sizes      sealed segments
-    segment file    the first batch's header                     one that is not sealed yet
+    segment file    the first batch's header                     one that is not sealed yet; with
+                                                                 max.compaction.lag.ms, dirty ones
         -> due: when something may have to go; a time, now, or never
 
 An unopened partition does not change, so it is looked at once, and again when that time has come or
@@ -18,10 +19,8 @@ from uuid import UUID
 
 import structlog
 
-from segbroker.protocol.batch_layout import HEADER_SIZE
-from segbroker.protocol.record_batch import InvalidBatch, read_header
-
 from .dirtiness import dirt_of, wants_cleaning
+from .first_stamps import first_stamp
 from .known import Known, read_known
 from .metadata import TopicMeta
 from .names import LogPaths, partition_paths
@@ -95,11 +94,28 @@ class Unopened:
 
 def due_ms(storage: Storage, paths: LogPaths, config: TopicConfig, known: Known) -> int:
     """When something of a log may have to go: 0 now, NEVER, or a time.  Raises OSError."""
+    cleaning = _cleaning_due_ms(storage, paths, config, known) if config.compacts else NEVER
+    if not config.deletes or not cleaning:
+        return cleaning
+    return min(cleaning, _retention_due_ms(storage, paths, config, known))
+
+
+def _cleaning_due_ms(storage: Storage, paths: LogPaths, config: TopicConfig, known: Known) -> int:
+    """The same for a cleaning: a partition is cleaned, and its last segment rolled, when open."""
     sealed = known.sealed
-    if config.compacts and wants_cleaning(dirt_of(sealed, known.cleaned.end_offset), config, None):
-        return 0  # once open it is cleaned
-    if not config.deletes:
+    dirt = dirt_of(sealed, known.cleaned.end_offset)
+    if wants_cleaning(dirt, config, None, lambda _: ()):
+        return 0
+    if config.max_compaction_lag_ms >= NEVER:
         return NEVER
+    numbers = (*dirt.numbers, sealed.next_number)
+    stamps = [first_stamp(storage, paths.log(number)) for number in numbers]
+    oldest = min((stamp for stamp in stamps if stamp > 0), default=NEVER)
+    return min(oldest + config.max_compaction_lag_ms + 1, NEVER)
+
+
+def _retention_due_ms(storage: Storage, paths: LogPaths, config: TopicConfig, known: Known) -> int:
+    sealed = known.sealed
     drops = config.retention_full_policy is FullPolicy.DROP_OLD
     if drops and len(sealed):
         over_bytes = sealed.total_size - sealed.sizes[0] - config.retention_bytes
@@ -112,22 +128,5 @@ def due_ms(storage: Storage, paths: LogPaths, config: TopicConfig, known: Known)
         return NEVER
     stamp = next((stamp for stamp in sealed.running_max_timestamps if stamp >= 0), -1)
     if stamp < 0:
-        stamp = _first_stamp(storage, paths.log(sealed.next_number))
+        stamp = first_stamp(storage, paths.log(sealed.next_number))
     return NEVER if stamp < 0 else max(1, stamp + config.retention_ms + 1)
-
-
-def _first_stamp(storage: Storage, path: str) -> int:
-    """The newest timestamp of a segment's first batch; -1 without one."""
-    try:
-        file = storage.open(path, read_only=True)
-    except FileNotFoundError:
-        return -1
-    try:
-        head = bytearray(HEADER_SIZE)
-        if file.pread(memoryview(head), 0) < HEADER_SIZE:
-            return -1
-        return int(read_header(head).max_timestamp)
-    except InvalidBatch:
-        return -1
-    finally:
-        file.close()

@@ -1,0 +1,105 @@
+"""How long what was written last may wait for its cleaning: max.compaction.lag.ms, as in Kafka."""
+
+import pytest
+
+from segbroker.segments.memory import MemoryFile, MemoryStorage
+from segbroker.segments.sealing import seal
+from segbroker.segments.unopened import Unopened
+
+from .compacted import DAY, NOW, Compacted
+from .test_compaction_meanwhile import offsets_of, roll
+
+LAZY = {"max_compaction_lag_ms": DAY, "min_cleanable_dirty_ratio": 1}
+
+
+def wants(log: Compacted, at_ms: int) -> bool:
+    return log.handler.compacting.wants(at_ms, at_ms) is not None
+
+
+def test_it_counts_from_the_first_batch_of_a_segment_not_from_its_last() -> None:
+    log = Compacted(MemoryStorage(), **LAZY)
+    log.send((b"a", b"1"))
+    log.now_ms = NOW + DAY - 1
+    log.send((b"a", b"2"))
+    roll(log)
+    assert not wants(log, NOW + DAY)
+    assert wants(log, NOW + DAY + 1)
+    log.now_ms = NOW + DAY + 1
+    log.cleaner.step(log.now_ms)
+    log.now_ms += 1_000
+    log.cleaner.step(log.now_ms)
+    assert offsets_of(log) == [1]
+    assert not wants(log, NOW + 9 * DAY), "nothing is dirty any more"
+
+
+def test_the_oldest_of_the_dirty_segments_counts_whichever_it_is() -> None:
+    log = Compacted(MemoryStorage(), **LAZY)
+    for sent_ms in (NOW + DAY, NOW, NOW + DAY):
+        log.now_ms = sent_ms
+        log.send((b"a", b"%d" % sent_ms))
+        roll(log)
+    assert not wants(log, NOW + DAY)
+    assert wants(log, NOW + DAY + 1)
+
+
+def test_without_a_lag_no_file_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Compacted(MemoryStorage(), min_cleanable_dirty_ratio=1)
+    log.send((b"a", b"1"))
+    roll(log)
+
+    def read(*_: object) -> int:
+        raise AssertionError("a file is read")
+
+    monkeypatch.setattr(MemoryFile, "pread", read)
+    assert not wants(log, NOW + 9_999 * DAY)
+
+
+def test_each_file_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Compacted(MemoryStorage(), **LAZY)
+    for number in range(3):
+        log.send((b"%d" % number, b"1"))
+        roll(log)
+    reads: list[str] = []
+    pread = MemoryFile.pread
+
+    def read(file: MemoryFile, buffer: memoryview, position: int) -> int:
+        reads.append(file.path)
+        return pread(file, buffer, position)
+
+    monkeypatch.setattr(MemoryFile, "pread", read)
+    for hour in range(20):
+        assert not wants(log, NOW + hour * 3_600_000)
+    assert len(reads) == len(set(reads)) == 3
+
+
+@pytest.mark.parametrize("is_sealed", [True, False], ids=["sealed", "not-sealed"])
+def test_a_partition_that_nobody_opens_is_opened_and_cleaned_when_it_is_due(
+    *, is_sealed: bool
+) -> None:
+    disk = MemoryStorage()
+    log = Compacted(disk, **LAZY)
+    log.send((b"a", b"1"))
+    log.send((b"a", b"2"))
+    if is_sealed:
+        roll(log)
+    log.manager.close()
+    log.open()
+    unopened = Unopened(disk, "/data")
+    for at_ms in (NOW, NOW + DAY):
+        assert not unopened.step(log.manager.topics, lambda *_: False, at_ms)
+    for second in range(0, 1_200, 300):
+        log.manager.housekeeping(NOW + DAY + 1 + second * 1_000)
+    assert ("t", 0) in log.manager.handlers
+    seal(log.handler._log)
+    log.cleaner.step(NOW + DAY + 1_300_000)
+    log.cleaner.step(NOW + DAY + 1_301_000)
+    assert offsets_of(log) == [1]
+
+
+def test_a_closed_partition_without_a_lag_is_left_alone() -> None:
+    disk = MemoryStorage()
+    log = Compacted(disk, min_cleanable_dirty_ratio=1)
+    log.send((b"a", b"1"))
+    log.manager.close()
+    log.open()
+    assert not Unopened(disk, "/data").step(log.manager.topics, lambda *_: False, NOW + 9_999 * DAY)
