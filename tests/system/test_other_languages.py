@@ -41,6 +41,7 @@ def go(name: str, place: Path) -> list[str]:
     if shutil.which("go") is None:
         pytest.skip("there is no go")
     shutil.copytree(SOURCES / name, place, dirs_exist_ok=True)
+    shutil.copy(SOURCES / "spoken.go", place)
     built(["go", "build", "-o", "client", "."], place)
     return [str(place / "client")]
 

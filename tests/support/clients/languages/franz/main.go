@@ -2,11 +2,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,37 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-const timeout = 20 * time.Second
-
-type record struct {
-	Offset    *int64      `json:"offset,omitempty"`
-	Partition int32       `json:"partition"`
-	Key       *string     `json:"key"`
-	Value     string      `json:"value"`
-	Headers   [][2]string `json:"headers"`
-	Timestamp int64       `json:"timestamp,omitempty"`
-}
-
-type request struct {
-	Verb, Topic, Group, Name, Value, Codec, Id string
-	Partition, Partitions                      int32
-	Offset, Timestamp                          int64
-	Count                                      int
-	Acks                                       *int
-	Idempotent, Commit                         bool
-	CommittedOnly                              bool `json:"committed_only"`
-	Place                                      *string
-	Configs                                    map[string]string
-	Records                                    []record
-	Authority, User, Password                  string
-	Offsets                                    *struct {
-		Group, Topic string
-		Offset       int64
-	}
-}
-
 var (
-	bootstrap string
 	member    *kgo.Client
 	ownedLock sync.Mutex
 	owned     = map[int32]bool{}
@@ -150,8 +118,6 @@ func transact(ctx context.Context, ask *request) (any, error) {
 		return nil, err
 	}
 	if ask.Offsets != nil {
-		offsets := kadm.Offsets{}
-		offsets.AddOffset(ask.Offsets.Topic, 0, ask.Offsets.Offset, -1)
 		id, epoch, err := cl.ProducerID(ctx)
 		if err != nil {
 			return nil, err
@@ -342,26 +308,4 @@ func answer(ask *request) (any, error) {
 		return nil, nil
 	}
 	return administer(ctx, ask)
-}
-
-func main() {
-	bootstrap = os.Args[1]
-	lines := bufio.NewScanner(os.Stdin)
-	lines.Buffer(nil, 1<<24)
-	out := json.NewEncoder(os.Stdout)
-	for lines.Scan() {
-		var ask request
-		err := json.Unmarshal(lines.Bytes(), &ask)
-		var is any
-		if err == nil {
-			is, err = answer(&ask)
-		}
-		if err != nil {
-			out.Encode(map[string]string{"error": err.Error()})
-		} else {
-			out.Encode(map[string]any{"is": is})
-		}
-	}
-	// A member whose input ends is gone without a word.
-	os.Exit(0)
 }

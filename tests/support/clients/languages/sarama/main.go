@@ -2,10 +2,8 @@
 package main
 
 import (
-	"bufio"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,37 +11,6 @@ import (
 
 	"github.com/IBM/sarama"
 )
-
-const timeout = 20 * time.Second
-
-type record struct {
-	Offset    *int64      `json:"offset,omitempty"`
-	Partition int32       `json:"partition"`
-	Key       *string     `json:"key"`
-	Value     string      `json:"value"`
-	Headers   [][2]string `json:"headers"`
-	Timestamp int64       `json:"timestamp,omitempty"`
-}
-
-type request struct {
-	Verb, Topic, Group, Name, Value, Codec, Id string
-	Partition, Partitions                      int32
-	Offset, Timestamp                          int64
-	Count                                      int
-	Acks                                       *int16
-	Idempotent, Commit                         bool
-	CommittedOnly                              bool `json:"committed_only"`
-	Place                                      *string
-	Configs                                    map[string]string
-	Records                                    []record
-	Authority, User, Password                  string
-	Offsets                                    *struct {
-		Group, Topic string
-		Offset       int64
-	}
-}
-
-var bootstrap string
 
 var codecs = map[string]sarama.CompressionCodec{
 	"none": sarama.CompressionNone, "gzip": sarama.CompressionGZIP, "snappy": sarama.CompressionSnappy,
@@ -64,7 +31,7 @@ func config(ask *request) (*sarama.Config, error) {
 	c.Consumer.Group.Rebalance.Timeout = 6 * time.Second
 	c.Consumer.MaxWaitTime = 100 * time.Millisecond
 	if ask.Acks != nil {
-		c.Producer.RequiredAcks = sarama.RequiredAcks(*ask.Acks)
+		c.Producer.RequiredAcks = sarama.RequiredAcks(int16(*ask.Acks))
 	}
 	if ask.Idempotent || ask.Verb == "transact" {
 		c.Producer.Idempotent = true
@@ -272,26 +239,4 @@ func answer(ask *request) (any, error) {
 		return nil, member.leave()
 	}
 	return administer(ask)
-}
-
-func main() {
-	bootstrap = os.Args[1]
-	lines := bufio.NewScanner(os.Stdin)
-	lines.Buffer(nil, 1<<24)
-	out := json.NewEncoder(os.Stdout)
-	for lines.Scan() {
-		var ask request
-		err := json.Unmarshal(lines.Bytes(), &ask)
-		var is any
-		if err == nil {
-			is, err = answer(&ask)
-		}
-		if err != nil {
-			out.Encode(map[string]string{"error": err.Error()})
-		} else {
-			out.Encode(map[string]any{"is": is})
-		}
-	}
-	// A member whose input ends is gone without a word.
-	os.Exit(0)
 }
