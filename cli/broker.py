@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from .command import Group, bootstrap_option, note
-from .exit_codes import ExitCode
-from .failures import Failure
-from .topic import echo_table, json_option, open_admin, parse_settings
+from .topic import check_known, echo_table, json_option, open_admin, settings_option
 
 if TYPE_CHECKING:
     from segbroker.client import Admin
-    from segbroker.client.broker_administration import BrokerSetting
 
 _FROM: Final = {"broker": "set here", "every broker": "set for all", "start": "the start"}
 
@@ -33,13 +30,15 @@ def broker() -> None:
 
 
 every_option = click.option(
-    "--every", is_flag=True, help="What holds for every broker that has nothing of its own."
+    "--every", is_flag=True, help="The settings of all brokers, where one has none of its own."
 )
 
 
 @broker.command()
 @every_option
-@click.option("-a", "--all", "everything", is_flag=True, help="Also what is as by default.")
+@click.option(
+    "-a", "--all", "everything", is_flag=True, help="Also settings that have their default."
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say what each setting means.")
 @json_option
 @bootstrap_option
@@ -75,15 +74,7 @@ def describe(every: bool, everything: bool, verbose: bool, as_json: bool, bootst
 
 
 @broker.command()
-@click.option(
-    "-c",
-    "--config",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=parse_settings,
-    help="A setting of the broker; `describe --all` lists them. May be repeated.",
-)
+@settings_option("broker", "describe --all")
 @click.option("--unset", metavar="KEY", multiple=True, help="Take back what was set here.")
 @every_option
 @bootstrap_option
@@ -103,7 +94,7 @@ def alter(settings: dict[str, str], unset: tuple[str, ...], every: bool, bootstr
     with open_admin(bootstrap) as admin:
         target = _broker_id(admin)
         if unset:
-            _check_set(unset, admin.describe_broker(target))
+            check_known("broker", unset, admin.describe_broker(target))
         admin.alter_broker_config(changes, broker_id=None if every else target)
     note(f"changed {', '.join(changes)}")
 
@@ -111,10 +102,3 @@ def alter(settings: dict[str, str], unset: tuple[str, ...], every: bool, bootstr
 def _broker_id(admin: "Admin") -> int:
     """The broker that decides: of segbroker's there is one."""
     return admin.describe_cluster().controller
-
-
-def _check_set(keys: tuple[str, ...], known: dict[str, "BrokerSetting"]) -> None:
-    """A broker that is told to forget what it never had is content; who mistyped it is not."""
-    for key in keys:
-        if key not in known:
-            raise Failure(f"there is no broker setting {key!r}", ExitCode.CONFIG)

@@ -5,13 +5,13 @@ done is said on standard error.
 """
 
 import json
-from collections.abc import Container, Iterable, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from .asking import ask, require_terminal, yes_option
-from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Group, bootstrap_option, note
+from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS, AnyCallable, Group, bootstrap_option, note
 from .durability import promise_lines
 from .exit_codes import ExitCode
 from .failures import Failure
@@ -47,7 +47,7 @@ def open_admin(bootstrap: str) -> "Admin":
     )
 
 
-def parse_settings(
+def _settings(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
     settings: dict[str, str] = {}
@@ -59,16 +59,20 @@ def parse_settings(
     return settings
 
 
-config_option = click.option(
-    "-c",
-    "--config",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    callback=parse_settings,
-    help="A setting of the topic; `describe` lists them. May be repeated.",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="For scripts.")
+def settings_option(whose: str, listed_by: str) -> Callable[[AnyCallable], AnyCallable]:
+    return click.option(
+        "-c",
+        "--config",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_settings,
+        help=f"A setting of the {whose}; `{listed_by}` lists them. May be repeated.",
+    )
+
+
+config_option = settings_option("topic", "describe")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
 @topic.command()
@@ -80,7 +84,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For scripts.
     help="How many partitions.  [default: the broker's]",
 )
 @config_option
-@click.option("--if-not-exists", is_flag=True, help="Be content when the topic is there already.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed when the topic exists already.")
 @bootstrap_option
 def create(
     name: str,
@@ -224,7 +228,7 @@ def alter(
         raise click.UsageError("nothing to change; give -c, --unset or --partitions")
     with open_admin(bootstrap) as admin:
         if unset:
-            _check_settings(unset, admin.describe_topic(name).config)
+            check_known("topic", unset, admin.describe_topic(name).config)
         if changes:
             admin.alter_topic_config(name, changes)
             note(f"changed {', '.join(changes)} of topic {name}")
@@ -233,11 +237,11 @@ def alter(
             note(f"topic {name} now has {plural(partitions, 'partition')}")
 
 
-def _check_settings(keys: Iterable[str], known: Container[str]) -> None:
+def check_known(whose: str, keys: Iterable[str], known: Container[str]) -> None:
     """A broker that is told to forget a setting it never had is content; who mistyped it is not."""
     for key in keys:
         if key not in known:
-            raise Failure(f"there is no topic setting {key!r}", ExitCode.CONFIG)
+            raise Failure(f"there is no {whose} setting {key!r}", ExitCode.CONFIG)
 
 
 @topic.command()

@@ -162,10 +162,24 @@ def create_partitions(engine: Engine, name: str, count: int) -> Call[None]:
 
 
 def alter_topic_config(engine: Engine, name: str, changes: Mapping[str, str | None]) -> Call[None]:
-    request = IncrementalAlterConfigsRequest(
+    request = altering(TOPIC_RESOURCE, name, changes)
+
+    def check(reply: Message) -> None:
+        assert isinstance(reply, IncrementalAlterConfigsResponse)
+        for row in reply.responses:
+            _raise(row.error_code, f"config of topic {name!r}", row.error_message)
+
+    yield from _change(engine, request, check)
+
+
+def altering(
+    kind: int, name: str, changes: Mapping[str, str | None]
+) -> IncrementalAlterConfigsRequest:
+    """The request that changes settings of a resource one by one; None unsets one."""
+    return IncrementalAlterConfigsRequest(
         resources=[
             IncrementalAlterConfigsRequestResource(
-                resource_type=TOPIC_RESOURCE,
+                resource_type=kind,
                 resource_name=name,
                 configs=[
                     IncrementalAlterConfigsRequestConfig(
@@ -178,12 +192,18 @@ def alter_topic_config(engine: Engine, name: str, changes: Mapping[str, str | No
         validate_only=False,
     )
 
-    def check(reply: Message) -> None:
-        assert isinstance(reply, IncrementalAlterConfigsResponse)
-        for row in reply.responses:
-            _raise(row.error_code, f"config of topic {name!r}", row.error_message)
 
-    yield from _change(engine, request, check)
+def describing(kind: int, name: str, *, synonyms: bool = False) -> DescribeConfigsRequest:
+    """The request for all settings of a resource, and what they mean."""
+    return DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsRequestResource(
+                resource_type=kind, resource_name=name, configuration_keys=None
+            )
+        ],
+        include_synonyms=synonyms,
+        include_documentation=True,
+    )
 
 
 def list_topics(engine: Engine, *, internal: bool) -> Call[list[str]]:
@@ -198,15 +218,7 @@ def list_topics(engine: Engine, *, internal: bool) -> Call[list[str]]:
 
 def describe_topic(engine: Engine, name: str) -> Call[TopicDescription]:
     topic = yield from _topic_metadata(engine, name)
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsRequestResource(
-                resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
-            )
-        ],
-        include_documentation=True,
-    )
-    reply = yield from _read(engine, Ask(request, to=ANY))
+    reply = yield from _read(engine, Ask(describing(TOPIC_RESOURCE, name), to=ANY))
     assert isinstance(reply, DescribeConfigsResponse)
     config: dict[str, ConfigEntry] = {}
     for resource in reply.results:

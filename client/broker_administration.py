@@ -4,20 +4,15 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from segbroker.protocol.messages_admin import (
-    DescribeConfigsRequest,
-    DescribeConfigsRequestResource,
     DescribeConfigsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsRequestConfig,
-    IncrementalAlterConfigsRequestResource,
     IncrementalAlterConfigsResponse,
 )
 
+from .administration import altering, describing
 from .engine import ANY, CONTROLLER, Ask, Call
 from .errors import broker_error
 
 _BROKER: Final = 4
-_SET, _DELETE = 0, 1
 _SOURCES: Final = {2: "broker", 3: "every broker", 4: "start", 5: "default"}
 
 
@@ -37,16 +32,7 @@ class BrokerSetting(NamedTuple):
 
 def describe_broker(broker_id: int | None) -> Call[dict[str, BrokerSetting]]:
     """The settings of a broker; None: what is set for every broker.  Raises InvalidRequest."""
-    name = "" if broker_id is None else str(broker_id)
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsRequestResource(
-                resource_type=_BROKER, resource_name=name, configuration_keys=None
-            )
-        ],
-        include_synonyms=True,
-        include_documentation=True,
-    )
+    request = describing(_BROKER, _name(broker_id), synonyms=True)
     reply = yield Ask(request, to=ANY if broker_id is None else broker_id)
     assert isinstance(reply, DescribeConfigsResponse)
     found = {}
@@ -66,25 +52,15 @@ def alter_broker_config(changes: Mapping[str, str | None], broker_id: int | None
 
     Raises InvalidConfig: with the broker's words.
     """
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            IncrementalAlterConfigsRequestResource(
-                resource_type=_BROKER,
-                resource_name="" if broker_id is None else str(broker_id),
-                configs=[
-                    IncrementalAlterConfigsRequestConfig(
-                        name=key, config_operation=_DELETE if value is None else _SET, value=value
-                    )
-                    for key, value in changes.items()
-                ],
-            )
-        ],
-        validate_only=False,
-    )
+    request = altering(_BROKER, _name(broker_id), changes)
     reply = yield Ask(request, to=CONTROLLER if broker_id is None else broker_id)
     assert isinstance(reply, IncrementalAlterConfigsResponse)
     for row in reply.responses:
         _check(row.error_code, broker_id, row.error_message)
+
+
+def _name(broker_id: int | None) -> str:
+    return "" if broker_id is None else str(broker_id)
 
 
 def _check(code: int, broker_id: int | None, message: str | None) -> None:
