@@ -82,7 +82,7 @@ def use(name: str | None, nothing: bool) -> None:
 
 
 @context.command("list")
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def list_(as_json: bool) -> None:
     """List the contexts, the one in use with a star. Passwords are not shown.
 

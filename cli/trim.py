@@ -34,8 +34,14 @@ class Cut(NamedTuple):
 
 @topic.command()
 @click.argument("name")
-@click.option("--before", "position", required=True, metavar="OFFSET|@TIME|end", help="What stays.")
-@click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="Only this one.")
+@click.option(
+    "--before",
+    "position",
+    required=True,
+    metavar="OFFSET|@TIME|end",
+    help="The first record that stays; end: nothing stays of what is there now.",
+)
+@click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="Only this partition.")
 @click.option("--dry-run", is_flag=True, help="Say what would go, and delete nothing.")
 @yes_option
 @bootstrap_option

@@ -53,20 +53,23 @@ iterations_option = click.option(
     type=click.IntRange(4_096, 16_384),
     default=ITERATIONS_DEFAULT,
     show_default=True,
-    help="Rounds of hashing: what a guess costs who has stolen the data, and a login its client.",
+    help="Rounds of hashing: more make guessing from stolen data slower, and each login.",
 )
 
 
 def password_options(function: AnyCallable) -> AnyCallable:
     """Where the password comes from, if not from the terminal."""
     function = click.option(
-        "--password-file", metavar="FILE", type=click.Path(path_type=Path), help="Read it there."
+        "--password-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Read the password from a file.",
     )(function)
-    function = click.option("--password-env", metavar="VARIABLE", help="Take it from there.")(
-        function
-    )
+    function = click.option(
+        "--password-env", metavar="VARIABLE", help="Take the password from a variable."
+    )(function)
     return click.option(
-        "--password-stdin", is_flag=True, help="Read it from standard input, one line."
+        "--password-stdin", is_flag=True, help="Read the password from standard input, one line."
     )(function)
 
 
@@ -132,7 +135,7 @@ def passwd(
     data_dir: Path | None,
     bootstrap: str,
 ) -> None:
-    """Set another password for the user NAME. Connections that are logged in stay so.
+    """Set another password for the user NAME. Connections that are logged in stay logged in.
 
     \b
     Example:
@@ -176,7 +179,7 @@ def list_(as_json: bool, data_dir: Path | None, bootstrap: str) -> None:
 @data_dir_option
 @bootstrap_option
 def remove(name: str, yes: bool, data_dir: Path | None, bootstrap: str) -> None:
-    """Remove the user NAME. Connections that are logged in stay so until they have to renew it.
+    """Remove the user NAME. Its connections last until they have to log in again.
 
     \b
     Example:
