@@ -118,6 +118,8 @@ class Express:
         self._begun: list[Run] = []
         self._left = False
         self._is_cut = False
+        self._last = -1
+        """Who was ready in the last pass, if that was one alone."""
         self._holds = HOLDS_MAX
 
     async def park(self, seat: Seat) -> bytes:
@@ -237,11 +239,14 @@ class Express:
                 if not seat.peer.outbox.broken:
                     self._core.counters.connections_failed += 1
                     seat.peer.outbox.break_off()
+        self._core.turn.end()
+        # A sync that is done here leaves nothing to wait for.
+        only = ready[0][0] if len(ready) == 1 else -1
+        self._core.turn.end_pass(lone=only >= 0 and only == self._last)
+        self._last = only
         for run in self._begun:
             run.begin_wait()
         self._begun.clear()
-        self._core.turn.end()
-        self._core.turn.end_pass()
         return served > 0
 
     def _in_turn(self, ready: list[int]) -> list[int]:

@@ -21,7 +21,7 @@ import structlog
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import BatchHeader
 from segbroker.segments.errors import StorageError
-from segbroker.segments.handler import AppendResult, DiskHandler
+from segbroker.segments.handler import AppendResult, CallSoon, DiskHandler
 
 from .error_map import wire_error
 from .ingest import Ingest
@@ -103,6 +103,18 @@ class Partition:
             self._settle_durable()
         if self.fetches:
             self._turn.wake(self)
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether one append waits here."""
+        return len(self._appends) == 1
+
+    def sync_here(self, call_soon: CallSoon | None) -> bool:
+        """Sync what was appended now, in the loop, if that will be quick; False: it was not done.
+
+        call_soon: how the outcome is told; None: at once.
+        """
+        return self.handler.flush_here(call_soon)
 
     def sync(self) -> None:
         """Have what was appended in this turn synced."""

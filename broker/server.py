@@ -15,6 +15,7 @@ about signals: for tests and for brokers inside other programs.
 import select
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -163,6 +164,7 @@ class Broker:
         manager = self._manager or DiskManager(
             self.config.data,
             call_soon=call_soon_here(),
+            clock=time.perf_counter,
             flushers=self.config.flushers,
             wal=_wal_of(self.config),
             open_files_max=self.config.open_files_max,
@@ -255,7 +257,7 @@ class Broker:
             topics.on_opened = core.upkeep.partition_opened
             services.start_soon(core.deadlines.run)
             services.start_soon(turn.run)
-            services.start_soon(end_passes, turn)
+            services.start_soon(end_passes, turn, manager.call_soon)
             if self._takes_express and config.frame_bytes_max >= PLAIN_FRAME_BYTES_MAX:
                 core.express = Express(core, manager.call_soon)
                 services.start_soon(core.express.run)

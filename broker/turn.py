@@ -10,6 +10,9 @@ connections sent at the same time rides one sync as well: the pass of the loop e
 left to run, just before it looks at the sockets again, so whoever is alone waits for nothing
 (docs/decisions/0140).
 
+Who is alone with one append, on a disk that is quick, has it synced by the loop itself: to hand it
+to a thread and to be woken by it costs as much as the sync (docs/decisions/0142).
+
 Whoever completes slots outside a receive (a sync, a timer, a lane) ends the turn itself.
 
 At the limit: a turn flushes FAN_OUT_MAX connections at once; a larger fan-out goes on in `run`, a
@@ -18,7 +21,7 @@ piece per pass of the loop, so that ten thousand readers of one partition do not
 
 from collections.abc import Callable
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import structlog
 import trio
@@ -26,13 +29,23 @@ import trio
 log = structlog.get_logger()
 
 FAN_OUT_MAX: Final = 256
+CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 
 
 class Turned(Protocol):
     """A partition, as a turn sees it."""
 
+    @property
+    def is_lone(self) -> bool:
+        """Whether one append waits to be durable."""
+        ...
+
     def sync(self) -> None:
         """Ask for what was appended to be synced."""
+
+    def sync_here(self, call_soon: CallSoon | None) -> bool:
+        """Sync it now, if that will be quick; whether it was done."""
+        ...
 
     def wake(self) -> None:
         """Look again at who waits for records; completed slots mark their connection."""
@@ -82,8 +95,20 @@ class Turn:
                 self._more.set()
         self._ending = False
 
-    def end_pass(self) -> None:
-        """Ask for the syncs of all turns since the last call. Never raises."""
+    def end_pass(self, call_soon: CallSoon | None = None, *, lone: bool = True) -> None:
+        """Ask for the syncs of all turns since the last call. Never raises.
+
+        Args:
+            call_soon: how the outcome of a sync that is done here is told; None: at once.
+            lone: False: several are waiting, whatever it looks like; none is done here.
+        """
+        if lone and len(self._syncs) == 1:
+            (partition,) = self._syncs
+            try:
+                if partition.is_lone and partition.sync_here(call_soon):
+                    self._syncs.pop(partition, None)
+            except Exception:  # asked for below
+                log.exception("sync_not_done")
         while self._syncs:
             try:
                 while self._syncs:
@@ -109,16 +134,18 @@ class Turn:
 
 
 class _PassEnd(trio.abc.Instrument):
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, call_soon: CallSoon) -> None:
         self._turn = turn
+        self._call_soon = call_soon
 
     def before_io_wait(self, timeout: float) -> None:
-        self._turn.end_pass()
+        # How long it waits is settled: what has something to run wakes the loop.
+        self._turn.end_pass(self._call_soon)
 
 
-async def end_passes(turn: Turn) -> None:
+async def end_passes(turn: Turn, call_soon: CallSoon) -> None:
     """End each pass of this loop, for ever."""
-    pass_end = _PassEnd(turn)
+    pass_end = _PassEnd(turn, call_soon)
     trio.lowlevel.add_instrument(pass_end)
     try:
         await trio.sleep_forever()

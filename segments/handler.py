@@ -345,6 +345,14 @@ class DiskHandler(PartitionView):
         classes wait for their ceiling, if for anything."""
         self._journaling.flush_soon()
 
+    def flush_here(self, call_soon: CallSoon | None = None) -> bool:
+        """As `flush_soon`, but done when this returns, by a sync in this thread; the outcome is told
+        by `call_soon`, or at once.  For the appender, when nobody else is waiting for anything.
+
+        False: nothing was done.  The disk is not quick, others are writing, the class is another.
+        """
+        return self._journaling.flush_here(call_soon)
+
     def flush(self) -> None:
         """`sync` for a flusher: who waits hears of a failure through `on_failure`."""
         if self.read_only is not None:

@@ -2,6 +2,7 @@
 
     append -> add -> flush_soon -+-> WAL shard: frames, one sync for many partitions -> wal_synced
                                  +-> flusher: a sync of the log itself               -> flushed
+                     flush_here ---> the same frames and sync, at once, in the appender's thread
 
 Most go to the WAL.  What is too large for one of its files, and everything behind that until its
 sync is done, waits for a flusher instead: what the WAL vouches for has nothing in front of it that
@@ -24,6 +25,7 @@ from .partition_log import PartitionLog
 from .segment import ActiveSegment
 from .storage import Buffer
 from .wal.frames import Frame
+from .wal.group import CallSoon
 from .wal.journal import Wal
 from .wal.pending import Pending
 
@@ -113,6 +115,16 @@ class Journaling:
             self._shard.submit(self)
         if self._direct_end > self._log().recovery_point:
             self._flushers.request(self._flushable)
+
+    def flush_here(self, call_soon: CallSoon | None) -> bool:
+        """Have it made durable in this thread, now; False: nothing was done, `flush_soon` does it.
+
+        call_soon: how the outcome is told; None: at once.
+        """
+        pending = self._pending
+        if not pending.size or self.wal_queued or self._direct_end > self._log().recovery_point:
+            return False
+        return self._shard.commit_here(self, pending.frames_size, call_soon)
 
     def sync_first(self, log: PartitionLog) -> None:
         """What `log` holds was not journaled (the class was another): it is synced before the WAL

@@ -92,6 +92,7 @@ class DiskManager:
         *,
         storage: Storage | None = None,
         call_soon: CallSoon | None = None,
+        clock: Callable[[], float] | None = None,
         flushers: int = 2,
         wal: WalConfig | None = None,
         open_files_max: int = 1024,
@@ -103,6 +104,7 @@ class DiskManager:
     ) -> None:
         """call_soon: how handlers' callbacks reach the loop; None runs them where they arise.
 
+        clock: seconds that rise, by which syncs are timed; without it `flush_here` does nothing.
         flushers: threads that sync; 0 for no threads at all (tests, tools).
         wal: sizes of the write-ahead log; small ones by default where there are no threads.
         repairing: every log is opened as with on.corruption=gap: an operator has looked.
@@ -133,6 +135,7 @@ class DiskManager:
             wal or (WalConfig() if flushers else SMALL_WAL),
             threaded=flushers > 0,
             call_soon=self._call_soon,
+            clock=clock,
             snapshot=self._metadata.save,
         )
         self._putting_back = PuttingBack(self.storage, self.root, self.report)

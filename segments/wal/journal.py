@@ -34,6 +34,7 @@ from ..storage import Storage, make_dirs
 from .files import ShardFiles, discard_used, unlink_free, write_kept
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType
 from .group import CallSoon, Done, Source
+from .quickness import ROW, Clock, Quickness
 from .replay import Replay, replay, shard_folder, shard_folders, shard_number
 from .shard import Shard
 
@@ -52,6 +53,8 @@ class WalConfig:
     file_bytes: int = 16 << 20
     shard_bytes: int = 128 << 20
     """Bound of the files of one shard; half of it starts a checkpoint."""
+    quick_after: int = ROW
+    """So many syncs that were not slow come before a lone source's own thread does one."""
 
     def __post_init__(self) -> None:
         assert self.shards >= 1, "a WAL has a shard"
@@ -76,6 +79,8 @@ class WalStatistics:
     shards: int
     shards_failed: int
     syncs: int
+    syncs_here: int
+    """Of them, those that were done by the thread of who waited."""
     frames_written: int
     """Many to a sync: group commit does its work."""
     bytes_written: int
@@ -97,9 +102,12 @@ class Wal:
         *,
         threaded: bool,
         call_soon: CallSoon,
+        clock: Clock | None = None,
         snapshot: Callable[[], None] | None = None,
     ) -> None:
-        """snapshot: make the metadata durable as of every control event given to this WAL so far.
+        """clock: how long syncs take; None: nobody knows, and none is done by who waits for it.
+
+        snapshot: make the metadata durable as of every control event given to this WAL so far.
         Runs in the checkpoint and must not wait for anybody who waits for the WAL.  Raises OSError.
         """
         self.config = config
@@ -109,6 +117,7 @@ class Wal:
         self._root = root
         self._threaded = threaded
         self._call_soon = call_soon
+        self._clock = clock
         self._shards: list[Shard] = []
         self._replayed = Replay()
         self._checkpointing = threading.Lock()
@@ -151,6 +160,7 @@ class Wal:
                 call_soon=self._call_soon,
                 maker=self._maker,
                 checkpoint_soon=self._checkpoint_soon,
+                quickness=Quickness(self._clock, config.quick_after),
                 next_lsn=self._replayed.next_lsn,
                 next_sequence=self._replayed.next_sequence,
                 name=f"wal-{number}",
@@ -262,6 +272,7 @@ class Wal:
             shards=len(shards),
             shards_failed=sum(shard.failure is not None for shard in shards),
             syncs=sum(shard.syncs for shard in shards),
+            syncs_here=sum(shard.syncs_here for shard in shards),
             frames_written=sum(shard.frames_written for shard in shards),
             bytes_written=sum(shard.bytes_written for shard in shards),
             files=sum(shard.files_count for shard in shards),

@@ -13,7 +13,7 @@ import threading
 from typing import Final
 
 from ..storage import Buffer
-from .frames import Frame, FrameType
+from .frames import OVERHEAD, Frame, FrameType
 
 _BATCHES: Final = FrameType.BATCHES
 FRAME_BYTES_MAX: Final = 1 << 20
@@ -79,6 +79,11 @@ class Pending:
             self._next_position = position + size
             self._end_offset = end_offset
             self.size += size
+
+    @property
+    def frames_size(self) -> int:
+        """What `take` would give, as bytes of a WAL file; for who appends."""
+        return self.size + (len(self._frames) + 1) * OVERHEAD
 
     def take(self) -> tuple[list[Frame], int]:
         """(everything since the last call, as frames; its end offset)."""

@@ -13,6 +13,11 @@ while it syncs is the next group.  Alone, a write waits for its own sync only.
 
 At the bound (`files_max` files, none free) the writer waits for a checkpoint, and so do the acks.
 
+A lone source whose shard is quick (quickness.py) may be written by its own thread, `commit_here`:
+the same group, by the same code, under the writer's lock.  That is refused, and nothing done, while
+anything else is queued or being written, after a failure, and where another file would be needed:
+whoever waits for room, a checkpoint or a slow disk is the thread.
+
 After a failed write or sync: everybody in the group and in the queue is told, nothing more is
 written, that descriptor is never synced again.  `revive` goes on in another file, whose sync can
 be believed; every partition that failed writes a BARRIER before it goes on, so frames
@@ -20,14 +25,14 @@ that were given up cannot come back over newer ones.
 
 With `threaded` False the caller of `submit` and `put` is the writer.
 
-Invariants: `call_soon` is told of a frame only after its sync returned; files are freed oldest
-first.
+Invariants: `call_soon` is told of a frame only after its sync returned; what was asked for first is
+written first; files are freed oldest first.
 """
 
 import errno
 import threading
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from queue import SimpleQueue
 from typing import Final, NamedTuple
 
@@ -45,11 +50,14 @@ from .frames import (
     encode_frame,
 )
 from .group import BlockingRequest, CallSoon, Done, Group, Item, Request, Source
+from .quickness import Quickness
 
 log = structlog.get_logger()
 
 GROUP_BYTES_MAX: Final = 4 << 20
 """A group grows no further than the source that passes this: bounds memory and the wait."""
+HERE_BYTES_MAX: Final = 64 << 10
+"""What a source may have appended that is written by its own thread."""
 
 
 class Full(NamedTuple):
@@ -82,6 +90,7 @@ class Shard:
         call_soon: CallSoon,
         maker: Housekeeper,
         checkpoint_soon: Callable[[], None],
+        quickness: Quickness,
         next_lsn: int,
         next_sequence: int,
         name: str,
@@ -93,11 +102,14 @@ class Shard:
         self.syncs = 0
         self.frames_written = 0
         self.bytes_written = 0
+        self.syncs_here = 0
+        """Of `syncs`, those of `commit_here`."""
         self._files = files
         self._files_max = files_max
         self._call_soon = call_soon
         self._maker = maker
         self._checkpoint_soon = checkpoint_soon
+        self._quickness = quickness
         self._next_lsn = next_lsn
         self._next_sequence = next_sequence
         self._riders: dict[tuple[bytes, int], Frame] = {}
@@ -115,6 +127,9 @@ class Shard:
         """Why the last checkpoint freed nothing."""
         self._making = False
         self._writing = threading.Lock()
+        # Items put into the queue, counted under their lock, and items of it that are settled.
+        self._counting = threading.Lock()
+        self._asked = self._settled = 0
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         if threaded:
@@ -129,6 +144,38 @@ class Shard:
             return  # whoever takes it has not begun to: what was appended is taken, too
         source.wal_queued = True
         self._put(source)
+
+    def commit_here(self, source: Source, size: int, call_soon: CallSoon | None = None) -> bool:
+        """Make what `source` appended, `size` bytes as frames, durable in this thread.
+
+        False: it has to be submitted, nothing was done.  Else it is settled, also if it failed:
+        `source` has been told when this returns, or with `call_soon` by way of that.
+        """
+        if (
+            size > HERE_BYTES_MAX
+            or self._asked != self._settled
+            or not self._quickness.is_quick
+            or not self._writing.acquire(blocking=False)
+        ):
+            return False
+        reports: list[Callable[[], None]] = []
+        try:
+            active = self._active
+            size += sum(rider.size for rider in list(self._riders.values()))
+            if (
+                self.failure is not None
+                or self._asked != self._settled
+                or active is None
+                or active.end + size > self._files.file_bytes
+            ):
+                return False
+            self.syncs_here += 1
+            self._commit_all([source], reports.append if call_soon is None else call_soon)
+        finally:
+            self._writing.release()
+        for report in reports:
+            report()
+        return True
 
     def put(self, frames: list[Frame], done: Done | None) -> None:
         """Have these frames made durable; `done` is told through call_soon.  Does not wait."""
@@ -256,9 +303,11 @@ class Shard:
     def _put(self, item: Item) -> None:
         if self._thread is None:
             with self._writing:
-                self._commit([item])
+                self._commit([item], self._call_soon)
         else:
-            self._queue.put(item)
+            with self._counting:
+                self._asked += 1
+                self._queue.put(item)
 
     def _run(self) -> None:
         queue = self._queue
@@ -271,16 +320,20 @@ class Shard:
                     closing = True
                 else:
                     items.append(item)
-            try:
-                with self._writing:
-                    self._commit(items)
-            except Exception as exc:  # a mistake of ours: nobody may wait for it for ever
-                log.exception("wal_crashed")
-                self._give_up(items, exc)
+            with self._writing:
+                self._commit_all(items, self._call_soon)
+                self._settled += len(items)
             if closing:
                 return
 
-    def _give_up(self, items: list[Item], cause: Exception) -> None:
+    def _commit_all(self, items: Sequence[Item], call_soon: CallSoon) -> None:
+        try:
+            self._commit(items, call_soon)
+        except Exception as exc:  # a mistake of ours: nobody may wait for it for ever
+            log.exception("wal_crashed")
+            self._give_up(items, exc, call_soon)
+
+    def _give_up(self, items: Sequence[Item], cause: Exception, call_soon: CallSoon) -> None:
         """Fail, and tell everybody who was about to be written.  Some hear of it a second time."""
         error = OSError(errno.EIO, f"the writer of the WAL crashed: {cause!r}")
         if self.failure is None:
@@ -292,9 +345,9 @@ class Shard:
             else:
                 item.wal_queued = False
                 group.acks.append((item, 0))
-        group.settle(error, self._call_soon)
+        group.settle(error, call_soon)
 
-    def _commit(self, items: list[Item]) -> None:
+    def _commit(self, items: Sequence[Item], call_soon: CallSoon) -> None:
         """Write and sync what the items bring, in groups of a bounded size."""
         group = Group()
         if self._riders:
@@ -312,11 +365,11 @@ class Shard:
                     group.frames.append(frame)
                     group.size += OVERHEAD + len(frame.payload)
             if group.size >= GROUP_BYTES_MAX:
-                self._write_group(group)
+                self._write_group(group, call_soon)
                 group = Group()
-        self._write_group(group)
+        self._write_group(group, call_soon)
 
-    def _write_group(self, group: Group) -> None:
+    def _write_group(self, group: Group, call_soon: CallSoon) -> None:
         error: OSError | None = None
         try:
             if self.failure is not None:
@@ -325,7 +378,7 @@ class Shard:
                 self._append(group)
         except OSError as exc:
             error = exc
-        group.settle(error, self._call_soon)
+        group.settle(error, call_soon)
 
     def _append(self, group: Group) -> None:
         """Write the frames and sync; over several files where they do not fit one."""
@@ -356,7 +409,9 @@ class Shard:
             self._next_lsn = lsn
             try:
                 write_all(active.file, b"".join(parts), active.end)
+                began = self._quickness.now()
                 active.file.fdatasync()
+                self._quickness.took(began)
             except OSError as exc:
                 self.failure = exc
                 log.error("wal_failed", path=active.path, error=str(exc))

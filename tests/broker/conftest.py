@@ -19,12 +19,18 @@ from segbroker.segments.wal.journal import WalConfig
 ROOT = "/data"
 
 
-def manager(storage: Storage | None = None) -> DiskManager:
-    """A manager on a disk in memory, for a broker in this loop."""
+def manager(
+    storage: Storage | None = None, clock: Callable[[], float] | None = None
+) -> DiskManager:
+    """A manager on a disk in memory, for a broker in this loop.
+
+    clock: times its syncs; after three that were quick the loop syncs for who is alone.
+    """
     return DiskManager(
         ROOT,
         storage=storage or MemoryStorage(),
-        wal=WalConfig(file_bytes=1 << 20, shard_bytes=4 << 20),
+        wal=WalConfig(file_bytes=1 << 20, shard_bytes=4 << 20, quick_after=3),
+        clock=clock,
         call_soon=call_soon_here(),
         now_ms=1_700_000_000_000,
     )
@@ -36,11 +42,12 @@ async def serving(
     storage: Storage | None = None,
     now_ms: Callable[[], int] = wall_ms,
     express: bool = True,
+    clock: Callable[[], float] | None = None,
     **keys: str | int | bool,
 ) -> AsyncIterator[Broker]:
     """A running broker; drained at the end, so that every test also tests that."""
     config = BrokerConfig(**{"listen": "127.0.0.1:0", **keys})  # type: ignore[arg-type]
-    broker = Broker(config, manager=manager(storage), now_ms=now_ms, express=express)
+    broker = Broker(config, manager=manager(storage, clock), now_ms=now_ms, express=express)
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
         yield broker

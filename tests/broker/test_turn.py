@@ -3,13 +3,20 @@
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from segbroker.broker.turn import FAN_OUT_MAX, Turn, end_passes
+from segbroker.broker.server import call_soon_here
+from segbroker.broker.turn import FAN_OUT_MAX, CallSoon, Turn, end_passes
 
 
 class Woken:
     def __init__(self) -> None:
         self.count = 0
         self.synced = 0
+        self.is_lone = True
+        self.is_quick = False
+
+    def sync_here(self, call_soon: CallSoon | None) -> bool:
+        self.synced += 10 * self.is_quick
+        return self.is_quick
 
     def wake(self) -> None:
         self.count += 1
@@ -84,6 +91,26 @@ async def test_all_that_one_pass_appended_to_a_partition_rides_one_sync() -> Non
     assert (partition.synced, partition.count) == (1, 0)
 
 
+async def test_who_is_alone_on_a_quick_disk_is_synced_at_the_end_of_the_pass() -> None:
+    turn = Turn()
+    quick, other = Woken(), Woken()
+    quick.is_quick = other.is_quick = True
+    turn.sync(quick)
+    turn.end_pass()
+    turn.end_pass()
+    assert quick.synced == 10
+    turn.sync(quick)
+    turn.sync(other)
+    turn.end_pass()
+    assert (quick.synced, other.synced) == (11, 1), "the two share a sync of the thread"
+    turn.sync(quick)
+    turn.end_pass(lone=False)
+    quick.is_lone = False
+    turn.sync(quick)
+    turn.end_pass()
+    assert quick.synced == 13
+
+
 async def test_the_loop_ends_a_pass_when_everybody_had_their_turn() -> None:
     turn = Turn()
     partition = Woken()
@@ -95,7 +122,7 @@ async def test_the_loop_ends_a_pass_when_everybody_had_their_turn() -> None:
         seen.append(partition.synced)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(end_passes, turn)
+        nursery.start_soon(end_passes, turn, call_soon_here())
         await wait_all_tasks_blocked()
         async with trio.open_nursery() as connections:
             for _ in range(10):

@@ -115,6 +115,16 @@ def _tells_success(tell: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, error, call_soon: tell(self, None, call_soon)
 
 
+def _acknowledges_first(commit: Callable[..., Any]) -> Callable[..., Any]:
+    def committed(self: Shard, source: Any, size: int, call_soon: Any) -> bool:  # noqa: ANN401
+        if not self._quickness.is_quick:
+            return bool(commit(self, source, size, call_soon))
+        source.wal_synced(source._log().log_end_offset)
+        return False
+
+    return committed
+
+
 def _locked_over_sync(sync: Callable[..., Any]) -> Callable[..., Any]:
     def synced(self: PartitionLog, **options: Any) -> int:  # noqa: ANN401
         with self.append_lock:
@@ -166,6 +176,11 @@ BUGS = (
         replaced(DiskHandler, "wal_checkpoint", lambda _: lambda self: True),
         POWER | {"wal": (1 << 14, 1 << 15)},
         seeds_max=25,
+    ),
+    Bug(
+        "the loop acknowledges a lone writer before its sync",
+        replaced(Shard, "commit_here", _acknowledges_first),
+        POWER,
     ),
     Bug(
         "a failed WAL group is reported as written",

@@ -51,7 +51,14 @@ class Driver:
     # The process
 
     def open(self) -> None:
-        manager = DiskManager(ROOT, storage=self.disk, flushers=0, wal=self.wal, now_ms=self.now_ms)
+        manager = DiskManager(
+            ROOT,
+            storage=self.disk,
+            flushers=0,
+            wal=self.wal,
+            now_ms=self.now_ms,
+            clock=lambda: 0.0,
+        )
         manager.open()
         self.manager = manager
         self.model.identity = manager.cluster_id
@@ -202,9 +209,14 @@ class Driver:
         size: int = 40,
         producer: tuple[int, int, int] | None = None,
         codec: Codec = Codec.NONE,
+        here: bool = False,
     ) -> bool:
-        """Append `count` batches; whether all of them were taken."""
+        """Append `count` batches; whether all of them were taken.
+
+        here: who appends syncs for himself, as the loop does for a lone writer, where he may.
+        """
         handler = self.handler(topic, partition)
+        handler.flushes_on_append = not here
         for _ in range(count):
             self.now_ms += 1
             batch = self.batch(records, size, producer or (-1, -1, -1), codec)
@@ -222,6 +234,8 @@ class Driver:
                 if producer is not None:
                     producer = (*producer[:2], producer[2] + records)
             assert result.base_offset == base, f"I4: {result.base_offset} assigned, {base} expected"
+            if here and not handler.flush_here():
+                handler.flush_soon()
             self.explorer.step_done()
         return True
 

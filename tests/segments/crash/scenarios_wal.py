@@ -88,6 +88,36 @@ def fewer_shards_after_a_restart(driver: Driver) -> None:
 
 
 @scenario(durability="fsync")
+def a_lone_writer_syncs_for_itself(driver: Driver) -> None:
+    driver.append("t", count=2, here=True)
+    driver.append("t")
+    driver.append("t", count=2, here=True)
+    assert driver.running.wal.statistics().syncs_here == 4
+    driver.kill()
+    driver.open()
+    driver.append("t", count=2, here=True)
+
+
+@scenario(**LARGE)
+def a_lone_writer_fills_files(driver: Driver) -> None:
+    driver.append("t", count=5, size=1_250, here=True)
+    driver.running.wal.checkpoint()
+    driver.append("t", count=2, size=100, here=True)
+
+
+@scenario(durability="fsync")
+def a_sync_of_a_lone_writer_fails(driver: Driver) -> None:
+    driver.append("t", count=2, here=True)
+    fault(driver, Fault("fdatasync", "wal-0.log", 0))
+    driver.append("t", count=2, here=True)
+    driver.tick()
+    driver.append("t", here=True)
+    driver.kill()
+    driver.open()
+    driver.append("t", here=True)
+
+
+@scenario(durability="fsync")
 def a_sync_of_the_wal_fails(driver: Driver) -> None:
     driver.append("t", count=2)
     fault(driver, Fault("fdatasync", "wal-0.log", 0))

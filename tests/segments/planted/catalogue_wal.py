@@ -14,15 +14,37 @@ WAL_BUGS: tuple[Bug, ...] = (
         "acknowledged_before_the_sync_of_the_wal",
         "wal.shard",
         "            if group.frames:\n                self._append(group)\n",
-        "            group.settle(None, self._call_soon)\n"
+        "            group.settle(None, call_soon)\n"
         "            if group.frames:\n                self._append(group)\n",
         "the_first_records",
     ),
     Bug(
+        "a_lone_writer_is_acknowledged_before_its_own_sync",
+        "wal.shard",
+        "            self._commit_all([source], reports.append if call_soon is None else call_soon)\n",
+        "            source.wal_synced(source._log().log_end_offset)\n"
+        "            self._commit_all([source], reports.append if call_soon is None else call_soon)\n",
+        "a_lone_writer_syncs_for_itself",
+    ),
+    Bug(
+        "a_lone_writer_is_told_of_success_whatever_its_sync_said",
+        "wal.shard",
+        "        for report in reports:\n            report()\n        return True\n",
+        "        source.wal_synced(source._log().log_end_offset)\n        return True\n",
+        "a_sync_of_a_lone_writer_fails",
+    ),
+    Bug(
+        "a_lone_writer_takes_what_it_has_not_synced_for_done",
+        "journaling",
+        "        return self._shard.commit_here(self, pending.frames_size, call_soon)\n",
+        "        _, mark = pending.take()\n        self._owner.wal_synced(mark)\n        return True\n",
+        "a_lone_writer_syncs_for_itself",
+    ),
+    Bug(
         "acknowledged_after_a_failed_sync_of_the_wal",
         "wal.shard",
-        "            error = exc\n        group.settle(error, self._call_soon)\n",
-        "            pass\n        group.settle(error, self._call_soon)\n",
+        "            error = exc\n        group.settle(error, call_soon)\n",
+        "            pass\n        group.settle(error, call_soon)\n",
         "a_sync_of_the_wal_fails",
     ),
     Bug(
