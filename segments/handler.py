@@ -346,8 +346,8 @@ class DiskHandler(PartitionView):
         self._journaling.flush_soon()
 
     def flush_here(self, call_soon: CallSoon | None = None) -> bool:
-        """As `flush_soon`, but done when this returns, by a sync in this thread; the outcome is told
-        by `call_soon`, or at once.  For the appender, when nobody else is waiting for anything.
+        """As `flush_soon`, but done when this returns, by a sync in this thread; its outcome is
+        told by `call_soon`, or at once.  For the appender, when nobody else waits for anything.
 
         False: nothing was done.  The disk is not quick, others are writing, the class is another.
         """

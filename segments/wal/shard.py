@@ -170,7 +170,7 @@ class Shard:
             ):
                 return False
             self.syncs_here += 1
-            self._commit_all([source], reports.append if call_soon is None else call_soon)
+            self._commit_all([source], call_soon or reports.append)
         finally:
             self._writing.release()
         for report in reports:

@@ -71,7 +71,7 @@ async def test_a_disk_that_was_slow_does_not_hold_up_the_loop(express: bool) -> 
         await writer.send(produce_request("t", batch(b"late")), 9)
         with trio.fail_after(60):
             while not broker.core.ingest.unsynced_bytes:
-                await trio.sleep(0.001)
+                await trio.lowlevel.checkpoint()
             assert len(values(await other.fetch("t", 0))) == 20, "the loop goes on"
             disk.syncs.set()
             _, reply = await writer.receive(ProduceResponse, 9)

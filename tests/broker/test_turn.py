@@ -64,7 +64,7 @@ async def test_a_large_fan_out_lets_other_tasks_run_between() -> None:
 
 
 async def test_what_fails_to_wake_does_not_stop_the_others() -> None:
-    class Broken:
+    class Broken(Woken):
         def wake(self) -> None:
             raise ValueError("a bug")
 
@@ -137,7 +137,7 @@ async def test_the_loop_ends_a_pass_when_everybody_had_their_turn() -> None:
 
 
 async def test_what_cannot_be_synced_does_not_stop_the_others() -> None:
-    class Broken:
+    class Broken(Woken):
         def wake(self) -> None:
             raise AssertionError
 

@@ -21,9 +21,9 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_lone_writer_is_acknowledged_before_its_own_sync",
         "wal.shard",
-        "            self._commit_all([source], reports.append if call_soon is None else call_soon)\n",
+        "            self._commit_all([source], call_soon or reports.append)\n",
         "            source.wal_synced(source._log().log_end_offset)\n"
-        "            self._commit_all([source], reports.append if call_soon is None else call_soon)\n",
+        "            self._commit_all([source], call_soon or reports.append)\n",
         "a_lone_writer_syncs_for_itself",
     ),
     Bug(
@@ -37,7 +37,9 @@ WAL_BUGS: tuple[Bug, ...] = (
         "a_lone_writer_takes_what_it_has_not_synced_for_done",
         "journaling",
         "        return self._shard.commit_here(self, pending.frames_size, call_soon)\n",
-        "        _, mark = pending.take()\n        self._owner.wal_synced(mark)\n        return True\n",
+        "        _, mark = pending.take()\n"
+        "        self._owner.wal_synced(mark)\n"
+        "        return True\n",
         "a_lone_writer_syncs_for_itself",
     ),
     Bug(
