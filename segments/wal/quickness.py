@@ -46,11 +46,11 @@ class Quickness:
         self._last = self._not_before = 0.0 if clock is None else clock()
 
     def now(self) -> float:
-        """The time before a sync, for `took`."""
+        """The time before a write and its sync, for `took`."""
         return 0.0 if self._clock is None else self._clock()
 
     def took(self, began: float) -> None:
-        """A sync that began then has ended now."""
+        """A write and sync that began then have ended now."""
         if self._clock is None:
             return
         self._last = now = self._clock()

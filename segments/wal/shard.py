@@ -407,9 +407,9 @@ class Shard:
                 place += 1
                 end = following
             self._next_lsn = lsn
+            began = self._quickness.now()
             try:
                 write_all(active.file, b"".join(parts), active.end)
-                began = self._quickness.now()
                 active.file.fdatasync()
                 self._quickness.took(began)
             except OSError as exc:
