@@ -13,6 +13,7 @@ from segbroker.segments.storage import Buffer, Storage
 from segbroker.segments.wal.files import ShardFiles
 from segbroker.segments.wal.frames import Frame, FrameType
 from segbroker.segments.wal.journal import Wal, WalConfig
+from segbroker.segments.wal.quickness import Quickness
 from segbroker.segments.wal.shard import Shard
 
 from .crash.explorer import silence
@@ -154,6 +155,7 @@ def test_room_that_was_made_while_the_maker_looked_is_found(*, is_early: bool) -
         call_soon=at_once,
         maker=Housekeeper(threaded=False),
         checkpoint_soon=checkpoint_soon,
+        quickness=Quickness(None),
         next_lsn=0,
         next_sequence=0,
         name="wal-test",
