@@ -73,7 +73,7 @@ PRODUCER_EXPIRATION_MS = 86_400_000
 
 def is_choosy(config: TopicConfig) -> bool:
     """Whether a batch may be refused for what is in it, or for want of room in the topic."""
-    return config.compacts or is_capped(config)
+    return config.compacts or config.bounds_timestamps or is_capped(config)
 
 
 class AppendResult(NamedTuple):
@@ -230,9 +230,7 @@ class DiskHandler(PartitionView):
                         True,
                     )
             if self._is_choosy and not header.is_control:
-                self._check_wanted(opened, batch, header)
-            if opened.config.bounds_timestamps and not header.is_control:
-                check_timestamps(opened.config, batch, header, now_ms)
+                self._check_wanted(opened, batch, header, now_ms)
             try:
                 base_offset = opened.write(batch, header, now_ms)
             except OSError as exc:
@@ -284,12 +282,10 @@ class DiskHandler(PartitionView):
     @property
     def takes_runs(self) -> bool:
         """Whether `append_run` may be worth it: nothing is asked of each batch, or done to it."""
-        config = self._log.config
         return not (
             self.read_only is not None
             or self._is_choosy
-            or config.bounds_timestamps
-            or config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+            or self._log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         )
 
     def _appended(
@@ -321,12 +317,16 @@ class DiskHandler(PartitionView):
         if opened.active.number != number or opened.wants_ready:
             self._rolling.rolled(opened)
 
-    def _check_wanted(self, opened: PartitionLog, batch: memoryview, header: BatchHeader) -> None:
-        """What only some topics ask of a batch."""
+    def _check_wanted(
+        self, opened: PartitionLog, batch: memoryview, header: BatchHeader, now_ms: int
+    ) -> None:
+        """What only some topics ask of a batch: those that are choosy."""
         if opened.config.compacts:
             check_keys(self.topic, self.partition, batch)
         if is_capped(opened.config) and (why := lacks_room(opened, header)):
             raise PartitionFull(self.topic, self.partition, why)
+        if opened.config.bounds_timestamps:
+            check_timestamps(opened.config, batch, header, now_ms)
 
     def sync(self) -> None:
         """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly."""
