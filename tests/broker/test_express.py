@@ -123,7 +123,7 @@ async def _answers(seed: int, *, is_express: bool) -> tuple[bytes, list[bytes], 
                 await producer.send_bytes(data[place : place + size])
                 place += size
                 if rng.random() < 0.3:
-                    await trio.sleep(0.001)
+                    await trio.sleep(0.001)  # the rest comes in a receive of its own
             await producer.send_bytes(last)
 
         replies = b""

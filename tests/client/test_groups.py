@@ -474,7 +474,7 @@ def test_ctrl_c_ends_a_member_at_once_and_commits_what_it_had_gone_past(
         )
         assert process.stdout is not None
         assert process.stdout.readline() == b"400\n"
-        time.sleep(0.3)
+        time.sleep(0.3)  # it waits for more by then, or soon: both have to end
         began = time.time()
         process.send_signal(signal.SIGINT)
         ended = float(process.stdout.readline())

@@ -241,7 +241,7 @@ def until(chosen: list[Bug], deadline_s: float) -> Iterator[Bug]:
         if time.monotonic() > deadline_s:
             return
         yield bug
-        time.sleep(0.5)  # the pool reads ahead
+        time.sleep(0.5)  # the pool would take all at once, whatever the deadline is
 
 
 def judge(work: tuple[Bug, float]) -> tuple[Bug, Outcome, str]:

@@ -29,6 +29,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import IO, NoReturn
 
 REQUEST_BYTES_MAX = 1 << 16
@@ -100,7 +101,7 @@ class Stem:
                 [sys.executable, "-m", "tests.support.forks", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                cwd=os.path.join(os.path.dirname(__file__), *[".."] * 2),
+                cwd=Path(__file__).parents[2],
             )
         self._lock = threading.Lock()
         atexit.register(self.close)
