@@ -11,12 +11,15 @@
     history     what clients did and saw, and the anomalies in it
     clients     producers, consumers and administrators that write down what they did
     groups      members of consumer groups, that join, commit, leave and die
+    consumer_members  members of KIP-848 groups, on the wire
     transactions  producers of transactions, readers of what is committed
     ledger      what the broker tells members of groups, and takes from them
+    holders     who may still read what in KIP-848 groups, as far as the wire tells
     nemesis     the faults, while clients work
     verdict     the end: everything heals, is read once more, and is compared with the history
     run         one seed from start to verdict
-    bugs        bugs planted to prove that the simulation finds them; bugs_groups: more of them
+    bugs        bugs planted to prove that the simulation finds them; bugs_groups and
+                bugs_consumer_groups: more of them
 
 Nothing in it looks at the real clock, a real socket, a real disk or real chance, so a seed gives
 the same trace every time, with the same PYTHONHASHSEED (`python -m tests.simulation` sets 0).

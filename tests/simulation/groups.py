@@ -1,9 +1,9 @@
 """Members of consumer groups: they join, read, commit, leave in order, or die without a word.
 
-A member is the real client.  One that dies says no goodbye, so that its session has to end before
-somebody else has its partitions.  What the broker tells and takes is judged on the wire
-(ledger.py); here each stretch of reading between two changes of what a member has is a reader of
-its own in the history.
+A member of a classic group is the real client, one of a KIP-848 group is in consumer_members.py.
+One that dies says no goodbye, so that its session has to end before somebody else has its
+partitions.  What the broker tells and takes is judged on the wire (ledger.py); here each stretch of
+reading between two changes of what a member has is a reader of its own in the history.
 
 In calm a group has to stand at the end of every partition, within its sessions and rebalances.
 """
@@ -17,8 +17,10 @@ from segbroker.client import AsyncConsumer
 from segbroker.client.errors import SegbrokerError
 
 from .clients import BOOTSTRAP, raise_others
+from .consumer_members import ConsumerMember
 from .history import History, Key
 from .ledger import Ledger
+from .network import Network
 from .plan import Group, Plan
 from .world import World
 
@@ -26,8 +28,11 @@ from .world import World
 class Groups:
     """All members of all groups of a run."""
 
-    def __init__(self, world: World, plan: Plan, history: History, ledger: Ledger) -> None:
+    def __init__(
+        self, world: World, plan: Plan, history: History, ledger: Ledger, network: Network
+    ) -> None:
         self.world = world
+        self.network = network
         self.plan = plan
         self.history = history
         self.ledger = ledger
@@ -52,13 +57,20 @@ class Groups:
                 with trio.CancelScope() as scope:
                     if not last:
                         scope.deadline = trio.current_time() + self.random.uniform(0.2, 3.0)
-                    await _Life(self, group, f"{name}.{life}").run(until, scope, dies=dies)
+                    await self._life(group, f"{name}.{life}").run(until, scope, dies=dies)
             except SegbrokerError as exc:
                 self.world.trace("member_failed", name, type(exc).__name__, str(exc)[:60])
             except BaseExceptionGroup as found:
                 raise_others(found)
             self.world.trace("member_ended", name, life, dies)
             await trio.sleep(0.05)
+
+    def _life(self, group: Group, name: str) -> "_Life | ConsumerMember":
+        if group.protocol == "classic":
+            return _Life(self, group, name)
+        return ConsumerMember(
+            self.world, self.network, self.history, self.ledger, self.random, group, name
+        )
 
     def behind(self, end_of: Callable[[str, int], int | None]) -> Iterator[str]:
         """Where a group does not stand at the end; `end_of` tells that of a partition."""

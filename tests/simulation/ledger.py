@@ -6,15 +6,24 @@
 | fenced | a commit is taken that came after somebody else was given the partition | I15 |
 | no way back | a commit is taken, or a position told, below what stood when it came | I16 |
 
+Of KIP-848 groups a generation says nothing: who was given a partition has it until it says that it
+reads it no more, leaves, is refused, or is silent for too long (holders.py).
+
 A request is judged by what had been answered when its last byte came; a broker that was started
 anew knows no members, so owners are of one incarnation.  Nobody seeks in a run.
 """
 
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from segbroker.protocol.consumer_protocol import assigned_partitions
+from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import decode_request, decode_response, parse_request_header
+from segbroker.protocol.messages_consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from segbroker.protocol.messages_groups import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -25,13 +34,12 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.protocol.schema import Message
 
+from .holders import Holders, Place
 from .world import World
 
-# OffsetCommit, OffsetFetch, SyncGroup.
-KEYS: Final = frozenset({8, 9, 14})
-
-Place = tuple[str, str, int]
-"""Group, topic, partition."""
+# OffsetCommit, OffsetFetch, SyncGroup, ConsumerGroupHeartbeat.
+KEYS: Final = frozenset({8, 9, 14, 68})
+OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 
 
 @dataclass(slots=True)
@@ -44,6 +52,7 @@ class Asked:
     incarnation: int
     stands: dict[Place, int]
     owners: dict[Place, str]
+    came_s: float
 
 
 @dataclass
@@ -52,6 +61,9 @@ class Ledger:
 
     world: World
     incarnation: int = 0
+    names: dict[UUID, str] = field(default_factory=dict)
+    """Of the topics of KIP-848 groups."""
+    holders: Holders = field(default_factory=Holders)
     stands: dict[Place, int] = field(default_factory=dict)
     owners: dict[Place, str] = field(default_factory=dict)
     _given: dict[tuple[int, int, Place], str] = field(default_factory=dict)
@@ -60,11 +72,15 @@ class Ledger:
         """The broker has been started anew."""
         self.incarnation += 1
         self.owners = {}
+        self.holders.clear()
 
     def asked(self, frame: bytes) -> Asked:
         """A request has come."""
         header = parse_request_header(frame)
         message = decode_request(frame, header)
+        came_s = self.world.now()
+        if isinstance(message, ConsumerGroupHeartbeatRequest):
+            self._says(message, came_s)
         return Asked(
             header.api_key,
             header.api_version,
@@ -72,6 +88,7 @@ class Ledger:
             self.incarnation,
             dict(self.stands),
             dict(self.owners),
+            came_s,
         )
 
     def answered(self, asked: Asked, frame: bytes) -> None:
@@ -82,6 +99,11 @@ class Ledger:
                 self._given_to(asked, request, response)
             case OffsetCommitRequest() as request, OffsetCommitResponse() as response:
                 self._taken(asked, request, response)
+            case (
+                ConsumerGroupHeartbeatRequest() as request,
+                ConsumerGroupHeartbeatResponse() as response,
+            ):
+                self._beaten(asked, request, response)
             case OffsetFetchRequest(), OffsetFetchResponse() as response:
                 self._told(asked, response)
 
@@ -99,6 +121,54 @@ class Ledger:
                     f"two owners: {place} of generation {request.generation_id} is given to "
                     f"{request.member_id} and to {other}"
                 )
+            self.owners[place] = request.member_id
+            self.world.trace("given", *place, request.member_id)
+
+    def _says(self, request: ConsumerGroupHeartbeatRequest, came_s: float) -> None:
+        member = (request.group_id, request.member_id)
+        if request.member_epoch < 0:
+            self.holders.gone(member, came_s)
+            return
+        reads = None
+        if request.topic_partitions is not None:
+            reads = {
+                (request.group_id, self.names[topic.topic_id], number)
+                for topic in request.topic_partitions
+                for number in topic.partitions
+            }
+        timeout_ms = request.rebalance_timeout_ms
+        rebalance_s = None if timeout_ms < 0 else timeout_ms / 1000
+        self.holders.says(member, reads, rebalance_s, came_s)
+
+    def _beaten(
+        self,
+        asked: Asked,
+        request: ConsumerGroupHeartbeatRequest,
+        response: ConsumerGroupHeartbeatResponse,
+    ) -> None:
+        member = (request.group_id, request.member_id)
+        if asked.incarnation != self.incarnation or request.member_epoch < 0:
+            return
+        if response.error_code:
+            if response.error_code in OUT:
+                self.holders.gone(member, asked.came_s)
+            return
+        self.holders.heard(member, asked.came_s)
+        if response.assignment is None:
+            return
+        places = {
+            (request.group_id, self.names[topic.topic_id], number)
+            for topic in response.assignment.topic_partitions
+            for number in topic.partitions
+        }
+        conflicts = self.holders.told(member, places, asked.came_s, self.world.now())
+        if conflicts is None:
+            return
+        for place, other in conflicts:
+            self.world.violation(
+                f"two owners: {place} is given to {request.member_id} while {other} may read it"
+            )
+        for place in sorted(places):
             self.owners[place] = request.member_id
             self.world.trace("given", *place, request.member_id)
 

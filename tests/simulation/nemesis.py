@@ -55,7 +55,7 @@ class Nemesis:
                 self.world,
                 self.disk,
                 self.network,
-                settings=self.plan.settings,
+                settings=self.plan.broker_settings,
                 preempts=self.plan.preempts,
                 short_writes=self.plan.short_writes,
                 wal=WalConfig(self.random.choice(self.plan.shards), *self.plan.wal),

@@ -20,6 +20,7 @@ WEAKER: Final = ("disk", "disk", "memory", "ephemeral")
 # Shares of the seeds that have them.
 GROUPS_SHARE: Final = 0.3
 TRANSACTIONS_SHARE: Final = 0.3
+CONSUMER_GROUPS_SHARE: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Group:
-    """Members that join, commit, leave and die."""
+    """Members that join, commit, leave and die; `consumer` ones by KIP-848."""
 
     name: str
     topic: str
@@ -80,6 +81,7 @@ class Group:
     assignors: tuple[str, ...]
     session_timeout_ms: int
     pause_s: float
+    protocol: str = "classic"
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,16 @@ class Plan:
         return found
 
     @property
+    def broker_settings(self) -> dict[str, str | int | bool]:
+        """Those drawn, and sessions of KIP-848 groups, which are the broker's."""
+        found = dict(self.settings)
+        for group in self.groups:
+            if group.protocol == "consumer":
+                found["group_consumer_session_timeout_ms"] = group.session_timeout_ms
+                found["group_consumer_heartbeat_interval_ms"] = group.session_timeout_ms // 5
+        return found
+
+    @property
     def has(self) -> set[str]:
         """The kinds of faults in it."""
         return {kind for _, kind in self.faults} | {self.last_crash}
@@ -181,6 +193,12 @@ def draw(seed: int) -> Plan:
         transactors = [
             _transactor(random, n, names, duration_s) for n in range(random.choice((1, 1, 2)))
         ]
+    # Chance of its own: what was drawn before there were such groups is as it was.
+    own = Random(f"{seed}/consumer groups")
+    if own.random() < CONSUMER_GROUPS_SHARE:
+        topics.append(Topic("k0", own.choice((2, 3)), "fsync", 2048, use="group"))
+        producers.append(_producer(own, len(producers), topics[-1:], duration_s))
+        groups.append(_consumer_group(own))
     return Plan(
         topics=tuple(topics),
         producers=tuple(producers),
@@ -226,6 +244,19 @@ def _group(random: Random, duration_s: float) -> Group:
         assignors=random.choice((("cooperative-sticky",), ("range",), ("sticky", "range"))),
         session_timeout_ms=random.choice((500, 1_500, 6_000)),
         pause_s=random.choice((0.0, 0.05)) * duration_s,
+    )
+
+
+def _consumer_group(random: Random) -> Group:
+    return Group(
+        name="crew",
+        topic="k0",
+        members=random.choice((2, 3, 4)),
+        lives=random.choice((1, 2, 3)),
+        assignors=random.choice((("uniform",), ("range",))),
+        session_timeout_ms=random.choice((500, 1_500, 6_000)),
+        pause_s=0.0,
+        protocol="consumer",
     )
 
 

@@ -83,10 +83,13 @@ class Simulation:
             world, latency_s=plan.latency_s, window=plan.window, short=plan.short
         )
         self.tap = Tap(world, self.network, ANSWER_LIMIT_S)
+        for group in plan.groups:
+            if group.protocol == "consumer":
+                self.tap.ledger.holders.session_s = group.session_timeout_ms / 1000
         self.nemesis = Nemesis(world, plan, self.disk, self.network)
         self.nemesis.on_start = self.tap.ledger.restarted
         self.clients = Clients(world, plan, self.history)
-        self.groups = Groups(world, plan, self.history, self.tap.ledger)
+        self.groups = Groups(world, plan, self.history, self.tap.ledger, self.network)
         self.transactions = Transactions(world, plan, self.history)
         self.is_over = False
         for topic in plan.topics:

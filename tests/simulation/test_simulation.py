@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from .bugs import BUGS, Bug
+from .bugs_consumer_groups import BUGS as BUGS_OF_CONSUMER_GROUPS
 from .bugs_groups import BUGS as BUGS_OF_GROUPS
 from .run import run_seed
 
-EVERY_BUG = (*BUGS, *BUGS_OF_GROUPS)
+EVERY_BUG = (*BUGS, *BUGS_OF_GROUPS, *BUGS_OF_CONSUMER_GROUPS)
 ROOT = Path(__file__).parent.parent.parent
 
 

@@ -1,0 +1,100 @@
+"""Who may still read what in groups of KIP-848, as far as the wire tells.
+
+| a member | has |
+|---|---|
+| was told of a partition | it, from then on |
+| says in a heartbeat what it reads, the partition is not in it | let go of it |
+| joins anew, leaves, is refused | nothing |
+| was not heard of for a session | been dropped, perhaps |
+| was told to let go, and is silent about it for a rebalance timeout | the same |
+
+A request counts from when it came, an answer from when it left: whoever is taken to have a
+partition has it.  Who is dropped may not have heard of it yet, so others may have what it reads:
+that is no violation, but its commits must be refused (ledger.py).
+"""
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import TypeAlias
+
+Member: TypeAlias = tuple[str, str]
+"""Group and member id."""
+Place: TypeAlias = tuple[str, str, int]
+"""Group, topic, partition."""
+
+
+@dataclass(slots=True)
+class _Has:
+    """One member."""
+
+    places: set[Place] = field(default_factory=set)
+    told: set[Place] = field(default_factory=set)
+    came_s: float = -inf
+    """When its last request came: answers to earlier ones may leave late."""
+    heard_s: float = -inf
+    """When the last request came that was answered without an error."""
+    shrunk_s: float = inf
+    """When the request came whose answer told it to let go of something; inf: it has let go."""
+    rebalance_s: float = inf
+
+
+@dataclass(slots=True)
+class Holders:
+    """All members of all groups.  Times in s of virtual time."""
+
+    session_s: float = inf
+    """How long a member may be silent."""
+    _members: dict[Member, _Has] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """The broker knows no members any more."""
+        self._members.clear()
+
+    def says(
+        self, member: Member, reads: set[Place] | None, rebalance_s: float | None, came_s: float
+    ) -> None:
+        """A heartbeat came.  reads: what it says that it reads; None: it does not say."""
+        has = self._members.setdefault(member, _Has())
+        has.came_s = came_s
+        if rebalance_s is not None:
+            has.rebalance_s = rebalance_s
+        if reads is not None:
+            has.places &= reads
+            if has.places <= has.told:
+                has.shrunk_s = inf
+
+    def heard(self, member: Member, came_s: float) -> None:
+        """Its heartbeat was answered without an error."""
+        has = self._members.setdefault(member, _Has())
+        if came_s >= has.came_s:
+            has.heard_s = came_s
+
+    def gone(self, member: Member, came_s: float) -> None:
+        """It left, or was told that it is out: answers to what it asked before may still leave."""
+        has = self._members.setdefault(member, _Has())
+        if came_s >= has.came_s:
+            self._members[member] = _Has(came_s=came_s)
+
+    def told(
+        self, member: Member, places: set[Place], came_s: float, now_s: float
+    ) -> list[tuple[Place, str]] | None:
+        """It was told that it has these; which of them somebody else may still read, and who.
+
+        None: the answer left so late that it may have been dropped, or asked again, since."""
+        has = self._members.setdefault(member, _Has())
+        if came_s < has.came_s or now_s >= came_s + self.session_s:
+            return None
+        conflicts = [
+            (place, other[1])
+            for other, others in self._members.items()
+            if other != member and self._lives(others, now_s)
+            for place in sorted(others.places & places - has.places)
+        ]
+        if has.places - places:
+            has.shrunk_s = min(has.shrunk_s, came_s)
+        has.told = set(places)
+        has.places |= places
+        return conflicts
+
+    def _lives(self, has: _Has, now_s: float) -> bool:
+        return now_s < has.heard_s + self.session_s and now_s < has.shrunk_s + has.rebalance_s
