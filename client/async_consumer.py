@@ -6,8 +6,9 @@
         async for batch in consumer.batches():
             ...
 
-`async for` hands out the records of a fetched batch without giving way to other tasks, and gives
-way between batches: a checkpoint per record would cost more than the record.
+`async for` hands out what was fetched without giving way to other tasks for GIVE_WAY_MS at a time,
+and a few hundred records at least: a checkpoint per record would cost more than the record, one
+per batch as much as a small batch.
 
 One task at a time: BusyError for a second one.  No task of it outlives the block.
 """
@@ -26,6 +27,7 @@ import anyio.lowlevel
 
 from .assigned import Fetched
 from .async_driver import AsyncDriver, wait_done
+from .clock import now_ms
 from .consumed import ConsumedBatch
 from .consumer import GOODBYE_MS, HURRIED_MS
 from .errors import BusyError, SegbrokerError
@@ -36,6 +38,9 @@ from .reading import Notice, Reading
 from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap
 from .starting import Start
+
+# How long it goes on without a checkpoint while there is something to hand out.
+GIVE_WAY_MS = 2
 
 
 class AsyncConsumer(Generic[Notice]):
@@ -94,6 +99,7 @@ class AsyncConsumer(Generic[Notice]):
         """
         self._driver = AsyncDriver()
         self._is_busy = False
+        self._gave_way_ms = -GIVE_WAY_MS
         self._reading = Reading(
             bootstrap,
             topics,
@@ -206,6 +212,8 @@ class AsyncConsumer(Generic[Notice]):
         What goes wrong behind some records is raised by the next call, which has none.
         """
         records: list[Any] = []
+        # Before the time counts: without any, what is there is returned all the same.
+        await self._give_way()
         with anyio.move_on_after(timeout_ms / 1000):
             while len(records) < max_records:
                 rest = await self._next_records(in_loop=False, batch_only=bool(records))
@@ -219,6 +227,9 @@ class AsyncConsumer(Generic[Notice]):
     ) -> Iterator[Any] | None:
         """The next items: the rest of a batch, a new one's records, a gap; None: as `_next`."""
         reading = self._reading
+        if self._is_busy:
+            raise BusyError("another task is reading from this consumer")
+        await self._give_way()
         if not batch_only:
             await self._come_back()
         while (rest := reading.take_records(in_loop=in_loop)) is None:
@@ -244,7 +255,7 @@ class AsyncConsumer(Generic[Notice]):
     async def _next(
         self, *, batch_only: bool = False
     ) -> tuple[Fetched, ConsumedBatch] | Gap | None:
-        """The next batch that has records, or gap; None at the end.  Always a checkpoint.
+        """The next batch that has records, or gap; None at the end.
 
         `batch_only`: also None where it would wait, or raise, or be a gap.
         """
@@ -252,7 +263,7 @@ class AsyncConsumer(Generic[Notice]):
             raise BusyError("another task is reading from this consumer")
         self._is_busy = True
         try:
-            await anyio.lowlevel.checkpoint()
+            await self._give_way()
             reading, fetching = self._reading, self._reading.fetching
             while True:
                 self._driver.engine  # noqa: B018 - raises ClosedError outside the block
@@ -277,6 +288,12 @@ class AsyncConsumer(Generic[Notice]):
                     return fetched, batch
         finally:
             self._is_busy = False
+
+    async def _give_way(self) -> None:
+        """A checkpoint, unless there was one a moment ago."""
+        if now_ms() - self._gave_way_ms >= GIVE_WAY_MS:
+            await anyio.lowlevel.checkpoint()
+            self._gave_way_ms = now_ms()
 
     async def _come_back(self) -> None:
         if self._reading.is_member:

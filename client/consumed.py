@@ -86,8 +86,25 @@ class ConsumedBatch:
 
     def records(self) -> list[Record]:
         """Every record as a named tuple."""
-        records = self._batch.records_as(Record, (self.topic, self.partition))
-        return records if self._is_whole else records[self._start : self._stop]
+        return self.part(0, len(self))
+
+    def part(self, start: int, stop: int) -> list[Record]:
+        """The records in places [start, stop), as of `records()`."""
+        return self._batch.records_as(
+            Record,
+            (self.topic, self.partition),
+            start=self._start + start,
+            stop=min(self._start + stop, self._stop),
+        )
+
+    def offset_at(self, place: int) -> int:
+        """The offset of the record in a place."""
+        return self._batch.offset_at(self._start + place)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch as it came, compressed or not, cut or not."""
+        return self._batch.header.size
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records())

@@ -90,14 +90,16 @@ def slices(data: bytes, ints: "array[int]", first: int, count: int) -> list[byte
     return out
 
 
-def header_tuples(data: bytes, records: RecordIndex, headers: HeaderIndex) -> list[HeaderTuple]:
-    n = records.records_count
-    out: list[HeaderTuple] = [()] * n
+def header_tuples(
+    data: bytes, records: RecordIndex, headers: HeaderIndex, part: range
+) -> list[HeaderTuple]:
+    out: list[HeaderTuple] = [()] * len(part)
     code = lib.sb_header_tuples(
         id(out),
         data,
-        from_buffer(_I32, records.ints) + 5 * n,
-        n,
+        from_buffer(_I32, records.ints) + 5 * records.records_count,
+        part.start,
+        len(part),
         from_buffer(_I32, headers.ints),
         headers.headers_count,
     )
@@ -111,10 +113,10 @@ def records(
     records: RecordIndex,
     record_type: type[AnyRecord],
     headers: Sequence[HeaderTuple] | None,
-    prefix: tuple[object, ...] = (),
+    prefix: tuple[object, ...],
+    part: range,
 ) -> list[AnyRecord]:
-    n = records.records_count
-    out: list[AnyRecord] = [None] * n  # type: ignore[list-item]
+    out: list[AnyRecord] = [None] * len(part)  # type: ignore[list-item]
     private = None if headers is None else list(headers)
     code = lib.sb_records(
         id(out),
@@ -124,7 +126,9 @@ def records(
         records.flags,
         from_buffer(_I32, records.ints),
         from_buffer(_I64, records.longs),
-        n,
+        records.records_count,
+        part.start,
+        len(part),
         0 if private is None else id(private),
     )
     if code != _DONE:

@@ -290,19 +290,34 @@ def index(
 
 def slices(data: bytes, ints: "array[int]", first: int, count: int) -> list[bytes | None]:
     """`count` byte strings: their starts are ints[first:], their ends the next `count` numbers."""
-    starts, ends = ints[first : first + count], ints[first + count : first + 2 * count]
+    return _cut(data, ints, first, first + count, count)
+
+
+def _cut(
+    data: bytes, ints: "array[int]", starts_at: int, ends_at: int, count: int
+) -> list[bytes | None]:
+    starts, ends = ints[starts_at : starts_at + count], ints[ends_at : ends_at + count]
     return [None if start < 0 else data[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def header_tuples(data: bytes, records: RecordIndex, headers: HeaderIndex) -> list[HeaderTuple]:
-    """Each record's headers; a name that is not UTF-8 comes with backslash escapes."""
+def header_tuples(
+    data: bytes, records: RecordIndex, headers: HeaderIndex, part: range
+) -> list[HeaderTuple]:
+    """The headers of each record of a part; a name that is not UTF-8 comes with backslash escapes.
+
+    `part` goes up by ones, and lies within the records.
+    """
     n, total = records.records_count, headers.headers_count
-    names = [
-        data[start:end].decode(errors="backslashreplace")
-        for start, end in zip(headers.ints[:total], headers.ints[total : 2 * total], strict=True)
-    ]
-    pairs = iter(zip(names, slices(data, headers.ints, 2 * total, total), strict=True))
-    return [tuple(islice(pairs, count)) for count in records.ints[5 * n :]]
+    counts = records.ints[5 * n + part.start : 5 * n + part.stop]
+    first = sum(records.ints[5 * n : 5 * n + part.start])
+    last = first + sum(counts)
+    keys, values = (
+        _cut(data, headers.ints, at * total + first, (at + 1) * total + first, last - first)
+        for at in (0, 2)
+    )
+    names = [(key or b"").decode(errors="backslashreplace") for key in keys]
+    pairs = iter(zip(names, values, strict=True))
+    return [tuple(islice(pairs, count)) for count in counts]
 
 
 def records(
@@ -310,20 +325,21 @@ def records(
     records: RecordIndex,
     record_type: "type[AnyRecord]",
     headers: Sequence[HeaderTuple] | None,
-    prefix: tuple[object, ...] = (),
+    prefix: tuple[object, ...],
+    part: range,
 ) -> "list[AnyRecord]":
-    """A named tuple per record: (*prefix, offset, timestamp, key, value, headers).
+    """A named tuple per record of a part: (*prefix, offset, timestamp, key, value, headers).
 
-    `headers` None: no record has any.
+    `headers` are those of the part; None: no record has any.
     """
-    n = records.records_count
+    n, start, stop = records.records_count, part.start, part.stop
     columns = zip(
-        *(repeat(value, n) for value in prefix),
-        records.longs[:n],
-        records.longs[n:],
-        slices(data, records.ints, 2 * n, n),
-        slices(data, records.ints, 0, n),
-        [()] * n if headers is None else headers,
+        *(repeat(value, len(part)) for value in prefix),
+        records.longs[start:stop],
+        records.longs[n + start : n + stop],
+        _cut(data, records.ints, 2 * n + start, 3 * n + start, len(part)),
+        _cut(data, records.ints, start, n + start, len(part)),
+        [()] * len(part) if headers is None else headers,
         strict=True,
     )
     new = tuple.__new__

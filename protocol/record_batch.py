@@ -234,23 +234,39 @@ class RecordBatch:
         """Each record's headers; a name that is not UTF-8 comes with backslash escapes."""
         if not self._index.flags & IndexFlag.HEADERS:
             return [()] * len(self)
-        return kernel.backend.header_tuples(self._data, self._index, self._headers())
+        whole = range(len(self))
+        return kernel.backend.header_tuples(self._data, self._index, self._headers(), whole)
+
+    def offset_at(self, place: int) -> int:
+        """The offset of the record at a place, from 0."""
+        assert 0 <= place < len(self), f"place {place} of {len(self)}"
+        return self._index.longs[place]
 
     def records(self) -> list[Record]:
         """Every record as a named tuple."""
         return self.records_as(Record)
 
     def records_as(
-        self, record_type: type[AnyRecord], prefix: tuple[object, ...] = ()
+        self,
+        record_type: type[AnyRecord],
+        prefix: tuple[object, ...] = (),
+        *,
+        start: int = 0,
+        stop: int | None = None,
     ) -> list[AnyRecord]:
         """Every record as another named tuple: the fields of `prefix`, then those of Record.
 
         `prefix` holds up to 8 plain values, such as the topic and partition of all records.
+        start, stop: only these of the records, counted from 0 as in a slice.
         """
+        part = range(len(self))[start:stop]
         fields: tuple[str, ...] = getattr(record_type, "_fields", ())
         assert len(fields) == len(prefix) + len(Record._fields), record_type
-        headers = self.headers() if self._index.flags & IndexFlag.HEADERS else None
-        return kernel.backend.records(self._data, self._index, record_type, headers, prefix)
+        backend, index = kernel.backend, self._index
+        headers = None
+        if index.flags & IndexFlag.HEADERS:
+            headers = backend.header_tuples(self._data, index, self._headers(), part)
+        return backend.records(self._data, index, record_type, headers, prefix, part)
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records())

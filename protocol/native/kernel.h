@@ -29,11 +29,11 @@ int sb_encode(intptr_t out, intptr_t values, intptr_t keys, intptr_t headers,
               int64_t producer_id, int16_t producer_epoch, int32_t base_sequence);
 int sb_slices(intptr_t out, const uint8_t *data, const int32_t *starts, const int32_t *ends,
               int32_t count);
-int sb_header_tuples(intptr_t out, const uint8_t *data, const int32_t *counts, int32_t count,
-                     const int32_t *header_ints, int32_t headers_count);
+int sb_header_tuples(intptr_t out, const uint8_t *data, const int32_t *counts, int32_t first,
+                     int32_t count, const int32_t *header_ints, int32_t headers_count);
 int sb_records(intptr_t out, intptr_t record_type, intptr_t prefix, const uint8_t *data,
-               int32_t flags, const int32_t *ints, const int64_t *longs, int32_t count,
-               intptr_t headers);
+               int32_t flags, const int32_t *ints, const int64_t *longs, int32_t total,
+               int32_t first, int32_t count, intptr_t headers);
 
 /* pending.c: what a producer's send() touches.  Specified by client/pending_pure.py. */
 int sb_pending_types(intptr_t out);

@@ -226,17 +226,19 @@ static PyObject *new_headers(const uint8_t *data, const int32_t *ints, int64_t t
     return all;
 }
 
-/* Fill a list of `count` () with each record's headers. */
-int sb_header_tuples(intptr_t out, const uint8_t *data, const int32_t *counts, int32_t count,
-                     const int32_t *header_ints, int32_t headers_count) {
+/* Fill a list of `count` () with the headers of each record from the first-th on. */
+int sb_header_tuples(intptr_t out, const uint8_t *data, const int32_t *counts, int32_t first,
+                     int32_t count, const int32_t *header_ints, int32_t headers_count) {
     PyGILState_STATE state = PyGILState_Ensure();
-    int64_t first = 0;
+    int64_t at = 0;
     int code = DONE;
+    for (int32_t i = 0; i < first; i++) at += counts[i];
     for (int32_t i = 0; !code && i < count; i++) {
-        if (!counts[i]) continue;
-        PyObject *item = new_headers(data, header_ints, headers_count, first, counts[i]);
+        const int32_t own = counts[first + i];
+        if (!own) continue;
+        PyObject *item = new_headers(data, header_ints, headers_count, at, own);
         if (!item || PyList_SetItem((PyObject *)out, i, item) < 0) code = NO_MEMORY;
-        first += counts[i];
+        at += own;
     }
     PyErr_Clear();
     PyGILState_Release(state);
@@ -245,37 +247,38 @@ int sb_header_tuples(intptr_t out, const uint8_t *data, const int32_t *counts, i
 
 enum { RECORD_FIELDS = 5, PREFIX_FIELDS_MAX = 8 };
 
-/* Fill a list with instances of `record_type`, a named tuple of (*prefix, offset, timestamp, key,
- * value, headers).  `prefix` is a tuple, the same objects for every record; `headers` is a list of
- * the last fields, or 0: then all are ().
+/* Fill a list of `count` with instances of `record_type`, a named tuple of (*prefix, offset,
+ * timestamp, key, value, headers), from the first-th of `total` records on.  `prefix` is a tuple,
+ * the same objects for every record; `headers` is a list of the last fields, or 0: then all are ().
  *
  * The records are hidden from the garbage collector.  They hold numbers, strings and bytes, so
  * they cannot be in a cycle; and collections over a long list of them cost more than they do. */
 int sb_records(intptr_t out, intptr_t record_type, intptr_t prefix, const uint8_t *data,
-               int32_t flags, const int32_t *ints, const int64_t *longs, int32_t count,
-               intptr_t headers) {
+               int32_t flags, const int32_t *ints, const int64_t *longs, int32_t total,
+               int32_t first, int32_t count, intptr_t headers) {
     PyGILState_STATE state = PyGILState_Ensure();
-    const int64_t n = count;
-    const Py_ssize_t first = PyTuple_Size((PyObject *)prefix);
-    int code = first < 0 || first > PREFIX_FIELDS_MAX ? TOO_LARGE : DONE;
+    const int64_t n = total;
+    const Py_ssize_t own_at = PyTuple_Size((PyObject *)prefix);
+    int code = own_at < 0 || own_at > PREFIX_FIELDS_MAX ? TOO_LARGE : DONE;
     PyObject *empty = PyTuple_New(0);
     PyObject *timestamp = NULL; /* one object for all records where they agree */
     PyObject *fields[PREFIX_FIELDS_MAX + RECORD_FIELDS];
-    for (Py_ssize_t f = 0; !code && f < first; f++)
+    for (Py_ssize_t f = 0; !code && f < own_at; f++)
         fields[f] = PyTuple_GetItem((PyObject *)prefix, f); /* borrowed */
-    const Py_ssize_t fields_count = first + RECORD_FIELDS;
-    for (int64_t i = 0; !code && i < n; i++) {
+    const Py_ssize_t fields_count = own_at + RECORD_FIELDS;
+    for (Py_ssize_t row = 0; !code && row < count; row++) {
+        const int64_t i = first + row;
         if (!timestamp || flags & TIMESTAMPS_DIFFER) {
             Py_DecRef(timestamp);
             timestamp = PyLong_FromLongLong(longs[n + i]);
         }
-        PyObject **own = fields + first;
+        PyObject **own = fields + own_at;
         own[0] = PyLong_FromLongLong(longs[i]);
         own[1] = timestamp;
         own[2] = new_slice(data, ints[2 * n + i], ints[3 * n + i]);
         own[3] = new_slice(data, ints[i], ints[n + i]);
-        own[4] = headers ? PyList_GetItem((PyObject *)headers, (Py_ssize_t)i) : empty;
-        for (Py_ssize_t f = 0; f < first; f++) Py_IncRef(fields[f]);
+        own[4] = headers ? PyList_GetItem((PyObject *)headers, row) : empty;
+        for (Py_ssize_t f = 0; f < own_at; f++) Py_IncRef(fields[f]);
         Py_IncRef(own[1]);
         Py_IncRef(own[4]);
         PyObject *record = PyType_GenericAlloc((PyTypeObject *)record_type, fields_count);
@@ -291,7 +294,7 @@ int sb_records(intptr_t out, intptr_t record_type, intptr_t prefix, const uint8_
         if (!record || code) {
             Py_DecRef(record);
             code = NO_MEMORY;
-        } else if (PyList_SetItem((PyObject *)out, (Py_ssize_t)i, record) < 0) {
+        } else if (PyList_SetItem((PyObject *)out, row, record) < 0) {
             code = NO_MEMORY;
         }
     }

@@ -1,5 +1,6 @@
 """Produce: what is taken, what is refused and how."""
 
+import time
 from typing import Any
 
 from segbroker.protocol.api_keys import ApiKey
@@ -123,8 +124,16 @@ async def idempotent_producers(stage: Stage) -> None:
     )
     me = answer.producer_id
 
+    # Of today: a producer whose last record is a day old is forgotten when a broker next looks.
+    today = time.time_ns() // 1_000_000
+
     def numbered(sequence: int, epoch: int = 0, producer: int = me) -> bytes:
-        return batch(producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+        return batch(
+            producer_id=producer,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            timestamps_ms=today,
+        )
 
     await produce(stage, "first", topic, numbered(0))
     await produce(stage, "second", topic, numbered(3))

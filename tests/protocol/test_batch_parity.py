@@ -133,17 +133,26 @@ def test_both_index_and_read_damaged_batches_alike(batch: bytes) -> None:
                 parts, copies * size
             )
     assert batch_native.header_starts([native] * 2) == batch_pure.header_starts([native] * 2)
-    tuples = batch_native.header_tuples(batch, native, headers)
-    assert tuples == batch_pure.header_tuples(batch, native, headers)
-    for given_headers in (tuples, None):
-        records = batch_native.records(batch, native, Record, given_headers)
-        assert records == batch_pure.records(batch, native, Record, given_headers)
-        assert all(type(record) is Record for record in records)
-        prefix = ("topic", 7)
-        longer = batch_native.records(batch, native, LongRecord, given_headers, prefix)
-        assert longer == batch_pure.records(batch, native, LongRecord, given_headers, prefix)
-        assert [record[2:] for record in longer] == records
-        assert all(type(record) is LongRecord for record in longer)
+    whole = range(n)
+    all_tuples = batch_pure.header_tuples(batch, native, headers, whole)
+    all_records = batch_pure.records(batch, native, Record, all_tuples, (), whole)
+    prefix = ("topic", 7)
+    for part in (whole, whole[n // 3 : n - n // 4], whole[n:]):
+        tuples = batch_native.header_tuples(batch, native, headers, part)
+        assert tuples == batch_pure.header_tuples(batch, native, headers, part)
+        assert tuples == all_tuples[part.start : part.stop]
+        for given_headers in (tuples, None):
+            records = batch_native.records(batch, native, Record, given_headers, (), part)
+            assert records == batch_pure.records(batch, native, Record, given_headers, (), part)
+            assert all(type(record) is Record for record in records)
+            if given_headers is not None:
+                assert records == all_records[part.start : part.stop]
+            longer = batch_native.records(batch, native, LongRecord, given_headers, prefix, part)
+            assert longer == batch_pure.records(
+                batch, native, LongRecord, given_headers, prefix, part
+            )
+            assert [record[2:] for record in longer] == records
+            assert all(type(record) is LongRecord for record in longer)
     for name in {batch[headers.ints[i] : headers.ints[total + i]] for i in range(total)} | {b"?"}:
         assert batch_native.find_header(batch, headers, name) == batch_pure.find_header(
             batch, headers, name
