@@ -592,7 +592,9 @@ class DiskHandler(PartitionView):
         self._settle_ceiling(now_ms)
         if len(self._log.producers) or self._log.producers.transactions.aborted:
             with self._log.append_lock:
-                self._log.producers.expire(now_ms - self.producer_expiration_ms)
+                after_ms = self.producer_expiration_ms
+                is_idle = 0 < self.last_append_ms <= now_ms - after_ms
+                self._log.producers.expire(now_ms, after_ms, is_idle=is_idle)
                 self._log.producers.transactions.forget_before(self._log.log_start_offset)
 
     def _roll_all(self, opened: PartitionLog, now_ms: int, age_ms: int | None) -> bool:

@@ -100,7 +100,7 @@ class Producer(NamedTuple):
 class ProducerTable:
     """All producers of one partition."""
 
-    __slots__ = ("_producers", "transactions")
+    __slots__ = ("_producers", "_stale_since", "transactions")
 
     def __init__(
         self,
@@ -109,6 +109,8 @@ class ProducerTable:
     ) -> None:
         self._producers = producers if producers is not None else {}
         self.transactions = transactions if transactions is not None else TransactionIndex()
+        # Producers whose records look too old, as they were then, and since when; see `expire`.
+        self._stale_since: dict[int, tuple[Producer, int]] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -167,14 +169,27 @@ class ProducerTable:
             header.producer_epoch, batches, header.max_timestamp
         )
 
-    def expire(self, before_ms: int) -> int:
-        """Forget producers whose last batch is older, unless a transaction is open; how many."""
-        opened = self.transactions.open
-        old = [
-            producer_id
-            for producer_id, known in self._producers.items()
-            if known.last_ms < before_ms and producer_id not in opened
-        ]
+    def expire(self, now_ms: int, after_ms: int, *, is_idle: bool) -> int:
+        """Forget producers that did nothing for so long, unless a transaction is open; how many.
+
+        is_idle: nothing was appended for as long.  Otherwise what is known of a producer is the
+        time of its records, which somebody who copies old ones takes from there: he is forgotten
+        only when nothing came of him for so long after that was seen.
+        """
+        opened, seen = self.transactions.open, self._stale_since
+        stale: dict[int, tuple[Producer, int]] = {}
+        old = []
+        for producer_id, known in self._producers.items():
+            if known.last_ms >= now_ms - after_ms or producer_id in opened:
+                continue
+            before, since_ms = seen.get(producer_id, (None, now_ms))
+            # Another tuple: something came of it meanwhile.
+            since_ms = since_ms if before is known else now_ms
+            if is_idle or now_ms - since_ms >= after_ms:
+                old.append(producer_id)
+            else:
+                stale[producer_id] = known, since_ms
+        self._stale_since = stale
         for producer_id in old:
             del self._producers[producer_id]
         return len(old)

@@ -1,0 +1,64 @@
+"""How long a partition knows a producer: by what it does, not by how old its records say they are."""
+
+from segbroker.segments.handler import PRODUCER_EXPIRATION_MS, DiskHandler
+from segbroker.segments.memory import MemoryStorage
+
+from .test_retention import manager_on, partition_on
+from .tools import append, batch_of
+
+NOW = 1_700_000_000_000
+DAY = PRODUCER_EXPIRATION_MS
+OLD = NOW - 2 * DAY
+
+
+def send(handler: DiskHandler, now_ms: int, sequence: int, *, who: int = 7, at: int = OLD) -> bool:
+    """One record with a time `at`, sent at `now_ms`; whether it was taken for a repetition."""
+    sent = batch_of(b"%d" % sequence, now_ms=at, producer=(who, 0, sequence))
+    return append(handler, sent, now_ms).duplicate
+
+
+def known(handler: DiskHandler) -> list[int]:
+    return [producer_id for producer_id, _ in handler.producers()]
+
+
+def test_a_producer_that_copies_old_records_is_known_while_it_does() -> None:
+    manager, handler = partition_on(MemoryStorage(), retention_ms=-1)
+    for sequence in range(3):
+        at_ms = NOW + sequence * DAY // 2
+        assert not send(handler, at_ms, sequence)
+        manager.keep_house_now(at_ms)
+        manager.keep_house_now(at_ms + 1_000)
+    assert send(handler, NOW + DAY + 2_000, 2)
+    assert known(handler) == [7]
+
+
+def test_after_a_start_it_is_known_for_as_long_again() -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    send(handler, NOW, 0)
+    manager.close()
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
+    manager.keep_house_now(NOW + 1_000)
+    assert send(handler, NOW + 2_000, 0)
+
+
+def test_it_is_forgotten_when_it_did_nothing_for_long_though_others_did() -> None:
+    manager, handler = partition_on(MemoryStorage(), retention_ms=-1)
+    send(handler, NOW, 0)
+    manager.keep_house_now(NOW + 1_000)
+    send(handler, NOW + DAY // 2, 0, who=8, at=NOW + DAY // 2)
+    manager.keep_house_now(NOW + DAY)
+    assert known(handler) == [7, 8]
+    manager.keep_house_now(NOW + DAY + 1_000)
+    assert known(handler) == [8]
+
+
+def test_an_idle_partition_forgets_all_at_once() -> None:
+    manager, handler = partition_on(MemoryStorage(), retention_ms=-1)
+    send(handler, NOW, 0, at=NOW)
+    send(handler, NOW, 0, who=8)
+    manager.keep_house_now(NOW + DAY - 1)
+    assert known(handler) == [7, 8]
+    manager.keep_house_now(NOW + DAY + 1)
+    assert known(handler) == []
