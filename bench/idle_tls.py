@@ -31,8 +31,12 @@ def main() -> None:
             flags = ["--listeners", f"{protocol}://127.0.0.1:0", "--ssl-certificate", str(file)]
             with segbroker(*flags) as server:
                 host, _, port = server.address.rpartition(":")
-                each = measure(server.pid, (host, int(port)), protocol == "SSL", count)
-            print(f"{protocol:<9} {count:,} idle connections: {each:.1f} KiB each", flush=True)
+                each, whole = measure(server.pid, (host, int(port)), protocol == "SSL", count)
+            print(
+                f"{protocol:<9} {count:,} idle connections: {each:.1f} KiB each,"
+                f" {whole:.0f} MiB the daemon with them",
+                flush=True,
+            )
 
 
 def make_certificate(file: Path) -> None:
@@ -45,8 +49,8 @@ def make_certificate(file: Path) -> None:
     file.write_bytes(key.read_bytes() + certificate.read_bytes())
 
 
-def measure(pid: int, address: tuple[str, int], is_tls: bool, count: int) -> float:
-    """KiB of the daemon for each connection beyond the first."""
+def measure(pid: int, address: tuple[str, int], is_tls: bool, count: int) -> tuple[float, float]:
+    """KiB of the daemon for each connection beyond the first, and MiB with all of them."""
     hello = b"".join(encode_request(ApiVersionsRequest(), 0, 1, "idle"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -63,7 +67,7 @@ def measure(pid: int, address: tuple[str, int], is_tls: bool, count: int) -> flo
     after = resident_mib(pid)
     for one in held:
         one.close()
-    return (after - before) * 1024 / count
+    return (after - before) * 1024 / count, after
 
 
 if __name__ == "__main__":

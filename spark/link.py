@@ -11,6 +11,7 @@ still for minutes because Spark is busy, and the reply that came meanwhile is as
 Invariant: after any exception the link is closed and of no further use.
 """
 
+import os
 import socket
 import ssl
 import time
@@ -32,8 +33,9 @@ _NEVER_MS = 1 << 62
 # Connecting and negotiating: a broker that cannot do it in this time is taken to be away.
 SETUP_TIMEOUT_MS = 10_000
 
-# Of this process: reading certificates and salting passwords take milliseconds.
-CONTEXTS: dict[Security, ssl.SSLContext] = {}
+# Of this process: reading certificates and salting passwords take milliseconds.  A context goes with
+# the state of the files that it was read from: those that were replaced are read again.
+CONTEXTS: dict[Security, tuple[list[tuple[int, int, int]], ssl.SSLContext]] = {}
 SALTED: dict[Security, Salted] = {}
 
 M = TypeVar("M", bound=Message | VendorReply)
@@ -58,12 +60,16 @@ class Link:
         self._socket: socket.socket | None = None
         self._security = security
         try:
-            self._negotiate(client_id, timeout_ms, ask_version=3)
-        except ConnectionLost:
-            if not self._core.was_connected:
-                raise
-            # A very old broker hangs up on ApiVersions 3; it answers version 0.
-            self._negotiate(client_id, timeout_ms, ask_version=0)
+            try:
+                self._negotiate(client_id, timeout_ms, ask_version=3)
+            except ConnectionLost:
+                if not self._core.was_connected:
+                    raise
+                # A very old broker hangs up on ApiVersions 3; it answers version 0.
+                self._negotiate(client_id, timeout_ms, ask_version=0)
+        except BaseException:
+            self.close()  # nobody has it who could
+            raise
 
     def _negotiate(self, client_id: str, timeout_ms: int, *, ask_version: int) -> None:
         host, port = self.address
@@ -100,10 +106,7 @@ class Link:
         """The socket with TLS on it; its handshake has the time that connecting has."""
         host, port = self.address
         try:
-            context = CONTEXTS.get(security)
-            if context is None:
-                context = CONTEXTS[security] = security.context()
-            return context.wrap_socket(plain, server_hostname=host)
+            return _context(security).wrap_socket(plain, server_hostname=host)
         except OSError as exc:  # of files, of the socket, of TLS
             plain.close()
             error: SegbrokerError
@@ -208,6 +211,19 @@ class Link:
         self._core.lost(error, now_ms())
         self.close()
         return error
+
+
+def _context(security: Security) -> ssl.SSLContext:
+    """A context by the files as they are now.  Raises OSError."""
+    stamps = []
+    for name in filter(None, (security.ca_file, security.cert_file, security.key_file)):
+        found = os.stat(name)
+        stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
+    read, context = CONTEXTS.get(security, (None, None))
+    if context is None or read != stamps:
+        context = security.context()
+        CONTEXTS[security] = stamps, context
+    return context
 
 
 def _seconds_until(deadline_ms: int) -> float:

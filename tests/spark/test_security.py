@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow
 import pytest
@@ -103,3 +104,27 @@ def test_who_is_not_let_in_is_told_so_at_once(
     with pytest.raises(SourceUnavailable, match=sentence) as caught:
         reader.partitions()
     assert "rabbit" not in str(caught.value)
+
+
+def test_authorities_that_were_replaced_are_read_again(
+    options: Options, reader: JarReader | None, other_authority: str, tmp_path: Path
+) -> None:
+    trusted = tmp_path / "authorities.pem"
+    given = {**options, "subscribe": "guarded"} | ({} if reader is None else {ASK: "1"})
+    (task,) = SegbrokerDataSource(given).reader(StructType()).partitions()
+    given["kafka.ssl.ca.location"] = str(trusted)
+    if reader is not None:
+        said = json.loads(task.value)
+        said["client"]["security"]["ca_file"] = str(trusted)
+        task.value = json.dumps(said)
+
+    def read() -> object:
+        if reader is not None:
+            return reader.rows([task])
+        return SegbrokerDataSource(given).reader(StructType()).partitions()
+
+    trusted.write_bytes(Path(other_authority).read_bytes())
+    with pytest.raises(SourceUnavailable, match="(?i)certificat"):
+        read()
+    trusted.write_bytes(Path(options["kafka.ssl.ca.location"]).read_bytes())
+    read()

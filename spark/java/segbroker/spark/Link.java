@@ -60,6 +60,18 @@ final class Link implements AutoCloseable {
     Link(ScanTask.Address address, ScanTask.Client client) throws LinkError {
         this.address = address;
         this.clientId = client.clientId();
+        boolean isReady = false;
+        try {
+            setUp(client);
+            isReady = true;
+        } finally {
+            if (!isReady) {
+                close(); // nobody has it who could
+            }
+        }
+    }
+
+    private void setUp(ScanTask.Client client) throws LinkError {
         int timeoutMs = Math.min(client.requestTimeoutMs(), SETUP_TIMEOUT_MS);
         connect(client.security(), timeoutMs);
         if (!askVersions(3, timeoutMs)) {

@@ -212,7 +212,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
             try {
                 header.check(in);
                 if (isPacked) {
-                    int unpackedStart = scratch.size;
+                    int unpackedStart = scratch.begin();
                     Codec.decompress(header.codec(), pendingData, start, stop, scratch);
                     records.data = scratch.data;
                     start = unpackedStart;

@@ -5,10 +5,13 @@ import java.io.InputStream;
 import java.net.Socket;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.security.GeneralSecurityException;
 import java.security.KeyStore;
 import java.security.cert.Certificate;
 import java.security.cert.CertificateFactory;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import javax.net.ssl.SSLContext;
@@ -23,21 +26,20 @@ import javax.net.ssl.TrustManagerFactory;
  * own: what "the authorities of the system" are Java and Python see differently.
  */
 final class Tls {
-    private static final Map<String, SSLContext> CONTEXTS = new ConcurrentHashMap<>();
+    /** What was read, and of which state of the file: one that was replaced is read again. */
+    private record Loaded(List<Object> stamp, SSLContext context) {}
+
+    private static final Map<String, Loaded> CONTEXTS = new ConcurrentHashMap<>();
 
     private Tls() {}
 
     /** The socket with TLS on it, after the handshake. */
     static Socket wrapped(Socket plain, String host, ScanTask.Security security)
             throws IOException, GeneralSecurityException {
-        SSLContext context = CONTEXTS.get(security.caFile());
-        if (context == null) {
-            context = context(security.caFile());
-            CONTEXTS.put(security.caFile(), context);
-        }
+        SSLContext trusting = trusting(security.caFile());
         SSLSocket socket =
                 (SSLSocket)
-                        context.getSocketFactory().createSocket(plain, host, plain.getPort(), true);
+                        trusting.getSocketFactory().createSocket(plain, host, plain.getPort(), true);
         SSLParameters parameters = socket.getSSLParameters();
         parameters.setProtocols(new String[] {"TLSv1.3", "TLSv1.2"});
         if (security.verifyHost()) {
@@ -51,6 +53,22 @@ final class Tls {
             throw exc;
         }
         return socket;
+    }
+
+    private static SSLContext trusting(String caFile) throws GeneralSecurityException {
+        List<Object> stamp;
+        try {
+            BasicFileAttributes file = Files.readAttributes(Path.of(caFile), BasicFileAttributes.class);
+            stamp = Arrays.asList(file.lastModifiedTime(), file.size(), file.fileKey());
+        } catch (IOException exc) {
+            throw new GeneralSecurityException("the authorities cannot be read: " + exc, exc);
+        }
+        Loaded loaded = CONTEXTS.get(caFile);
+        if (loaded == null || !loaded.stamp().equals(stamp)) {
+            loaded = new Loaded(stamp, context(caFile));
+            CONTEXTS.put(caFile, loaded);
+        }
+        return loaded.context();
     }
 
     private static SSLContext context(String caFile) throws GeneralSecurityException {
