@@ -33,8 +33,8 @@ _NEVER_MS = 1 << 62
 # Connecting and negotiating: a broker that cannot do it in this time is taken to be away.
 SETUP_TIMEOUT_MS = 10_000
 
-# Of this process: reading certificates and salting passwords take milliseconds.  A context goes with
-# the state of the files that it was read from: those that were replaced are read again.
+# Of this process: reading certificates and salting passwords take milliseconds.  A context goes
+# with the state of the files that it was read from: those that were replaced are read again.
 CONTEXTS: dict[Security, tuple[list[tuple[int, int, int]], ssl.SSLContext]] = {}
 SALTED: dict[Security, Salted] = {}
 

@@ -1,4 +1,4 @@
-"""How long a partition knows a producer: by what it does, not by how old its records say they are."""
+"""How long a partition knows a producer: by what it does, not by how old its records are."""
 
 from segbroker.segments.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 from segbroker.segments.memory import MemoryStorage

@@ -124,7 +124,7 @@ def test_authorities_that_were_replaced_are_read_again(
         return SegbrokerDataSource(given).reader(StructType()).partitions()
 
     trusted.write_bytes(Path(other_authority).read_bytes())
-    with pytest.raises(SourceUnavailable, match="(?i)certificat"):
+    with pytest.raises(SourceUnavailable, match=r"(?i)certificat"):
         read()
     trusted.write_bytes(Path(options["kafka.ssl.ca.location"]).read_bytes())
     read()
