@@ -40,7 +40,8 @@ _EVERY_ACL: Final = AclFilter()
 
 
 class Admin:
-    """See the module.  All times in milliseconds."""
+    # What help() shows.
+    __doc__ = f"{__doc__}\nAll times in milliseconds.\n"
 
     def __init__(
         self,

@@ -1,4 +1,10 @@
-"""The async admin client, for trio and asyncio: as Admin, with `await`."""
+"""The async admin client, for trio and asyncio.
+
+    async with AsyncAdmin("127.0.0.1:9092") as admin:
+        await admin.create_topic("orders", partitions=4, config={"durability": "fsync"})
+
+Its methods are those of Admin, with `await`.
+"""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -32,7 +38,8 @@ _EVERY_ACL: Final = AclFilter()
 
 
 class AsyncAdmin:
-    """See the module.  All times in milliseconds."""
+    # What help() shows.
+    __doc__ = f"{__doc__}\nAll times in milliseconds.\n"
 
     def __init__(
         self,

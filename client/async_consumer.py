@@ -44,7 +44,8 @@ GIVE_WAY_MS = 2
 
 
 class AsyncConsumer(Generic[Notice]):
-    """See the module.  All sizes in bytes, all times in milliseconds."""
+    # What help() shows.
+    __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
     @overload
     def __init__(

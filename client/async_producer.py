@@ -81,7 +81,8 @@ class AsyncDeliveries(Sequence[AsyncDelivery]):
 
 
 class AsyncProducer:
-    """See the module.  All sizes in bytes, all times in milliseconds."""
+    # What help() shows.
+    __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
     def __init__(
         self,

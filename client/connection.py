@@ -143,6 +143,8 @@ class Connection:
         # When the session has to be renewed, if ever.
         self.renew_at_ms: int | None = None
         self._is_renewing = False
+        # Something was asked of a connection that stood, and was answered.
+        self._was_answered = False
         self._correlation_ids = count(1)
         self._reader = FrameReader(FRAME_SIZE_MAX)
         self._versions: dict[int, ApiVersionRange] = {}
@@ -206,12 +208,27 @@ class Connection:
         """The connection ended; everything in flight fails with `error`.  Again: nothing."""
         if self.state is State.CLOSED:
             return
+        if type(error) is ConnectionLost and self._was_hung_up_on:
+            cause = error
+            error = ConnectionLost(
+                f"{cause} without an answer; does this port want TLS or a login (security=)?"
+            )
+            error.__cause__ = cause.__cause__
         self.state = State.CLOSED
         self.error = error
         self.outgoing.clear()
         waiting, self.in_flight = self.in_flight, deque()
         for request in waiting:
             request.on_reply(error, now_ms)
+
+    @property
+    def _was_hung_up_on(self) -> bool:
+        """Whether it ends as a listener that wants TLS, or a login, ends what it did not expect."""
+        if self._new_login is not None or self._was_answered:
+            return False
+        return self.state is State.NEGOTIATING or (
+            self.state is State.READY and bool(self.in_flight)
+        )
 
     # What the core asks.
 
@@ -317,6 +334,7 @@ class Connection:
         else:
             _, message = decode_response(frame, request.api_key, request.api_version)
         self.in_flight.popleft()
+        self._was_answered = True
         request.on_reply(message, now_ms)
         if self._is_renewing and not self.in_flight:
             self._begin_login()

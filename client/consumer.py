@@ -44,7 +44,8 @@ HURRIED_MS = 30
 
 
 class Consumer(Generic[Notice]):
-    """See the module.  All sizes in bytes, all times in milliseconds."""
+    # What help() shows.
+    __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
     @overload
     def __init__(

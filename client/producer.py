@@ -95,7 +95,8 @@ class Deliveries(Sequence[SyncDelivery]):
 
 
 class Producer:
-    """See the module.  All sizes in bytes, all times in milliseconds."""
+    # What help() shows.
+    __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"
 
     def __init__(
         self,

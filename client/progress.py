@@ -33,8 +33,16 @@ PART_BYTES_MAX = 128 << 10
 class Handing:
     """Records of one batch, being handed out a part at a time."""
 
-    __slots__ = ("_batch", "_made_count", "_part", "_part_count", "in_loop", "next_offset")
-    __slots__ += ("records", "tp")
+    __slots__ = (
+        "_batch",
+        "_made_count",
+        "_part",
+        "_part_count",
+        "in_loop",
+        "next_offset",
+        "records",
+        "tp",
+    )
 
     def __init__(self, batch: ConsumedBatch, next_offset: int) -> None:
         self.tp = TopicPartition(batch.topic, batch.partition)

@@ -105,6 +105,12 @@ class Reading:
     def subscribe(self, topics: Collection[str], start: Start | None) -> None:
         if isinstance(topics, str):
             raise TypeError(f"topics={topics!r} is a str, not a collection of them")
+        for topic in topics:
+            if not isinstance(topic, str):
+                raise TypeError(
+                    f"topic {topic!r} is a {type(topic).__name__}, not a str; several are given"
+                    " one by one: Consumer(address, 'orders', 'payments')"
+                )
         if self._group is not None:
             if start is not None:
                 raise TypeError("a group's members begin where it stands: start= is for all")

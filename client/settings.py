@@ -14,6 +14,7 @@ Every wait of the client has its end here:
 import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
 
 from segbroker.protocol.compression import Codec
@@ -249,13 +250,40 @@ class ProducerOptions(TypedDict, total=False):
     connect_timeout_ms: int
 
 
+# What other clients of Kafka call it, where that is far from our name.
+_OTHER_NAMES = {
+    "auto_offset_reset": "start",
+    "batch_size": "batch_bytes",
+    "bootstrap_servers": "bootstrap",
+    "buffer_memory": "buffer_bytes",
+    "compression_type": "compression",
+    "consumer_timeout_ms": "stop_at_end",
+    "enable_auto_commit": "auto_commit",
+    "group_id": "group",
+    "group_instance_id": "instance_id",
+    "isolation_level": "isolation",
+    "security_protocol": "security",
+}
+
+
+def _check_names(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """TypeError for an option that does not exist, with the one that may be meant."""
+    unknown = sorted(set(given) - set(known))
+    if not unknown:
+        return
+    plain = unknown[0].replace(".", "_")
+    near = (
+        [_OTHER_NAMES[plain]] if plain in _OTHER_NAMES else get_close_matches(plain, list(known), 1)
+    )
+    hint = f"; did you mean {near[0]}?" if near else f"; help({what.title()}) lists them"
+    raise TypeError(f"a {what} has no option {unknown[0]!r}{hint}")
+
+
 def producer_settings(
     bootstrap: str | Iterable[str], options: ProducerOptions
 ) -> tuple[ClientSettings, ProducerSettings]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
-    unknown = sorted(options.keys() - ProducerOptions.__annotations__.keys())
-    if unknown:
-        raise TypeError(f"a producer has no option {unknown[0]!r}")
+    _check_names("producer", options, ProducerOptions.__annotations__)
     common = {field.name for field in fields(ClientSettings)}
     of_client: dict[str, Any] = {}
     of_producer: dict[str, Any] = {}
@@ -292,9 +320,7 @@ def consumer_settings(
     bootstrap: str | Iterable[str], on_gap: OnGap, group: str | None, options: ConsumerOptions
 ) -> tuple[ClientSettings, ConsumerSettings, GroupSettings | None]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
-    unknown = sorted(options.keys() - ConsumerOptions.__annotations__.keys())
-    if unknown:
-        raise TypeError(f"a consumer has no option {unknown[0]!r}")
+    _check_names("consumer", options, ConsumerOptions.__annotations__)
     common = {field.name for field in fields(ClientSettings)}
     of_group: dict[str, Any] = {}
     of_client: dict[str, Any] = {}

@@ -87,6 +87,7 @@ class _Lib:
         out: int,
         data: _Data,
         counts: FFI.CData,
+        first: int,
         count: int,
         header_ints: FFI.CData,
         headers_count: int,
@@ -100,6 +101,8 @@ class _Lib:
         flags: int,
         ints: FFI.CData,
         longs: FFI.CData,
+        total: int,
+        first: int,
         count: int,
         headers: int,
     ) -> int: ...

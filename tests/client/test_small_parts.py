@@ -1,6 +1,7 @@
 """Settings, back-off, completions, errors: the values that everything else stands on."""
 
 import inspect
+import re
 import threading
 from random import Random
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 import segbroker.client
-from segbroker.client import AsyncProducer, Producer
+from segbroker.client import Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer
 from segbroker.client.backoff import Backoff
 from segbroker.client.completion import Completion
 from segbroker.client.errors import (
@@ -53,6 +54,38 @@ def test_bootstrap_addresses_that_mean_nothing_are_refused(text: str) -> None:
         return
     with pytest.raises(ValueError, match="bootstrap"):
         parse_bootstrap(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("linger", "did you mean linger_ms?"),
+        ("lingers_ms", "did you mean linger_ms?"),
+        ("batch.size", "did you mean batch_bytes?"),
+        ("quantum_foam", "help(Producer) lists them"),
+    ],
+)
+def test_an_option_that_does_not_exist_is_answered_with_the_one_that_is_meant(
+    given: str, hint: str
+) -> None:
+    expected = re.escape(f"a producer has no option {given!r}; {hint}")
+    with pytest.raises(TypeError, match=f"^{expected}$"):
+        Producer("127.0.0.1:1", **{given: 5})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="no option 'group_id'; did you mean group"):
+        Consumer("127.0.0.1:1", "orders", group_id="billing")  # type: ignore[call-overload]
+
+
+def test_topics_in_a_list_are_told_to_be_given_one_by_one() -> None:
+    with pytest.raises(TypeError, match=r"topic \['orders'\] is a list, not a str"):
+        Consumer("127.0.0.1:1", ["orders"])  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "kind", [Admin, AsyncAdmin, AsyncConsumer, AsyncProducer, Consumer, Producer]
+)
+def test_help_begins_with_an_example(kind: type) -> None:
+    assert kind.__doc__ is not None
+    assert "    with " in kind.__doc__ or "    async with " in kind.__doc__
 
 
 @pytest.mark.parametrize("kind", [Producer, AsyncProducer])
