@@ -51,7 +51,7 @@ test: install spark jar  ## The tests, WORKERS files of them at a time
 
 CLIENTS = $(addprefix tests/system/test_,aiokafka.py kafka_python.py confluent_kafka_releases.py \
 	java_client.py kcat.py groups.py together.py other_languages.py)
-matrix: install  ## Clients, newest and old, into docs/compatibility.md; installs them on first use
+matrix: install spark  ## Clients, newest and old, into docs/compatibility.md; installs them on first use
 	SEGBROKER_COMPATIBILITY=docs/compatibility.md $(BIN)/python -m pytest -q -m "matrix or not matrix" $(CLIENTS)
 	$(BIN)/python -m pytest -q -m matrix $(addprefix --ignore=,$(CLIENTS))
 
