@@ -28,7 +28,7 @@ async def test_a_lone_producer_is_answered_by_syncs_of_the_loop(express: bool) -
                 row = await client.produce("t", b"%d" % n)
                 assert (row.error_code, row.base_offset) == (0, n)
         statistics = broker.core.topics.manager.wal.statistics()
-        assert statistics.syncs_here >= 40
+        assert statistics.syncs_here, "as soon as three have shown that the disk is quick"
         assert broker.core.ingest.unsynced_bytes == 0
         assert len(values(await client.fetch("t", 0))) == 60
 
@@ -88,15 +88,18 @@ async def test_a_sync_of_the_loop_that_fails_is_told_and_nothing_else_is(express
     ):
         await client.create("t")
         with trio.fail_after(60):
-            for _ in range(20):
-                await client.produce("t", b"v")
-            before = broker.core.topics.manager.wal.statistics().syncs_here
+            manager = broker.core.topics.manager
+            end = before = 0
+            while not before or manager.wal.statistics().syncs_here == before:
+                before = manager.wal.statistics().syncs_here
+                end = (await client.produce("t", b"v")).base_offset + 1
+            before = manager.wal.statistics().syncs_here
             disk.sync_error = OSError(errno.EIO, "the disk is gone")
             row = await client.produce("t", b"lost")
             assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             row = await client.produce("t", b"after")
             assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert len(values(await client.fetch("t", 0))) == 20
-        assert broker.core.topics.manager.wal.statistics().syncs_here == before + 1
+            assert len(values(await client.fetch("t", 0))) == end
+        assert manager.wal.statistics().syncs_here == before + 1
         assert broker.core.ingest.unsynced_bytes == 0
         disk.sync_error = None
