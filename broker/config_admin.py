@@ -48,6 +48,9 @@ TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
 GROUP: Final = 32
+_NOT_HERE: Final = {
+    16: "segbroker takes no metrics of clients (KIP-714): there is nothing to set",
+}
 
 # Resources of one request: each is answered with dozens of rows, whose sum must fit a reply.
 DESCRIBED_MAX: Final = 1_000
@@ -110,9 +113,12 @@ def _describe(
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "the group has no name")
         return group_rows(core, name)
-    raise Refused(
-        ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no settings here"
-    )
+    raise _unknown_type(asked.resource_type)
+
+
+def _unknown_type(resource_type: int) -> Refused:
+    words = _NOT_HERE.get(resource_type, f"resource type {resource_type} has no settings here")
+    return Refused(ErrorCode.INVALID_REQUEST, words)
 
 
 def _check_broker(core: Core, name: str) -> None:
@@ -174,10 +180,7 @@ async def _alter(
             _check_broker(core, name)
             alter_logger(asked, validate_only=validate_only)
         else:
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
-                f"resource type {asked.resource_type} has no settings here",
-            )
+            raise _unknown_type(asked.resource_type)
     except Refused as exc:
         return exc.code, exc.message
     except InvalidConfig as exc:

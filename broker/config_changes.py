@@ -19,7 +19,7 @@ from segbroker.segments.topic_config import TopicConfig
 from .refused import Refused
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-_LIST_KEYS: Final = frozenset({"cleanup.policy"})
+_LISTS: Final = frozenset(one.name for one in TopicConfig().describe() if one.kind == "list")
 
 Overrides = Mapping[str, str]
 Change = Callable[[Overrides], Overrides]
@@ -58,7 +58,7 @@ def _apply(changed: dict[str, str], one: IncrementalAlterConfigsRequestConfig) -
     elif one.config_operation == _SET and one.value is not None:
         changed[one.name] = one.value
     elif one.config_operation in (_APPEND, _SUBTRACT) and one.value is not None:
-        if one.name not in _LIST_KEYS:
+        if one.name not in _LISTS:
             raise Refused(ErrorCode.INVALID_CONFIG, f"{one.name} is not a list")
         default = {setting.name: setting.value for setting in TopicConfig().describe()}
         present = changed.get(one.name, default[one.name]).split(",")

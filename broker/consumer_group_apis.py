@@ -166,7 +166,7 @@ async def consumer_group_describe(
         if group is None:
             row = ConsumerGroupDescribeResponseGroup(
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID,
-                error_message=f"there is no group {name!r} of the consumer protocol",
+                error_message=_absence(core, name),
                 group_id=name,
                 group_state="",
                 group_epoch=0,
@@ -179,6 +179,13 @@ async def consumer_group_describe(
             row.authorized_operations = operations
         rows.append(row)
     return ConsumerGroupDescribeResponse(groups=rows)
+
+
+def _absence(core: Core, name: str) -> str:
+    """Why there is nothing to describe; the Java client says it of a group of neither protocol."""
+    if core.groups.get(name) is None:
+        return f"there is no group {name!r}"
+    return f"the group {name!r} is none of the consumer protocol"
 
 
 def _described(core: Core, group: ConsumerGroup) -> ConsumerGroupDescribeResponseGroup:

@@ -5,10 +5,12 @@ done is said on standard error.
 """
 
 import json
-from collections.abc import Callable, Container, Iterable, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
+
+from segbroker.segments.inert_settings import INERT
 
 from .asking import ask, require_terminal, yes_option
 from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS, AnyCallable, Group, bootstrap_option, note
@@ -192,6 +194,7 @@ def describe(name: str, verbose: bool, as_json: bool, bootstrap: str) -> None:
             row["documentation"] or "",
         )
         for row in facts["config"]
+        if verbose or not _is_idle(facts, row)
     ]
     width = 4 if verbose else 3
     head = ("setting", "value", "from", "meaning")[:width]
@@ -333,6 +336,11 @@ def facts_of(admin: "Admin", name: str) -> Facts:
             for key, entry in sorted(description.config.items())
         ],
     }
+
+
+def _is_idle(facts: Facts, row: Mapping[str, Any]) -> bool:
+    """Whether a setting is one of Kafka's that segbroker lists for tools that ask, and not set."""
+    return bool(row["is_default"] and row["key"] in INERT and durability_of(facts))
 
 
 def count_records(facts: Facts) -> int:

@@ -353,7 +353,7 @@ class TopicConfig:
         return _parsed(tuple(overrides.items()))
 
     def describe(self) -> list[Setting]:
-        """Every key with its value in force, and what was set without effect."""
+        """Every key with its value in force; after them Kafka's that are without effect here."""
         settings = []
         for key in KEYS:
             value = getattr(self, key.field)
@@ -364,11 +364,11 @@ class TopicConfig:
                 Setting(key.name, text, is_default, key.kind, default, key.documentation)
             )
         for name, inert in INERT.items():
-            if name in self.overrides:
-                value = self.overrides[name]
-                settings.append(
-                    Setting(name, value, False, inert.kind, inert.default, documentation(name))
-                )
+            value = self.overrides.get(name, inert.default)
+            is_default = name not in self.overrides
+            settings.append(
+                Setting(name, value, is_default, inert.kind, inert.default, documentation(name))
+            )
         return settings
 
 

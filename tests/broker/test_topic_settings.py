@@ -35,6 +35,17 @@ def test_every_setting_of_a_kafka_topic_works_or_says_why_it_has_nothing_to_do()
     assert not works & set(INERT)
 
 
+async def test_tools_that_ask_for_a_setting_of_kafka_find_it_whether_it_was_set_or_not() -> None:
+    # kafka-topics --describe --at-min-isr-partitions ends with a null pointer otherwise.
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", 1)
+        (found,) = (await describe(client, 2, "t")).results
+        rows = {row.name: row for row in found.configs}
+        assert rows.keys() >= OF_KAFKA
+        least = rows["min.insync.replicas"]
+        assert (least.value, least.config_source) == ("1", 5)  # a default
+
+
 async def send(client: WireClient, times: list[int], codec: Codec = Codec.NONE) -> int:
     """Produce one batch with records of these times; the code of the answer."""
     made = encode_batch([b"v"] * len(times), timestamps_ms=times, codec=codec)

@@ -34,29 +34,6 @@ class Accepted:
     ours: object = ANY
 
 
-# Kafka's settings of a topic that mean nothing here.
-_NOT_OURS: Final = "|".join(
-    name.replace(".", r"\.")
-    for name in (
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.zstd.level",
-        "file.delete.delay.ms",
-        "flush.messages",
-        "flush.ms",
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "min.insync.replicas",
-        "preallocate",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
-        "remote.storage.enable",
-        "segment.jitter.ms",
-        "unclean.leader.election.enable",
-    )
-)
 _OWN: Final = (
     r"durability|on\.corruption|retention\.full\.policy|retention\.records|segment\.records"
 )
@@ -67,13 +44,6 @@ _OTHER_DEFAULT: Final = (
 
 def _settings(key: ApiKey) -> tuple[Accepted, ...]:
     return (
-        Accepted(
-            key,
-            rf".*configs\[({_NOT_OURS})\]",
-            "replication, tiers and levels of compression are not offered",
-            theirs=ROW,
-            ours=ABSENT,
-        ),
         Accepted(key, rf".*configs\[({_OWN})\]", "segbroker's own", theirs=ABSENT, ours=ROW),
         Accepted(key, rf".*configs\[({_OTHER_DEFAULT})\]\.value", "another default"),
     )

@@ -1,8 +1,7 @@
-"""The command-line tools of Apache Kafka, from Maven Central, under the names of its distribution.
+"""The programs of Apache Kafka, from Maven Central: its command-line tools, Streams and Connect.
 
-Some tests of librdkafka run `$KAFKA_PATH/bin/kafka-topics.sh` and its brothers.  The distribution
-itself is 100 MB of other things; the tools are one jar and what it depends on.  Their being run
-against segbroker is a test of its own.
+Some tests of librdkafka run `$KAFKA_PATH/bin/kafka-topics.sh` and its brothers.  Applications are
+run from the same jars in tests/system, of one release.
 """
 
 import os
@@ -23,12 +22,17 @@ TOOLS: Final = {
     "kafka-transactions.sh": "org.apache.kafka.tools.TransactionsCommand",
 }
 
-# kafka_2.13 has ConfigCommand, kafka-tools the others.
+# kafka_2.13 has ConfigCommand, kafka-tools the others; connect-file are two connectors, the rest
+# of Connect comes with the tools.
 _POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>x</groupId><artifactId>x</artifactId><version>1</version><dependencies>
 <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
 <version>{VERSION}</version></dependency>
 <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+<version>{VERSION}</version></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
+<version>{VERSION}</version></dependency>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>connect-file</artifactId>
 <version>{VERSION}</version></dependency>
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
 <version>1.7.36</version></dependency></dependencies></project>
@@ -42,7 +46,7 @@ exec java -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=warn 
 
 def home() -> Path:
     """The folder that KAFKA_PATH names.  Raises Missing without java, mvn or the registry."""
-    place = cache() / f"kafka-tools-{VERSION}"
+    place = cache() / f"kafka-programs-{VERSION}"
     if not place.exists():
         need("java", "mvn")
         cache().mkdir(parents=True, exist_ok=True)

@@ -45,10 +45,9 @@ def class_path(release: str, cache: Path) -> str:
     return ":".join(map(str, found))
 
 
-def compiled(source: Path, release: str, cache: Path) -> str:
-    """A class path with the classes of `source`: a program that starts often is compiled once."""
-    path = class_path(release, cache)
-    digest = hashlib.sha256(source.read_bytes() + release.encode()).hexdigest()[:16]
+def compiled(source: Path, path: str, cache: Path) -> str:
+    """The class path `path` with the classes of `source` before it; compiled once and kept."""
+    digest = hashlib.sha256(source.read_bytes() + path.encode()).hexdigest()[:16]
     place = cache / f"{source.stem}-{digest}"
     with alone(place):
         if not place.exists():
@@ -78,7 +77,13 @@ class JavaMember:
         self.lines: list[str] = []
         self._log = (cache / f"member-{group}.log").open("w+")
         command = [java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp"]
-        command += [compiled(MEMBER, NEWEST, cache), MEMBER.stem, address, group, topic]
+        command += [
+            compiled(MEMBER, class_path(NEWEST, cache), cache),
+            MEMBER.stem,
+            address,
+            group,
+            topic,
+        ]
         self._process = subprocess.Popen(
             [*command, *(f"{key}={value}" for key, value in conf.items())],
             stdin=subprocess.PIPE,

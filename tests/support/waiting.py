@@ -25,25 +25,29 @@ class Watched(Protocol):
 
 
 def until(
-    true: Callable[[], bool], *members: Watched, group: tuple[str, str] | None = None
+    true: Callable[[], bool],
+    *members: Watched,
+    group: tuple[str, str] | None = None,
+    deadline_s: float = DEADLINE_S,
 ) -> None:
-    """Wait until it is so, for DEADLINE_S.
+    """Wait until it is so.
 
     Args:
         members: told of when it does not become so; one that has failed ends the wait.
         group: address and group, whose description is told then.
+        deadline_s: for how long; what takes virtual machines to start takes longer.
 
     Raises:
         AssertionError: it did not become so; with the state of the members and of the group.
     """
-    left_s, looked_s = DEADLINE_S, time.monotonic()
+    left_s, looked_s = deadline_s, time.monotonic()
     while not true():
         for member in members:
             member.check()
         before_s, looked_s = looked_s, time.monotonic()
         left_s -= min(looked_s - before_s, _LOOK_S_MAX)
         if left_s < 0:
-            told = [f"not so within {DEADLINE_S:.0f} s", *(member.state() for member in members)]
+            told = [f"not so within {deadline_s:.0f} s", *(member.state() for member in members)]
             if group is not None:
                 told.append(group_state(*group))
             raise AssertionError("\n".join(told))

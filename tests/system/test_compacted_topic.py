@@ -21,7 +21,7 @@ from segbroker.client import Consumer as OurConsumer
 from segbroker.client import Record
 
 from ..support.daemon import Daemon, running
-from ..support.java import NEWEST, compiled, java
+from ..support.java import NEWEST, class_path, compiled, java
 from ..support.scenario import ROOT
 from ..support.tools import require
 
@@ -196,7 +196,7 @@ def test_our_client_reads_it_and_takes_no_offset_for_lost(
 @pytest.mark.matrix
 def test_the_java_client_reads_it(compacted: tuple[Daemon, list[Row]], release_cache: Path) -> None:
     daemon, rows = compacted
-    path = compiled(READER, NEWEST, release_cache)
+    path = compiled(READER, class_path(NEWEST, release_cache), release_cache)
     command = [java(), "-cp", path, "ReadAll", daemon.address, TOPIC]
     run = subprocess.run(command, capture_output=True, text=True, timeout=4 * TIMEOUT_S)
     assert run.returncode == 0, run.stderr
