@@ -7,6 +7,9 @@
 | by name            | those; an unknown one is created when both sides allow  |
 | by topic id (v10+) | those; never created                                    |
 
+Asking for one of Kafka's own topics (__consumer_offsets) creates none: INVALID_TOPIC_EXCEPTION,
+which a consumer says at once, for what it would wait for is not kept in a topic here.
+
 With an authorizer (authorized.py) a topic that may not be described is left out of "all" and is
 TOPIC_AUTHORIZATION_FAILED by name, whether it exists or not; asking creates with CREATE alone.
 
@@ -43,6 +46,10 @@ TOPIC_OPERATIONS: Final = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
 NOT_ASKED: Final = -(2**31)
 
 
+# Where Kafka keeps its own state; who reads them wants that, and not an empty topic of the name.
+_OF_KAFKA: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__cluster_metadata", "__share_group_state"}
+)
 # Versions 10 and 11 may ask by id, but have no null for the name of an id that is not there.
 _NULL_NAME_SINCE: Final = 12
 
@@ -120,6 +127,8 @@ async def _asked(
         return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
     meta = core.topics.get(asked.name)
     if meta is None and create and core.topics.may_auto_create:
+        if asked.name in _OF_KAFKA:
+            return _unknown(asked.name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
         if not _may_create(core, peer, asked.name):
             return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
         try:

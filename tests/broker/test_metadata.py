@@ -70,6 +70,19 @@ async def test_an_unknown_topic_is_not_created_where_that_is_switched_off() -> N
         assert reply.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_a_topic_of_kafkas_own_is_refused_and_not_made_empty() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        asked = MetadataRequest(topics=named("__consumer_offsets", "__transaction_state"))
+        reply = await client.ask(asked, MetadataResponse, 12)
+        codes = {topic.error_code for topic in reply.topics}
+        assert codes == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+        assert not broker.core.topics.all
+        # Somebody who makes one on purpose, to copy a cluster, has it.
+        await client.create("__consumer_offsets")
+        reply = await client.ask(asked, MetadataResponse, 12)
+        assert reply.topics[0].error_code == 0
+
+
 async def test_metadata_by_topic_id() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")

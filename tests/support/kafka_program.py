@@ -20,7 +20,8 @@ from .releases import alone
 from .tools import require
 from .waiting import until
 
-STREAMS: Final = Path(__file__).parent / "clients" / "StreamsApp.java"
+CLIENTS: Final = Path(__file__).parent / "clients"
+STREAMS: Final = CLIENTS / "StreamsApp.java"
 END_S: Final = 120.0
 # What a JVM that lives for seconds should not spend time on.
 _FLAGS: Final = (
@@ -113,9 +114,9 @@ class Program:
         self._thread.join(END_S)
         return code
 
-    def wait(self) -> int:
+    def wait(self, timeout_s: float = START_S) -> int:
         """Wait until it has ended by itself; its exit code."""
-        code = self._process.wait(START_S)
+        code = self._process.wait(timeout_s)
         self._thread.join(END_S)
         return code
 

@@ -1,0 +1,214 @@
+"""Workers of Kafka Connect, unmodified, with the connectors of files that come with Kafka.
+
+Distributed workers keep all they know in three compacted topics and share their work by a
+protocol of their own inside of a consumer group.  Sources are exactly once: a transaction holds
+the records and where the file was read to.
+"""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from segbroker.client import Admin, Consumer
+
+from ..support.daemon import Daemon, running
+from ..support.kafka_program import Program, eventually, jars
+from ..support.ports import keep_port
+
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
+
+TOPIC: Final = "lines"
+INTERNAL: Final = ("connect-configs", "connect-offsets", "connect-status")
+PLAIN: Final = {
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "offset.flush.interval.ms": "300",
+    "plugin.discovery": "service_load",
+}
+DISTRIBUTED: Final = {
+    "group.id": "connect",
+    "config.storage.topic": INTERNAL[0],
+    "offset.storage.topic": INTERNAL[1],
+    "status.storage.topic": INTERNAL[2],
+    **{f"{what}.storage.replication.factor": "1" for what in ("config", "offset", "status")},
+    "exactly.once.source.support": "enabled",
+    # Whoever is missed is missed soon, and its work is given to others at once.
+    "session.timeout.ms": "6000",
+    "heartbeat.interval.ms": "500",
+    "scheduled.rebalance.max.delay.ms": "0",
+}
+
+
+class Files:
+    """The file that is read, the file that is written, and the lines that were put."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source, self.sink = folder / "in.txt", folder / "out.txt"
+        self.lines: list[str] = []
+        self.source.touch()
+
+    def put(self, count: int) -> None:
+        """Append so many lines."""
+        first = len(self.lines)
+        fresh = [f"line {n}" for n in range(first, first + count)]
+        self.lines += fresh
+        with self.source.open("a") as file:
+            file.writelines(f"{line}\n" for line in fresh)
+
+    def written(self) -> list[str]:
+        """What the sink has written."""
+        return self.sink.read_text().splitlines() if self.sink.exists() else []
+
+    def connectors(self) -> dict[str, dict[str, str]]:
+        """Settings of the two, by name."""
+        kind = "org.apache.kafka.connect.file.FileStream{}Connector".format
+        return {
+            "source": {
+                "connector.class": kind("Source"),
+                "file": str(self.source),
+                "topic": TOPIC,
+                "tasks.max": "1",
+            },
+            "sink": {
+                "connector.class": kind("Sink"),
+                "file": str(self.sink),
+                "topics": TOPIC,
+                "tasks.max": "1",
+            },
+        }
+
+
+class Worker:
+    """One worker, and its REST interface."""
+
+    def __init__(self, program: Program, port: int) -> None:
+        self.program = program
+        self._url = f"http://127.0.0.1:{port}"
+
+    def ask(self, path: str, body: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401
+        """What it answers to GET, or to PUT with a body; None while it cannot."""
+        data = None if body is None else json.dumps(body).encode()
+        method = "GET" if body is None else "PUT"
+        request = urllib.request.Request(
+            self._url + path, data, {"Content-Type": "application/json"}, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                return json.load(reply)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return None
+        except OSError:
+            return None
+
+    def put(self, name: str, conf: Mapping[str, str]) -> None:
+        """Make a connector, as soon as the worker answers."""
+        eventually(lambda: self.ask(f"/connectors/{name}/config", conf) is not None, self.program)
+
+    def runs(self, name: str) -> bool:
+        """Whether a connector and its task are running."""
+        said = self.ask(f"/connectors/{name}/status")
+        states = [said["connector"], *said["tasks"]] if said else []
+        return len(states) == 2 and all(one["state"] == "RUNNING" for one in states)
+
+
+class Connect:
+    """Workers on one broker."""
+
+    def __init__(self, broker: Daemon, cache: Path, folder: Path) -> None:
+        self.address = broker.address
+        self._path = jars(cache)
+        self._folder = folder
+        self._started = 0
+
+    @contextmanager
+    def worker(
+        self, kind: str, conf: Mapping[str, str], connectors: Mapping[str, Mapping[str, str]]
+    ) -> Iterator[Worker]:
+        """A worker to the end of the block.
+
+        Args:
+            kind: Standalone or Distributed.
+            conf: beside PLAIN.
+            connectors: what a standalone one is to run.
+        """
+        self._started += 1
+        port = keep_port()
+        listening = {
+            "bootstrap.servers": self.address,
+            "listeners": f"http://127.0.0.1:{port}",
+        }
+        first = self._properties("worker", {**PLAIN, **listening, **conf})
+        rest = [self._properties(name, {"name": name, **of}) for name, of in connectors.items()]
+        log = self._folder / f"worker-{self._started}.log"
+        main = f"org.apache.kafka.connect.cli.Connect{kind}"
+        with Program(self._path, main, [first, *rest], log) as program:
+            yield Worker(program, port)
+
+    def _properties(self, name: str, conf: Mapping[str, str]) -> str:
+        place = self._folder / f"{name}-{self._started}.properties"
+        place.write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
+        return str(place)
+
+    def lines(self) -> list[str]:
+        """What the topic holds, of committed transactions."""
+        with Admin(self.address) as admin:
+            if TOPIC not in admin.list_topics():
+                return []
+        with Consumer(self.address, TOPIC, stop_at_end=True) as consumer:
+            return [(record.value or b"").decode() for record in consumer]
+
+
+@pytest.fixture
+def connect(tmp_path: Path, release_cache: Path) -> Iterator[Connect]:
+    with running(tmp_path / "data", "--partitions", "1") as broker:
+        yield Connect(broker, release_cache, tmp_path)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def test_a_standalone_worker_goes_on_where_it_was(connect: Connect, files: Files) -> None:
+    conf = {"offset.storage.file.filename": str(files.source.with_name("offsets"))}
+    for _ in range(2):
+        files.put(100)
+        with connect.worker("Standalone", conf, files.connectors()) as worker:
+            eventually(lambda: files.written() == files.lines, worker.program)
+            eventually(lambda: connect.lines() == files.lines, worker.program)
+            assert worker.program.terminate() in (0, 143)
+
+
+def test_distributed_workers_read_each_line_once_though_one_is_killed_and_all_start_again(
+    connect: Connect, files: Files
+) -> None:
+    with connect.worker("Distributed", DISTRIBUTED, {}) as two:
+        with connect.worker("Distributed", DISTRIBUTED, {}) as one:
+            for name, conf in files.connectors().items():
+                one.put(name, conf)
+            files.put(200)
+            eventually(lambda: set(files.written()) == set(files.lines), one.program, two.program)
+            one.program.kill()
+        files.put(200)
+        eventually(lambda: set(files.written()) == set(files.lines), two.program)
+        assert connect.lines() == files.lines
+        assert two.program.terminate() in (0, 143)
+
+    with Admin(connect.address) as admin:
+        for name in INTERNAL:
+            assert admin.describe_topic(name).config["cleanup.policy"].value == "compact"
+    with connect.worker("Distributed", DISTRIBUTED, {}) as again:
+        eventually(lambda: again.runs("source") and again.runs("sink"), again.program)
+        files.put(100)
+        eventually(lambda: set(files.written()) == set(files.lines), again.program)
+        assert connect.lines() == files.lines
+        (offset,) = again.ask("/connectors/source/offsets")["offsets"]
+        assert offset["offset"] == {"position": files.source.stat().st_size}
+        assert again.program.terminate() in (0, 143)
