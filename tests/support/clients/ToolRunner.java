@@ -17,7 +17,7 @@ import org.apache.kafka.common.utils.Exit;
  *
  * <p>COMMANDS FOLDER SECONDS; a line of the file COMMANDS is NAME, STANDARD INPUT (a file, or empty),
  * CLASS and the arguments, with tabs between. What a tool printed comes to FOLDER/NAME, and a
- * line "NAME CODE MILLISECONDS" to standard output; the code of one that does not end within
+ * line "ran NAME CODE MILLISECONDS" to standard output; the code of one that does not end within
  * SECONDS is "hangs", with its stack in the file.
  */
 public class ToolRunner {
@@ -91,7 +91,7 @@ public class ToolRunner {
             System.setErr(err);
             System.setIn(in);
             Files.write(new File(args[1], parts[0]).toPath(), printed.toByteArray());
-            out.println(parts[0] + " " + said + " " + (System.nanoTime() - began) / 1_000_000);
+            out.println("ran " + parts[0] + " " + said + " " + (System.nanoTime() - began) / 1_000_000);
             out.flush();
         }
         System.exit(0);

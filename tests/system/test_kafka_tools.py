@@ -1,0 +1,272 @@
+"""The command-line tools of Apache Kafka: each does its work or says why not; none hangs.
+
+They run one after another in one virtual machine (ToolRunner.java), on one broker with an
+authorizer, and what one leaves behind the next finds.
+"""
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from segbroker.client import Producer
+
+from ..support.daemon import running
+from ..support.java import compiled, java
+from ..support.kafka_program import CLIENTS, Program, jars
+
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1_800)]
+
+RUNNER: Final = CLIENTS / "ToolRunner.java"
+HANGS_AFTER_S: Final = 120
+LINES: Final = 700
+TOOLS: Final = "org.apache.kafka.tools."
+TOPICS: Final = TOOLS + "TopicCommand"
+GROUPS: Final = TOOLS + "consumer.group.ConsumerGroupCommand"
+CONSUMER: Final = TOOLS + "consumer.ConsoleConsumer"
+OFFSETS: Final = TOOLS + "GetOffsetShell"
+ACLS: Final = TOOLS + "AclCommand"
+MOVES: Final = TOOLS + "reassign.ReassignPartitionsCommand"
+FEATURES: Final = TOOLS + "FeatureCommand"
+SHARE: Final = TOOLS + "consumer.group.ShareGroupCommand"
+CONFIGS: Final = "kafka.admin.ConfigCommand"
+
+
+@dataclass(frozen=True)
+class Command:
+    """One call of a tool, and what is to come of it.
+
+    Attributes:
+        tool: its class.
+        arguments: with blanks between; {folder} is the test's, and --bootstrap-server is added.
+        says: what its output has, or the file that it was to make.
+        code: exit code.
+        reads: standard input, by the name of a file in the folder.
+    """
+
+    tool: str
+    arguments: str
+    says: str = ""
+    code: int = 0
+    reads: str = ""
+
+
+RESET: Final = "--reset-offsets --group g --topic t --execute"
+COMMANDS: Final = (
+    Command(TOPICS, "--create --topic t --partitions 2", "Created topic t"),
+    Command(TOPICS, "--create --topic t", "topic 't' exists", 1),
+    Command(TOPICS, "--create --topic u --replication-factor 3", "there is one broker", 1),
+    Command(TOPICS, "--create --topic u --config remote.storage.enable=true", "one tier", 1),
+    Command(TOPICS, "--create --topic kept --config cleanup.policy=compact", "Created topic"),
+    Command(TOPICS, "--alter --topic kept --partitions 5"),
+    Command(TOPICS, "--describe --topic t", "Leader: 1	Replicas: 1	Isr: 1"),
+    Command(TOPICS, "--describe --at-min-isr-partitions", "Topic: t	Partition: 0"),
+    Command(TOPICS, "--describe --topics-with-overrides", "cleanup.policy=compact"),
+    Command(TOPICS, "--list", "kept"),
+    Command(
+        TOOLS + "ConsoleProducer",
+        "--topic t --property parse.key=true --property key.separator=: --compression-codec zstd",
+        reads="lines",
+    ),
+    Command(
+        CONSUMER,
+        f"--topic t --group g --from-beginning --max-messages {LINES}"
+        " --property print.key=true --property print.offset=true --isolation-level read_committed",
+        f"Processed a total of {LINES} messages",
+    ),
+    Command(
+        CONSUMER,
+        f"--include t|kept --group new --from-beginning --max-messages {LINES}"
+        " --consumer-property group.protocol=consumer",
+        f"Processed a total of {LINES} messages",
+    ),
+    Command(CONSUMER, "--topic __consumer_offsets --timeout-ms 60000", "[__consumer_offsets]"),
+    Command(GROUPS, "--list --state", "Empty"),
+    Command(GROUPS, "--describe --all-groups", "new "),
+    Command(GROUPS, "--describe --group nobody", "there is no group 'nobody'"),
+    *(
+        Command(GROUPS, f"{RESET} {how}", "NEW-OFFSET")
+        for how in (
+            *("--to-earliest", "--to-latest", "--to-current", "--shift-by -2", "--to-offset 5"),
+            *("--to-datetime 2020-01-01T00:00:00.000", "--by-duration PT1H"),
+            "--from-file {folder}/offsets.csv",
+        )
+    ),
+    Command(GROUPS, "--delete-offsets --group g --topic t", "Successful"),
+    Command(GROUPS, "--delete --group g --group new", "was successful"),
+    Command(TOOLS + "GroupsCommand", "--list", "GROUP"),
+    Command(OFFSETS, "--topic t --time earliest", "t:0:0"),
+    Command(OFFSETS, "--topic t --time max-timestamp", "t:0:"),
+    Command(OFFSETS, "--topic t --time 1600000000000", "t:1:0"),
+    Command(
+        TOOLS + "DeleteRecordsCommand",
+        "--offset-json-file {folder}/delete.json",
+        "partition: t-0	low_watermark: 3",
+    ),
+    Command(TOOLS + "LogDirsCommand", "--describe --topic-list t", '"partition":"t-0"'),
+    Command(TOOLS + "TransactionsCommand", "list", "TransactionalId"),
+    Command(TOOLS + "TransactionsCommand", "find-hanging --broker-id 1", "Duration(min)"),
+    Command(TOOLS + "TransactionsCommand", "describe-producers --topic t --partition 0", "LastSeq"),
+    Command(
+        TOOLS + "ProducerPerformance",
+        "--topic t --num-records 2000 --record-size 100 --throughput -1 --transactional-id perf"
+        " --transaction-duration-ms 50 --producer-props bootstrap.servers={address}",
+        "2000 records sent",
+    ),
+    Command(TOOLS + "ConsumerPerformance", "--topic t --messages 1000", "data.consumed.in.MB"),
+    Command(TOOLS + "EndToEndLatency", "{address} e2e 20 all 100", "Avg latency"),
+    Command(TOOLS + "VerifiableProducer", "--topic v --max-messages 20", "startup_complete"),
+    Command(
+        TOOLS + "VerifiableConsumer",
+        "--topic v --group-id v --max-messages 20 --reset-policy earliest",
+        "offsets_committed",
+    ),
+    Command(
+        TOOLS + "ClientCompatibilityTest",
+        "--topic compatible --num-cluster-nodes 1 --expect-record-too-large-exception false"
+        " --offsets-for-times-supported true --cluster-id-supported true"
+        " --create-topics-supported true --idempotent-producer-supported true"
+        " --describe-acls-supported true --describe-configs-supported true",
+        "SUCCESS.",
+    ),
+    Command(
+        TOOLS + "LeaderElectionCommand", "--election-type preferred --topic t --partition 0", "t-0"
+    ),
+    Command(
+        MOVES, "--execute --reassignment-json-file {folder}/moves.json", "Successfully started"
+    ),
+    Command(MOVES, "--verify --reassignment-json-file {folder}/moves.json", "t-0 is completed"),
+    Command(MOVES, "--list", "No partition reassignments found"),
+    Command(MOVES, "--execute --reassignment-json-file {folder}/away.json", "broker id 2", 1),
+    Command(TOOLS + "MetadataQuorumCommand", "describe --status", "LeaderId:               1"),
+    Command(TOOLS + "MetadataQuorumCommand", "describe --replication", "Leader"),
+    Command(FEATURES, "describe", "transaction.version"),
+    Command(FEATURES, "upgrade --feature transaction.version=2", "does not support", 1),
+    Command(TOOLS + "ClusterTool", "cluster-id --bootstrap-server {address}", "Cluster ID: "),
+    Command(TOOLS + "ClusterTool", "list-endpoints --bootstrap-server {address}", "unfenced"),
+    Command(
+        TOOLS + "ClusterTool", "unregister --id 7 --bootstrap-server {address}", "does not support"
+    ),
+    Command(TOOLS + "BrokerApiVersionsCommand", "", "Produce(0): 0 to 1"),
+    Command(TOOLS + "ClientMetricsCommand", "--list"),
+    Command(
+        TOOLS + "ClientMetricsCommand",
+        "--alter --name m --metrics org.apache.kafka.producer. --interval 1000",
+        "takes no metrics of clients",
+        1,
+    ),
+    Command(SHARE, "--list"),
+    Command(SHARE, "--describe --group s", "does not support SHARE_GROUP_DESCRIBE"),
+    Command(
+        TOOLS + "consumer.ConsoleShareConsumer",
+        "--topic t --group s --max-messages 1 --timeout-ms 20000",
+        "does not support the share group protocol",
+    ),
+    Command(TOOLS + "streams.StreamsGroupCommand", "--list"),
+    Command(
+        TOOLS + "DelegationTokenCommand",
+        "--describe --command-config {folder}/empty",
+        "does not support DESCRIBE_DELEGATION_TOKEN",
+        1,
+    ),
+    Command(ACLS, "--add --allow-principal User:bob --consumer --topic t --group * --force", "bob"),
+    Command(
+        ACLS,
+        "--add --allow-principal User:bob --producer --topic p --resource-pattern-type prefixed"
+        " --force",
+        "PREFIXED",
+    ),
+    Command(ACLS, "--list --principal User:bob", "operation=READ"),
+    Command(ACLS, "--remove --topic p --resource-pattern-type any --force"),
+    Command(CONFIGS, "--describe --topic t --all", "min.insync.replicas=1"),
+    Command(CONFIGS, "--alter --topic t --add-config retention.ms=1000000", "Completed"),
+    Command(CONFIGS, "--alter --topic t --delete-config retention.ms", "Completed"),
+    Command(CONFIGS, "--alter --topic t --add-config retention.ms=-5", "is outside", 1),
+    Command(CONFIGS, "--alter --topic t --add-config no.such=1", "no such topic setting", 1),
+    Command(CONFIGS, "--describe --broker 1 --all", "broker.id=1"),
+    Command(CONFIGS, "--alter --broker 1 --add-config broker.id=4", "is read at the start", 1),
+    Command(CONFIGS, "--describe --broker-logger 1", "root=INFO"),
+    Command(CONFIGS, "--alter --client-defaults --add-config producer_byte_rate=1e9", "Completed"),
+    Command(CONFIGS, "--alter --user al --add-config SCRAM-SHA-256=[password=pw]", "Completed"),
+    Command(CONFIGS, "--describe --user al", "SCRAM-SHA-256=iterations="),
+    Command(
+        CONFIGS, "--alter --ip 10.0.0.1 --add-config connection_creation_rate=100", "Completed"
+    ),
+    Command(CONFIGS, "--alter --group g --add-config consumer.session.timeout.ms=50000", "Compl"),
+    Command(TOPICS, "--delete --topic t|kept"),
+    Command(TOPICS, "--delete --topic nosuch", "does not exist", 1),
+)
+# These take the address of the broker among their arguments, or by another name.
+OWN_ADDRESS: Final = ("ClusterTool", "EndToEndLatency", "ProducerPerformance")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one of COMMANDS ended: its code or "hangs", and what it printed."""
+
+    code: str
+    text: str
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory, release_cache: Path) -> list[Outcome]:
+    folder: Path = tmp_path_factory.mktemp("tools")
+    (folder / "lines").write_text("".join(f"k{n % 7}:v{n}\n" for n in range(LINES)))
+    (folder / "offsets.csv").write_text("t,0,7\n")
+    (folder / "empty").touch()
+    delete = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "offset": 3}]}
+    (folder / "delete.json").write_text(json.dumps(delete))
+    for name, to in (("moves", 1), ("away", 2)):
+        move = {"topic": "t", "partition": 0, "replicas": [to]}
+        (folder / f"{name}.json").write_text(json.dumps({"version": 1, "partitions": [move]}))
+    path = compiled(RUNNER, jars(release_cache), release_cache)
+    flags = ("--authorizer", "acl", "--super-users", "User:ANONYMOUS")
+    with running(folder / "data", *flags) as broker:
+        lines = []
+        for n, command in enumerate(COMMANDS):
+            arguments = command.arguments.format(folder=folder, address=broker.address).split()
+            if not command.tool.endswith(OWN_ADDRESS):
+                arguments = ["--bootstrap-server", broker.address, *arguments]
+            reads = str(folder / command.reads) if command.reads else ""
+            lines.append("\t".join([str(n), reads, command.tool, *arguments]))
+        (folder / "commands").write_text("\n".join(lines))
+        (folder / "printed").mkdir()
+        arguments = [str(folder / "commands"), str(folder / "printed"), str(HANGS_AFTER_S)]
+        with Program(path, RUNNER.stem, arguments, folder / "log") as program:
+            # A tool's own deadline ends it long before: this is for a machine that stands still.
+            assert program.wait(1_500) == 0, program.state()
+            codes = [line.split()[2] for line in program.lines if line.startswith("ran ")]
+    assert len(codes) == len(COMMANDS), program.lines[-1:]
+    return [
+        Outcome(code, (folder / "printed" / str(n)).read_text()) for n, code in enumerate(codes)
+    ]
+
+
+@pytest.mark.parametrize("n", range(len(COMMANDS)))
+def test_a_tool_does_its_work_or_says_why_not(n: int, outcomes: list[Outcome]) -> None:
+    command, outcome = COMMANDS[n], outcomes[n]
+    assert (outcome.code, command.says in outcome.text) == (str(command.code), True), (
+        f"{command.tool} {command.arguments}: {outcome.code}\n{outcome.text[-2_000:]}"
+    )
+
+
+def test_the_segments_of_a_topic_are_read_by_dump_log_segments(
+    tmp_path: Path, release_cache: Path
+) -> None:
+    with running(tmp_path / "data") as broker:
+        with Producer(broker.address) as producer:
+            for n in range(50):
+                producer.send("dumped", b"value %d" % n, partition=0)
+        (segment,) = (tmp_path / "data").glob("topics/dumped/partition_0/*segment_*.log")
+        copy = tmp_path / "00000000000000000000.log"
+        shutil.copy(segment, copy)
+    command = [java(), "-cp", jars(release_cache), "kafka.tools.DumpLogSegments"]
+    command += ["--print-data-log", "--files", str(copy)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("isvalid: true") >= 1
+    assert [f"payload: value {n}\n" in run.stdout for n in range(50)] == [True] * 50
