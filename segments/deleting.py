@@ -54,7 +54,8 @@ def delete_records_before(log: PartitionLog, offset: int) -> int:
         if offset > log.log_start_offset:
             row = _begin_at(log, offset, log.sealed.count_below(offset), log.floor)
             created_ms = log.active.created_ms
-            replace_file(log.storage, log.paths.start, encode_manifest(created_ms, [row]))
+            encoded = encode_manifest(created_ms, [row], log.paths.owner)
+            replace_file(log.storage, log.paths.start, encoded)
     return log.log_start_offset
 
 

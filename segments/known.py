@@ -62,6 +62,8 @@ class Known(NamedTuple):
     """The segment whose new file has not its name yet: the one in .cleaned is the segment."""
     swaps: bool = False
     """Whether a segment came to stand for others since the last checkpoint."""
+    owner: int = 0
+    """Whose it is (names.owner_of); 0: it is of an earlier version."""
 
     @property
     def knows_base(self) -> bool:
@@ -129,6 +131,7 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
         cleaned,
         pending,
         sorted_rows.swaps_behind,
+        manifest.owner,
     )
 
 
@@ -213,7 +216,7 @@ def write_known(
         *cleaned.rows(),
         *sealed.rows(),
     ]
-    encoded = encode_manifest(now_ms, rows)
+    encoded = encode_manifest(now_ms, rows, paths.owner)
     write_temporary(storage, paths.manifest + ".tmp", encoded)
     storage.rename(paths.manifest + ".tmp", paths.manifest)
     return len(encoded)

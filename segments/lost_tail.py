@@ -59,4 +59,4 @@ def begin_at(storage: Storage, paths: LogPaths, ceiling: int, epoch: int, now_ms
     floor = Floor(ceiling, GapReason.LOST_TAIL) if ceiling else NO_FLOOR
     start = start_row(ceiling, 0, ceiling, floor)
     rows = [Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=ceiling), start]
-    replace_file(storage, paths.manifest, encode_manifest(now_ms, rows))
+    replace_file(storage, paths.manifest, encode_manifest(now_ms, rows, paths.owner))

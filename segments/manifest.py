@@ -2,7 +2,7 @@
 
     header    byte 0       4         6       8            16           24            32
                    +-------+---------+-------+------------+------------+-------------+
-                   | magic | version | 0     | created_ms | 0          | xxh3-64 of  |
+                   | magic | version | 0     | created_ms | owner      | xxh3-64 of  |
                    | SBMF  | u16 =1  | u16   | i64        | u64        | the 24, u64 |
                    +-------+---------+-------+------------+------------+-------------+
     rows      byte 0      1      2      4                8         16            24           32
@@ -35,6 +35,9 @@ the reason of the last time (GapReason; 0: nothing ever did, also in rows of ear
 
 `tag` says which batches a segment was sealed with (index.segment_tag; 0 in rows of earlier
 versions): a file of another log that fits by its offsets and its size is not taken for it.
+
+`owner` says which partition of which topic it is (names.owner_of; 0 in files of earlier versions):
+a reader past the broker, who finds files by a name, knows by it a topic that was made again.
 
 Append-only, one write per row, big-endian; the first row whose checksum is wrong ends the file.  A
 row is written after what it speaks of was synced, so it may be lost (the segment is probed and
@@ -150,17 +153,18 @@ def floor_of(start: Row | None) -> Floor:
     return NO_FLOOR if start is None else Floor(start.end_offset, start.records)
 
 
-def encode_manifest(created_ms: int, rows: Iterable[Row]) -> bytes:
+def encode_manifest(created_ms: int, rows: Iterable[Row], owner: int = 0) -> bytes:
     """A whole file."""
-    head = HEADER.pack(MAGIC, VERSION, 0, created_ms, 0, 0)[:24]
+    head = HEADER.pack(MAGIC, VERSION, 0, created_ms, owner, 0)[:24]
     return b"".join([head, xxh3_64(head).to_bytes(8, "big"), *(row.encode() for row in rows)])
 
 
 class Manifest(NamedTuple):
-    """What was read: the rows in order and the bytes that are valid."""
+    """What was read: the rows in order, the bytes that are valid, and whose it is (0: not said)."""
 
     rows: list[Row]
     size: int
+    owner: int = 0
 
 
 def decode_manifest(data: Buffer) -> Manifest | None:
@@ -170,7 +174,7 @@ def decode_manifest(data: Buffer) -> Manifest | None:
     """
     if len(data) < HEADER_SIZE:
         return None
-    magic, version, _, _, _, checksum = HEADER.unpack_from(data)
+    magic, version, _, _, owner, checksum = HEADER.unpack_from(data)
     if magic != MAGIC or version != VERSION or checksum != xxh3_64(bytes(data[:24])):
         return None
     whole = bytes(data)
@@ -184,4 +188,4 @@ def decode_manifest(data: Buffer) -> Manifest | None:
             break
         add(new((kind, number, base, last, size, records, stamp, block, epoch, tier, tag)))
         position += ROW_SIZE
-    return Manifest(rows, position)
+    return Manifest(rows, position, owner)

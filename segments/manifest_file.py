@@ -12,6 +12,7 @@ from typing import Final
 
 from .errors import PASSING_ERRNOS
 from .manifest import HEADER_SIZE, ROW_SIZE, Row, encode_manifest
+from .names import LogPaths
 from .storage import Storage, StorageFile, replace_file, write_all
 
 HISTORY_ROWS_MAX: Final = 64
@@ -21,13 +22,14 @@ HISTORY_ROWS_MAX: Final = 64
 class ManifestFile:
     """Where the next row goes.  `size` is the bytes that are valid."""
 
-    __slots__ = ("_path", "_storage", "is_doubtful", "size")
+    __slots__ = ("_owner", "_path", "_storage", "is_doubtful", "size")
 
-    def __init__(self, storage: Storage, path: str, size: int) -> None:
+    def __init__(self, storage: Storage, paths: LogPaths, size: int) -> None:
         self.size = size
         self.is_doubtful = False
         self._storage = storage
-        self._path = path
+        self._path = paths.manifest
+        self._owner = paths.owner
 
     def append(self, rows: Sequence[Row], *, sync: bool = False) -> None:
         """Add rows in one write; durable when this returns with `sync`.  Raises OSError."""
@@ -54,7 +56,7 @@ class ManifestFile:
 
     def replace(self, created_ms: int, rows: Iterable[Row]) -> None:
         """Put these rows in the place of all; durable when this returns.  Raises OSError."""
-        encoded = encode_manifest(created_ms, rows)
+        encoded = encode_manifest(created_ms, rows, self._owner)
         self.is_doubtful = True
         replace_file(self._storage, self._path, encoded)
         self.is_doubtful = False

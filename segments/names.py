@@ -16,7 +16,9 @@ on their way out), so no topic can be called so.
 
 import re
 from dataclasses import dataclass
+from uuid import UUID
 
+from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 
 from .errors import InvalidTopicName
@@ -48,10 +50,14 @@ def check_topic_name(name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogPaths:
-    """The paths of one log: `folder` and the part that all its file names begin with."""
+    """The paths of one log: `folder` and the part that all its file names begin with.
+
+    owner: whose log it is, for its manifest (`owner_of`); 0: nobody says.
+    """
 
     folder: str
     prefix: str
+    owner: int = 0
 
     def log(self, number: int) -> str:
         return f"{self.folder}/{self.prefix}_segment_{number}.log"
@@ -99,7 +105,15 @@ class LogPaths:
         return self.segment_number(name.removesuffix(".cleaned") + ".log")
 
 
-def partition_paths(root: str, topic: str, partition: int) -> LogPaths:
-    """Where a topic's partition lies under the data directory `root`."""
+def owner_of(topic_id: UUID, partition: int) -> int:
+    """64 bits that no other partition of any topic has, also of one of the same name; never 0."""
+    return xxh3_64(topic_id.bytes + partition.to_bytes(4, "big")) or 1
+
+
+def partition_paths(root: str, topic: str, partition: int, owner: int = 0) -> LogPaths:
+    """Where a topic's partition lies under the data directory `root`.
+
+    owner: `owner_of` it, for who may write its manifest.
+    """
     folder = f"{root}/topics/{topic}/partition_{partition}"
-    return LogPaths(folder, f"{topic}_partition_{partition}")
+    return LogPaths(folder, f"{topic}_partition_{partition}", owner)

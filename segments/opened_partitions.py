@@ -27,7 +27,7 @@ from .handler import PRODUCER_EXPIRATION_MS, CallSoon, DiskHandler
 from .lost_tail import begin_at
 from .memory import MemoryStorage
 from .metadata import Metadata, TopicMeta
-from .names import LogPaths, partition_paths
+from .names import LogPaths, owner_of, partition_paths
 from .opening import open_log
 from .partition_log import PartitionLog
 from .putting_back import PuttingBack
@@ -208,7 +208,8 @@ class OpenedPartitions:
 
     def _open_log(self, meta: TopicMeta, partition: int, now_ms: int) -> PartitionLog:
         """Raises CorruptSegment, StorageError."""
-        paths = partition_paths(self._root, meta.name, partition)
+        owner = owner_of(meta.topic_id, partition)
+        paths = partition_paths(self._root, meta.name, partition, owner)
         storage = self._storage
         try:
             if meta.config.durability is Durability.EPHEMERAL:

@@ -84,8 +84,9 @@ def open_log(
             unsealed = [_new_segment(storage, paths, config, known.sealed, leader_epoch, now_ms)]
         epochs = _epochs(known, unsealed, leader_epoch)
         # An epoch that begins here is durable before a batch carries it.
-        is_clean = is_clean and epochs == known.epochs
-        manifest_size = known.size if epochs == known.epochs else 0
+        is_told = epochs == known.epochs and (known.owner != 0 or paths.owner == 0)
+        is_clean = is_clean and is_told
+        manifest_size = known.size if is_told else 0
         if not manifest_size:
             start = start_row(
                 found.log_start_offset,

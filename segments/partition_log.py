@@ -112,7 +112,7 @@ class PartitionLog:
         self.rotating = unsealed[:-1]
         self.active = unsealed[-1]
         self.ready = ReadySegments(storage, paths, made)
-        self.manifest = ManifestFile(storage, paths.manifest, manifest_size)
+        self.manifest = ManifestFile(storage, paths, manifest_size)
         self.open_logs = open_logs
         self.log_start_offset = log_start_offset
         self.floor = floor

@@ -23,7 +23,7 @@ import structlog
 
 from .errors import StorageError
 from .metadata import TopicMeta
-from .names import partition_paths
+from .names import owner_of, partition_paths
 from .replaying import put_back
 from .report import LogReport, RecoveryReport, ReportRow
 from .storage import Storage, make_dirs, write_temporary
@@ -109,7 +109,8 @@ class PuttingBack:
         self._ends.pop((meta.name, partition), None)
 
     def _put_back(self, meta: TopicMeta, partition: int, frames: Sequence[Frame]) -> None:
-        paths = partition_paths(self._root, meta.name, partition)
+        owner = owner_of(meta.topic_id, partition)
+        paths = partition_paths(self._root, meta.name, partition, owner)
         report = LogReport(self._report, meta.name, partition)
         end = put_back(self._storage, paths, frames, report)
         place = meta.name, partition

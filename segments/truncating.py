@@ -46,7 +46,7 @@ def truncate_log(log: PartitionLog, offset: int, *, now_ms: int) -> PartitionLog
     rows = [
         row for row in log.manifest_rows() if row.kind != RowKind.SEGMENT or row.number < number
     ]
-    replace_file(storage, paths.manifest, encode_manifest(now_ms, rows))
+    replace_file(storage, paths.manifest, encode_manifest(now_ms, rows, paths.owner))
     last = max(log.active.number, log.ready.made)
     close_log(log, clean=False)
     if storage.exists(paths.producers):

@@ -162,7 +162,7 @@ class RangeFetcher:
     def _from_files(self, folder: str) -> Iterator[RecordBatch | Lost]:
         """What the files have; the position is then where the broker is asked to go on."""
         asked = self._range
-        files = SegmentFiles(folder, asked.topic, asked.partition)
+        files = SegmentFiles(folder, asked.topic, asked.partition, self._topic_id)
         decided: Decided | None = None
         aborted_producers: set[int] = set()
         try:

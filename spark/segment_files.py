@@ -13,6 +13,11 @@ left to the broker, which knows why.
 A reader of its own on protocol/, and not the storage engine: executors only ever read (docs/
 decisions/0137).
 
+The folder is found by the topic's name, and belongs to the topic whose id the manifest's header
+tells: one that was made again has another, and a manifest that does not say (of an earlier version,
+until the broker opens the log) proves nothing.  All files are opened inside the folder that was
+open first, which a deletion renames: they are of one topic, whatever happens to its name.
+
 Invariant: what is yielded is verified, whole and in order; PINNED_COUNT_MAX segments ahead of the
 reading are open, so that retention, which unlinks them, takes them from nobody who reads.
 """
@@ -24,6 +29,7 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+from uuid import UUID
 
 from segbroker.protocol.checksums import xxh3_64
 
@@ -81,11 +87,19 @@ class _Pinned:
 
 
 class SegmentFiles:
-    """The sealed segments of one partition under a broker's data directory."""
+    """The sealed segments of one partition under a broker's data directory.
 
-    def __init__(self, folder: str, topic: str, partition: int) -> None:
-        name = f"{topic}_partition_{partition}"
-        self._prefix = os.path.join(folder, "topics", topic, f"partition_{partition}", name)
+    topic_id: whose segments they have to be; None: the broker knows no ids, and none is asked for.
+    """
+
+    def __init__(
+        self, folder: str, topic: str, partition: int, topic_id: UUID | None = None
+    ) -> None:
+        self._folder = os.path.join(folder, "topics", topic, f"partition_{partition}")
+        self._name = f"{topic}_partition_{partition}"
+        self._owner: int | None = None
+        if topic_id is not None:
+            self._owner = xxh3_64(topic_id.bytes + partition.to_bytes(4, "big")) or 1
 
     def runs(self, wanted: OffsetRange) -> Generator[memoryview]:
         """Whole batches from the one that holds wanted.start on, as far as sealed segments go.
@@ -93,14 +107,15 @@ class SegmentFiles:
         Raises Unreadable at the first place where the files cannot be believed or are not there;
         everything before it has been yielded.
         """
-        todo = deque(self.sealed(wanted))
         pinned: deque[_Pinned] = deque()
+        folder = self._open_folder()
         try:
+            todo = deque(self._sealed(folder, wanted))
             while todo or pinned:
                 failed: Unreadable | None = None
                 while todo and len(pinned) < PINNED_COUNT_MAX and failed is None:
                     try:
-                        pinned.append(self._pin(todo[0]))
+                        pinned.append(self._pin(folder, todo[0]))
                         todo.popleft()
                     except Unreadable as exc:
                         # What is pinned before it can still be read.
@@ -110,17 +125,36 @@ class SegmentFiles:
                 yield from _read(pinned[0], wanted)
                 os.close(pinned.popleft().descriptor)
         finally:
+            os.close(folder)
             for each in pinned:
                 os.close(each.descriptor)
 
     def sealed(self, wanted: OffsetRange) -> list[Sealed]:
         """The segments that hold offsets of the range, in order and without a hole.
 
-        Raises Unreadable where there is no manifest.
+        Raises Unreadable where there is no manifest, or it is not that of the topic.
         """
-        data = _file(self._prefix + ".manifest")
+        folder = self._open_folder()
+        try:
+            return self._sealed(folder, wanted)
+        finally:
+            os.close(folder)
+
+    def _open_folder(self) -> int:
+        try:
+            return os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as exc:
+            raise Unreadable(str(exc)) from exc
+
+    def _sealed(self, folder: int, wanted: OffsetRange) -> list[Sealed]:
+        path = self._name + ".manifest"
+        data = _file(path, folder)
         if len(data) < HEADER_SIZE or not _is_head(data, _MANIFEST_HEAD, MANIFEST_MAGIC):
-            raise Unreadable(f"{self._prefix}.manifest is not a manifest")
+            raise Unreadable(f"{path} is not a manifest")
+        owner = _MANIFEST_HEAD.unpack_from(data)[4]
+        if self._owner not in (None, owner):
+            whose = "of another topic" if owner else "of an earlier version, which told no topic"
+            raise Unreadable(f"{path} in {self._folder} is {whose}")
         rows: dict[int, Sealed] = {}
         for position in range(HEADER_SIZE, len(data) - _ROW.size + 1, _ROW.size):
             row = data[position : position + _ROW.size]
@@ -142,13 +176,10 @@ class SegmentFiles:
             at = segment.end_offset
         return found
 
-    def _pin(self, segment: Sealed) -> _Pinned:
-        path = f"{self._prefix}_segment_{segment.number}"
-        blocks = _blocks(_file(path + ".index"), segment, path)
-        try:
-            return _Pinned(segment, os.open(path + ".log", os.O_RDONLY | os.O_CLOEXEC), blocks)
-        except OSError as exc:
-            raise Unreadable(str(exc)) from exc
+    def _pin(self, folder: int, segment: Sealed) -> _Pinned:
+        path = f"{self._name}_segment_{segment.number}"
+        blocks = _blocks(_file(path + ".index", folder), segment, path)
+        return _Pinned(segment, _opened(path + ".log", folder), blocks)
 
 
 def _read(pinned: _Pinned, wanted: OffsetRange) -> Iterator[memoryview]:
@@ -210,9 +241,16 @@ def _is_head(data: bytes, head: struct.Struct, magic: bytes) -> bool:
     )
 
 
-def _file(path: str) -> bytes:
+def _opened(name: str, folder: int) -> int:
     try:
-        with open(path, "rb") as file:
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as exc:
+        raise Unreadable(str(exc)) from exc
+
+
+def _file(name: str, folder: int) -> bytes:
+    try:
+        with open(_opened(name, folder), "rb") as file:
             return file.read()
     except OSError as exc:
         raise Unreadable(str(exc)) from exc

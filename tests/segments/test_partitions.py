@@ -20,7 +20,10 @@ from segbroker.segments.errors import (
 )
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
+from segbroker.segments.manifest import decode_manifest, encode_manifest
 from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.names import owner_of, partition_paths
+from segbroker.segments.storage import read_file, replace_file
 from segbroker.segments.topic_config import Durability, TopicConfig
 
 from .crashing import CrashingStorage
@@ -55,6 +58,25 @@ def test_files_are_where_the_layout_says(tmp_path: Path) -> None:
     ]
     assert (tmp_path / "LOCK").exists()
     assert [p.name for p in (tmp_path / "meta").iterdir()] == ["snapshot-2.msgpack"]
+
+
+def test_a_manifest_tells_its_topic_also_where_one_of_an_earlier_version_did_not() -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    owner = owner_of(manager.create_topic("t", 2, SMALL, now_ms=1_000).topic_id, 1)
+    append(manager.get_handler("t", 1), batch_of(b"a"))
+    manager.close()
+    path = partition_paths("/data", "t", 1).manifest
+    told = decode_manifest(read_file(disk, path))
+    assert told is not None
+    assert told.owner == owner
+    replace_file(disk, path, encode_manifest(1_000, told.rows))
+    manager = manager_on(disk)
+    assert offsets_in(read_from(manager.get_handler("t", 1), 0)) == [0]
+    manager.close()
+    again = decode_manifest(read_file(disk, path))
+    assert again is not None
+    assert again.owner == owner
 
 
 def test_a_data_directory_has_one_owner(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from .killing import LOOK_INTERVAL_S, POINTS, Plan
+from .killing import LOOK_INTERVAL_S, POINTS, Plan, is_running
 from .topics import Topics
 
 SOURCE_PARTITIONS, TARGET_PARTITIONS = 2, 3
@@ -44,6 +44,7 @@ class Copies:
     """Queries that copy a topic each, and the folder with their checkpoints.
 
     timeout_s: what all of them have to come to their points, with every try.
+    java_options: of the drivers' JVMs.
     """
 
     topics: Topics
@@ -51,6 +52,7 @@ class Copies:
     python: Path
     names: list[str]
     timeout_s: float = ARRIVAL_TIMEOUT_S
+    java_options: str = ""
     produced_count: int = 0
     reached: dict[str, dict[int, int]] = field(default_factory=dict)
 
@@ -88,7 +90,13 @@ class Copies:
             if point != "latest-offset":
                 batches[name] += self._last(name, "commits") + 1
         chosen: dict[str, str | None] = dict(zip(self.names, points, strict=True))
-        plan = Plan(self.topics.bootstrap, str(self.folder), chosen, batches)
+        plan = Plan(
+            self.topics.bootstrap,
+            str(self.folder),
+            chosen,
+            batches,
+            java_options=self.java_options,
+        )
         deadline = time.monotonic() + self.timeout_s
         for _ in range(TRIES_COUNT_MAX):
             if self._run_to_points(plan, deadline):
@@ -105,11 +113,17 @@ class Copies:
     def finish(self, master: str) -> None:
         """Run all queries to their ends in a JVM that nobody kills.  Raises Finding."""
         plan = Plan(
-            self.topics.bootstrap, str(self.folder), dict.fromkeys(self.names), master=master
+            self.topics.bootstrap,
+            str(self.folder),
+            dict.fromkeys(self.names),
+            master=master,
+            java_options=self.java_options,
         )
         for _ in range(TRIES_COUNT_MAX):
             with self._running(plan) as process:
                 code = process.wait(ARRIVAL_TIMEOUT_S)
+                if not code:
+                    _wait_for_end(int(plan.jvm_file().read_text()))
             if not code or NOT_OURS not in self.log():
                 break
         if code:
@@ -185,6 +199,13 @@ class Copies:
         text = (self.folder / name / "checkpoint" / "offsets" / str(batch)).read_text()
         offsets = json.loads(text.splitlines()[-1])[f"{name}-source"]
         return {int(partition): end for partition, end in offsets.items()}
+
+
+def _wait_for_end(jvm: int) -> None:
+    """A JVM ends by itself behind its Python, and may have classes to write until then."""
+    deadline = time.monotonic() + ARRIVAL_TIMEOUT_S
+    while is_running(jvm) and time.monotonic() < deadline:
+        time.sleep(LOOK_INTERVAL_S)
 
 
 class Driver:

@@ -44,6 +44,7 @@ PLAN = "SEGBROKER_KILL_PLAN"
 LOOK_INTERVAL_S = 0.02
 STATUS_INTERVAL_S = 1.0
 OFFSETS_PER_BATCH = 40
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # As small as a session can be: it lives for a few batches.
 LEAN = {
     "spark.log.level": "OFF",
@@ -52,7 +53,7 @@ LEAN = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.streaming.pollingDelay": "10ms",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
@@ -65,6 +66,7 @@ class Plan:
     points: by name; None: the query runs to its end.
     batches: the number of the batch; for latest-offset, of the question in this run.
     master: as many slots as tasks may stand still at a time, and some.
+    java_options: of the driver's JVM, beside those of LEAN.
     """
 
     bootstrap: str
@@ -72,6 +74,7 @@ class Plan:
     points: dict[str, str | None]
     batches: dict[str, int] = field(default_factory=dict)
     master: str = "local[32]"
+    java_options: str = ""
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
@@ -98,11 +101,18 @@ def stand_still_at(point: str, topic: str, batch: int) -> None:
     if plan.points[name] != point or plan.batches[name] != batch:
         return
     plan.arrived(name).write_text(point)
-    jvm = Path("/proc", plan.jvm_file().read_text(), "stat")
-    # A process that was killed and not waited for is still there, as a zombie.
-    while jvm.exists() and ") Z " not in jvm.read_text():
+    jvm = int(plan.jvm_file().read_text())
+    while is_running(jvm):
         time.sleep(LOOK_INTERVAL_S)
     os._exit(1)
+
+
+def is_running(process_id: int) -> bool:
+    """Whether it has not ended; one that was killed and not waited for is there as a zombie."""
+    try:
+        return ") Z " not in Path("/proc", str(process_id), "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 class KillingReader(StreamReader):
@@ -177,7 +187,8 @@ def run(path: str) -> None:
     """The queries of a plan, until all have ended or the JVM is killed."""
     os.environ[PLAN] = path
     plan = plan_of(path)
-    spark = session({"spark.master": plan.master, **LEAN})
+    options = f"{LEAN[JAVA_OPTIONS]} {plan.java_options}"
+    spark = session({**LEAN, "spark.master": plan.master, JAVA_OPTIONS: options})
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     plan.jvm_file().write_text(str(jvm.java.lang.ProcessHandle.current().pid()))

@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from segbroker.protocol.checksums import xxh3_64
+from segbroker.spark.cluster import Cluster
 from segbroker.spark.data_source import SegbrokerDataSource
+from segbroker.spark.errors import DataLoss
 from segbroker.spark.fetching import RangeFetcher, Task
 from segbroker.spark.offsets import OffsetRange
-from segbroker.spark.options import parse_options
+from segbroker.spark.options import Subscribe, parse_options
 from segbroker.spark.segment_files import SegmentFiles, Unreadable
 from segbroker.spark.segment_transactions import decide
 
@@ -184,3 +188,69 @@ def test_committed_records_are_read_without_the_broker_up_to_what_no_marker_deci
     found_there = decide(SegmentFiles(str(tmp_path), topic, 0), OffsetRange(topic, 0, 0, last + 9))
     assert [first for first, _ in found_there.aborted] == [601, 1803]
     assert found_there.until == last
+
+
+def recreated(topics: Topics, daemon: Daemon, topic: str) -> list[bytes]:
+    """Other records under the same name and at the same offsets, sealed; their values."""
+    topics.delete(topic)
+    topics.create(topic, 1, **{"segment.bytes": "131072", "max.message.bytes": "131072"})
+    values = [b"other" + value for value in VALUES]
+    settings: dict[str, Any] = {"batch.num.messages": 20}
+    topics.produce(topic, values, **settings)
+    sealed_to(daemon, topic)
+    return values
+
+
+def test_a_topic_made_again_under_a_planned_task_is_lost_not_read(
+    topics: Topics, daemon: Daemon, topic: str
+) -> None:
+    given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic}
+    given |= {"readSegmentsFrom": str(daemon.data)}
+    strict = SegbrokerDataSource(given).reader(StructType())
+    lenient = SegbrokerDataSource({**given, "failOnDataLoss": "false"}).reader(StructType())
+    tasks: list[InputPartition] = strict.partitions()
+    recreated(topics, daemon, topic)
+    with pytest.raises(DataLoss, match="deleted and made again"):
+        list(strict.read(tasks[0]))
+    assert [row for table in lenient.read(tasks[0]) for row in table.to_pylist()] == []
+
+
+def test_files_of_another_topic_of_the_same_name_are_left_to_the_broker(
+    topics: Topics, daemon: Daemon, topic: str, folder: Path, tmp_path: Path
+) -> None:
+    copied(folder, tmp_path)  # such as a backup, or the data directory of another broker
+    values = recreated(topics, daemon, topic)
+    assert rows(topics, tmp_path, topic) == list(enumerate(values))
+    assert rows(topics, daemon.data, topic) == list(enumerate(values))
+
+
+def test_a_folder_that_is_open_stays_that_of_its_topic(
+    topics: Topics, daemon: Daemon, topic: str
+) -> None:
+    end = sealed_to(daemon, topic)
+    runs = SegmentFiles(str(daemon.data), topic, 0).runs(OffsetRange(topic, 0, 0, end))
+    found = [bytes(next(runs))]
+    recreated(topics, daemon, topic)
+    with suppress(Unreadable):
+        found += map(bytes, runs)
+    assert b"".join(found).count(b"other") == 0
+
+
+def test_a_manifest_that_tells_no_topic_is_left_to_the_broker(
+    topics: Topics, topic: str, folder: Path, tmp_path: Path
+) -> None:
+    given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic}
+    cluster = Cluster(parse_options(given, streaming=False).client)
+    topic_id = cluster.layout(Subscribe((topic,)))[topic].topic_id
+    cluster.close()
+    assert topic_id is not None
+    copy = copied(folder, tmp_path)
+    (manifest,) = copy.glob("*.manifest")
+    data = bytearray(manifest.read_bytes())
+    data[16:24] = bytes(8)
+    data[24:32] = xxh3_64(bytes(data[:24])).to_bytes(8, "big")
+    manifest.write_bytes(data)
+    wanted = OffsetRange(topic, 0, 0, COUNT)
+    with pytest.raises(Unreadable, match="of an earlier version"):
+        SegmentFiles(str(tmp_path), topic, 0, topic_id).sealed(wanted)
+    assert rows(topics, tmp_path, topic) == list(enumerate(VALUES))

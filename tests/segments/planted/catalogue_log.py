@@ -205,7 +205,7 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_log_is_truncated_under_its_old_manifest",
         "truncating",
-        "    replace_file(storage, paths.manifest, encode_manifest(now_ms, rows))\n",
+        "    replace_file(storage, paths.manifest, encode_manifest(now_ms, rows, paths.owner))\n",
         "",
         "truncated_after_a_checkpoint",
     ),
