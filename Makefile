@@ -8,7 +8,7 @@ ROOMS = protocol segments broker client cli testing spark pyspark_segbroker
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help install spark jar demo test matrix peers compare lint types check bench soak asan clean
+.PHONY: help install spark jar dist demo test matrix peers compare lint types check bench soak asan clean
 
 help:            ## This list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -34,6 +34,11 @@ jar: spark $(JAR)  ## Spark's reader in Java, with a javac; without, Python read
 
 $(JAR): $(SPARK_STAMP) $(JAR_SOURCES)
 	$(BIN)/python spark/java/build_jar.py
+
+# The jar has to be there first: both files take it along, and a wheel made of the sdist has it too.
+dist: jar        ## The sdist and the wheel, with the jar, into dist/
+	rm -rf dist build/lib* build/bdist* build/temp*
+	$(BIN)/python -m build -q
 
 $(SPARK_STAMP): setup.cfg
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[spark]'

@@ -12,6 +12,7 @@ only what stands above it:
     offsets    offsets as JSON, fair shares, ranges
     link       one connection with a blocking socket
     loss       what of a range is gone
+    layouts    which partitions are selected, and their leaders
     cluster    topics, leaders and the bounds of logs
     segment_files  sealed segments from a shared file system
     segment_transactions  which transactions in them were committed

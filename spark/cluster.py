@@ -15,10 +15,9 @@ constructor: Spark pickles readers.  Not for threads: each Spark worker has one.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from random import Random
 from typing import TypeVar
-from uuid import UUID
 
 from segbroker.client.backoff import Backoff
 from segbroker.client.errors import (
@@ -39,12 +38,12 @@ from segbroker.protocol.messages_core import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
-    MetadataResponseTopic,
 )
 from segbroker.protocol.vendor import VendorKey
 
 from .connecting import ClientOptions
 from .errors import SourceUnavailable
+from .layouts import Layout, TopicLayout, is_selected, topic_layout
 from .link import Link, now_ms
 from .loss import LogBounds
 from .offsets import TopicPartition
@@ -60,17 +59,6 @@ BACKOFF_MAX_MS = 1_000
 NEW_TOPIC_GRACE_MS = 2_000
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class TopicLayout:
-    """One topic: its id (None where the broker has none) and who leads each partition."""
-
-    topic_id: UUID | None
-    leaders: Mapping[int, Address]
-
-
-Layout = Mapping[str, TopicLayout]
 
 
 class Cluster:
@@ -101,13 +89,13 @@ class Cluster:
             self._brokers = [*brokers.values()] or self._brokers
             found: dict[str, TopicLayout] = {}
             for row in reply.topics:
-                if row.name is None or not _is_selected(selection, row):
+                if row.name is None or not is_selected(selection, row):
                     continue
                 if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     continue
                 if row.error_code != ErrorCode.NONE:
                     raise broker_error(row.error_code, f"topic {row.name!r}")
-                found[row.name] = _topic_layout(selection, row, brokers)
+                found[row.name] = topic_layout(selection, row, brokers)
             return found
 
         grace_ms = now_ms() + NEW_TOPIC_GRACE_MS
@@ -141,19 +129,7 @@ class Cluster:
         """
         if not times:
             return {}
-        current = layout
-
-        def look() -> dict[TopicPartition, int]:
-            nonlocal current
-            try:
-                return self._list_offsets(current, times)
-            except SegbrokerError as exc:
-                if exc.retryable:  # the leader may have moved: ask where it is now
-                    topics = tuple(sorted({topic for topic, _ in times}))
-                    current = {**current, **self.layout(Subscribe(topics))}
-                raise
-
-        return self.persist("offsets", look)
+        return self._follow("offsets", layout, times, lambda now: self._list_offsets(now, times))
 
     def bounds(
         self, layout: Layout, keys: Iterable[TopicPartition]
@@ -166,7 +142,7 @@ class Cluster:
         if not wanted:
             return {}
         try:
-            return self.persist("log bounds", lambda: self._floors(layout, wanted))
+            return self._follow("log bounds", layout, wanted, lambda now: self._floors(now, wanted))
         except SourceUnavailable as exc:
             if not isinstance(exc.__cause__, UnsupportedByBroker):
                 raise
@@ -205,7 +181,10 @@ class Cluster:
     def persist(self, what: str, attempt: Callable[[], T], timeout_ms: int | None = None) -> T:
         """Try until it works, the error is final, or the deadline is over."""
         options = self._options
-        deadline_ms = now_ms() + (options.api_timeout_ms if timeout_ms is None else timeout_ms)
+        name, limit_ms = " (kafka.default.api.timeout.ms)", options.api_timeout_ms
+        if timeout_ms is not None:
+            name, limit_ms = "", timeout_ms
+        deadline_ms = now_ms() + limit_ms
         first_ms = options.retry_backoff_ms or BACKOFF_FIRST_MS
         backoff = Backoff(Random(), first_ms, max(first_ms, BACKOFF_MAX_MS))
         tries = 0
@@ -223,12 +202,35 @@ class Cluster:
                 delay_ms = backoff.next_delay_ms()
                 if now_ms() + delay_ms >= deadline_ms:
                     raise SourceUnavailable(
-                        f"asking for {what}: nothing within {options.api_timeout_ms} ms"
-                        f" (kafka.default.api.timeout.ms); last: {exc}"
+                        f"asking for {what}: nothing within {limit_ms} ms{name}; last: {exc}"
                     ) from exc
                 time.sleep(delay_ms / 1000)
 
     # Inside.
+
+    def _follow(
+        self,
+        what: str,
+        layout: Layout,
+        keys: Iterable[TopicPartition],
+        ask: Callable[[Layout], T],
+    ) -> T:
+        """`ask`, as `persist` does it, of the leaders as they are after an error that may pass."""
+        current = layout
+        topics = tuple(sorted({topic for topic, _ in keys}))
+
+        def look() -> T:
+            nonlocal current
+            try:
+                return ask(current)
+            except SegbrokerError as exc:
+                if exc.retryable:
+                    # One try: the deadline is that of the call itself.
+                    with suppress(SourceUnavailable):
+                        current = {**current, **self.layout(Subscribe(topics), timeout_ms=0)}
+                raise
+
+        return self.persist(what, look)
 
     def _link(self, address: Address) -> Link:
         link = self._links.get(address)
@@ -317,29 +319,3 @@ class Cluster:
                     row["evict_reason"] or "unknown",
                 )
         return found
-
-
-def _is_selected(selection: Selection, row: MetadataResponseTopic) -> bool:
-    assert row.name is not None
-    match selection:
-        case SubscribePattern():
-            return not row.is_internal and selection.matches(row.name)
-        case _:
-            return True
-
-
-def _topic_layout(
-    selection: Selection, row: MetadataResponseTopic, brokers: Mapping[int, Address]
-) -> TopicLayout:
-    assert row.name is not None
-    wanted = selection.partitions[row.name] if isinstance(selection, Assign) else None
-    leaders: dict[int, Address] = {}
-    for part in row.partitions:
-        if wanted is not None and part.partition_index not in wanted:
-            continue
-        leader = brokers.get(part.leader_id)
-        if leader is None:
-            about = f"topic {row.name!r} partition {part.partition_index}"
-            raise LeaderNotAvailable(f"{about} has no leader")
-        leaders[part.partition_index] = leader
-    return TopicLayout(row.topic_id if row.topic_id.int else None, leaders)

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from .columns import Shape
-from .errors import OptionError
+from .errors import OptionError, plain
 from .jvm import mark, reads_in_jvm
 from .options import SourceOptions, parse_options, wants_gaps, wants_headers
 from .rows import check_columns
@@ -27,21 +27,26 @@ class SegbrokerDataSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
+    @plain
     def schema(self) -> str:
         shape = Shape(wants_headers(self.options), wants_gaps(self.options))
         return shape.spark + mark(self.options)
 
+    @plain
     def reader(self, schema: StructType) -> BatchReader:
         return BatchReader(self._source(streaming=False))
 
+    @plain
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         return StreamReader(self._source(streaming=True))
 
+    @plain
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
             raise OptionError("a topic cannot be overwritten: write with mode('append')")
         return BatchWriter(self._sink(schema, streaming=False))
 
+    @plain
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> StreamWriter:

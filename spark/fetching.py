@@ -336,7 +336,8 @@ class RangeFetcher:
         self._drop_link()
         self._pause(str(error), error)
         topic, partition = self._range.topic, self._range.partition
-        layout = self._cluster.layout(Assign({topic: (partition,)}))
+        left_ms = max(0, self._options.poll_timeout_ms - (now_ms() - self._progress_ms))
+        layout = self._cluster.layout(Assign({topic: (partition,)}), left_ms)
         if topic not in layout:
             return
         found = layout[topic].topic_id

@@ -18,9 +18,10 @@ Invariant: nothing is remembered between calls but connections and `ends_seen`: 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from .cluster import END_TIME, START_TIME, Cluster, Layout
+from .cluster import END_TIME, START_TIME, Cluster
 from .errors import OptionError, SourceError
 from .fetching import Task
+from .layouts import Layout
 from .loss import GONE, RECREATED, WHY, Lost, clip, report
 from .offsets import OffsetRange, Offsets, TopicPartition, fair_share, split_ranges
 from .options import Assign, SourceOptions, TriggerLimits
@@ -146,6 +147,10 @@ class Planner:
         """The tasks of a batch query.  Raises OptionError when it would end before it starts."""
         start, end = self.start(), self.end()
         for key, begin in start.at.items():
+            if key not in end.at:
+                raise SourceError(
+                    f"topic {key[0]!r} partition {key[1]} was deleted while the query was planned"
+                )
             if end.at[key] < begin:
                 raise OptionError(
                     f"topic {key[0]!r} partition {key[1]}: the query would start at offset {begin}"

@@ -11,7 +11,8 @@ segbroker.spark.jvm.  A session that runs already stays as it is.
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -31,6 +32,9 @@ LOCAL_DEFAULTS = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
+
+# The logger of Spark's list of data sources.
+REGISTRY = "org.apache.spark.sql.execution.datasources.DataSourceManager"
 
 # Beside the modules themselves, also where those are links to them.
 JAR = Path(__file__).resolve().parent / "jars" / "segbroker-spark.jar"
@@ -61,4 +65,24 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
 
 def register(spark: SparkSession) -> None:
     """Make `format("segbroker")` known to a session without waiting for Spark's own look-up."""
-    spark.dataSource.register(SegbrokerDataSource)
+    with _quiet(spark, REGISTRY):
+        spark.dataSource.register(SegbrokerDataSource)
+
+
+@contextmanager
+def _quiet(spark: SparkSession, logger: str) -> Iterator[None]:
+    """Without the warnings of one logger of the JVM, where the session has one.
+
+    Spark warns that a source which it found by itself was replaced: here by the same one.
+    """
+    jvm = getattr(spark, "_jvm", None)  # a session of Spark Connect has none
+    if jvm is None:
+        yield
+        return
+    logging = jvm.org.apache.logging.log4j
+    before = logging.LogManager.getLogger(logger).getLevel()
+    logging.core.config.Configurator.setLevel(logger, logging.Level.ERROR)
+    try:
+        yield
+    finally:
+        logging.core.config.Configurator.setLevel(logger, before)

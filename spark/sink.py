@@ -37,7 +37,7 @@ from pyspark.sql.datasource import (
 )
 
 from .cluster import Cluster
-from .errors import SinkError, SourceUnavailable
+from .errors import SinkError, SourceUnavailable, plain
 from .rows import records_of
 from .sink_options import SinkOptions
 from .transactions import Identity, abort, commit_batch, last_batch
@@ -158,14 +158,17 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         else:
             self._query = f"{options.transactional_id or PREFIX}/{uuid4().hex}"
 
+    @plain
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> Written:
         if not self._options.exactly_once:
             return self._write(iterator, None)
         return self._write(iterator, Place(self._query, self._options.batch_id, _task()))
 
+    @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._commit(messages, self._options.batch_id or 0)
 
+    @plain
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._abort(messages)
 
@@ -173,11 +176,13 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream`: each micro-batch once."""
 
+    @plain
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> Written:
         if not self._options.exactly_once:
             return self._write(iterator, None)
         return self._write(iterator, stream_place(self._options))
 
+    @plain
     def commit(
         self,
         messages: Sequence[WriterCommitMessage | None],
@@ -185,6 +190,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     ) -> None:
         self._commit(messages, batchId)
 
+    @plain
     def abort(
         self,
         messages: Sequence[WriterCommitMessage | None],

@@ -37,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
 
 from . import lag
 from .columns import Shape, record_batches
+from .errors import plain, plain_rows
 from .fetching import RangeFetcher, Task
 from .jvm import JvmPartition
 from .link import now_ms
@@ -94,12 +95,14 @@ class _Reader:
 class BatchReader(_Reader, DataSourceReader):
     """Reads [start, end) as both are when the query is planned."""
 
+    @plain
     def partitions(self) -> list[InputPartition]:
         try:
             return self._partitions(self._plan().batch_tasks())
         finally:
             self._close()
 
+    @plain_rows
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
         return self._read(partition)
 
@@ -115,6 +118,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_available": None, "_last_trigger_ms": None}
 
+    @plain
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return self._plan().start().to_json()
 
@@ -129,14 +133,17 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return ReadMinRows(limits.offsets_min)
         return ReadAllAvailable()
 
+    @plain
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._available = self._plan().latest()
 
+    @plain
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """The ends of the logs as `latestOffset` saw them: lag without another question."""
         planner = self._plan()
         return (planner.ends_seen or planner.latest()).to_json()
 
+    @plain
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The end of the next batch; `start` itself while minOffsetsPerTrigger has to wait."""
         planner = self._plan()
@@ -169,13 +176,16 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._last_trigger_ms = now
         return False
 
+    @plain
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         tasks = self._plan().tasks(offsets_from_json(start), offsets_from_json(end))
         return self._partitions(tasks)
 
+    @plain_rows
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
         return self._read(partition)
 
+    @plain
     def commit(self, end: dict[str, Any]) -> None:
         """Show how far the query is, where it is asked to; the checkpoint is Spark's."""
         group = self._options.commit_group

@@ -21,7 +21,8 @@ from segbroker.protocol.messages_core import (
 from segbroker.protocol.record_batch import iter_batches, read_header
 from segbroker.protocol.schema import records_view
 
-from .cluster import Cluster, Layout
+from .cluster import Cluster
+from .layouts import Layout
 from .offsets import TopicPartition
 
 PROBE_BYTES = 64 << 10

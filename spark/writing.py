@@ -35,8 +35,9 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.record_batch import encode_batch
 
-from .cluster import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, Cluster, TopicLayout
+from .cluster import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, Cluster
 from .errors import SinkError, SourceUnavailable
+from .layouts import TopicLayout
 from .link import Link, now_ms
 from .offsets import TopicPartition
 from .options import Subscribe

@@ -1,10 +1,13 @@
 """Options: what is taken, and the sentence for what is not."""
 
 import pickle
+import traceback
 
 import pytest
+from pyspark.sql.types import StructType
 
-from segbroker.spark.errors import OptionError
+from segbroker.spark.data_source import SegbrokerDataSource
+from segbroker.spark.errors import OptionError, SourceUnavailable
 from segbroker.spark.options import (
     Assign,
     Subscribe,
@@ -303,6 +306,21 @@ def test_a_malformed_option_is_refused_with_one_sentence(
     with pytest.raises(OptionError) as caught:
         parse_options(given, streaming=streaming)
     assert str(caught.value) == sentence
+
+
+def test_spark_is_given_the_sentence_without_the_way_that_it_came() -> None:
+    with pytest.raises(OptionError) as malformed:
+        SegbrokerDataSource({**BASE, "startingOffsest": "x"}).reader(StructType())
+    nobody = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "1"}
+    stream = SegbrokerDataSource({**BASE, **nobody}).streamReader(StructType())
+    with pytest.raises(SourceUnavailable) as unreachable:
+        stream.initialOffset()
+    for caught in (malformed, unreachable):
+        assert len(traceback.extract_tb(caught.tb)) == 2  # here, and in `plain`
+        assert traceback.format_exception(caught.value)[-1].startswith("segbroker.spark.errors.")
+        assert not any(
+            "During handling" in line for line in traceback.format_exception(caught.value)
+        )
 
 
 def test_what_has_no_effect_is_said_and_passes(caplog: pytest.LogCaptureFixture) -> None:
