@@ -170,6 +170,8 @@ def start_copy(
         .option("subscribe", f"{name}-source")
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", OFFSETS_PER_BATCH)
+        # A broker that was killed may be long in coming back to a busy machine.
+        .option("kafka.default.api.timeout.ms", 600_000)
         .load()
     )
     return (
