@@ -72,6 +72,7 @@ def dump_producers(content: bytes) -> Report:
             {
                 "producer_id": producer_id,
                 "epoch": known.epoch,
+                **({"resumes": "after a lost tail"} if known.resumes else {}),
                 "batches": [
                     f"sequence {batch.first_sequence}-{batch.last_sequence}"
                     f" at offset {batch.base_offset}-{batch.last_offset}"

@@ -8,10 +8,10 @@
     EPOCH row      synced    no batch carries an epoch that nobody knows
     gap            synced    before anybody is served
 
-A crash in between leaves an epoch without a batch; the next opening takes the one after it.  The
-producers' sequences are dropped, so that whoever goes on behind its lost batches is taken at its
-word; replaying a log that holds such a gap forgets them at the same place, so the snapshot of the
-producers may stay as it is: two syncs per partition are enough.  Transactions stay open.
+A crash in between leaves an epoch without a batch; the next opening takes the one after it.  A
+producer that goes on behind its lost batches is taken at its word (producers.py); replaying a log
+that holds such a gap comes to the same at the same place, so the snapshot of the producers may stay
+as it is: two syncs per partition are enough.  Transactions stay open.
 """
 
 from segbroker.protocol.record_batch import GapReason, gap_batches, read_header
@@ -41,13 +41,13 @@ def write_lost_tail(
         for gap in gap_batches(lost_from, ceiling, reason, now_ms, epoch):
             header = read_header(gap)._replace(max_timestamp=-1)  # no record, no time to find
             opened.write(memoryview(bytearray(gap)), header, now_ms)
-        opened.producers = opened.producers.forget_sequences()
+        opened.producers.lose_tail()
     if opened.rotating:
         seal(opened)
     if reason is GapReason.LOST_TAIL:
         opened.sync()
     else:
-        checkpoint(opened)  # replay forgets nobody at a gap with this reason
+        checkpoint(opened)  # replay makes nothing of a gap with this reason
 
 
 def begin_at(storage: Storage, paths: LogPaths, ceiling: int, epoch: int, now_ms: int) -> None:

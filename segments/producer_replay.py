@@ -48,8 +48,7 @@ def replay_producers(opened: PartitionLog) -> None:
                 if header.producer_id >= 0:
                     table.apply(header, header.base_offset, batch)
                 elif gap_reason(header) is GapReason.LOST_TAIL:
-                    # Their last batches may have gone with it (lost_tail.py).
-                    table = opened.producers = table.forget_sequences()
+                    table.lose_tail()
         except (FileNotFoundError, CorruptSegment) as exc:
             log.warning("producers_not_replayed", path=path, error=str(exc))
 

@@ -12,8 +12,14 @@ always appended, and its epoch is the producer's from then on:
 | higher | other | OutOfOrderSequence |
 | same | first and last equal one of the five | duplicate: the stored offset is the answer |
 | same | last + 1 (0 after 2^31-1; 0 after a marker with a new epoch) | append |
+| same or higher | other, the first since a lost tail | append |
 | same | other | OutOfOrderSequence |
 | any | without a transaction, while one of this producer is open | TransactionOpen |
+
+A lost tail (lost_tail.py) may have held batches that a producer was told of, or that it sends
+again: what is known of it stays, so that what survived is no second record and a fenced epoch
+stays fenced, and its next batch that is no duplicate is taken at its word.  When that one lay
+between batches that survived, those count as sent: "last" is the end of the run they make.
 
 .producers, the snapshot, big-endian; behind it the batch headers of the log are replayed:
 
@@ -22,19 +28,20 @@ always appended, and its epoch is the producer's from then on:
                    | magic | version | 0     | end_offset | count | 0     |
                    | SBPS  | u16     | u16   | i64        | u32   | u32   |
                    +-------+---------+-------+------------+-------+-------+
-    rows      byte 0             8                16       18         20     24
-                   +-------------+----------------+--------+----------+------+-------------------
-                   | producer_id | open_txn_first | epoch  | batches  | 0    | 5 x {first_sequence
-                   | i64         | i64 = -1       | i16    | u16      | u32  | i32, last_delta i32,
-                   +-------------+----------------+--------+----------+------+ base_offset i64,
-                                                                               timestamp i64}
-    aborted   version 2 only, as many as the second count (the last u32) of the header says:
+    rows      byte 0             8                16       18         20      24
+                   +-------------+----------------+--------+----------+-------+------------------
+                   | producer_id | open_txn_first | epoch  | batches  | flags | 5 x {first_sequence
+                   | i64         | i64 = -1       | i16    | u16      | u32   | i32, last_delta i32,
+                   +-------------+----------------+--------+----------+-------+ base_offset i64,
+                                                                                timestamp i64}
+    aborted   from version 2 on, as many as the second count (the last u32) of the header says:
                    {producer_id i64, first_offset i64, last_offset i64}
     then xxh3-64 of all before, u64.  A row has 144 bytes, an aborted range 24.
 
 Version 1 is written as long as there is nothing that it cannot say: open_txn_first is -1 in it,
-every row has a batch.  In version 2 a row without batches has the time of its marker in the place
-of the first batch's timestamp.
+every row has a batch, flags are 0.  From version 2 on a row without batches has the time of its
+marker in the place of the first batch's timestamp.  Version 3 has a flag, 1: nothing was appended
+since a lost tail.
 
 Invariants: a snapshot holds exactly what the batches below `end_offset` say, all of which were
 synced before it was written.  Entries are tuples that are replaced, never changed: a shallow copy
@@ -54,8 +61,10 @@ from .transaction_index import Aborted, TransactionIndex
 
 WINDOW: Final = 5
 MAGIC: Final = b"SBPS"
-VERSION: Final = 2
 VERSION_PLAIN: Final = 1
+VERSION_TRANSACTIONS: Final = 2
+VERSION: Final = 3
+RESUMES: Final = 1
 HEADER: Final = struct.Struct(">4sHHqII")
 ROW: Final = struct.Struct(">qqhHI" + WINDOW * "iiqq")
 ABORTED: Final = struct.Struct(">qqq")
@@ -90,11 +99,28 @@ class Producer(NamedTuple):
     batches: tuple[KnownBatch, ...]
     marked_ms: int = -1
     """Time of its last marker; -1: none, or none since the log was opened."""
+    resumes: bool = False
+    """Nothing of it was appended since a lost tail: what comes next is taken at its word."""
 
     @property
     def last_ms(self) -> int:
         """When it last did something."""
         return max(self.marked_ms, self.batches[-1].timestamp if self.batches else -1)
+
+    @property
+    def next_sequence(self) -> int:
+        """What its next batch begins with.
+
+        An older batch of the window that begins there survived a lost tail which took the one in
+        front of it, and that one was sent again.
+        """
+        if not self.batches:
+            return 0
+        ends = {older.first_sequence: older.last_sequence for older in self.batches[:-1]}
+        last = self.batches[-1].last_sequence
+        while (expected := (last + 1) & _SEQUENCE_MASK) in ends:
+            last = ends.pop(expected)
+        return expected
 
 
 class ProducerTable:
@@ -130,15 +156,17 @@ class ProducerTable:
         if epoch < known.epoch:
             raise InvalidProducerEpoch(header.producer_id, epoch, known.epoch)
         if epoch > known.epoch:
-            if sequence != 0:
+            if sequence != 0 and not known.resumes:
                 raise OutOfOrderSequence(header.producer_id, sequence, 0)
             return None
         for batch in reversed(known.batches):
             if batch.first_sequence == sequence and batch.last_delta == header.last_offset_delta:
                 return batch
         expected = (known.batches[-1].last_sequence + 1) & _SEQUENCE_MASK if known.batches else 0
-        if sequence != expected:
-            raise OutOfOrderSequence(header.producer_id, sequence, expected)
+        if sequence != expected and not known.resumes:
+            expected = known.next_sequence
+            if sequence != expected:
+                raise OutOfOrderSequence(header.producer_id, sequence, expected)
         return None
 
     def apply(self, header: BatchHeader, base_offset: int, content: Buffer) -> None:
@@ -165,8 +193,9 @@ class ProducerTable:
     def _mark(self, header: BatchHeader) -> None:
         known = self._producers.get(header.producer_id)
         batches = () if known is None or known.epoch != header.producer_epoch else known.batches
+        resumes = known is not None and known.resumes
         self._producers[header.producer_id] = Producer(
-            header.producer_epoch, batches, header.max_timestamp
+            header.producer_epoch, batches, header.max_timestamp, resumes
         )
 
     def expire(self, now_ms: int, after_ms: int, *, is_idle: bool) -> int:
@@ -194,9 +223,12 @@ class ProducerTable:
             del self._producers[producer_id]
         return len(old)
 
-    def forget_sequences(self) -> "ProducerTable":
-        """A table without producers: what they did last may be lost.  Transactions stay."""
-        return ProducerTable(transactions=self.transactions)
+    def lose_tail(self) -> None:
+        """What they did last may be lost: their next batches are taken at their word."""
+        self._producers = {
+            producer_id: known._replace(resumes=True)
+            for producer_id, known in self._producers.items()
+        }
 
     def rows(self) -> list[tuple[int, Producer]]:
         """What is known, by producer id."""
@@ -210,26 +242,28 @@ class ProducerTable:
         """The snapshot of everything below `end_offset`."""
         opened, aborted = self.transactions.open, self.transactions.aborted
         rows: list[bytes] = []
-        is_plain = not aborted and not opened
+        version = VERSION_TRANSACTIONS if aborted or opened else VERSION_PLAIN
         for producer_id, known in self._producers.items():
             fields: list[int] = []
             for batch in known.batches:
                 fields += batch
             if not fields:
-                is_plain = False
+                version = max(version, VERSION_TRANSACTIONS)
                 fields = [0, 0, 0, known.marked_ms]
+            flags = 0
+            if known.resumes:
+                version, flags = VERSION, RESUMES
             fields += [0] * (4 * WINDOW - len(fields))
             first_offset = opened.get(producer_id, -1)
             rows.append(
-                ROW.pack(producer_id, first_offset, known.epoch, len(known.batches), 0, *fields)
+                ROW.pack(producer_id, first_offset, known.epoch, len(known.batches), flags, *fields)
             )
-        # An open transaction whose producer is not known any more (forget_sequences).
+        # An open transaction whose producer is not known: its batches were in a damaged segment.
         rows += [
             ROW.pack(producer_id, first_offset, -1, 0, 0, *([0] * 4 * WINDOW))
             for producer_id, first_offset in opened.items()
             if producer_id not in self._producers
         ]
-        version = VERSION_PLAIN if is_plain else VERSION
         parts = [
             HEADER.pack(MAGIC, version, 0, end_offset, len(rows), len(aborted)),
             *rows,
@@ -246,18 +280,20 @@ def decode_producers(data: Buffer) -> tuple[ProducerTable, int] | None:
         return None
     magic, version, _, end_offset, count, aborted_count = HEADER.unpack_from(content)
     rows_end = HEADER_SIZE + count * ROW_SIZE
-    if magic != MAGIC or version not in (VERSION_PLAIN, VERSION):
+    if magic != MAGIC or not VERSION_PLAIN <= version <= VERSION:
         return None
     if len(content) != rows_end + aborted_count * ABORTED.size + 8:
         return None
     producers: dict[int, Producer] = {}
     opened: dict[int, int] = {}
     for row in ROW.iter_unpack(content[HEADER_SIZE:rows_end]):
-        producer_id, first_offset, epoch, batches = row[:4]
-        if version == VERSION and first_offset >= 0:
+        producer_id, first_offset, epoch, batches, flags = row[:5]
+        if version >= VERSION_TRANSACTIONS and first_offset >= 0:
             opened[producer_id] = first_offset
         if epoch >= 0:
             window = tuple(KnownBatch(*row[5 + 4 * i : 9 + 4 * i]) for i in range(batches))
-            producers[producer_id] = Producer(epoch, window, -1 if batches else row[8])
+            marked_ms = -1 if batches else row[8]
+            resumes = version >= VERSION and bool(flags & RESUMES)
+            producers[producer_id] = Producer(epoch, window, marked_ms, resumes)
     aborted = map(Aborted._make, ABORTED.iter_unpack(content[rows_end:-8]))
     return ProducerTable(producers, TransactionIndex(opened, aborted)), end_offset

@@ -4,10 +4,17 @@ import pytest
 
 from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
 from segbroker.segments.ceilings import BLOCK, IDLE_MS
-from segbroker.segments.errors import CorruptMetadata, InvalidConfig, OffsetOutOfRange
+from segbroker.segments.errors import (
+    CorruptMetadata,
+    InvalidConfig,
+    InvalidProducerEpoch,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+)
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.producers import ProducerTable
 from segbroker.segments.storage import read_file, write_temporary
 from segbroker.segments.topic_config import TopicConfig
 
@@ -177,6 +184,72 @@ def test_producers_whose_last_batches_are_lost_go_on_with_their_sequence() -> No
     handler = manager_on(disk.after_kill()).get_handler("t", 0)
     assert append(handler, batch_of(b"c", producer=(7, 0, 2))).duplicate
     assert not append(handler, batch_of(b"d", producer=(7, 0, 3))).duplicate
+
+
+def power_cut_after(
+    synced: list[tuple[int, int, int]], lost: list[tuple[int, int, int]]
+) -> DiskManager:
+    """A log of class disk with a batch of each (producer, epoch, sequence), as it comes back."""
+    disk = MemoryStorage()
+    handler = topic_with(disk, "disk", 0).get_handler("t", 0)
+    for producer in synced:
+        append(handler, batch_of(b"x", producer=producer))
+    handler.sync()
+    for producer in lost:
+        append(handler, batch_of(b"x", producer=producer))
+    return manager_on(disk.after_power_cut())
+
+
+def test_a_batch_that_survived_a_power_cut_unanswered_is_no_second_record_when_sent_again() -> None:
+    manager = power_cut_after([(7, 0, 0), (7, 0, 1)], [(7, 0, 2)])
+    handler = manager.get_handler("t", 0)
+    assert append(handler, batch_of(b"x", producer=(7, 0, 1))).duplicate
+    assert not append(handler, batch_of(b"x", producer=(7, 0, 2))).duplicate
+    assert not append(handler, batch_of(b"x", producer=(7, 0, 3))).duplicate
+
+
+def test_after_a_lost_tail_one_batch_of_a_producer_is_taken_at_its_word_and_no_other() -> None:
+    manager = power_cut_after([(7, 0, 0)], [(7, 0, 1), (7, 0, 2)])
+    append(manager.get_handler("t", 0), batch_of(b"x", producer=(7, 0, 3)))
+    manager.close()
+    handler = manager_on(manager.storage.after_kill()).get_handler("t", 0)  # type: ignore[attr-defined]
+    with pytest.raises(OutOfOrderSequence, match="sent sequence 5, expected 4"):
+        append(handler, batch_of(b"x", producer=(7, 0, 5)))
+
+
+def test_that_a_producer_lost_its_tail_is_in_the_snapshot() -> None:
+    manager = power_cut_after([(7, 0, 0)], [(7, 0, 1), (7, 0, 2)])
+    assert manager.get_handler("t", 0).high_watermark == BLOCK + 1
+    manager.close()
+    handler = manager_on(manager.storage.after_kill()).get_handler("t", 0)  # type: ignore[attr-defined]
+    assert append(handler, batch_of(b"x", producer=(7, 0, 0))).duplicate
+    assert not append(handler, batch_of(b"x", producer=(7, 0, 3))).duplicate
+
+
+def test_a_lost_tail_may_have_held_a_new_epoch_and_lets_nobody_back_in() -> None:
+    handler = power_cut_after([(7, 1, 0)], [(7, 2, 0)]).get_handler("t", 0)
+    with pytest.raises(InvalidProducerEpoch):
+        append(handler, batch_of(b"x", producer=(7, 0, 1)))
+    assert not append(handler, batch_of(b"x", producer=(7, 2, 1))).duplicate
+
+
+def test_a_batch_lost_between_two_that_survived_may_be_sent_again_and_they_count_as_sent() -> None:
+    table = ProducerTable()
+
+    def sent(sequence: int) -> bool:
+        header = read_header(batch_of(b"x", producer=(7, 0, sequence)))
+        if table.check(header) is not None:
+            return False
+        table.apply(header, 100 + sequence, batch_of(b"x"))
+        return True
+
+    assert sent(4)
+    table.lose_tail()  # 5 went with it
+    assert sent(6)
+    table.lose_tail()  # a second gap, from the end of the log on
+    assert [sent(sequence) for sequence in (5, 6, 7, 8)] == [True, False, True, True]
+    with pytest.raises(OutOfOrderSequence, match="expected 9"):
+        sent(11)
 
 
 def test_a_recreated_topic_starts_above_the_epochs_that_its_predecessor_came_to() -> None:

@@ -308,7 +308,7 @@ def continues(one: Seen, later: Seen) -> bool:
     """Whether `later` is the same log after a power cut.
 
     Class disk and memory end, after each, with a gap up to the offsets that were reserved, in an
-    epoch of its own and without the producers; nothing else may differ.
+    epoch of its own, and take producers at their word; nothing else may differ.
     """
     if one == later:
         return True
@@ -340,7 +340,7 @@ def continues(one: Seen, later: Seen) -> bool:
                 and b.items[: len(a.items)] == a.items
                 and (a.start, a.end) == (b.start, tail[0].base_offset)
                 and b.end == tail[-1].next_offset
-                and not b.newest
+                and b.newest == tuple((*last, True) for *last, _ in a.newest)
             )
             if not is_same:
                 return False

@@ -183,25 +183,29 @@ def _gap(model: PartitionModel, begin: int, end: int, reason: str, promised: int
 
 def _producers(model: PartitionModel, seen: SeenPartition) -> Iterator[str]:
     """The newest batch of each producer that can be read is the one that is remembered."""
-    newest: dict[int, tuple[int, int, int]] = {}
+    newest: dict[int, tuple[int, int, int, bool]] = {}
     for item in seen.items:
         header = read_header(bytes(BODY) + item.body)
+        if item.is_gap and item.reason == "lost_tail":
+            newest = {pid: (*last, True) for pid, (*last, _) in newest.items()}
+            continue
         if item.is_gap and item.reason != "deleted":
             newest.clear()  # what a gap may hide is forgotten with it
             continue
         if header.is_control and not item.is_gap:
             # A marker has no sequence; one with a new epoch makes all that was before it void.
-            if newest.get(header.producer_id, (header.producer_epoch,))[0] < header.producer_epoch:
+            before = newest.get(header.producer_id)
+            if before is not None and before[0] < header.producer_epoch:
                 del newest[header.producer_id]
         elif header.producer_id >= 0:
             last = (header.base_sequence + header.last_offset_delta) & 0x7FFF_FFFF
-            newest[header.producer_id] = (header.producer_epoch, last, item.next_offset - 1)
+            newest[header.producer_id] = (header.producer_epoch, last, item.next_offset - 1, False)
     known = {pid: rest for pid, *rest in seen.newest}
     for pid, expected in newest.items():
         if tuple(known.get(pid, ())) != expected:
             yield f"I5: of producer {pid} it knows {known.get(pid)}, its last batch is {expected}"
     sent = {(b.producer, b.next_offset - 1) for b in model.sent}
-    for pid, _, _, last_offset in seen.newest:
+    for pid, _, _, last_offset, _ in seen.newest:
         if not any(p[0] == pid and offset == last_offset for p, offset in sent):
             yield f"I5: of producer {pid} it knows an offset {last_offset} that was never sent"
 

@@ -75,7 +75,7 @@ class SeenPartition:
     end: int
     visible: int
     items: tuple[Item, ...]
-    newest: tuple[tuple[int, int, int, int], ...] = ()
+    newest: tuple[tuple[int, int, int, int, bool], ...] = ()
     """(producer id, epoch, last sequence, last offset) of what is remembered of producers."""
     epoch: int = 0
     floor: int = 0
@@ -240,10 +240,16 @@ def see_handler(handler: DiskHandler) -> SeenPartition:
     )
 
 
-def newest_of(table: ProducerTable) -> tuple[tuple[int, int, int, int], ...]:
+def newest_of(table: ProducerTable) -> tuple[tuple[int, int, int, int, bool], ...]:
     return tuple(
         sorted(
-            (pid, known.epoch, known.batches[-1].last_sequence, known.batches[-1].last_offset)
+            (
+                pid,
+                known.epoch,
+                known.batches[-1].last_sequence,
+                known.batches[-1].last_offset,
+                known.resumes,
+            )
             for pid, known in table._producers.items()
             if known.batches
         )

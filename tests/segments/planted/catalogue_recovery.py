@@ -84,7 +84,7 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_lost_tail_keeps_its_producers",
         "lost_tail",
-        "        opened.producers = opened.producers.forget_sequences()\n",
+        "        opened.producers.lose_tail()\n",
         "",
         "snapshots_of_producers",
     ),
@@ -105,8 +105,11 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_lost_tail_ends_what_is_open",
         "producers",
-        "        return ProducerTable(transactions=self.transactions)\n",
-        "        return ProducerTable()\n",
+        "            producer_id: known._replace(resumes=True)\n"
+        "            for producer_id, known in self._producers.items()\n        }\n",
+        "            producer_id: known._replace(resumes=True)\n"
+        "            for producer_id, known in self._producers.items()\n        }\n"
+        "        self.transactions = TransactionIndex()\n",
         "markers_of_class_disk",
     ),
     Bug(
