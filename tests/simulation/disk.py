@@ -178,6 +178,7 @@ class Disk:
         """The same disk once more, as it is now, to try something on."""
         other = Disk(self.world)
         other.root = _copied(self.root)
+        other.boot = self.boot
         return other
 
     def _after_power_cut(self, directory: Directory, random: Random) -> Directory:
