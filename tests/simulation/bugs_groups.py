@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import segbroker.broker.fetch
+import segbroker.broker.fetch_plan
 import segbroker.broker.fetch_reply
 import segbroker.broker.fetch_target
 import segbroker.broker.offsets
@@ -65,7 +66,7 @@ _visible = [
     (module, "visible_end")
     for module in (
         segbroker.broker.fetch,
-        segbroker.broker.fetch_reply,
+        segbroker.broker.fetch_plan,
         segbroker.broker.fetch_target,
         segbroker.broker.offsets,
     )
