@@ -187,7 +187,9 @@ def _producers(model: PartitionModel, seen: SeenPartition) -> Iterator[str]:
     for item in seen.items:
         header = read_header(bytes(BODY) + item.body)
         if item.is_gap and item.reason == "lost_tail":
-            newest = {pid: (*last, True) for pid, (*last, _) in newest.items()}
+            newest = {
+                pid: (epoch, last, offset, True) for pid, (epoch, last, offset, _) in newest.items()
+            }
             continue
         if item.is_gap and item.reason != "deleted":
             newest.clear()  # what a gap may hide is forgotten with it
