@@ -336,8 +336,13 @@ class RangeFetcher:
         self._drop_link()
         self._pause(str(error), error)
         topic, partition = self._range.topic, self._range.partition
-        left_ms = max(0, self._options.poll_timeout_ms - (now_ms() - self._progress_ms))
-        layout = self._cluster.layout(Assign({topic: (partition,)}), left_ms)
+        try:
+            # One try: the pauses between the tries, and their end, are this task's.
+            layout = self._cluster.layout(Assign({topic: (partition,)}), timeout_ms=0)
+        except SourceUnavailable as exc:
+            if isinstance(exc.__cause__, SegbrokerError) and exc.__cause__.retryable:
+                return
+            raise
         if topic not in layout:
             return
         found = layout[topic].topic_id

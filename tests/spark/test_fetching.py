@@ -213,6 +213,21 @@ def test_a_broker_that_never_answers_ends_the_task_with_a_sentence(read: Read) -
         read(broker, 0, 50, **more)
 
 
+def test_a_broker_that_is_away_ends_the_task_with_its_place_and_its_own_deadline(
+    read: Read,
+) -> None:
+    with ScriptedBroker(two_at_a_time).running() as broker:
+        pass
+    # The deadline of the driver's questions is not the task's, whichever of the two is shorter.
+    more = {"kafka.default.api.timeout.ms": "100", "kafkaConsumer.pollTimeoutMs": "600"}
+    with pytest.raises(
+        SourceUnavailable,
+        match=r"^topic 'clicks' partition 0 at offset 7: no progress within 600 ms"
+        r" \(kafkaConsumer\.pollTimeoutMs\); last: 127\.0\.0\.1:\d+ cannot be reached",
+    ):
+        read(broker, 7, 50, **more)
+
+
 def test_a_damaged_batch_is_an_error_with_its_place(read: Read) -> None:
     damaged = bytearray(LOG[0])
     damaged[-1] ^= 1

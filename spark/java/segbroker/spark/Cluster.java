@@ -10,7 +10,8 @@ import java.util.UUID;
 /**
  * What a task asks of the brokers besides records: who leads its partition, and where the log is now.
  *
- * <p>Each question is tried again until default.api.timeout.ms, as by the driver (spark/cluster.py).
+ * <p>The log is asked for until default.api.timeout.ms, as by the driver (spark/cluster.py); the leader
+ * once, because the task has pauses and a deadline of its own.
  */
 final class Cluster {
     static final long BACKOFF_FIRST_MS = 50;
@@ -39,11 +40,11 @@ final class Cluster {
         T ask(Link link) throws LinkError;
     }
 
-    /** Who leads the partition; null where there is no such topic. */
-    Leader leader(String topic, int partition) {
+    /** Who leads the partition, in one try; null where there is no such topic. */
+    Leader leader(String topic, int partition) throws LinkError {
         long graceMs = Link.nowMs() + NEW_TOPIC_GRACE_MS;
         while (true) {
-            Leader found = persist("topics", () -> look(topic, partition));
+            Leader found = look(topic, partition);
             if (found != null || Link.nowMs() >= graceMs) {
                 return found;
             }

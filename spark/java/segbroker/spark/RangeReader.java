@@ -301,7 +301,16 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
         }
         dropLink();
         pause(error.getMessage(), error);
-        Cluster.Leader now = cluster.leader(task.topic(), task.partition());
+        Cluster.Leader now;
+        try {
+            now = cluster.leader(task.topic(), task.partition());
+        } catch (LinkError exc) {
+            if (!exc.retryable) {
+                throw new SourceError.SourceUnavailable("asking for topics: " + exc.getMessage(), exc);
+            }
+            // The pauses between the tries, and their end, are this task's.
+            return;
+        }
         if (now == null) {
             return;
         }
