@@ -37,6 +37,8 @@ $(JAR): $(SPARK_STAMP) $(JAR_SOURCES)
 
 # The jar has to be there first: both files take it along, and a wheel made of the sdist has it too.
 dist: jar        ## The sdist and the wheel, with the jar, into dist/
+	@test -f $(JAR) && test -z "$$(find $(JAR_SOURCES) -newer $(JAR))" || \
+	    { echo "make dist: $(JAR) is not there or older than its sources; a JDK's javac makes it" >&2; exit 1; }
 	rm -rf dist build/lib* build/bdist* build/temp*
 	$(BIN)/python -m build -q
 
