@@ -35,6 +35,7 @@ class PartitionState:
         "is_confirmed",
         "is_stuck",
         "log_start_offset",
+        "opening",
         "paused",
         "position",
         "position_epoch",
@@ -52,6 +53,8 @@ class PartitionState:
         self.tp = tp
         self.start = start
         self.position: int | None = None
+        # Where the batch begins that was taken and not handed out yet: the position is behind it.
+        self.opening: int | None = None
         self.fetch_offset = -1
         self.stop_offset: int | None = None
         self.high_watermark = -1

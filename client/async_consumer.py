@@ -266,6 +266,7 @@ class AsyncConsumer(Generic[Notice]):
         try:
             await self._give_way()
             reading, fetching = self._reading, self._reading.fetching
+            fetching.rewind_unopened()
             while True:
                 self._driver.engine  # noqa: B018 - raises ClosedError outside the block
                 if not batch_only and reading.has_events:
@@ -280,13 +281,14 @@ class AsyncConsumer(Generic[Notice]):
                     return fetched.gap
                 try:
                     batch = fetching.open(fetched)
-                except SegbrokerError:
+                except BaseException as exc:  # Ctrl-C, too: nobody has seen its records
                     fetching.rewind(fetched)
-                    if batch_only:
+                    if batch_only and isinstance(exc, SegbrokerError):
                         return None
                     raise
                 if len(batch):
                     return fetched, batch
+                fetched.state.opening = None
         finally:
             self._is_busy = False
 

@@ -208,11 +208,10 @@ class Connection:
         """The connection ended; everything in flight fails with `error`.  Again: nothing."""
         if self.state is State.CLOSED:
             return
-        if type(error) is ConnectionLost and self._was_hung_up_on:
+        hint = self._hint if type(error) is ConnectionLost else ""
+        if hint:
             cause = error
-            error = ConnectionLost(
-                f"{cause} without an answer; does this port want TLS or a login (security=)?"
-            )
+            error = ConnectionLost(f"{cause} without an answer; {hint} (security=)?")
             error.__cause__ = cause.__cause__
         self.state = State.CLOSED
         self.error = error
@@ -222,13 +221,18 @@ class Connection:
             request.on_reply(error, now_ms)
 
     @property
-    def _was_hung_up_on(self) -> bool:
-        """Whether it ends as a listener that wants TLS, or a login, ends what it did not expect."""
+    def _hint(self) -> str:
+        """What the listener may want that ends it so; "" when it does not look like it.
+
+        Whoever answered ApiVersions speaks without TLS: then it can only be the login.
+        """
         if self._new_login is not None or self._was_answered:
-            return False
-        return self.state is State.NEGOTIATING or (
-            self.state is State.READY and bool(self.in_flight)
-        )
+            return ""
+        if self.state is State.NEGOTIATING:
+            return "does this port want TLS or a login"
+        if self.state is State.READY and self.in_flight:
+            return "does this port want a login"
+        return ""
 
     # What the core asks.
 

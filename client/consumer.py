@@ -312,6 +312,8 @@ class Consumer(Generic[Notice]):
         """
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block
         reading, fetching = self._reading, self._reading.fetching
+        with self._lock:
+            fetching.rewind_unopened()
         while True:
             if not batch_only and reading.has_events:
                 self._tell_events()
@@ -326,14 +328,15 @@ class Consumer(Generic[Notice]):
                     return fetched.gap
                 try:
                     batch = fetching.open(fetched)
-                except SegbrokerError:
+                except BaseException as exc:  # Ctrl-C, too: nobody has seen its records
                     with self._lock:
                         fetching.rewind(fetched)
-                    if batch_only:
+                    if batch_only and isinstance(exc, SegbrokerError):
                         return None
                     raise
                 if len(batch):
                     return fetched, batch
+                fetched.state.opening = None
                 continue
             left = None if deadline_ms is None else deadline_ms - now_ms()
             if left is not None and left <= 0:

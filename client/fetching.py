@@ -142,11 +142,18 @@ class Fetching:
             state.position = state.fetch_offset = start
             if state.stop_offset is not None and start > state.stop_offset:
                 state.stop_offset = None  # look again where the end is, and whether this is beyond
+        state.opening = None  # when the position is before the batch again
         self._wake_by(0)
 
     def rewind(self, fetched: Fetched) -> None:
         """A batch that was taken could not be read: hand it out again next time."""
         self.seek(fetched.state.tp, fetched.from_offset)
+
+    def rewind_unopened(self) -> None:
+        """Hand out what was taken and left by an exception before anybody had it."""
+        left = self.prefetched.left_unopened
+        if left is not None:
+            self.rewind(left)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out and fetch nothing of these until `resume`; what was prefetched is kept."""

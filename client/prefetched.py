@@ -39,6 +39,7 @@ class Prefetched:
         self.lost_counts: dict[TopicPartition, int] = {}
         self._settings = settings
         self._on_room = on_room
+        self._opened: Fetched | None = None
 
     @property
     def is_full(self) -> bool:
@@ -110,6 +111,9 @@ class Prefetched:
                     held.append(fetched)
                     return None
                 self._release(state, fetched.size)
+                if fetched.data is not None:
+                    # Before the position moves: Ctrl-C may come at any call.
+                    self._opened, state.opening = fetched, fetched.from_offset
                 state.position = fetched.next_offset
                 if fetched.leader_epoch >= 0:
                     state.position_epoch = fetched.leader_epoch
@@ -124,6 +128,18 @@ class Prefetched:
             return None
         finally:
             self.ready.extendleft(reversed(held))
+
+    @property
+    def left_unopened(self) -> Fetched | None:
+        """What was taken and never handed out: an exception, such as Ctrl-C's, came between."""
+        opened = self._opened
+        if (
+            opened is None
+            or opened.state.opening != opened.from_offset
+            or opened.generation != opened.state.generation
+        ):
+            return None
+        return opened
 
     def raise_error(self) -> None:
         """Raise what went wrong since, once; nothing if nothing did."""

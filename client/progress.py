@@ -13,6 +13,9 @@ records out without a call of ours, and where it stands is read off it (how many
 are made a few at a time, which are in the processor's cache when the caller looks at them, and
 gone before the next are made: a whole batch at once costs up to twice the time (0162).
 
+A batch that was taken to be handed out and is not yet counts as not seen (`opening` of its
+partition): Ctrl-C may come at any call, and whoever leaves by it commits what was gone past.
+
 Threads: the caller's thread takes from the iterator at any time, everything else happens under the
 shell's lock; reading off or draining a list iterator is one step that nothing comes between.
 """
@@ -61,9 +64,11 @@ class Handing:
             batch, first = self._batch, self._made_count
             if batch is None or first == len(batch):
                 return None
-            self._made_count = min(len(batch), first + self._part_count)
-            self._part = batch.part(first, self._made_count)
-            self.records = iter(self._part)
+            stop = min(len(batch), first + self._part_count)
+            part = batch.part(first, stop)
+            records = iter(part)
+            # Ctrl-C comes at a call; there is none between these: a part is made, or it is not.
+            self._part, self.records, self._made_count = part, records, stop
         return self.records
 
     @property
@@ -89,7 +94,10 @@ class Handing:
 
     def interrupt(self) -> None:
         """The loop over them ends its round and asks for more; the rest is still to be had."""
-        self.records = iter(list(self.records))
+        rest: list[Record] = []
+        records, self.records = self.records, iter(rest)
+        # Ctrl-C comes behind this call at the earliest: nothing is lost between two iterators.
+        rest.extend(records)
 
     def end(self) -> None:
         """Hand out no more of it: whoever holds the iterator finds it exhausted."""
@@ -186,11 +194,12 @@ class Progress:
         handing = self._handings.get(state.tp)
         if handing is not None and handing.has_more:
             return handing.position
-        return state.position
+        return state.position if state.opening is None else state.opening
 
     def gone_past(self, state: PartitionState) -> int | None:
         """Everything below this offset is processed; None: not known yet where it begins."""
-        offset = self._in_hand.get(state.tp, state.position)
+        offset = state.position if state.opening is None else state.opening
+        offset = self._in_hand.get(state.tp, offset)
         handing = self._handings.get(state.tp)
         if handing is not None and state.tp not in self._in_hand:
             offset = handing.gone_past

@@ -170,6 +170,7 @@ class Reading:
         """Have `take_records` give the records of what was taken, unless it went meanwhile."""
         if fetched.generation == fetched.state.generation:
             self.progress.begin(batch, fetched.next_offset)
+            fetched.state.opening = None
 
     def hand_out_batch(self, fetched: Fetched) -> bool:
         """Whether what was taken may be handed out as a whole: it may have gone meanwhile."""
@@ -177,6 +178,7 @@ class Reading:
         if fetched.generation != fetched.state.generation:
             return False
         self.progress.takes(fetched.state.tp, fetched.from_offset)
+        fetched.state.opening = None
         return True
 
     @property

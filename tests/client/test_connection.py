@@ -43,6 +43,29 @@ def versions(
     return b"".join(encode_response(reply, ApiKey.API_VERSIONS, version, correlation_id))
 
 
+def test_only_who_has_not_answered_yet_is_said_to_want_tls() -> None:
+    asking = connection()
+    asking.received(0, 0)
+    assert "TLS or a login (security=)?" in str(asking.error)
+
+    idle = ready({ApiKey.METADATA: (0, 12)})
+    idle.received(0, 0)
+    assert "does this port want" not in str(idle.error)
+
+    told: list[object] = []
+    lost = ready({ApiKey.METADATA: (0, 12)})
+    lost.request(
+        MetadataRequest(topics=None),
+        lambda reply, _: told.append(reply),
+        now_ms=0,
+        deadline_ms=1_000,
+    )
+    lost.received(0, 0)
+    assert told == [lost.error]
+    assert "TLS" not in str(lost.error)
+    assert "does this port want a login (security=)?" in str(lost.error)
+
+
 def ready(ranges: dict[int, tuple[int, int]]) -> Connection:
     made = connection()
     receive(made, versions(ranges))

@@ -1,0 +1,151 @@
+"""Ctrl-C at the worst moments: nothing is committed that nobody saw, and reading on finds it all.
+
+It is raised inside the calls that make a batch and a part of its records, where a position has
+moved or is about to: a signal hits those a few times in a hundred, which is no test.
+"""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from segbroker.client import Admin, AsyncConsumer, Consumer, Producer, TopicPartition
+from segbroker.client.consumed import ConsumedBatch
+from segbroker.client.fetching import Fetching
+from segbroker.client.prefetched import Prefetched
+from segbroker.client.reading import Reading
+
+from ..support.daemon import Daemon
+from .test_async import Run, numbers
+
+COUNT = 3_000
+NEVER: Any = {"commit_interval_ms": 600_000}
+
+# Where it comes: (of which class, in which method, how many calls later, at its end).
+PLACES = [
+    pytest.param(ConsumedBatch, "part", 0, False, id="before a part"),
+    pytest.param(ConsumedBatch, "part", 0, True, id="behind a part"),
+    pytest.param(ConsumedBatch, "part", 2, True, id="behind a later part"),
+    pytest.param(Fetching, "open", 0, False, id="before opening"),
+    pytest.param(Fetching, "open", 0, True, id="behind opening"),
+    pytest.param(Fetching, "open", 1, True, id="behind opening a later one"),
+    pytest.param(Prefetched, "take", 1, True, id="behind taking"),
+    pytest.param(Reading, "hand_out", 0, False, id="before handing out"),
+    pytest.param(Reading, "hand_out", 1, False, id="before handing out a later one"),
+]
+
+
+@pytest.fixture
+def filled(daemon: Daemon, topic: str) -> str:
+    """One partition, in several batches of more than one part."""
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+    with Producer(daemon.address) as producer:
+        for first in range(0, COUNT, 1_500):
+            producer.send_many(topic, numbers(COUNT)[first : first + 1_500], partition=0)
+            producer.flush()
+    return topic
+
+
+class Interrupting:
+    """Has a method end with KeyboardInterrupt, once, where it gave something."""
+
+    def __init__(
+        self, patch: pytest.MonkeyPatch, of: type, name: str, skip: int, late: bool
+    ) -> None:
+        self.has_come = False
+        left = skip
+        original: Callable[..., Any] = getattr(of, name)
+
+        def interrupted(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+            nonlocal left
+            if self.has_come:
+                return original(*args, **options)
+            if late:
+                got = original(*args, **options)
+                if got is None:
+                    return got
+            left -= 1
+            if left < 0:
+                self.has_come = True
+                raise KeyboardInterrupt
+            return got if late else original(*args, **options)
+
+        patch.setattr(of, name, interrupted)
+
+
+def committed(address: str, group: str, topic: str) -> int:
+    with Admin(address) as admin:
+        stands = admin.committed(group).get(TopicPartition(topic, 0))
+    return 0 if stands is None else stands.offset
+
+
+@pytest.mark.parametrize(("of", "name", "skip", "late"), PLACES)
+def test_nothing_is_committed_that_nobody_saw(
+    daemon: Daemon,
+    filled: str,
+    monkeypatch: pytest.MonkeyPatch,
+    of: type,
+    name: str,
+    skip: int,
+    late: bool,
+) -> None:
+    seen = -1
+    with (  # noqa: PT012
+        pytest.raises(KeyboardInterrupt),
+        Consumer(daemon.address, filled, group=filled, **NEVER) as consumer,
+    ):
+        Interrupting(monkeypatch, of, name, skip, late)
+        for record in consumer:
+            seen = record.offset
+    assert committed(daemon.address, filled, filled) <= seen + 1
+
+
+@pytest.mark.parametrize(("of", "name", "skip", "late"), PLACES)
+def test_nothing_is_committed_that_no_async_loop_saw(
+    daemon: Daemon,
+    filled: str,
+    monkeypatch: pytest.MonkeyPatch,
+    run: Run,
+    of: type,
+    name: str,
+    skip: int,
+    late: bool,
+) -> None:
+    seen = -1
+
+    async def main() -> None:
+        nonlocal seen
+        async with AsyncConsumer(daemon.address, filled, group=filled, **NEVER) as consumer:
+            Interrupting(monkeypatch, of, name, skip, late)
+            async for record in consumer:
+                seen = record.offset
+
+    # trio hands it out in groups.
+    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)) as caught:
+        run(main)
+    assert re.search("KeyboardInterrupt", repr(caught.value))
+    assert committed(daemon.address, filled, filled) <= seen + 1
+
+
+@pytest.mark.parametrize(("of", "name", "skip", "late"), PLACES)
+def test_who_catches_it_reads_on_without_a_hole(
+    daemon: Daemon,
+    filled: str,
+    monkeypatch: pytest.MonkeyPatch,
+    of: type,
+    name: str,
+    skip: int,
+    late: bool,
+) -> None:
+    seen: list[int] = []
+    with Consumer(daemon.address, filled, stop_at_end=True) as consumer:
+        interrupting = Interrupting(monkeypatch, of, name, skip, late)
+        for _ in range(2):
+            with suppress(KeyboardInterrupt):
+                for record in consumer:
+                    seen.append(record.offset)  # noqa: PERF401 - those before it count, too
+        assert interrupting.has_come
+    assert seen == list(range(COUNT))
