@@ -191,7 +191,11 @@ class AsyncConsumer(Generic[Notice]):
 
     async def _refill(self, handout: Handout) -> Any:  # noqa: ANN401 - a Record, or what Notice says
         while True:
-            items = await self._next_records()
+            self._enter()
+            try:
+                items = await self._next_records()
+            finally:
+                self._is_busy = False
             if items is None:
                 raise StopAsyncIteration
             handout.items = items
@@ -213,23 +217,32 @@ class AsyncConsumer(Generic[Notice]):
         What goes wrong behind some records is raised by the next call, which has none.
         """
         records: list[Any] = []
-        # Before the time counts: without any, what is there is returned all the same.
-        await self._give_way()
-        with anyio.move_on_after(timeout_ms / 1000):
-            while len(records) < max_records:
-                rest = await self._next_records(in_loop=False, batch_only=bool(records))
-                if rest is None:
-                    break
-                records += islice(rest, max_records - len(records))
+        self._enter()
+        try:
+            # Before the time counts: without any, what is there is returned all the same.
+            await self._give_way()
+            with anyio.move_on_after(timeout_ms / 1000):
+                while len(records) < max_records:
+                    rest = await self._next_records(in_loop=False, batch_only=bool(records))
+                    if rest is None:
+                        break
+                    records += islice(rest, max_records - len(records))
+        finally:
+            self._is_busy = False
         return records
+
+    def _enter(self) -> None:
+        """Nobody else reads until `_is_busy` is False again: not even while this one gives way,
+        or who comes back meanwhile would count what this one is given as processed."""
+        if self._is_busy:
+            raise BusyError("another task is reading from this consumer")
+        self._is_busy = True
 
     async def _next_records(
         self, *, in_loop: bool = True, batch_only: bool = False
     ) -> Iterator[Any] | None:
         """The next items: the rest of a batch, a new one's records, a gap; None: as `_next`."""
         reading = self._reading
-        if self._is_busy:
-            raise BusyError("another task is reading from this consumer")
         await self._give_way()
         if not batch_only:
             await self._come_back()
@@ -245,13 +258,17 @@ class AsyncConsumer(Generic[Notice]):
         return rest
 
     async def _next_batch(self) -> ConsumedBatch | Gap | None:
-        await self._come_back()
-        while True:
-            got = await self._next()
-            if got is None or isinstance(got, Gap):
-                return got
-            if self._reading.hand_out_batch(got[0]):
-                return got[1]
+        self._enter()
+        try:
+            await self._come_back()
+            while True:
+                got = await self._next()
+                if got is None or isinstance(got, Gap):
+                    return got
+                if self._reading.hand_out_batch(got[0]):
+                    return got[1]
+        finally:
+            self._is_busy = False
 
     async def _next(
         self, *, batch_only: bool = False
@@ -260,37 +277,31 @@ class AsyncConsumer(Generic[Notice]):
 
         `batch_only`: also None where it would wait, or raise, or be a gap.
         """
-        if self._is_busy:
-            raise BusyError("another task is reading from this consumer")
-        self._is_busy = True
-        try:
-            await self._give_way()
-            reading, fetching = self._reading, self._reading.fetching
-            fetching.rewind_unopened()
-            while True:
-                self._driver.engine  # noqa: B018 - raises ClosedError outside the block
-                if not batch_only and reading.has_events:
-                    await self._tell_events()
-                fetched = fetching.prefetched.take(batch_only=batch_only)
-                if fetched is None:
-                    if batch_only or reading.is_ended:
-                        return None
-                    await wait_done(fetching.changed())
-                    continue
-                if fetched.gap is not None:
-                    return fetched.gap
-                try:
-                    batch = fetching.open(fetched)
-                except BaseException as exc:  # Ctrl-C, too: nobody has seen its records
-                    fetching.rewind(fetched)
-                    if batch_only and isinstance(exc, SegbrokerError):
-                        return None
-                    raise
-                if len(batch):
-                    return fetched, batch
-                fetched.state.opening = None
-        finally:
-            self._is_busy = False
+        await self._give_way()
+        reading, fetching = self._reading, self._reading.fetching
+        fetching.rewind_unopened()
+        while True:
+            self._driver.engine  # noqa: B018 - raises ClosedError outside the block
+            if not batch_only and reading.has_events:
+                await self._tell_events()
+            fetched = fetching.prefetched.take(batch_only=batch_only)
+            if fetched is None:
+                if batch_only or reading.is_ended:
+                    return None
+                await wait_done(fetching.changed())
+                continue
+            if fetched.gap is not None:
+                return fetched.gap
+            try:
+                batch = fetching.open(fetched)
+            except BaseException as exc:  # Ctrl-C, too: nobody has seen its records
+                fetching.rewind(fetched)
+                if batch_only and isinstance(exc, SegbrokerError):
+                    return None
+                raise
+            if len(batch):
+                return fetched, batch
+            fetched.state.opening = None
 
     async def _give_way(self) -> None:
         """A checkpoint, unless there was one a moment ago."""

@@ -266,15 +266,28 @@ _OTHER_NAMES = {
 }
 
 
-def _check_names(what: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """TypeError for an option that does not exist, with the one that may be meant."""
+# What both constructors of a kind name one by one, besides their options.
+_NAMED_BY_PRODUCER = frozenset({"bootstrap"})
+_NAMED_BY_CONSUMER = frozenset({"bootstrap", "group", "start", "stop_at_end"})
+
+
+def _check_names(
+    what: str, given: Iterable[str], known: Iterable[str], named: frozenset[str]
+) -> None:
+    """TypeError for an option that does not exist, with the one that may be meant.
+
+    `named`: what the constructor takes besides those that are `known`.
+    """
     unknown = sorted(set(given) - set(known))
     if not unknown:
         return
     plain = unknown[0].replace(".", "_")
+    # What another kind of client takes would only lead to the next TypeError.
+    taken = named | set(known)
     near = (
         [_OTHER_NAMES[plain]] if plain in _OTHER_NAMES else get_close_matches(plain, list(known), 1)
     )
+    near = [name for name in near if name in taken]
     hint = f"; did you mean {near[0]}?" if near else f"; help({what.title()}) lists them"
     raise TypeError(f"a {what} has no option {unknown[0]!r}{hint}")
 
@@ -283,7 +296,7 @@ def producer_settings(
     bootstrap: str | Iterable[str], options: ProducerOptions
 ) -> tuple[ClientSettings, ProducerSettings]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
-    _check_names("producer", options, ProducerOptions.__annotations__)
+    _check_names("producer", options, ProducerOptions.__annotations__, _NAMED_BY_PRODUCER)
     common = {field.name for field in fields(ClientSettings)}
     of_client: dict[str, Any] = {}
     of_producer: dict[str, Any] = {}
@@ -320,7 +333,7 @@ def consumer_settings(
     bootstrap: str | Iterable[str], on_gap: OnGap, group: str | None, options: ConsumerOptions
 ) -> tuple[ClientSettings, ConsumerSettings, GroupSettings | None]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
-    _check_names("consumer", options, ConsumerOptions.__annotations__)
+    _check_names("consumer", options, ConsumerOptions.__annotations__, _NAMED_BY_CONSUMER)
     common = {field.name for field in fields(ClientSettings)}
     of_group: dict[str, Any] = {}
     of_client: dict[str, Any] = {}

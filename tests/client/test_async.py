@@ -1,7 +1,7 @@
 """The async shell against a real broker, on trio and on asyncio."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -263,6 +263,47 @@ def test_administration(run: Run, daemon: Daemon, topic: str) -> None:
             assert len((await admin.describe_topic(topic)).partitions) == 3
             assert len(await admin.offsets(topic)) == 3
             await admin.delete_topic(topic)
+
+    run(main)
+
+
+async def next_by_poll(consumer: AsyncConsumer) -> object:
+    return await consumer.poll(1, 10_000)
+
+
+async def next_by_loop(consumer: AsyncConsumer) -> object:
+    return await anext(aiter(consumer))
+
+
+async def next_by_batches(consumer: AsyncConsumer) -> object:
+    return await anext(aiter(consumer.batches()))
+
+
+@pytest.mark.parametrize("take", [next_by_poll, next_by_loop, next_by_batches])
+def test_a_second_task_is_refused_also_while_the_first_gives_way(
+    run: Run, daemon: Daemon, topic: str, take: Callable[[AsyncConsumer], Awaitable[object]]
+) -> None:
+    refused: list[BusyError] = []
+
+    async def one(consumer: AsyncConsumer) -> None:
+        try:
+            await take(consumer)
+        except BusyError as exc:
+            refused.append(exc)
+
+    async def main() -> None:
+        async with AsyncProducer(daemon.address) as producer:
+            for _ in range(2):  # batches
+                await producer.send_many(topic, numbers(1_000), partition=0)
+                await producer.flush()
+        async with AsyncConsumer(daemon.address, topic) as consumer:
+            assert await consumer.poll(1, 60_000)
+            # Longer than it goes on without giving way; what is asked for then is there.
+            await anyio.sleep(0.05)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(one, consumer)
+                tasks.start_soon(one, consumer)
+        assert len(refused) == 1
 
     run(main)
 

@@ -63,6 +63,9 @@ def test_bootstrap_addresses_that_mean_nothing_are_refused(text: str) -> None:
         ("lingers_ms", "did you mean linger_ms?"),
         ("batch.size", "did you mean batch_bytes?"),
         ("quantum_foam", "help(Producer) lists them"),
+        # What only a consumer takes would lead to the next mistake.
+        ("group_id", "help(Producer) lists them"),
+        ("bootstrap_servers", "did you mean bootstrap?"),
     ],
 )
 def test_an_option_that_does_not_exist_is_answered_with_the_one_that_is_meant(
@@ -73,6 +76,8 @@ def test_an_option_that_does_not_exist_is_answered_with_the_one_that_is_meant(
         Producer("127.0.0.1:1", **{given: 5})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="no option 'group_id'; did you mean group"):
         Consumer("127.0.0.1:1", "orders", group_id="billing")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"no option 'batch_size'; help\(Consumer\) lists them"):
+        Consumer("127.0.0.1:1", "orders", batch_size=5)  # type: ignore[call-overload]
 
 
 def test_topics_in_a_list_are_told_to_be_given_one_by_one() -> None:
