@@ -166,7 +166,7 @@ class Compacting:
             yield count
 
     def _pass_on(self, opened: PartitionLog) -> None:
-        if opened.failed is not None:
+        if opened.failed is not None and opened is self._log():  # else it was recovered meanwhile
             self._owner.cleaning_failed(opened.failed)
 
     def _failed(self, now_ms: int) -> None:

@@ -207,14 +207,16 @@ def write_known(
     start: Row,
     now_ms: int,
     cleaned: CleanPoints = NEVER_CLEANED,
+    checkpoint: Row | None = None,
 ) -> int:
     """Put a manifest without history in the place of the old one; its size.  Its name is not
-    synced yet."""
+    synced yet.  checkpoint: one that goes on vouching for the log as it is."""
     rows = [
         *(Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=begin) for epoch, begin in epochs),
         start,
         *cleaned.rows(),
         *sealed.rows(),
+        *([] if checkpoint is None else [checkpoint]),
     ]
     encoded = encode_manifest(now_ms, rows, paths.owner)
     write_temporary(storage, paths.manifest + ".tmp", encoded)

@@ -84,8 +84,7 @@ def open_log(
             unsealed = [_new_segment(storage, paths, config, known.sealed, leader_epoch, now_ms)]
         epochs = _epochs(known, unsealed, leader_epoch)
         # An epoch that begins here is durable before a batch carries it.
-        is_told = epochs == known.epochs and (known.owner != 0 or paths.owner == 0)
-        is_clean = is_clean and is_told
+        is_told = epochs == known.epochs and paths.owner in (0, known.owner)
         manifest_size = known.size if is_told else 0
         if not manifest_size:
             start = start_row(
@@ -95,10 +94,18 @@ def open_log(
                 found.floor,
             )
             manifest_size = write_known(
-                storage, paths, known.sealed, epochs, start, now_ms, known.cleaned
+                storage,
+                paths,
+                known.sealed,
+                epochs,
+                start,
+                now_ms,
+                known.cleaned,
+                known.checkpoint if is_clean else None,
             )
-        if not is_clean:
+        if not is_clean or not is_told:
             storage.fsync_dir(paths.folder)
+        if not is_clean:
             _make_durable(unsealed, steps, writes_again=writes_again)
         for segment in unsealed:
             segment.synced_size = segment.size
@@ -121,6 +128,7 @@ def open_log(
         if is_clean:
             opened.checkpointed = opened.log_end_offset
         replay_producers(opened)
+        opened.producers.loaded()
         if len(unsealed) > 1:
             seal(opened)
     except BaseException:

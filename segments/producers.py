@@ -60,6 +60,7 @@ from .storage import Buffer
 from .transaction_index import Aborted, TransactionIndex
 
 WINDOW: Final = 5
+AFTER_START_MS: Final = 3_600_000
 MAGIC: Final = b"SBPS"
 VERSION_PLAIN: Final = 1
 VERSION_TRANSACTIONS: Final = 2
@@ -126,7 +127,7 @@ class Producer(NamedTuple):
 class ProducerTable:
     """All producers of one partition."""
 
-    __slots__ = ("_producers", "_stale_since", "transactions")
+    __slots__ = ("_loaded", "_producers", "_stale_since", "transactions")
 
     def __init__(
         self,
@@ -137,6 +138,7 @@ class ProducerTable:
         self.transactions = transactions if transactions is not None else TransactionIndex()
         # Producers whose records look too old, as they were then, and since when; see `expire`.
         self._stale_since: dict[int, tuple[Producer, int]] = {}
+        self._loaded: dict[int, Producer] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -203,17 +205,22 @@ class ProducerTable:
 
         is_idle: nothing was appended for as long.  Otherwise what is known of a producer is the
         time of its records, which somebody who copies old ones takes from there: he is forgotten
-        only when nothing came of him for so long after that was seen.
+        only when nothing came of him for so long after that was seen, or for AFTER_START_MS where
+        it was so when the log was opened: who was cut off by a restart has come back by then, and
+        restarts may come more often than `after_ms`.
         """
         opened, seen = self.transactions.open, self._stale_since
+        loaded, self._loaded = self._loaded, {}
         stale: dict[int, tuple[Producer, int]] = {}
         old = []
         for producer_id, known in self._producers.items():
             if known.last_ms >= now_ms - after_ms or producer_id in opened:
                 continue
             before, since_ms = seen.get(producer_id, (None, now_ms))
-            # Another tuple: something came of it meanwhile.
-            since_ms = since_ms if before is known else now_ms
+            if before is not known:  # another tuple: something came of it meanwhile
+                since_ms = now_ms
+                if loaded.get(producer_id) is known:
+                    since_ms -= max(0, after_ms - AFTER_START_MS)
             if is_idle or now_ms - since_ms >= after_ms:
                 old.append(producer_id)
             else:
@@ -222,6 +229,10 @@ class ProducerTable:
         for producer_id in old:
             del self._producers[producer_id]
         return len(old)
+
+    def loaded(self) -> None:
+        """What is known now was known before the log was opened; see `expire`."""
+        self._loaded = self._producers.copy()
 
     def lose_tail(self) -> None:
         """What they did last may be lost: their next batches are taken at their word."""

@@ -45,7 +45,7 @@ ZEROS_SIZE: Final = 1 << 20
 class WalFile:
     """A file that is open for writing.  `end` is where the next frame goes."""
 
-    __slots__ = ("end", "file", "path", "salt", "sequence")
+    __slots__ = ("end", "file", "is_gone", "path", "salt", "sequence")
 
     def __init__(self, path: str, file: StorageFile, sequence: int, salt: int) -> None:
         self.path = path
@@ -53,6 +53,8 @@ class WalFile:
         self.sequence = sequence
         self.salt = salt
         self.end = FRAMES_BEGIN
+        self.is_gone = False
+        """Whether `recycle` has taken its name; that may not be durable yet."""
 
 
 def list_files(storage: Storage, folder: str) -> dict[str, list[int]]:
@@ -179,14 +181,18 @@ class ShardFiles:
         trusted False: a write or a sync of it failed, it is unlinked and another made instead.
         """
         used.file.close()
+        if not used.is_gone:  # else its directory could not be synced: only that is tried again
+            if trusted:
+                path = self._path("free", next(self._numbers))
+                self._storage.rename(used.path, path)
+                used.path = path
+            else:
+                self._storage.unlink(used.path)
+            used.is_gone = True
+        self._storage.fsync_dir(self.folder)
         if trusted:
-            path = self._path("free", next(self._numbers))
-            self._storage.rename(used.path, path)
-            self._storage.fsync_dir(self.folder)
-            self._free.append(path)
+            self._free.append(used.path)
         else:
-            self._storage.unlink(used.path)
-            self._storage.fsync_dir(self.folder)
             self._add(-1)
 
 

@@ -161,16 +161,16 @@ class Shard:
         reports: list[Callable[[], None]] = []
         try:
             active = self._active
-            size += sum(rider.size for rider in list(self._riders.values()))
             if (
-                self.failure is not None
+                self._riders  # as many as there are partitions: the thread's, at the next chance
+                or self.failure is not None
                 or self._asked != self._settled
                 or active is None
                 or active.end + size > self._files.file_bytes
             ):
                 return False
             self.syncs_here += 1
-            self._commit_all([source], call_soon or reports.append)
+            self._commit_all([source], call_soon or reports.append, may_ride=False)
         finally:
             self._writing.release()
         for report in reports:
@@ -243,7 +243,7 @@ class Shard:
         copied.  Blocking.  Raises OSError."""
         oldest = self.full[0]
         keys = {source.wal_key for source in oldest.sources if source in failed}
-        if keys:
+        if keys and not oldest.file.is_gone:
             self._files.keep(oldest.file, keys)
         for key, end in oldest.ends.items():
             # Whatever vouches for a log goes on vouching for it.
@@ -326,9 +326,11 @@ class Shard:
             if closing:
                 return
 
-    def _commit_all(self, items: Sequence[Item], call_soon: CallSoon) -> None:
+    def _commit_all(
+        self, items: Sequence[Item], call_soon: CallSoon, *, may_ride: bool = True
+    ) -> None:
         try:
-            self._commit(items, call_soon)
+            self._commit(items, call_soon, may_ride=may_ride)
         except Exception as exc:  # a mistake of ours: nobody may wait for it for ever
             log.exception("wal_crashed")
             self._give_up(items, exc, call_soon)
@@ -347,10 +349,10 @@ class Shard:
                 group.acks.append((item, 0))
         group.settle(error, call_soon)
 
-    def _commit(self, items: Sequence[Item], call_soon: CallSoon) -> None:
+    def _commit(self, items: Sequence[Item], call_soon: CallSoon, *, may_ride: bool = True) -> None:
         """Write and sync what the items bring, in groups of a bounded size."""
         group = Group()
-        if self._riders:
+        if may_ride and self._riders:
             riders, self._riders = self._riders, {}
             self._ends.update(riders)
             group.add_request(Request(list(riders.values()), None))

@@ -113,6 +113,17 @@ def test_without_a_clock_and_without_anything_to_write_nothing_is_done_here() ->
         assert not writer.handler.flush_here()
 
 
+def test_what_a_checkpoint_left_to_be_written_is_not_written_by_a_lone_writer() -> None:
+    with opened(Disk(), clock=lambda: 0.0) as manager:
+        writer = Writer(manager)
+        writer.write()
+        assert writer.write()
+        for partition in range(10):
+            manager.wal.end_soon(bytes(16), partition, 1, 100, 5)
+        assert not writer.write(), "as many frames as there are partitions"
+        assert writer.write()
+
+
 def test_a_disk_that_was_slow_once_is_left_to_the_thread() -> None:
     now = [0.0]
     disk = Disk()

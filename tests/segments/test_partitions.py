@@ -70,13 +70,33 @@ def test_a_manifest_tells_its_topic_also_where_one_of_an_earlier_version_did_not
     told = decode_manifest(read_file(disk, path))
     assert told is not None
     assert told.owner == owner
-    replace_file(disk, path, encode_manifest(1_000, told.rows))
+    for other in (0, owner + 1):  # of an earlier version; put back from a topic before this one
+        replace_file(disk, path, encode_manifest(1_000, told.rows, other))
+        manager = manager_on(disk)
+        assert offsets_in(read_from(manager.get_handler("t", 1), 0)) == [0]
+        manager.close()
+        again = decode_manifest(read_file(disk, path))
+        assert again is not None
+        assert again.owner == owner
+
+
+def test_the_first_opening_by_this_version_goes_on_vouching_for_a_log_that_was_closed() -> None:
+    disk = MemoryStorage()
     manager = manager_on(disk)
-    assert offsets_in(read_from(manager.get_handler("t", 1), 0)) == [0]
+    manager.create_topic("t", 1, TopicConfig({}), now_ms=1_000)
+    for _ in range(3):
+        append(manager.get_handler("t", 0), batch_of(b"a"))
     manager.close()
-    again = decode_manifest(read_file(disk, path))
-    assert again is not None
-    assert again.owner == owner
+    paths = partition_paths("/data", "t", 0)
+    told = decode_manifest(read_file(disk, paths.manifest))
+    assert told is not None
+    replace_file(disk, paths.manifest, encode_manifest(1_000, told.rows))
+    manager = manager_on(disk)
+    assert manager.get_handler("t", 0).log_end_offset == 3
+    dead = disk.after_kill()
+    flip(dead, paths.log(0), len(read_file(dead, paths.log(0))) - 5)
+    handler = manager_on(dead).get_handler("t", 0)
+    assert handler.log_end_offset == 3, "a gap for the third, not its offset for another"
 
 
 def test_a_data_directory_has_one_owner(tmp_path: Path) -> None:

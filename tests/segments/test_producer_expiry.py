@@ -2,6 +2,7 @@
 
 from segbroker.segments.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.producers import AFTER_START_MS
 
 from .test_retention import manager_on, partition_on
 from .tools import append, batch_of
@@ -41,6 +42,20 @@ def test_after_a_start_it_is_known_for_as_long_again() -> None:
     handler = manager.get_handler("t", 0)
     manager.keep_house_now(NOW + 1_000)
     assert send(handler, NOW + 2_000, 0)
+
+
+def test_who_does_not_come_back_after_a_start_is_forgotten_however_often_it_starts() -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    send(handler, NOW, 0)
+    manager.close()
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
+    manager.keep_house_now(NOW + 1_000)
+    manager.keep_house_now(NOW + 999 + AFTER_START_MS)
+    assert known(handler) == [7]
+    manager.keep_house_now(NOW + 1_000 + AFTER_START_MS)
+    assert known(handler) == []
 
 
 def test_it_is_forgotten_when_it_did_nothing_for_long_though_others_did() -> None:

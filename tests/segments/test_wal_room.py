@@ -1,5 +1,6 @@
 """A writer of the WAL that waits for a file hears of one, or why there is none, whatever fails."""
 
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -175,3 +176,33 @@ def test_room_that_was_made_while_the_maker_looked_is_found(*, is_early: bool) -
     shard.close()
     shard.release()
     assert shard.syncs == 3
+
+
+class Unrenamed(MemoryStorage):
+    """Cannot sync the directories of the WAL while `fails`."""
+
+    fails = False
+
+    def fsync_dir(self, path: str) -> None:
+        if self.fails and "/shard-" in path:
+            raise OSError(errno.EIO, "no", path)
+        super().fsync_dir(path)
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_file_whose_directory_could_not_be_synced_is_freed_by_the_next_checkpoint(
+    trusted: bool,
+) -> None:
+    disk = Unrenamed()
+    files = ShardFiles(disk, f"{ROOT}/shard-00", 0, 8192)
+    files.open()
+    used = files.prepare()
+    disk.fails = True
+    for _ in range(2):
+        with pytest.raises(OSError, match="no"):
+            files.recycle(used, trusted=trusted)
+    disk.fails = False
+    files.recycle(used, trusted=trusted)
+    assert (files.count, files.free_count) == ((1, 1) if trusted else (0, 0))
+    files.prepare()
+    assert len(disk.listdir(files.folder)) == 1
