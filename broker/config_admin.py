@@ -40,6 +40,7 @@ from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
 from .group_settings import GroupSettings
 from .logger_admin import alter_logger
+from .pace import Pace
 from .peer import Peer
 from .refused import Refused
 from .settings import EVERY_BROKER, OWN_NAMES, BrokerSettings
@@ -58,11 +59,15 @@ DESCRIBED_MAX: Final = 1_000
 Altered = AlterConfigsRequestResource | IncrementalAlterConfigsRequestResource
 
 
-def describe_configs(core: Core, call: Call[DescribeConfigsRequest]) -> DescribeConfigsResponse:
+async def describe_configs(
+    core: Core, call: Call[DescribeConfigsRequest]
+) -> DescribeConfigsResponse:
     """The settings of topics and of this broker."""
     request = call.request
     results = []
+    pace = Pace()
     for asked in request.resources:
+        await pace.step()
         row = DescribeConfigsResponseResource(
             error_message=None,
             resource_type=asked.resource_type,

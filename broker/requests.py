@@ -145,7 +145,6 @@ class Reply:
 
 ANSWERS: Final[dict[int, Answer]] = {
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
-    ApiKey.DESCRIBE_CONFIGS: describe_configs,
     ApiKey.FIND_COORDINATOR: find_coordinator,
     ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
@@ -167,6 +166,7 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.DELETE_RECORDS: delete_records,
     ApiKey.ALTER_CONFIGS: alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
     ApiKey.INIT_PRODUCER_ID: init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn,
