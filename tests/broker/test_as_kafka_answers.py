@@ -150,7 +150,7 @@ async def test_settings_without_a_meaning_here_are_taken_checked_and_shown() -> 
         answer = await s.ask("", ApiKey.DESCRIBE_CONFIGS, resources=[row])
         shown = {one.name: one.value for one in answer.results[0].configs}
         assert (shown["delete.retention.ms"], shown["compression.type"]) == ("900", "lz4")
-        assert "min.insync.replicas" not in shown
+        assert (shown["min.insync.replicas"], shown["preallocate"]) == ("1", "false")
         for name, value in (("min.insync.replicas", "2"), ("preallocate", "perhaps")):
             wanted = {"name": "u", "num_partitions": 1, "replication_factor": 1}
             wanted["configs"] = [{"name": name, "value": value}]
