@@ -180,6 +180,11 @@ class Progress:
 
     # Where the caller is.
 
+    def has_rest(self, tp: TopicPartition) -> bool:
+        """Whether records of a batch that was begun are still to be handed out."""
+        handing = self._handings.get(tp)
+        return handing is not None and handing.has_more
+
     def acknowledge(self, states: Iterable[PartitionState]) -> None:
         """The caller says that it is done with all that it was handed."""
         for state in states:

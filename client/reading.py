@@ -169,6 +169,10 @@ class Reading:
     def hand_out(self, fetched: Fetched, batch: ConsumedBatch) -> None:
         """Have `take_records` give the records of what was taken, unless it went meanwhile."""
         if fetched.generation == fetched.state.generation:
+            if self.progress.has_rest(fetched.state.tp):
+                # Of a batch before it, that might not go on when this one was waited for.
+                self.fetching.rewind(fetched)
+                return
             self.progress.begin(batch, fetched.next_offset)
             fetched.state.opening = None
 

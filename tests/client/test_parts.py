@@ -1,5 +1,6 @@
 """Records of a large batch are made a part at a time: nobody who reads them can tell."""
 
+import threading
 import time
 
 import anyio
@@ -116,3 +117,21 @@ def test_a_poll_that_does_not_wait_returns_what_is_there(
             assert records[0].offset == 0
 
     run(main)
+
+
+def test_what_is_resumed_while_somebody_waits_goes_on_where_it_was(
+    daemon: Daemon, topic: str
+) -> None:
+    with Producer(daemon.address) as producer:
+        for first in range(0, COUNT, COUNT // 4):  # batches
+            producer.send_many(topic, numbers(COUNT)[first : first + COUNT // 4], partition=0)
+            producer.flush()
+    with Consumer(daemon.address, topic) as consumer:
+        offsets = [record.offset for record in consumer.poll(10, 60_000)]
+        consumer.pause()
+        resume = threading.Timer(0.3, consumer.resume)
+        resume.start()
+        while len(offsets) < COUNT:
+            offsets += [record.offset for record in consumer.poll(COUNT, 60_000)]
+            assert offsets == list(range(len(offsets)))
+        resume.join()
