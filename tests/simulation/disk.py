@@ -59,7 +59,10 @@ class Write:
             return
         data = self.data if size is None else self.data[:size]
         if zeros:
-            data = bytes(len(data))
+            # The size grew, the data did not: what the file had before is not made zeros.
+            data = bytes(max(0, self.position + len(data) - len(content)))
+            content += data
+            return
         if self.position > len(content):
             content += bytes(self.position - len(content))
         content[self.position : self.position + len(data)] = data
