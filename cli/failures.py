@@ -11,7 +11,6 @@ None from `explain` means "not expected": a bug, and the traceback is wanted.
 """
 
 import errno
-import re
 import sys
 from collections.abc import Mapping
 from types import ModuleType
@@ -25,8 +24,6 @@ LOCAL = ("127.", "localhost", "[::1]")
 SEVERAL_MAX = 5
 # What a listener does with a client that speaks without TLS, or asks before it has logged in.
 _HUNG_UP = ("closed the connection", "Connection reset by peer")
-# The client goes on to say what a program would do about it.
-_FOR_PROGRAMS = re.compile(r"; does this port want [^;]*\(security=\)\?")
 
 
 class Failure(Exception):
@@ -116,8 +113,8 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         case errors.ResourceNotFound():
             return Failure(text, ExitCode.NOT_FOUND)
         case errors.BrokerUnreachable() | errors.ConnectionLost():
-            hint = _start_hint(params, text)
-            return Failure(_FOR_PROGRAMS.sub("", text), ExitCode.UNREACHABLE, hint)
+            hint = _start_hint(params, error.message, error.wants)
+            return Failure(error.message, ExitCode.UNREACHABLE, hint)
         case errors.TimedOut() | errors.RequestTimedOut():
             return Failure(text, ExitCode.UNREACHABLE)
         case errors.PeerError():
@@ -148,13 +145,12 @@ def _create_hint(params: Mapping[str, Any]) -> str:
     return f"create it: segbroker topic create {topic}"
 
 
-def _start_hint(params: Mapping[str, Any], text: str) -> str:
+def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:
     bootstrap = str(params.get("bootstrap"))
     if ":" not in bootstrap:
         bootstrap += ":9092"  # the port that was tried
     if any(words in text for words in _HUNG_UP):
-        wants = "TLS or a login" if "want TLS" in text else "a login"
-        return f"somebody is there; if it wants {wants}: -X security.protocol=..."
+        return f"somebody is there; if it wants {wants or 'a login'}: -X security.protocol=..."
     if bootstrap.startswith(LOCAL):
         return f"start a broker: segbroker serve --listen {bootstrap}   (or name another with -b)"
     return "is a broker running there? -b names another"

@@ -208,10 +208,10 @@ class Connection:
         """The connection ended; everything in flight fails with `error`.  Again: nothing."""
         if self.state is State.CLOSED:
             return
-        hint = self._hint if type(error) is ConnectionLost else ""
-        if hint:
+        wants = self._wants if type(error) is ConnectionLost else ""
+        if wants:
             cause = error
-            error = ConnectionLost(f"{cause} without an answer; {hint} (security=)?")
+            error = ConnectionLost(f"{cause} without an answer", wants=wants)
             error.__cause__ = cause.__cause__
         self.state = State.CLOSED
         self.error = error
@@ -221,7 +221,7 @@ class Connection:
             request.on_reply(error, now_ms)
 
     @property
-    def _hint(self) -> str:
+    def _wants(self) -> str:
         """What the listener may want that ends it so; "" when it does not look like it.
 
         Whoever answered ApiVersions speaks without TLS: then it can only be the login.
@@ -229,9 +229,9 @@ class Connection:
         if self._new_login is not None or self._was_answered:
             return ""
         if self.state is State.NEGOTIATING:
-            return "does this port want TLS or a login"
+            return "TLS or a login"
         if self.state is State.READY and self.in_flight:
-            return "does this port want a login"
+            return "a login"
         return ""
 
     # What the core asks.

@@ -54,13 +54,27 @@ class BrokenError(SegbrokerError):
     """The world's doing: the network, the clock, or a peer that does not follow the protocol."""
 
 
-class ConnectionLost(BrokenError):
+class _Unanswered(BrokenError):
+    """`wants`: what the listener may want that ends connections so ("a login"); "": not known."""
+
+    def __init__(self, message: str = "", *, wants: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.wants = wants
+
+    def __str__(self) -> str:
+        if not self.wants:
+            return self.message
+        return f"{self.message}; does this port want {self.wants} (security=)?"
+
+
+class ConnectionLost(_Unanswered):
     """The connection ended before the reply came; the request may or may not have been done."""
 
     retryable = True
 
 
-class BrokerUnreachable(BrokenError):
+class BrokerUnreachable(_Unanswered):
     """No broker could be reached until the deadline."""
 
     retryable = True

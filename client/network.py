@@ -324,10 +324,17 @@ class Network:
 
     def unreachable(self) -> BrokerUnreachable:
         """The error of having reached nobody, with the last reason of each address."""
-        reasons = {str(node.last_error) for node in self.nodes.values() if node.last_error}
+        reasons, wants = set(), ""
+        for error in [node.last_error for node in self.nodes.values() if node.last_error]:
+            if isinstance(error, ConnectionLost | BrokerUnreachable):
+                reasons.add(error.message)
+                wants = wants or error.wants
+            else:
+                reasons.add(str(error))
         return BrokerUnreachable(
             f"no broker of {joined(self.settings.bootstrap)} could be reached: "
-            + ("; ".join(sorted(reasons)) or "no answer")
+            + ("; ".join(sorted(reasons)) or "no answer"),
+            wants=wants,
         )
 
 
