@@ -21,15 +21,16 @@ piece per pass of the loop, so that ten thousand readers of one partition do not
 
 from collections.abc import Callable
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import structlog
 import trio
 
+from segbroker.segments.handler import CallSoon
+
 log = structlog.get_logger()
 
 FAN_OUT_MAX: Final = 256
-CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 
 
 class Turned(Protocol):

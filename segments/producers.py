@@ -61,6 +61,7 @@ from .transaction_index import Aborted, TransactionIndex
 
 WINDOW: Final = 5
 AFTER_START_MS: Final = 3_600_000
+"""How long a producer whose records are old is known after a start; see `expire`."""
 MAGIC: Final = b"SBPS"
 VERSION_PLAIN: Final = 1
 VERSION_TRANSACTIONS: Final = 2
@@ -166,7 +167,7 @@ class ProducerTable:
                 return batch
         expected = (known.batches[-1].last_sequence + 1) & _SEQUENCE_MASK if known.batches else 0
         if sequence != expected and not known.resumes:
-            expected = known.next_sequence
+            expected = known.next_sequence  # the whole window is looked at for the odd one only
             if sequence != expected:
                 raise OutOfOrderSequence(header.producer_id, sequence, expected)
         return None

@@ -4,7 +4,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.server import call_soon_here
-from segbroker.broker.turn import FAN_OUT_MAX, CallSoon, Turn, end_passes
+from segbroker.broker.turn import FAN_OUT_MAX, Turn, end_passes
+from segbroker.segments.handler import CallSoon
 
 
 class Woken:

@@ -3,7 +3,6 @@ WAL's thread as before, and what is acknowledged is durable either way."""
 
 import errno
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -20,10 +19,10 @@ from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.quickness import FRESH_S, MEAN_S, PAUSES, ROW, SLOW_S, Quickness
 
 from ..support.gated_storage import GatedStorage
+from .test_wal import until
 
 ROOT = "/data"
 WAL = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16, quick_after=2)
-DEADLINE_S = 60
 
 
 class Disk(GatedStorage):
@@ -66,13 +65,6 @@ class Writer:
         self.handler.flush_soon()
         until(lambda: self.handler.high_watermark == end)
         return False
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @contextmanager
