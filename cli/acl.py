@@ -19,7 +19,8 @@ import click
 from .command import Group, bootstrap_option, note
 from .exit_codes import ExitCode
 from .failures import Failure
-from .topic import echo_table, json_option, open_admin, plural
+from .topic import echo_table, json_option, open_admin
+from .words import plural
 
 if TYPE_CHECKING:
     from segbroker.client import Acl

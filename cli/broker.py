@@ -1,7 +1,7 @@
-"""`segbroker broker describe | alter`: settings of a broker that is running.
+"""`segbroker broker status | describe | alter`: a broker that is running, and its settings.
 
-What a script would read goes to standard output (settings, --json); that something was done is
-said on standard error.
+What a script would read goes to standard output (state, settings, --json); that something was done
+is said on standard error.
 """
 
 import json
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from .broker_status import status_lines
 from .command import Group, bootstrap_option, note
 from .topic import check_known, echo_table, json_option, open_admin, settings_option
 
@@ -20,13 +21,36 @@ _FROM: Final = {"broker": "set here", "every broker": "set for all", "start": "t
 
 @click.group(cls=Group)
 def broker() -> None:
-    """Describe and change the settings of a broker while it runs.
+    """See how a broker is doing; describe and change its settings while it runs.
 
     \b
     Examples:
+      segbroker broker status
       segbroker broker describe
       segbroker broker alter -c connections_per_ip_max=100 -c log_level=debug
     """
+
+
+@broker.command()
+@json_option
+@bootstrap_option
+def status(as_json: bool, bootstrap: str) -> None:
+    """Show how a broker is doing: what needs a look, then its numbers.
+
+    With --json everything that the broker tells of itself, times in milliseconds.
+
+    \b
+    Examples:
+      segbroker broker status
+      segbroker broker status --json | jq .scrub
+    """
+    with open_admin(bootstrap) as admin:
+        info = admin.broker_status()
+    if as_json:
+        click.echo(json.dumps(info, indent=2))
+        return
+    for line in status_lines(info):
+        click.echo(line)
 
 
 every_option = click.option(

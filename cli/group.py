@@ -25,7 +25,8 @@ from .command import Group, bootstrap_option, note
 from .group_lag import Ages, Facts, facts_of
 from .start_position import parse_start
 from .tables import table_lines
-from .topic import echo_table, json_option, open_admin, plural
+from .topic import echo_table, json_option, open_admin
+from .words import plural
 
 if TYPE_CHECKING:
     from segbroker.client import Admin, TopicPartition

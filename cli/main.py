@@ -38,7 +38,9 @@ class Segbroker(Group):
         "topic": Leaf("trim", "topic", "Create, list, describe, alter, trim and delete topics."),
         "group": Leaf("group", "group", "List, describe, move and delete consumer groups."),
         "user": Leaf("user", "user", "Create, list and remove users; set passwords."),
-        "broker": Leaf("broker", "broker", "Describe and change settings of a running broker."),
+        "broker": Leaf(
+            "broker", "broker", "See how a running broker is doing; change its settings."
+        ),
         "acl": Leaf("acl", "acl", "List, add and remove access rules."),
         "quota": Leaf("quota", "quota", "List, set and remove quotas of clients."),
         "context": Leaf("context", "context", "Store brokers under a name, with TLS and login."),

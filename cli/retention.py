@@ -1,20 +1,12 @@
 """What a topic keeps, in words, for `topic describe`."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from .words import duration, moment, plural, size
 
 if TYPE_CHECKING:
     from segbroker.client.cleaning import Cleaning
-
-_UNITS: Final = (
-    ("day", 86_400_000),
-    ("hour", 3_600_000),
-    ("minute", 60_000),
-    ("second", 1_000),
-    ("ms", 1),
-)
-_BYTES: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1))
 
 
 def retention_lines(config: Mapping[str, str]) -> list[str]:
@@ -26,7 +18,7 @@ def retention_lines(config: Mapping[str, str]) -> list[str]:
         age_ms = int(config.get("retention.ms", ""))
         sizes = [
             f"{words(count)} per partition"
-            for key, words in (("retention.bytes", _size), ("retention.records", _records))
+            for key, words in (("retention.bytes", size), ("retention.records", _records))
             if (count := int(config.get(key, "-1"))) >= 0
         ]
     except ValueError:
@@ -34,7 +26,7 @@ def retention_lines(config: Mapping[str, str]) -> list[str]:
     policies = config.get("cleanup.policy", "delete").split(",")
     if "delete" not in policies:
         return ["retention:", "  the last record of each key is kept  for ever; see cleaning"]
-    age = f"for {_duration(age_ms)}, by their timestamps" if age_ms >= 0 else "for ever"
+    age = f"for {duration(age_ms)}, by their timestamps" if age_ms >= 0 else "for ever"
     lines = ["retention:", f"  records are kept                 {age}"]
     if sizes and config.get("retention.full.policy") == "reject":
         lines.append(f"  a batch is refused (reject)      that would pass {' or '.join(sizes)}")
@@ -56,36 +48,14 @@ def cleaning_lines(cleanings: "Iterable[Cleaning]") -> list[str]:
         return []
     dirtiest = max(rows, key=lambda row: row.dirty_ratio)
     times = [row.cleaned_ms for row in rows if row.cleaned_ms is not None]
-    last = "never"
-    if times:
-        last = datetime.fromtimestamp(max(times) / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     dirty = sum(row.dirty_bytes for row in rows)
     return [
         "cleaning:",
-        f"  last                             {last}",
+        f"  last                             {moment(max(times, default=-1))}",
         f"  not cleaned yet, of full segments  {dirty:,} bytes",
         f"  share of that in the dirtiest partition  {dirtiest.dirty_ratio:.0%}",
     ]
 
 
-def _duration(ms: int) -> str:
-    """A time in the largest unit that it is a whole number of."""
-    for unit, size in _UNITS:
-        if ms and ms % size == 0:
-            return _counted(ms // size, unit)
-    return "0 ms"
-
-
-def _size(count: int) -> str:
-    for unit, size in _BYTES:
-        if count and count % size == 0:
-            return f"{count // size:,} {unit}"
-    return "0 bytes"
-
-
 def _records(count: int) -> str:
-    return _counted(count, "record")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 or noun == 'ms' else 's'}"
+    return plural(count, "record")

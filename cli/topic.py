@@ -20,6 +20,7 @@ from .failures import Failure
 from .properties import security
 from .retention import cleaning_lines, retention_lines
 from .tables import table_lines
+from .words import plural
 
 if TYPE_CHECKING:
     from segbroker.client import Admin
@@ -352,10 +353,6 @@ def durability_of(facts: Facts) -> str:
     """The class, or "" of a broker that does not know such a thing."""
     values = (row["value"] for row in facts["config"] if row["key"] == "durability")
     return next(values, None) or ""
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def echo_table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Set[int]) -> None:

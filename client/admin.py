@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from random import Random
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from . import (
     acl_administration,
@@ -157,6 +157,14 @@ class Admin:
     def describe_broker(self, broker_id: int | None) -> dict[str, BrokerSetting]:
         """The settings of a broker; None: what is set for every one.  Raises InvalidRequest."""
         return self._driver.call(broker_administration.describe_broker(broker_id))
+
+    def broker_status(self, broker_id: int | None = None) -> dict[str, Any]:
+        """How a segbroker is doing: its connections, log, write-ahead log, scrub, recovery.
+
+        The members are those of SERVER_INFO in docs/protocol.md.  None: whichever broker is asked.
+        Raises UnsupportedByBroker: it is another make.
+        """
+        return self._driver.call(broker_administration.broker_status(broker_id))
 
     def alter_broker_config(
         self, changes: Mapping[str, str | None], *, broker_id: int | None = None

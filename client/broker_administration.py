@@ -1,16 +1,18 @@
-"""What an admin client asks about the settings of brokers, as calls (see engine)."""
+"""What an admin client asks about brokers: settings and state, as calls (see engine)."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from segbroker.protocol.messages_admin import (
     DescribeConfigsResponse,
     IncrementalAlterConfigsResponse,
 )
+from segbroker.protocol.vendor import VendorKey
 
 from .administration import altering, describing
 from .engine import ANY, CONTROLLER, Ask, Call
 from .errors import broker_error
+from .spoken import VendorReply, VendorRequest
 
 _BROKER: Final = 4
 _SOURCES: Final = {2: "broker", 3: "every broker", 4: "start", 5: "default"}
@@ -45,6 +47,21 @@ def describe_broker(broker_id: int | None) -> Call[dict[str, BrokerSetting]]:
             source = _SOURCES.get(row.config_source, str(row.config_source))
             found[row.name] = BrokerSetting(row.value, source, row.read_only, row.documentation)
     return found
+
+
+def broker_status(broker_id: int | None) -> Call[dict[str, Any]]:
+    """How a segbroker is doing, as it says it (SERVER_INFO); None: whichever is asked.
+
+    Raises UnsupportedByBroker: it is another make, ClusterAuthorizationFailed.
+    """
+    target = ANY if broker_id is None else broker_id
+    reply = yield Ask(VendorRequest(VendorKey.SERVER_INFO, {}), to=target)
+    assert isinstance(reply, VendorReply)
+    body = dict(reply.body)
+    if failed := body.get("error"):
+        raise broker_error(failed["code"], "state of the broker", failed["detail"])
+    body.pop("performance", None)  # of this request, not of the broker
+    return body
 
 
 def alter_broker_config(changes: Mapping[str, str | None], broker_id: int | None) -> Call[None]:

@@ -58,6 +58,7 @@ SPOKEN: Final[dict[ApiKey | VendorKey, ApiVersionRange]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: ApiVersionRange(0, 3),
     ApiKey.TXN_OFFSET_COMMIT: ApiVersionRange(0, 4),
     ApiKey.END_TXN: ApiVersionRange(0, 4),
+    VendorKey.SERVER_INFO: ApiVersionRange(0, 0),
     VendorKey.PARTITION_STATISTICS: ApiVersionRange(0, 0),
     VendorKey.FLOORS: ApiVersionRange(0, 0),
     VendorKey.COMMIT_BATCH: ApiVersionRange(0, 0),

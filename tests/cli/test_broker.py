@@ -9,7 +9,7 @@ import pytest
 from segbroker.cli.exit_codes import ExitCode
 
 from ..support.daemon import running, start
-from .conftest import in_process
+from .conftest import in_process, segbroker
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +80,32 @@ def test_a_change_survives_a_kill_and_the_log_says_it(tmp_path: Path) -> None:
         shown = in_process("topic", "describe", "t", "--json", "-b", daemon.address)
         assert len(json.loads(shown.stdout)["partitions"]) == 9
     assert "connection_opened" in daemon.log.read_text().rpartition("broker_started")[2]
+
+
+def test_the_state_of_a_broker_begins_with_what_needs_a_look(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running(data) as daemon:
+        said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
+        assert f"at {daemon.address}, cluster" in said[0]
+        assert said[1] == "nothing needs a look"
+        assert said[-1] == "recovery: nothing to repair since the start"
+        words = ["topic", "create", "t", "--partitions", "1", "-c", "segment.records=1"]
+        assert in_process(*words, "-b", daemon.address).returncode == 0
+        for _ in range(3):
+            sent = segbroker("produce", "t", "-b", daemon.address, stdin=b"v" * 40 + b"\n")
+            assert sent.returncode == 0, sent.stderr
+    segment = data / "topics" / "t" / "partition_0" / "t_partition_0_segment_1.log"
+    damaged = bytearray(segment.read_bytes())
+    damaged[70] ^= 1
+    segment.write_bytes(damaged)
+    with running(data) as daemon:
+        words = ["consume", "t", "-o", "start", "-e", "--on-gap", "skip", "-b", daemon.address]
+        assert segbroker(*words).stdout.count(b"v" * 40) == 2
+        said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
+        assert said[1:3] == ["needs a look:", "  1 offset lost since the start: see recovery below"]
+        assert ["gap", "t-0", "1..1", "corruption"] in [line.split() for line in said]
+        told = json.loads(in_process("broker", "status", "--json", "-b", daemon.address).stdout)
+        assert told["recovery"]["counts"]["offsets_lost"] == 1
+        assert told["topics"] == told["partitions"] == told["partitions_open"] == 1
+        assert told["wal"]["shards_failed"] == 0
+        assert "performance" not in told

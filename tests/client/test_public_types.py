@@ -6,7 +6,7 @@ this is looked at: no public name was left out.
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 from segbroker import client
 from segbroker.client import (
@@ -136,6 +136,7 @@ def administers(admin: Admin) -> None:
     assert_type(admin.describe_topic("t").config["k"], ConfigEntry)
     assert_type(admin.describe_cluster(), ClusterDescription)
     assert_type(admin.describe_broker(0), dict[str, BrokerSetting])
+    assert_type(admin.broker_status(), dict[str, Any])
     assert_type(admin.list_groups(), list[GroupListing])
     group = admin.describe_group("g")
     assert_type(group, GroupDescription)

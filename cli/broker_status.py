@@ -1,0 +1,113 @@
+"""How a broker is doing, in words, for `broker status`.
+
+First what an operator has to look at, if there is anything; then the numbers, one subject a line.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from .tables import table_lines
+from .words import about, age, moment, plural
+
+ROWS_SHOWN: Final = 20
+"""Newest rows of the recovery report; all that the broker tells are in --json."""
+
+Info: TypeAlias = Mapping[str, Any]
+
+
+def status_lines(info: Info) -> Iterator[str]:
+    """info: what SERVER_INFO answers."""
+    yield (
+        f"broker {info['broker_id']} at {info['address']}, cluster {info['cluster_id']},"
+        f" up {age(info['uptime_ms'])}"
+    )
+    concerns = list(_concerns(info))
+    yield "needs a look:" if concerns else "nothing needs a look"
+    yield from (f"  {line}" for line in concerns)
+    first, *others = _numbers(info)
+    yield from table_lines(first, others)
+    yield from _recovered(info["recovery"])
+
+
+def _concerns(info: Info) -> Iterator[str]:
+    storage, wal, scrub, cleaner = (info[key] for key in ("storage", "wal", "scrub", "cleaner"))
+    if count := storage["partitions_read_only"]:
+        yield f"{plural(count, 'partition')} read-only: the log says why"
+    if count := wal["shards_failed"]:
+        yield f"{plural(count, 'shard')} of the write-ahead log failed: check the disk"
+    if wal["files_full"] and wal["files_full"] >= wal["files_max"]:
+        yield "the write-ahead log is full: acknowledgements wait for a checkpoint"
+    if count := info["recovery"]["counts"].get("offsets_lost", 0):
+        yield f"{plural(count, 'offset')} lost since the start: see recovery below"
+    if count := scrub["errors"]:
+        yield f"the scrub found damage {plural(count, 'time')}: check the disk"
+    if count := cleaner["failures"]:
+        yield f"{plural(count, 'cleaning')} failed: the log says why"
+
+
+def _numbers(info: Info) -> Iterator[tuple[str, str]]:
+    counters, storage, wal = info["counters"], info["storage"], info["wal"]
+    scrub, cleaner = info["scrub"], info["cleaner"]
+    yield (
+        "connections",
+        f"{info['connections']:,} open, {counters['connections']:,} since the start,"
+        f" {counters['connections_refused']:,} refused",
+    )
+    yield (
+        "topics",
+        f"{info['topics']:,}, with {plural(info['partitions'], 'partition')},"
+        f" {info['partitions_open']:,} of them open",
+    )
+    yield (
+        "open logs",
+        f"{about(storage['log_bytes'])} in {plural(storage['segments_count'], 'segment')},"
+        f" {plural(storage['open_files'] + storage['open_logs'], 'open file')}",
+    )
+    yield (
+        "produced",
+        f"{about(counters['produced_bytes'])} in {plural(counters['produce_requests'], 'request')}",
+    )
+    yield (
+        "fetched",
+        f"{about(counters['fetched_bytes'])} in {plural(counters['fetch_requests'], 'request')}",
+    )
+    yield (
+        "not yet synced",
+        f"{about(info['unsynced_bytes'])} of {about(info['unsynced_bytes_max'])};"
+        f" producers had to wait {plural(info['ingest_stalls'], 'time')}",
+    )
+    yield (
+        "write-ahead log",
+        f"{plural(wal['frames_written'], 'frame')} in {plural(wal['syncs'], 'sync')},"
+        f" {about(wal['bytes_written'])}; {plural(wal['files'], 'file')},"
+        f" {wal['files_full']:,} of at most {wal['files_max']:,} full",
+    )
+    yield (
+        "scrub",
+        f"{plural(scrub['segments'], 'segment')}, {about(scrub['bytes'])} read again;"
+        f" last pass ended: {moment(scrub['last_pass_ended_ms'])}",
+    )
+    yield (
+        "cleaner",
+        f"{plural(cleaner['cleanings'], 'cleaning')}, {about(cleaner['bytes_freed'])} freed;"
+        f" last ended: {moment(cleaner['last_ended_ms'])}",
+    )
+
+
+def _recovered(recovery: Info) -> Iterator[str]:
+    counts = {what: count for what, count in recovery["counts"].items() if count}
+    if not counts:
+        yield "recovery: nothing to repair since the start"
+        return
+    yield "recovery: " + ", ".join(f"{what} {count:,}" for what, count in counts.items())
+    rows = recovery["rows"][-ROWS_SHOWN:]
+    table = [(row["what"], _where(row), _offsets(row), row.get("reason", "")) for row in rows]
+    yield from table_lines(("what", "where", "offsets", "reason"), table)
+
+
+def _where(row: Info) -> str:
+    return f"{row['topic']}-{row['partition']}" if "topic" in row else str(row["path"])
+
+
+def _offsets(row: Info) -> str:
+    return f"{row['from']}..{row['to'] - 1}" if "from" in row else ""
