@@ -25,7 +25,8 @@ What is where, from the inside out; a module imports only what stands above it:
     group_reading
     reading                                              ... both
     handout                                              records, without a coroutine for each
-    administration group_administration cleaning         the admin's
+    asking                                               the admin's
+    administration group_administration cleaning
     acl_administration quota_administration user_administration broker_administration
     transport thread_driver async_driver                 sockets; who waits
     producer consumer admin, async_..., transforming      what a user sees

@@ -21,7 +21,8 @@ from segbroker.protocol.messages_security import (
     DescribeAclsResponse,
 )
 
-from .engine import CONTROLLER, Ask, Call
+from .asking import change, look
+from .engine import Call, Engine
 from .errors import broker_error
 
 Kind = TypeVar("Kind", bound=IntEnum)
@@ -62,22 +63,22 @@ class AclFilter(NamedTuple):
     permission: str = "any"
 
 
-def list_acls(which: AclFilter) -> Call[list[Acl]]:
+def list_acls(engine: Engine, which: AclFilter) -> Call[list[Acl]]:
     """The rules that match.  Raises SecurityDisabled, ClusterAuthorizationFailed."""
-    reply = yield Ask(
-        DescribeAclsRequest(
-            resource_type_filter=number(ResourceType, which.resource_type),
-            resource_name_filter=which.resource_name,
-            pattern_type_filter=number(PatternType, which.pattern),
-            principal_filter=which.principal,
-            host_filter=which.host,
-            operation=number(Operation, which.operation),
-            permission_type=number(Permission, which.permission),
-        )
+    request = DescribeAclsRequest(
+        resource_type_filter=number(ResourceType, which.resource_type),
+        resource_name_filter=which.resource_name,
+        pattern_type_filter=number(PatternType, which.pattern),
+        principal_filter=which.principal,
+        host_filter=which.host,
+        operation=number(Operation, which.operation),
+        permission_type=number(Permission, which.permission),
     )
-    assert isinstance(reply, DescribeAclsResponse)
-    if reply.error_code:
-        raise broker_error(reply.error_code, "access rules", reply.error_message)
+
+    def check(reply: DescribeAclsResponse) -> None:
+        _raise(reply.error_code, "access rules", reply.error_message)
+
+    reply = yield from look(engine, request, DescribeAclsResponse, check)
     return sorted(
         Acl(
             row.principal,
@@ -93,71 +94,73 @@ def list_acls(which: AclFilter) -> Call[list[Acl]]:
     )
 
 
-def create_acls(acls: Iterable[Acl]) -> Call[None]:
+def create_acls(engine: Engine, acls: Iterable[Acl]) -> Call[None]:
     """Add rules; those that stand already stay.  Raises the error of the first that is refused."""
     wanted = list(acls)
-    reply = yield Ask(
-        CreateAclsRequest(
-            creations=[
-                CreateAclsRequestCreation(
-                    resource_type=number(ResourceType, acl.resource_type),
-                    resource_name=acl.resource_name,
-                    resource_pattern_type=number(PatternType, acl.pattern),
-                    principal=acl.principal,
-                    host=acl.host,
-                    operation=number(Operation, acl.operation),
-                    permission_type=number(Permission, acl.permission),
-                )
-                for acl in wanted
-            ]
-        ),
-        to=CONTROLLER,
-    )
-    assert isinstance(reply, CreateAclsResponse)
-    for acl, row in zip(wanted, reply.results, strict=True):
-        if row.error_code:
-            about = f"rule for {acl.principal} on {acl.resource_type} {acl.resource_name!r}"
-            raise broker_error(row.error_code, about, row.error_message)
-
-
-def delete_acls(which: AclFilter) -> Call[list[Acl]]:
-    """Take the rules away that match; they are returned."""
-    reply = yield Ask(
-        DeleteAclsRequest(
-            filters=[
-                DeleteAclsRequestFilter(
-                    resource_type_filter=number(ResourceType, which.resource_type),
-                    resource_name_filter=which.resource_name,
-                    pattern_type_filter=number(PatternType, which.pattern),
-                    principal_filter=which.principal,
-                    host_filter=which.host,
-                    operation=number(Operation, which.operation),
-                    permission_type=number(Permission, which.permission),
-                )
-            ]
-        ),
-        to=CONTROLLER,
-    )
-    assert isinstance(reply, DeleteAclsResponse)
-    gone = []
-    for found in reply.filter_results:
-        if found.error_code:
-            raise broker_error(found.error_code, "access rules", found.error_message)
-        for row in found.matching_acls:
-            if row.error_code:
-                raise broker_error(row.error_code, "access rules", row.error_message)
-            gone.append(
-                Acl(
-                    row.principal,
-                    word(Operation, row.operation),
-                    word(ResourceType, row.resource_type),
-                    row.resource_name,
-                    word(PatternType, row.pattern_type),
-                    row.host,
-                    word(Permission, row.permission_type),
-                )
+    request = CreateAclsRequest(
+        creations=[
+            CreateAclsRequestCreation(
+                resource_type=number(ResourceType, acl.resource_type),
+                resource_name=acl.resource_name,
+                resource_pattern_type=number(PatternType, acl.pattern),
+                principal=acl.principal,
+                host=acl.host,
+                operation=number(Operation, acl.operation),
+                permission_type=number(Permission, acl.permission),
             )
-    return sorted(gone)
+            for acl in wanted
+        ]
+    )
+
+    def check(reply: CreateAclsResponse) -> None:
+        for acl, row in zip(wanted, reply.results, strict=True):
+            about = f"rule for {acl.principal} on {acl.resource_type} {acl.resource_name!r}"
+            _raise(row.error_code, about, row.error_message)
+
+    yield from change(engine, request, CreateAclsResponse, check)
+
+
+def delete_acls(engine: Engine, which: AclFilter) -> Call[list[Acl]]:
+    """Take the rules away that match; they are returned."""
+    request = DeleteAclsRequest(
+        filters=[
+            DeleteAclsRequestFilter(
+                resource_type_filter=number(ResourceType, which.resource_type),
+                resource_name_filter=which.resource_name,
+                pattern_type_filter=number(PatternType, which.pattern),
+                principal_filter=which.principal,
+                host_filter=which.host,
+                operation=number(Operation, which.operation),
+                permission_type=number(Permission, which.permission),
+            )
+        ]
+    )
+
+    def check(reply: DeleteAclsResponse) -> None:
+        for found in reply.filter_results:
+            _raise(found.error_code, "access rules", found.error_message)
+            for row in found.matching_acls:
+                _raise(row.error_code, "access rules", row.error_message)
+
+    reply = yield from change(engine, request, DeleteAclsResponse, check)
+    return sorted(
+        Acl(
+            row.principal,
+            word(Operation, row.operation),
+            word(ResourceType, row.resource_type),
+            row.resource_name,
+            word(PatternType, row.pattern_type),
+            row.host,
+            word(Permission, row.permission_type),
+        )
+        for found in reply.filter_results
+        for row in found.matching_acls
+    )
+
+
+def _raise(code: int, about: str, message: str | None) -> None:
+    if code:
+        raise broker_error(code, about, message)
 
 
 def number(kind: type[Kind], text: str) -> Kind:

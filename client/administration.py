@@ -1,12 +1,9 @@
 """What an admin client asks, as calls (see engine): written once, run by both shells.
 
-Requests that change something go to the controller.  They are retried only for answers that say
-that nothing was done (no controller yet, not the controller, too early); when a connection breaks
-after the request was sent the caller hears of it, as "already exists" would be a false answer.
-Reads are retried until the deadline.
+Requests that change something go to the controller.  What is asked again, and what is not: asking.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -40,16 +37,10 @@ from segbroker.protocol.messages_core import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from segbroker.protocol.schema import Message
 
-from .backoff import Backoff
-from .engine import ANY, CONTROLLER, Ask, AskAll, Call, Engine, Pause, Refresh
-from .errors import (
-    BrokerError,
-    SegbrokerError,
-    UnknownTopicOrPartition,
-    broker_error,
-)
+from .asking import change, look
+from .engine import Ask, AskAll, Call, Engine
+from .errors import SegbrokerError, UnknownTopicOrPartition, broker_error
 from .lookups import END_TIME, START_TIME, look_up, topics_known
 from .records import OffsetAndTimestamp, TopicPartition
 from .starting import to_ms
@@ -126,23 +117,21 @@ def create_topic(
         validate_only=validate_only,
     )
 
-    def check(reply: Message) -> None:
-        assert isinstance(reply, CreateTopicsResponse)
+    def check(reply: CreateTopicsResponse) -> None:
         for row in reply.topics:
             _raise(row.error_code, f"create topic {name!r}", row.error_message)
 
-    yield from _change(engine, request, check)
+    yield from change(engine, request, CreateTopicsResponse, check)
 
 
 def delete_topic(engine: Engine, name: str) -> Call[None]:
     request = DeleteTopicsRequest(topic_names=[name], timeout_ms=CHANGE_TIMEOUT_MS)
 
-    def check(reply: Message) -> None:
-        assert isinstance(reply, DeleteTopicsResponse)
+    def check(reply: DeleteTopicsResponse) -> None:
         for row in reply.responses:
             _raise(row.error_code, f"delete topic {name!r}", row.error_message)
 
-    yield from _change(engine, request, check)
+    yield from change(engine, request, DeleteTopicsResponse, check)
     engine.cluster.forget([name])
 
 
@@ -153,23 +142,21 @@ def create_partitions(engine: Engine, name: str, count: int) -> Call[None]:
         validate_only=False,
     )
 
-    def check(reply: Message) -> None:
-        assert isinstance(reply, CreatePartitionsResponse)
+    def check(reply: CreatePartitionsResponse) -> None:
         for row in reply.results:
             _raise(row.error_code, f"topic {name!r} to {count} partitions", row.error_message)
 
-    yield from _change(engine, request, check)
+    yield from change(engine, request, CreatePartitionsResponse, check)
 
 
 def alter_topic_config(engine: Engine, name: str, changes: Mapping[str, str | None]) -> Call[None]:
     request = altering(TOPIC_RESOURCE, name, changes)
 
-    def check(reply: Message) -> None:
-        assert isinstance(reply, IncrementalAlterConfigsResponse)
+    def check(reply: IncrementalAlterConfigsResponse) -> None:
         for row in reply.responses:
             _raise(row.error_code, f"config of topic {name!r}", row.error_message)
 
-    yield from _change(engine, request, check)
+    yield from change(engine, request, IncrementalAlterConfigsResponse, check)
 
 
 def altering(
@@ -207,8 +194,7 @@ def describing(kind: int, name: str, *, synonyms: bool = False) -> DescribeConfi
 
 
 def list_topics(engine: Engine, *, internal: bool) -> Call[list[str]]:
-    reply = yield from _read(engine, Ask(MetadataRequest(topics=None), to=ANY))
-    assert isinstance(reply, MetadataResponse)
+    reply = yield from look(engine, MetadataRequest(topics=None), MetadataResponse)
     return sorted(
         topic.name or ""
         for topic in reply.topics
@@ -217,12 +203,15 @@ def list_topics(engine: Engine, *, internal: bool) -> Call[list[str]]:
 
 
 def describe_topic(engine: Engine, name: str) -> Call[TopicDescription]:
+    def check(reply: DescribeConfigsResponse) -> None:
+        for resource in reply.results:
+            _raise(resource.error_code, f"config of topic {name!r}", resource.error_message)
+
     topic = yield from _topic_metadata(engine, name)
-    reply = yield from _read(engine, Ask(describing(TOPIC_RESOURCE, name), to=ANY))
-    assert isinstance(reply, DescribeConfigsResponse)
+    request = describing(TOPIC_RESOURCE, name)
+    reply = yield from look(engine, request, DescribeConfigsResponse, check)
     config: dict[str, ConfigEntry] = {}
     for resource in reply.results:
-        _raise(resource.error_code, f"config of topic {name!r}", resource.error_message)
         for entry in resource.configs:
             config[entry.name] = ConfigEntry(
                 entry.value, entry.config_source != SOURCE_TOPIC, entry.documentation
@@ -243,18 +232,12 @@ def _topic_metadata(engine: Engine, name: str) -> Call[MetadataResponseTopic]:
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False
     )
-    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
-    while True:
-        reply = yield from _read(engine, Ask(request, to=ANY))
-        assert isinstance(reply, MetadataResponse)
-        topic = reply.topics[0]
-        try:
-            _raise(topic.error_code, f"topic {name!r}", None)
-            return topic
-        except BrokerError as exc:
-            if not exc.retryable or isinstance(exc, UnknownTopicOrPartition):
-                raise
-        yield Pause(backoff.next_delay_ms())
+
+    def check(reply: MetadataResponse) -> None:
+        _raise(reply.topics[0].error_code, f"topic {name!r}", None)
+
+    reply = yield from look(engine, request, MetadataResponse, check)
+    return reply.topics[0]
 
 
 def delete_records(
@@ -325,50 +308,12 @@ def offsets(
 
 
 def describe_cluster(engine: Engine) -> Call[ClusterDescription]:
-    reply = yield from _read(engine, Ask(MetadataRequest(topics=[]), to=ANY))
-    assert isinstance(reply, MetadataResponse)
+    reply = yield from look(engine, MetadataRequest(topics=[]), MetadataResponse)
     return ClusterDescription(
         reply.cluster_id,
         reply.controller_id,
         tuple(BrokerAddress(row.node_id, row.host, row.port) for row in reply.brokers),
     )
-
-
-def _change(engine: Engine, request: Message, check: Callable[[Message], None]) -> Call[None]:
-    """Ask the controller; again only when it says that it did nothing."""
-    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
-    while True:
-        reply = yield Ask(request, to=CONTROLLER)
-        try:
-            check(reply)
-            return
-        except BrokerError as exc:
-            if exc.code not in NOT_DONE:
-                raise
-        yield Pause(backoff.next_delay_ms())
-        yield Refresh()
-
-
-NOT_DONE = frozenset(
-    {
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-    }
-)
-
-
-def _read(engine: Engine, ask: Ask) -> Call[Message]:
-    """Ask until an answer comes, whatever it says."""
-    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
-    while True:
-        try:
-            reply: Message = yield ask
-            return reply
-        except SegbrokerError as exc:
-            if not exc.retryable:
-                raise
-        yield Pause(backoff.next_delay_ms())
 
 
 def _raise(code: int, about: str, message: str | None) -> None:

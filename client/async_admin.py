@@ -156,7 +156,9 @@ class AsyncAdmin:
 
     async def describe_broker(self, broker_id: int | None) -> dict[str, BrokerSetting]:
         """The settings of a broker; None: what is set for every one.  Raises InvalidRequest."""
-        return await self._driver.call(broker_administration.describe_broker(broker_id))
+        return await self._driver.call(
+            broker_administration.describe_broker(self._engine, broker_id)
+        )
 
     async def broker_status(self, broker_id: int | None = None) -> dict[str, Any]:
         """How a segbroker is doing: its connections, log, write-ahead log, scrub, recovery.
@@ -164,7 +166,7 @@ class AsyncAdmin:
         The members are those of SERVER_INFO in docs/protocol.md.  None: whichever broker is asked.
         Raises UnsupportedByBroker: it is another make.
         """
-        return await self._driver.call(broker_administration.broker_status(broker_id))
+        return await self._driver.call(broker_administration.broker_status(self._engine, broker_id))
 
     async def alter_broker_config(
         self, changes: Mapping[str, str | None], *, broker_id: int | None = None
@@ -174,7 +176,9 @@ class AsyncAdmin:
         They are durable and in force when this returns.  Raises InvalidConfig: there is no such
         key, it is read at the start, or it has no such value.
         """
-        await self._driver.call(broker_administration.alter_broker_config(changes, broker_id))
+        await self._driver.call(
+            broker_administration.alter_broker_config(self._engine, changes, broker_id)
+        )
 
     async def list_groups(self) -> list[GroupListing]:
         """All consumer groups, by name."""
@@ -198,38 +202,40 @@ class AsyncAdmin:
 
     async def list_acls(self, which: AclFilter = _EVERY_ACL) -> list[Acl]:
         """The access rules that match.  Raises SecurityDisabled, ClusterAuthorizationFailed."""
-        return await self._driver.call(acl_administration.list_acls(which))
+        return await self._driver.call(acl_administration.list_acls(self._engine, which))
 
     async def create_acls(self, acls: Iterable[Acl]) -> None:
         """Add access rules; they are durable and in force when this returns."""
-        await self._driver.call(acl_administration.create_acls(acls))
+        await self._driver.call(acl_administration.create_acls(self._engine, acls))
 
     async def delete_acls(self, which: AclFilter) -> list[Acl]:
         """Take away the access rules that match; they are returned."""
-        return await self._driver.call(acl_administration.delete_acls(which))
+        return await self._driver.call(acl_administration.delete_acls(self._engine, which))
 
     async def list_users(self, names: Iterable[str] | None = None) -> list[User]:
         """The users of these names that there are; None: all."""
         asked = None if names is None else list(names)
-        return await self._driver.call(user_administration.list_users(asked))
+        return await self._driver.call(user_administration.list_users(self._engine, asked))
 
     async def set_password(self, name: str, password: str, *, iterations: int = 8_192) -> None:
         """Set the password of a user, who is made if need be; the password stays here.
 
         Raises ValueError for a name, password or iterations that cannot be.
         """
-        await self._driver.call(user_administration.set_password(name, password, iterations))
+        await self._driver.call(
+            user_administration.set_password(self._engine, name, password, iterations)
+        )
 
     async def delete_user(self, name: str) -> None:
         """Delete a user.  Raises ResourceNotFound."""
-        await self._driver.call(user_administration.delete_user(name))
+        await self._driver.call(user_administration.delete_user(self._engine, name))
 
     async def list_quotas(self, entity: Mapping[str, str | None] | None = None) -> list[Quota]:
         """The quotas of entities with these parts: {"user": "alice"}; a None name: the default."""
-        return await self._driver.call(quota_administration.list_quotas(entity or {}))
+        return await self._driver.call(quota_administration.list_quotas(self._engine, entity or {}))
 
     async def alter_quotas(
         self, entity: Mapping[str, str | None], changes: Mapping[str, float | None]
     ) -> None:
         """Set quotas of an entity: {"producer_byte_rate": 1e6}; None takes one away."""
-        await self._driver.call(quota_administration.alter_quotas(entity, changes))
+        await self._driver.call(quota_administration.alter_quotas(self._engine, entity, changes))

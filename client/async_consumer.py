@@ -175,12 +175,15 @@ class AsyncConsumer(Generic[Notice]):
         self._reading.seek(topic, partition, to)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Hand out nothing of these (none given: of all) until `resume`."""
-        self._reading.fetching.pause(self._reading.partitions_or_all(partitions or None))
+        """Hand out nothing of these (none given: of all) until `resume`.
+
+        In a loop over records the one in hand is the last of them; what waits is not lost.
+        """
+        self._reading.pause(partitions or None)
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         """Hand out and fetch these again (none given: all)."""
-        self._reading.fetching.resume(self._reading.partitions_or_all(partitions or None))
+        self._reading.resume(partitions or None)
 
     # Reading.
 
@@ -205,7 +208,7 @@ class AsyncConsumer(Generic[Notice]):
     def batches(self) -> AsyncIterator[ConsumedBatch | Notice]:
         """Whole batches, as the broker stores them; the fast way.
 
-        Records of a batch that `async for record in consumer` has begun are not handed out again.
+        Of a batch that `async for record in consumer` has begun the rest comes as a batch.
         """
         return _Batches(self)
 
@@ -254,27 +257,31 @@ class AsyncConsumer(Generic[Notice]):
                 return None
             if isinstance(got, Gap):
                 return iter((got,))
-            reading.hand_out(*got)
+            if got != "rest":
+                reading.hand_out(*got)
         return rest
 
     async def _next_batch(self) -> ConsumedBatch | Gap | None:
         self._enter()
         try:
+            await self._give_way()
             await self._come_back()
-            while True:
+            while (rest := self._reading.take_rest()) is None:
                 got = await self._next()
                 if got is None or isinstance(got, Gap):
                     return got
-                if self._reading.hand_out_batch(got[0]):
+                if got != "rest" and self._reading.hand_out_batch(got[0]):
                     return got[1]
+            return rest
         finally:
             self._is_busy = False
 
     async def _next(
         self, *, batch_only: bool = False
-    ) -> tuple[Fetched, ConsumedBatch] | Gap | None:
+    ) -> tuple[Fetched, ConsumedBatch] | Gap | Literal["rest"] | None:
         """The next batch that has records, or gap; None at the end.
 
+        "rest": of one that was begun and paused there is more to hand out now.
         `batch_only`: also None where it would wait, or raise, or be a gap.
         """
         await self._give_way()
@@ -286,6 +293,8 @@ class AsyncConsumer(Generic[Notice]):
                 await self._tell_events()
             fetched = fetching.prefetched.take(batch_only=batch_only)
             if fetched is None:
+                if reading.has_rest:
+                    return "rest"
                 if batch_only or reading.is_ended:
                     return None
                 await wait_done(fetching.changed())

@@ -10,7 +10,8 @@ from segbroker.protocol.messages_admin import (
 from segbroker.protocol.vendor import VendorKey
 
 from .administration import altering, describing
-from .engine import ANY, CONTROLLER, Ask, Call
+from .asking import change, look
+from .engine import ANY, CONTROLLER, Call, Engine
 from .errors import broker_error
 from .spoken import VendorReply, VendorRequest
 
@@ -32,14 +33,18 @@ class BrokerSetting(NamedTuple):
     documentation: str | None
 
 
-def describe_broker(broker_id: int | None) -> Call[dict[str, BrokerSetting]]:
+def describe_broker(engine: Engine, broker_id: int | None) -> Call[dict[str, BrokerSetting]]:
     """The settings of a broker; None: what is set for every broker.  Raises InvalidRequest."""
     request = describing(_BROKER, _name(broker_id), synonyms=True)
-    reply = yield Ask(request, to=ANY if broker_id is None else broker_id)
-    assert isinstance(reply, DescribeConfigsResponse)
+
+    def check(reply: DescribeConfigsResponse) -> None:
+        for resource in reply.results:
+            _check(resource.error_code, broker_id, resource.error_message)
+
+    to = ANY if broker_id is None else broker_id
+    reply = yield from look(engine, request, DescribeConfigsResponse, check, to=to)
     found = {}
     for resource in reply.results:
-        _check(resource.error_code, broker_id, resource.error_message)
         for row in resource.configs:
             names = {one.name for one in row.synonyms}
             if names and row.name not in names:
@@ -49,31 +54,40 @@ def describe_broker(broker_id: int | None) -> Call[dict[str, BrokerSetting]]:
     return found
 
 
-def broker_status(broker_id: int | None) -> Call[dict[str, Any]]:
+def broker_status(engine: Engine, broker_id: int | None) -> Call[dict[str, Any]]:
     """How a segbroker is doing, as it says it (SERVER_INFO); None: whichever is asked.
 
     Raises UnsupportedByBroker: it is another make, ClusterAuthorizationFailed.
     """
-    target = ANY if broker_id is None else broker_id
-    reply = yield Ask(VendorRequest(VendorKey.SERVER_INFO, {}), to=target)
-    assert isinstance(reply, VendorReply)
+
+    def check(reply: VendorReply) -> None:
+        if failed := reply.body.get("error"):
+            raise broker_error(failed["code"], "state of the broker", failed["detail"])
+
+    to = ANY if broker_id is None else broker_id
+    reply = yield from look(
+        engine, VendorRequest(VendorKey.SERVER_INFO, {}), VendorReply, check, to=to
+    )
     body = dict(reply.body)
-    if failed := body.get("error"):
-        raise broker_error(failed["code"], "state of the broker", failed["detail"])
     body.pop("performance", None)  # of this request, not of the broker
     return body
 
 
-def alter_broker_config(changes: Mapping[str, str | None], broker_id: int | None) -> Call[None]:
+def alter_broker_config(
+    engine: Engine, changes: Mapping[str, str | None], broker_id: int | None
+) -> Call[None]:
     """Change settings of a broker, or of every one; None brings a setting back.
 
     Raises InvalidConfig: with the broker's words.
     """
     request = altering(_BROKER, _name(broker_id), changes)
-    reply = yield Ask(request, to=CONTROLLER if broker_id is None else broker_id)
-    assert isinstance(reply, IncrementalAlterConfigsResponse)
-    for row in reply.responses:
-        _check(row.error_code, broker_id, row.error_message)
+
+    def check(reply: IncrementalAlterConfigsResponse) -> None:
+        for row in reply.responses:
+            _check(row.error_code, broker_id, row.error_message)
+
+    to = CONTROLLER if broker_id is None else broker_id
+    yield from change(engine, request, IncrementalAlterConfigsResponse, check, to=to)
 
 
 def _name(broker_id: int | None) -> str:

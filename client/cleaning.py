@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from segbroker.protocol.vendor import VendorKey
 
-from .engine import ANY, Ask, Call, Engine
+from .asking import look
+from .engine import Call, Engine
 from .errors import UnsupportedByBroker
 from .records import TopicPartition
 from .spoken import VendorReply, VendorRequest
@@ -31,11 +32,10 @@ class Cleaning:
 def cleanings(engine: Engine, topic: str) -> Call[dict[TopicPartition, Cleaning]]:
     """By partition.  Raises what a request raises."""
     try:
-        body = {"topics": [topic]}
-        reply = yield Ask(VendorRequest(VendorKey.PARTITION_STATISTICS, body), to=ANY)
+        request = VendorRequest(VendorKey.PARTITION_STATISTICS, {"topics": [topic]})
+        reply = yield from look(engine, request, VendorReply)
     except UnsupportedByBroker:
         return {}
-    assert isinstance(reply, VendorReply)
     topics = reply.body.get("topics")
     found = topics.get(topic) if isinstance(topics, Mapping) else None
     rows = found.get("partitions", []) if isinstance(found, Mapping) else []

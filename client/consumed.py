@@ -13,6 +13,7 @@ Cost per 100-byte record, two cores of 2026: see docs/client.md.
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from copy import copy
 from typing import TYPE_CHECKING
 
 from segbroker.protocol.record_batch import RecordBatch
@@ -96,6 +97,12 @@ class ConsumedBatch:
             start=self._start + start,
             stop=min(self._start + stop, self._stop),
         )
+
+    def since(self, offset: int) -> "ConsumedBatch":
+        """The records of it from `offset` on."""
+        rest = copy(self)
+        rest._start = max(self._start, bisect_left(self._batch.offsets(), offset))
+        return rest
 
     def offset_at(self, place: int) -> int:
         """The offset of the record in a place."""

@@ -214,14 +214,17 @@ class Consumer(Generic[Notice]):
             self._reading.seek(topic, partition, to)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Hand out nothing of these (none given: of all) until `resume`."""
+        """Hand out nothing of these (none given: of all) until `resume`.
+
+        In a loop over records the one in hand is the last of them; what waits is not lost.
+        """
         with self._lock:
-            self._reading.fetching.pause(self._reading.partitions_or_all(partitions or None))
+            self._reading.pause(partitions or None)
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         """Hand out and fetch these again (none given: all)."""
         with self._lock:
-            self._reading.fetching.resume(self._reading.partitions_or_all(partitions or None))
+            self._reading.resume(partitions or None)
 
     # Reading.
 
@@ -240,7 +243,7 @@ class Consumer(Generic[Notice]):
     def batches(self) -> Iterator[ConsumedBatch | Notice]:
         """Whole batches, as the broker stores them; the fast way.
 
-        Records of a batch that `for record in consumer` has begun are not handed out again.
+        Of a batch that `for record in consumer` has begun the rest comes as a batch.
         """
         while True:
             with self._one_at_a_time():
@@ -253,11 +256,15 @@ class Consumer(Generic[Notice]):
     def _next_batch(self) -> ConsumedBatch | Gap | None:
         self._come_back()
         while True:
+            with self._lock:
+                rest = self._reading.take_rest()
+            if rest is not None:
+                return rest
             got = self._next(None)
             if got is None or isinstance(got, Gap):
                 return got
             with self._lock:
-                if self._reading.hand_out_batch(got[0]):
+                if got != "rest" and self._reading.hand_out_batch(got[0]):
                     return got[1]
 
     def poll(self, max_records: int = 500, timeout_ms: float = 1_000) -> list[Record | Notice]:
@@ -300,14 +307,16 @@ class Consumer(Generic[Notice]):
                 return None
             if isinstance(got, Gap):
                 return iter((got,))
-            with self._lock:
-                reading.hand_out(*got)
+            if got != "rest":
+                with self._lock:
+                    reading.hand_out(*got)
 
     def _next(
         self, deadline_ms: float | None, *, batch_only: bool = False
-    ) -> tuple[Fetched, ConsumedBatch] | Gap | None:
+    ) -> tuple[Fetched, ConsumedBatch] | Gap | Literal["rest"] | None:
         """The next batch that has records, or gap; None at the deadline or the end.
 
+        "rest": of one that was begun and paused there is more to hand out now.
         `batch_only`: also None where it would raise, or be a gap.
         """
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block
@@ -320,6 +329,8 @@ class Consumer(Generic[Notice]):
             with self._lock:
                 fetched = fetching.prefetched.take(batch_only=batch_only)
                 if fetched is None:
+                    if reading.has_rest:
+                        return "rest"
                     if reading.is_ended:
                         return None
                     changed = fetching.changed()

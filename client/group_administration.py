@@ -26,9 +26,10 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.protocol.schema import Message
 
+from .asking import look
 from .coordinator import GROUP_KEY, Coordinator
-from .engine import Ask, AskAll, Call, Engine
-from .errors import SegbrokerError, UnsupportedByBroker, broker_error
+from .engine import Call, Engine
+from .errors import UnsupportedByBroker, broker_error
 from .group_offsets import OUTSIDE, CommittedOffset, commit_offsets, fetch_offsets
 from .records import TopicPartition
 
@@ -70,15 +71,15 @@ class GroupDescription:
 
 def list_groups(engine: Engine) -> Call[list[GroupListing]]:
     """All groups of all brokers, by name."""
-    known = yield Ask(MetadataRequest(topics=[]))
-    assert isinstance(known, MetadataResponse)
-    replies = yield AskAll([Ask(ListGroupsRequest(), to=row.node_id) for row in known.brokers])
-    found = []
-    for reply in replies:
-        if isinstance(reply, SegbrokerError):
-            raise reply
-        assert isinstance(reply, ListGroupsResponse)
+
+    def check(reply: ListGroupsResponse) -> None:
         _raise(reply.error_code, "list of groups")
+
+    known = yield from look(engine, MetadataRequest(topics=[]), MetadataResponse)
+    found = []
+    for broker in known.brokers:
+        to = broker.node_id
+        reply = yield from look(engine, ListGroupsRequest(), ListGroupsResponse, check, to=to)
         found += [
             GroupListing(row.group_id, row.group_state, row.protocol_type, row.group_type.lower())
             for row in reply.groups

@@ -21,7 +21,7 @@ shell's lock; reading off or draining a list iterator is one step that nothing c
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from operator import length_hint
 
 from .assigned import PartitionState
@@ -92,6 +92,13 @@ class Handing:
         taken = len(self._part) - length_hint(self.records)
         return self._part[taken - 1].offset if self.in_loop and taken else self.position
 
+    def rest(self) -> ConsumedBatch:
+        """What is still to be handed out, as a batch; ends this."""
+        assert self._batch is not None, "has_more"
+        rest = self._batch.since(self.position)
+        self.end()
+        return rest
+
     def interrupt(self) -> None:
         """The loop over them ends its round and asks for more; the rest is still to be had."""
         rest: list[Record] = []
@@ -159,16 +166,24 @@ class Progress:
         self.is_away = True
         self._in_hand.setdefault(tp, offset)
 
+    def rest_batch(self, may_go_on: Callable[[TopicPartition], bool]) -> ConsumedBatch | None:
+        """The rest of a batch that was begun, as a batch; None without any that may go on."""
+        for handing in self._handings.values():
+            if handing.has_more and may_go_on(handing.tp):
+                self.takes(handing.tp, handing.position)
+                del self._handings[handing.tp]
+                return handing.rest()
+        return None
+
     def interrupt(self) -> None:
         """Have the caller come back after the record that it has in hand."""
         for handing in self._handings.values():
             handing.interrupt()
 
-    def forget_records(self) -> None:
-        """Hand out nothing more of what was begun."""
-        for handing in self._handings.values():
-            handing.end()
-        self._handings.clear()
+    def keep(self, partitions: Container[TopicPartition]) -> None:
+        """Only these are read any more: hand out nothing of what was begun of others."""
+        for tp in [tp for tp in self._handings if tp not in partitions]:
+            self.sought(tp)
 
     def sought(self, tp: TopicPartition) -> None:
         """The caller goes on elsewhere in this partition, or does not have it any more."""
@@ -184,6 +199,10 @@ class Progress:
         """Whether records of a batch that was begun are still to be handed out."""
         handing = self._handings.get(tp)
         return handing is not None and handing.has_more
+
+    def rests(self) -> Iterator[TopicPartition]:
+        """The partitions that have some, those that may not go on included."""
+        return (tp for tp, handing in self._handings.items() if handing.has_more)
 
     def acknowledge(self, states: Iterable[PartitionState]) -> None:
         """The caller says that it is done with all that it was handed."""

@@ -20,7 +20,8 @@ from segbroker.protocol.messages_quotas import (
     DescribeClientQuotasResponse,
 )
 
-from .engine import CONTROLLER, Ask, Call
+from .asking import change, look
+from .engine import Call, Engine
 from .errors import broker_error
 
 _EXACT, _DEFAULT = 0, 1
@@ -35,22 +36,23 @@ class Quota(NamedTuple):
     values: Mapping[str, float]
 
 
-def list_quotas(entity: Mapping[str, str | None]) -> Call[list[Quota]]:
+def list_quotas(engine: Engine, entity: Mapping[str, str | None]) -> Call[list[Quota]]:
     """The quotas of entities that have these parts; of all with none given."""
-    reply = yield Ask(
-        DescribeClientQuotasRequest(
-            components=[
-                DescribeClientQuotasRequestComponent(
-                    entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name
-                )
-                for kind, name in entity.items()
-            ],
-            strict=False,
-        )
+    request = DescribeClientQuotasRequest(
+        components=[
+            DescribeClientQuotasRequestComponent(
+                entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name
+            )
+            for kind, name in entity.items()
+        ],
+        strict=False,
     )
-    assert isinstance(reply, DescribeClientQuotasResponse)
-    if reply.error_code:
-        raise broker_error(reply.error_code, "quotas", reply.error_message)
+
+    def check(reply: DescribeClientQuotasResponse) -> None:
+        if reply.error_code:
+            raise broker_error(reply.error_code, "quotas", reply.error_message)
+
+    reply = yield from look(engine, request, DescribeClientQuotasResponse, check)
     return [
         Quota(
             {one.entity_type: one.entity_name for one in entry.entity},
@@ -61,31 +63,29 @@ def list_quotas(entity: Mapping[str, str | None]) -> Call[list[Quota]]:
 
 
 def alter_quotas(
-    entity: Mapping[str, str | None], changes: Mapping[str, float | None]
+    engine: Engine, entity: Mapping[str, str | None], changes: Mapping[str, float | None]
 ) -> Call[None]:
     """Set quotas of one entity; None takes one away.  Raises InvalidRequest."""
-    reply = yield Ask(
-        AlterClientQuotasRequest(
-            entries=[
-                AlterClientQuotasRequestEntry(
-                    entity=[
-                        AlterClientQuotasRequestEntity(entity_type=kind, entity_name=name)
-                        for kind, name in entity.items()
-                    ],
-                    ops=[
-                        AlterClientQuotasRequestOp(
-                            key=key, value=value or 0.0, remove=value is None
-                        )
-                        for key, value in changes.items()
-                    ],
-                )
-            ],
-            validate_only=False,
-        ),
-        to=CONTROLLER,
+    request = AlterClientQuotasRequest(
+        entries=[
+            AlterClientQuotasRequestEntry(
+                entity=[
+                    AlterClientQuotasRequestEntity(entity_type=kind, entity_name=name)
+                    for kind, name in entity.items()
+                ],
+                ops=[
+                    AlterClientQuotasRequestOp(key=key, value=value or 0.0, remove=value is None)
+                    for key, value in changes.items()
+                ],
+            )
+        ],
+        validate_only=False,
     )
-    assert isinstance(reply, AlterClientQuotasResponse)
-    for row in reply.entries:
-        if row.error_code:
-            about = "quotas of " + ", ".join(f"{k} {n or '(default)'}" for k, n in entity.items())
-            raise broker_error(row.error_code, about, row.error_message)
+    about = "quotas of " + ", ".join(f"{k} {n or '(default)'}" for k, n in entity.items())
+
+    def check(reply: AlterClientQuotasResponse) -> None:
+        for row in reply.entries:
+            if row.error_code:
+                raise broker_error(row.error_code, about, row.error_message)
+
+    yield from change(engine, request, AlterClientQuotasResponse, check)

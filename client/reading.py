@@ -116,8 +116,8 @@ class Reading:
                 raise TypeError("a group's members begin where it stands: start= is for all")
             self._group.subscribe(list(topics))
             return
-        self.progress.forget_records()
         self.fetching.subscribe(topics, self.start if start is None else check_start(start))
+        self.progress.keep(self.fetching.states)
 
     def assign(
         self,
@@ -126,11 +126,11 @@ class Reading:
     ) -> None:
         if self._group is not None:
             raise TypeError("a group's members are given their partitions: subscribe")
-        self.progress.forget_records()
         self.fetching.assign(
             [TopicPartition(*tp) for tp in partitions],
             self.start if start is None else check_start(start),
         )
+        self.progress.keep(self.fetching.states)
 
     def seek(self, topic: str, partition: int, start: Start) -> None:
         tp = TopicPartition(topic, partition)
@@ -138,6 +138,14 @@ class Reading:
         self.fetching.state(tp)
         self.progress.sought(tp)
         self.fetching.seek(tp, start)
+
+    def pause(self, partitions: Iterable[tuple[str, int]] | None) -> None:
+        """Also of what is being handed out: the record in hand is the last until `resume`."""
+        self.fetching.pause(self.partitions_or_all(partitions))
+        self.progress.interrupt()
+
+    def resume(self, partitions: Iterable[tuple[str, int]] | None) -> None:
+        self.fetching.resume(self.partitions_or_all(partitions))
 
     def partitions_or_all(
         self, partitions: Iterable[tuple[str, int]] | None
@@ -162,32 +170,47 @@ class Reading:
         """The rest of a batch that is being handed out, if there is one."""
         return self.progress.records(self._may_go_on, in_loop=in_loop)
 
+    def take_rest(self) -> ConsumedBatch | None:
+        """The same as a batch."""
+        return self.progress.rest_batch(self._may_go_on)
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether there is one: what was paused may go on by now."""
+        return any(map(self._may_go_on, self.progress.rests()))
+
     def _may_go_on(self, tp: TopicPartition) -> bool:
         state = self.fetching.states.get(tp)
         return state is not None and not state.paused and not state.held
 
     def hand_out(self, fetched: Fetched, batch: ConsumedBatch) -> None:
         """Have `take_records` give the records of what was taken, unless it went meanwhile."""
-        if fetched.generation == fetched.state.generation:
-            if self.progress.has_rest(fetched.state.tp):
-                # Of a batch before it, that might not go on when this one was waited for.
-                self.fetching.rewind(fetched)
-                return
+        if self._is_next(fetched):
             self.progress.begin(batch, fetched.next_offset)
             fetched.state.opening = None
 
     def hand_out_batch(self, fetched: Fetched) -> bool:
         """Whether what was taken may be handed out as a whole: it may have gone meanwhile."""
-        self.progress.forget_records()
-        if fetched.generation != fetched.state.generation:
+        if not self._is_next(fetched):
             return False
         self.progress.takes(fetched.state.tp, fetched.from_offset)
         fetched.state.opening = None
         return True
 
+    def _is_next(self, fetched: Fetched) -> bool:
+        if fetched.generation != fetched.state.generation:
+            return False
+        if self.progress.has_rest(fetched.state.tp):
+            # Of a batch before it, that might not go on when this one was waited for.
+            self.fetching.rewind(fetched)
+            return False
+        return True
+
     @property
     def is_ended(self) -> bool:
         """A bounded reading has come to its end."""
+        if any(self.progress.rests()):
+            return False  # paused
         if self._group is None:
             return self.fetching.is_ended
         if not self.fetching.stop_at_end or not self._group.is_settled:

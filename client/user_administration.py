@@ -27,7 +27,8 @@ from segbroker.protocol.scram import (
     salted_password,
 )
 
-from .engine import CONTROLLER, Ask, Call
+from .asking import change, look
+from .engine import CONTROLLER, Call, Engine
 from .errors import broker_error
 
 ITERATIONS_DEFAULT = 8_192
@@ -40,23 +41,28 @@ class User(NamedTuple):
     iterations: Mapping[str, int]
 
 
-def list_users(names: list[str] | None) -> Call[list[User]]:
+def list_users(engine: Engine, names: list[str] | None) -> Call[list[User]]:
     """The users of these names that there are; None: all."""
     asked = (
         None
         if names is None
         else [DescribeUserScramCredentialsRequestUser(name=name) for name in names]
     )
-    reply = yield Ask(DescribeUserScramCredentialsRequest(users=asked), to=CONTROLLER)
-    assert isinstance(reply, DescribeUserScramCredentialsResponse)
-    if reply.error_code:
-        raise broker_error(reply.error_code, "users", reply.error_message)
+    request = DescribeUserScramCredentialsRequest(users=asked)
+
+    def check(reply: DescribeUserScramCredentialsResponse) -> None:
+        if reply.error_code:
+            raise broker_error(reply.error_code, "users", reply.error_message)
+        for row in reply.results:
+            if row.error_code not in (ErrorCode.NONE, ErrorCode.RESOURCE_NOT_FOUND):
+                raise broker_error(row.error_code, f"user {row.user!r}", row.error_message)
+
+    kind = DescribeUserScramCredentialsResponse
+    reply = yield from look(engine, request, kind, check, to=CONTROLLER)
     found = []
     for row in reply.results:
         if row.error_code == ErrorCode.RESOURCE_NOT_FOUND:
             continue
-        if row.error_code:
-            raise broker_error(row.error_code, f"user {row.user!r}", row.error_message)
         iterations = {
             ScramMechanism(one.mechanism).label: one.iterations for one in row.credential_infos
         }
@@ -64,7 +70,7 @@ def list_users(names: list[str] | None) -> Call[list[User]]:
     return found
 
 
-def set_password(name: str, password: str, iterations: int) -> Call[None]:
+def set_password(engine: Engine, name: str, password: str, iterations: int) -> Call[None]:
     """Set a password; makes the user if need be. ValueError for what cannot be one."""
     check_user_name(name)
     if not 0 < len(password.encode()) <= PASSWORD_SIZE_MAX or "\0" in password:
@@ -86,12 +92,12 @@ def set_password(name: str, password: str, iterations: int) -> Call[None]:
             )
         )
     request = AlterUserScramCredentialsRequest(deletions=[], upsertions=upsertions)
-    yield from _alter(request)
+    yield from _alter(engine, request)
 
 
-def delete_user(name: str) -> Call[None]:
+def delete_user(engine: Engine, name: str) -> Call[None]:
     """Delete a user with all its passwords.  Raises ResourceNotFound."""
-    known = yield from list_users([name])
+    known = yield from list_users(engine, [name])
     if not known:
         code = ErrorCode.RESOURCE_NOT_FOUND
         raise broker_error(code, f"user {name!r}", "there is no such user")
@@ -101,12 +107,14 @@ def delete_user(name: str) -> Call[None]:
         for mechanism in ScramMechanism
         if mechanism.label in labels
     ]
-    yield from _alter(AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[]))
+    request = AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[])
+    yield from _alter(engine, request)
 
 
-def _alter(request: AlterUserScramCredentialsRequest) -> Call[None]:
-    reply = yield Ask(request, to=CONTROLLER)
-    assert isinstance(reply, AlterUserScramCredentialsResponse)
-    for row in reply.results:
-        if row.error_code:
-            raise broker_error(row.error_code, f"user {row.user!r}", row.error_message)
+def _alter(engine: Engine, request: AlterUserScramCredentialsRequest) -> Call[None]:
+    def check(reply: AlterUserScramCredentialsResponse) -> None:
+        for row in reply.results:
+            if row.error_code:
+                raise broker_error(row.error_code, f"user {row.user!r}", row.error_message)
+
+    yield from change(engine, request, AlterUserScramCredentialsResponse, check)

@@ -1,10 +1,15 @@
 """Access rules and quotas through our own admin clients, blocking and on both event loops."""
 
+from collections.abc import Callable
+
 import pytest
 
-from segbroker.client import Acl, AclFilter, Admin, AsyncAdmin, Quota
+from segbroker.client import Acl, AclFilter, Admin, AsyncAdmin, BrokerUnreachable, Quota
 from segbroker.client.errors import InvalidRequest, SecurityDisabled
 from segbroker.testing.embedded import EmbeddedBroker
+
+from ..support.cutting_proxy import CuttingProxy
+from ..support.ports import keep_port
 
 READ = Acl("User:alice", "read", "topic", "flights", pattern="prefixed")
 DENY = Acl("User:*", "all", "topic", "secret", host="10.0.0.1", permission="deny")
@@ -51,3 +56,47 @@ async def test_quotas_and_rules_on_an_event_loop() -> None:
             assert len(await admin.list_quotas()) == 2
             await admin.alter_quotas({"user": "alice"}, {"producer_byte_rate": None})
             assert await admin.list_quotas({"user": "alice"}) == []
+
+
+QUESTIONS: list[Callable[[Admin], object]] = [
+    Admin.list_acls,
+    Admin.list_quotas,
+    Admin.list_users,
+    lambda admin: admin.describe_broker(None),
+    lambda admin: admin.describe_broker(1),
+    Admin.list_groups,
+    lambda admin: admin.cleanings("t"),
+    lambda admin: admin.describe_topic("t"),
+    Admin.describe_cluster,
+]
+
+
+def test_every_question_is_asked_again_when_its_connection_breaks() -> None:
+    port = keep_port()
+    with (
+        CuttingProxy(("127.0.0.1", port)) as proxy,
+        EmbeddedBroker(
+            listen=f"127.0.0.1:{port}",
+            advertised=proxy.address,
+            authorizer="acl",
+            super_users="User:ANONYMOUS",
+        ) as broker,
+        Admin(proxy.address) as admin,
+    ):
+        broker.create_topic("t")
+        for ask in QUESTIONS:
+            before = proxy.cuts
+            # The api versions pass, the answer does not; the third connection lives.
+            proxy.cut_replies(1, 1)
+            proxy.cut_all()
+            ask(admin)
+            assert proxy.cuts == before + 2
+
+
+def test_the_settings_of_a_broker_that_is_not_there_are_not_waited_for() -> None:
+    with (
+        EmbeddedBroker() as broker,
+        Admin(broker.address) as admin,
+        pytest.raises(BrokerUnreachable, match="broker 7"),
+    ):
+        admin.describe_broker(7)

@@ -1,0 +1,88 @@
+"""Asking for an admin client until there is an answer that lasts: one rule for all of its calls.
+
+    look     a question changes nothing: asked again after a lost connection and after an answer
+             that is for now only ("still loading", "no leader yet"), until the deadline of the call
+    change   asked again only after an answer that says that nothing was done; when the connection
+             breaks behind the request the caller hears of it: it may have been done, and "already
+             exists" would then be a false answer
+
+`check` raises what an answer says: a BrokerError.  That a topic or a broker does not exist is an
+answer that lasts: waiting would hide a typing mistake.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from segbroker.protocol.errors import ErrorCode
+
+from .backoff import Backoff
+from .engine import ANY, CONTROLLER, Ask, Call, Engine, Pause, Refresh
+from .errors import BrokerError, BrokerUnreachable, SegbrokerError, UnknownTopicOrPartition
+from .spoken import Request
+
+Answer = TypeVar("Answer")
+
+PAUSE_MAX_MS: Final = 1_000
+NOT_DONE: Final = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+
+def look(
+    engine: Engine,
+    request: Request,
+    kind: type[Answer],
+    check: Callable[[Answer], object] | None = None,
+    *,
+    to: int | str = ANY,
+) -> Call[Answer]:
+    """The answer to a question, see the module; `to` one broker, the controller, or any."""
+    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, PAUSE_MAX_MS)
+    while True:
+        yield from _known(engine, to)
+        try:
+            reply = yield Ask(request, to=to)
+            assert isinstance(reply, kind), reply
+            if check is not None:
+                check(reply)
+            return reply
+        except SegbrokerError as exc:
+            if not exc.retryable or isinstance(exc, UnknownTopicOrPartition):
+                raise
+        yield Pause(backoff.next_delay_ms())
+
+
+def change(
+    engine: Engine,
+    request: Request,
+    kind: type[Answer],
+    check: Callable[[Answer], object],
+    *,
+    to: int | str = CONTROLLER,
+) -> Call[Answer]:
+    """The answer to what changes something, see the module."""
+    backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, PAUSE_MAX_MS)
+    while True:
+        yield from _known(engine, to)
+        reply = yield Ask(request, to=to)
+        assert isinstance(reply, kind), reply
+        try:
+            check(reply)
+            return reply
+        except BrokerError as exc:
+            if exc.code not in NOT_DONE:
+                raise
+        yield Pause(backoff.next_delay_ms())
+        yield Refresh()
+
+
+def _known(engine: Engine, to: int | str) -> Call[None]:
+    """Raises BrokerUnreachable when the cluster has no such broker."""
+    if isinstance(to, int) and engine.cluster.node(to) is None:
+        yield Refresh()
+        if engine.cluster.node(to) is None:
+            raise BrokerUnreachable(f"broker {to} is not in the cluster's metadata")
