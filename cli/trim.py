@@ -19,7 +19,8 @@ from .command import bootstrap_option, note
 from .exit_codes import ExitCode
 from .failures import Failure
 from .start_position import parse_start
-from .topic import echo_table, open_admin, plural, topic
+from .topic import echo_table, open_admin, topic
+from .words import plural
 
 if TYPE_CHECKING:
     from segbroker.client import Admin, TopicPartition
