@@ -336,9 +336,7 @@ def test_a_broker_that_comes_back_gets_the_rest(run: Run, tmp_path: Path, topic:
                     if index == 1_000:
                         await deliveries[500]
                         daemon.stop(signal.SIGKILL)
-                        daemon = start(
-                            tmp_path / "data", "--durability", "disk", listen=daemon.address
-                        )
+                        daemon.again()
                 assert [(await d).offset for d in deliveries] == list(range(2_000))
         finally:
             daemon.stop()

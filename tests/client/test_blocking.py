@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -32,6 +31,7 @@ from segbroker.client import (
 
 from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, start
+from ..support.ports import keep_port, port_of
 
 
 def numbers(count: int) -> list[bytes | None]:
@@ -171,8 +171,7 @@ def test_a_block_that_was_left_is_closed(daemon: Daemon, topic: str) -> None:
 
 
 def test_a_broker_that_is_not_there_is_said_within_the_connect_timeout() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = keep_port()
     began = time.monotonic()
     with pytest.raises(BrokerUnreachable, match=rf"127\.0\.0\.1:{port}.*[Rr]efused"):
         Producer(f"127.0.0.1:{port}", connect_timeout_ms=300).__enter__()
@@ -398,17 +397,9 @@ def test_topics_are_made_described_changed_and_deleted(daemon: Daemon, topic: st
 
 
 def test_cuts_between_append_and_answer_neither_lose_nor_repeat(tmp_path: Path, topic: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        broker = ("127.0.0.1", server.getsockname()[1])
-    with CuttingProxy(broker) as proxy:
-        daemon = start(
-            tmp_path / "data",
-            "--durability",
-            "disk",
-            "--advertised",
-            proxy.address,
-            listen=f"127.0.0.1:{broker[1]}",
-        )
+    data = tmp_path / "data"
+    with CuttingProxy(("127.0.0.1", port_of(data))) as proxy:
+        daemon = start(data, "--durability", "disk", "--advertised", proxy.address)
         try:
             with Producer(proxy.address, batch_bytes=1_000, linger_ms=0) as producer:
                 producer.send(topic, b"first", partition=0).result(10)
@@ -436,7 +427,7 @@ def test_a_broker_that_is_killed_and_comes_back_gets_everything_once(
                 if index in (2_000, 4_000):
                     deliveries[index // 2].result(30)
                     daemon.stop(signal.SIGKILL)
-                    daemon = start(tmp_path / "data", "--durability", "disk", listen=daemon.address)
+                    daemon.again()
             producer.flush(60)
             assert [d.result().offset for d in deliveries] == list(range(6_000))
         assert read_values(daemon.address, topic) == numbers(6_000)
@@ -452,7 +443,7 @@ def test_a_consumer_reads_on_after_the_broker_came_back(tmp_path: Path, topic: s
         with Consumer(daemon.address, topic) as consumer:
             first = consumer.poll(50, 10_000)
             daemon.stop(signal.SIGKILL)
-            daemon = start(tmp_path / "data", "--durability", "disk", listen=daemon.address)
+            daemon.again()
             with Producer(daemon.address) as producer:
                 producer.send(topic, b"after", partition=0)
             records = [*first]

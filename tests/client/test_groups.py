@@ -430,7 +430,7 @@ def test_members_survive_a_restart_of_the_broker(tmp_path: Path) -> None:
     until(lambda: len(one.owned) == len(two.owned) == 2, one, two)
     until(lambda: len(one.values) + len(two.values) == COUNT, one, two)
     daemon.stop(signal.SIGKILL)
-    with running(tmp_path / "data", "--durability", "disk", listen=daemon.address):
+    with running(tmp_path / "data", "--durability", "disk"):
         more(daemon.address, "t", COUNT, 2 * COUNT)
         until(lambda: set(one.values + two.values) == set(range(2 * COUNT)), one, two)
         # Nobody they knew is known any more; who only fetches may hear of that last.

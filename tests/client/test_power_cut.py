@@ -17,6 +17,7 @@ from segbroker.client import AsyncConsumer, Consumer, Gap, Record
 from segbroker.segments.memory import MemoryStorage
 
 from ..broker.conftest import serving
+from ..support.ports import keep_port
 from ..support.wire_client import connect
 
 WAIT_S = 30
@@ -63,6 +64,7 @@ def in_loop(backend: str) -> Reader:
 )
 async def test_a_tail_that_was_read_and_lost_in_a_power_cut_is_told(reader: Reader) -> None:
     disk = MemoryStorage()
+    address = f"127.0.0.1:{keep_port()}"
     three_are_read = Event()
     has_read = trio.Event()
     items: list[Item] = []
@@ -73,8 +75,9 @@ async def test_a_tail_that_was_read_and_lost_in_a_power_cut_is_told(reader: Read
 
     with trio.fail_after(WAIT_S):
         async with trio.open_nursery() as nursery:
-            async with serving(storage=disk, housekeeping_interval_ms=NEVER_MS) as broker:
-                address = "{}:{}".format(*broker.address)
+            async with serving(
+                storage=disk, listen=address, housekeeping_interval_ms=NEVER_MS
+            ) as broker:
                 async with connect(broker.address) as client:
                     await client.create("t", durability="disk")
                     await client.produce("t", b"kept")

@@ -25,7 +25,6 @@ from random import Random
 from typing import Final, NamedTuple
 
 from ..support import daemon as daemons
-from ..support.ports import keep_port
 from . import traced
 from .chores import Chores
 from .kill_loop import Load, Outcome
@@ -90,23 +89,23 @@ def run_chain(
 ) -> ChainOutcome:
     """All the points, one after the other, then the check."""
     outcome = ChainOutcome()
-    listen = f"127.0.0.1:{keep_port()}"
-    with daemons.running(data, listen=listen, forked=True):
+    listen = daemons.address_of(data)
+    with daemons.running(data, forked=True):
         load = Load(listen, producers=producers, consumers=consumers, pause_s=0.05)
         chores = Chores(listen)
         chores.start()
     for point in points:
-        _one(data, listen, point, outcome)
-    with daemons.running(data, listen=listen, forked=True):
+        _one(data, point, outcome)
+    with daemons.running(data, forked=True):
         load.finish(outcome)
         outcome.problems += chores.finish_and_check()
     return outcome
 
 
-def _one(data: Path, listen: str, point: Point, outcome: ChainOutcome) -> None:
+def _one(data: Path, point: Point, outcome: ChainOutcome) -> None:
     """A daemon that dies at this point."""
     log = data.with_name(data.name + ".strace")
-    process = daemons.fork(data, listen=listen, held=True)
+    process = daemons.fork(data, held=True)
     inject = f"{point.call}:signal=KILL:when={point.number}"
     with traced.attached(process, log, inject, calls=(point.call,)):
         try:

@@ -36,7 +36,6 @@ from segbroker.client import (
 
 from ..support import daemon as daemons
 from ..support.daemon import Daemon
-from ..support.ports import keep_port
 from . import traced
 from .history import Anomaly, Partition, Record, Sends, check
 from .load import ConfluentWriting, OurWriting, Writing, bounds_of, read_all, value_of
@@ -86,10 +85,10 @@ class Life:
 
     def __init__(self, data: Path, inject: str, *, calls: tuple[str, ...] = traced.CHANGES) -> None:
         self.data = data
-        self.listen = f"127.0.0.1:{keep_port()}"
+        self.listen = daemons.address_of(data)
         self.strace_log = data.with_name(data.name + ".strace")
         under = traced.under(self.strace_log, inject, calls=calls)
-        self._traced = daemons.launch(data, listen=self.listen, under=under)
+        self._traced = daemons.launch(data, under=under)
         self._plain: Daemon | None = None
         self._ending = threading.Lock()
         self._is_ending = False
@@ -106,7 +105,7 @@ class Life:
             self._traced.stdout.close()
         with self._ending:
             if code == -signal.SIGKILL and not self._is_ending:
-                self._plain = daemons.start(self.data, listen=self.listen)
+                self._plain = daemons.start(self.data)
 
     @property
     def was_killed(self) -> bool:

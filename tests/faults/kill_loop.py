@@ -25,7 +25,6 @@ from segbroker.client import Admin
 
 from ..support import daemon as daemons
 from ..support.daemon import Daemon
-from ..support.ports import keep_port
 from .history import Anomaly, Partition, check
 from .load import (
     PATIENCE_S,
@@ -85,15 +84,13 @@ class Undying:
     def __init__(self, data: Path, *, under: Sequence[str] = ()) -> None:
         self.data = data
         self.under = under
-        self.listen = f"127.0.0.1:{keep_port()}"
+        self.listen = daemons.address_of(data)
         self.start_s_max = 0.0
         self._daemon: Daemon | None = None
 
     def start(self) -> None:
         begun_s = time.monotonic()
-        self._daemon = daemons.start(
-            self.data, listen=self.listen, under=self.under, forked=not self.under
-        )
+        self._daemon = daemons.start(self.data, under=self.under, forked=not self.under)
         self.start_s_max = max(self.start_s_max, time.monotonic() - begun_s)
 
     def stop(self, how: signal.Signals) -> int:
@@ -104,7 +101,7 @@ class Undying:
 
     def start_and_kill(self, after_s: float) -> None:
         """Begin a start, and kill it after `after_s`: in the middle of recovery, with luck."""
-        process = daemons.fork(self.data, listen=self.listen)
+        process = daemons.fork(self.data)
         time.sleep(after_s)
         process.kill()
         process.wait()

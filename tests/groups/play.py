@@ -118,7 +118,7 @@ async def _live(
                 daemon.stop()
                 for ledger in ledgers:
                     ledger.restarted()
-                daemon = start(data, *FLAGS, listen=daemon.address)
+                daemon.again()
                 outcome.kills += 1
             await trio.sleep_forever()
     # The members are gone without a word: their sessions end.

@@ -220,7 +220,7 @@ def one_round(folder: Path, seed: int, kills: int) -> Round:
         for _ in range(kills):
             time.sleep(random.uniform(0.3, 2.5))
             daemon.stop(signal.SIGKILL)
-            daemon = start(folder / "data", *FLAGS, listen=daemon.address)
+            daemon.again()
         time.sleep(2)  # of writing, behind the last kill
         stopped.set()
         for writer in writers:

@@ -6,7 +6,6 @@ adds (checkpoints, triggers) is in test_spark.
 
 import json
 import pickle
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -21,6 +20,7 @@ from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import DataLoss, OptionError, SourceError, SourceUnavailable
 from segbroker.spark.source import BatchReader, StreamReader
 
+from ..support.ports import keep_port
 from .jar import JarReader
 from .topics import Topics
 
@@ -471,8 +471,7 @@ def test_a_topic_that_is_gone_is_data_loss(topics: Topics, name: Name, stream: S
 
 
 def test_a_broker_that_is_away_is_waited_for_until_the_deadline() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
+    port = keep_port()
     given = {
         "kafka.bootstrap.servers": f"127.0.0.1:{port}",
         "subscribe": "clicks",

@@ -1,6 +1,5 @@
 """Direct reading of sealed segments: what the files prove, and what is left to the broker."""
 
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +21,7 @@ from segbroker.spark.segment_files import SegmentFiles, Unreadable
 from segbroker.spark.segment_transactions import decide
 
 from ..support.daemon import Daemon
+from ..support.ports import keep_port
 from .topics import Topics
 
 Name = Callable[[], str]
@@ -63,8 +63,7 @@ def sealed_to(daemon: Daemon, topic: str, count: int = COUNT) -> int:
 
 def without_broker(daemon: Daemon, topic: str, start: int, end: int, **more: str) -> list[int]:
     """Offsets of [start, end), read where no broker answers."""
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        nobody = unused.getsockname()
+    nobody = ("127.0.0.1", keep_port())
     given = {"kafka.bootstrap.servers": f"{nobody[0]}:{nobody[1]}", "subscribe": topic}
     given |= {"readSegmentsFrom": str(daemon.data), "kafkaConsumer.pollTimeoutMs": "100", **more}
     options = parse_options(given, streaming=False)

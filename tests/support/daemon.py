@@ -1,4 +1,8 @@
-"""A real segbroker daemon as a child process, for tests that look from outside."""
+"""A real segbroker daemon as a child process, for tests that look from outside.
+
+A data directory has its ports for as long as the test process lives (ports.py): a daemon that is
+started on it again, by whatever function of these, has the address that the one before it had.
+"""
 
 import os
 import re
@@ -9,10 +13,12 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TypeAlias
 
 from .forks import Forked, stem
+from .ports import port_of
 
 END_TIMEOUT_S = 120
 
@@ -32,12 +38,14 @@ class Daemon:
         process: the child; its stderr goes to `log`.
         data: its data directory.
         log: the file with its log lines.
+        flags: those of `segbroker serve` that it was started with.
     """
 
     address: str
     process: Process
     data: Path
     log: Path
+    flags: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         # A test that fails between start and stop drops it while it runs: then it ends here, and
@@ -50,9 +58,9 @@ class Daemon:
         return host, int(port)
 
     def again(self) -> None:
-        """Start it again after `stop`, on the same directory and address."""
+        """Start it again after `stop`: the same directory, address and flags."""
         forked = isinstance(self.process, Forked)
-        fresh = start(self.data, listen=self.address, forked=forked)
+        fresh = start(self.data, *self.flags, forked=forked)
         fresh._left_behind.detach()
         self.process = fresh.process
         self._left_behind = weakref.finalize(self, _end, self.process)
@@ -85,41 +93,55 @@ def log_of(data: Path) -> Path:
     return data.with_name(data.name + ".log")
 
 
-def launch(
-    data: Path, *flags: str, listen: str = "127.0.0.1:0", under: Sequence[str] = ()
-) -> subprocess.Popen[str]:
+def address_of(data: Path) -> str:
+    """HOST:PORT on which every daemon on `data` listens, this one and the next."""
+    return f"127.0.0.1:{port_of(data)}"
+
+
+def launch(data: Path, *flags: str, under: Sequence[str] = ()) -> subprocess.Popen[str]:
     """Start a daemon and do not wait; its stdout will have the ready line.
 
     Args:
         data: data directory; made when missing. The log goes beside it.
-        flags: further flags of `segbroker serve`.
-        listen: HOST:PORT; port 0 takes a free one.
+        flags: further flags of `segbroker serve`; port 0 in `--listeners` is one that is kept.
         under: a command that runs it, with its flags: strace.
     """
-    command = [*under, sys.executable, "-m", "segbroker.cli", *_arguments(data, listen, flags)]
+    command = [*under, sys.executable, "-m", "segbroker.cli", *_arguments(data, flags)]
     with log_of(data).open("a") as sink:
         return subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=sink, text=True, env=_environment()
         )
 
 
-def fork(data: Path, *flags: str, listen: str = "127.0.0.1:0", held: bool = False) -> Forked:
+def fork(data: Path, *flags: str, held: bool = False) -> Forked:
     """As `launch`, a tenth as dear (forks.py); a held one begins when it is released."""
     with log_of(data).open("a") as sink:
-        arguments = _arguments(data, listen, flags)
+        arguments = _arguments(data, flags)
         return stem().fork(arguments, _environment(), sink.fileno(), held=held)
 
 
-def _arguments(data: Path, listen: str, flags: Sequence[str]) -> list[str]:
-    return ["serve", "--data", str(data), "--listen", listen, *flags]
+def _arguments(data: Path, flags: Sequence[str]) -> list[str]:
+    words = ["serve", "--data", str(data), "--listen", address_of(data)]
+    for before, word in pairwise(("", *flags)):
+        is_listening = before == "--listeners" or word.startswith("--listeners=")
+        words.append(_with_ports(data, word) if is_listening else word)
+    return words
+
+
+def _with_ports(data: Path, listeners: str) -> str:
+    place = count()
+    return re.sub(r"(?<=127\.0\.0\.1:)0\b", lambda _: str(port_of((data, next(place)))), listeners)
 
 
 def _environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith("SEGBROKER_")}
 
 
-def ready(process: Process, data: Path) -> Daemon:
-    """The daemon, as soon as it takes connections; NoReadyLine when it ends instead."""
+def ready(process: Process, data: Path, *flags: str) -> Daemon:
+    """The daemon, as soon as it takes connections; NoReadyLine when it ends instead.
+
+    flags: those that it was started with, for the next time.
+    """
     log = log_of(data)
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -129,28 +151,20 @@ def ready(process: Process, data: Path) -> Daemon:
         process.wait()
         process.stdout.close()
         raise NoReadyLine(f"no ready line but {line!r}; the log says:\n{log.read_text()}")
-    return Daemon(match.group(1), process, data, log)
+    return Daemon(match.group(1), process, data, log, flags)
 
 
-def start(
-    data: Path,
-    *flags: str,
-    listen: str = "127.0.0.1:0",
-    under: Sequence[str] = (),
-    forked: bool = False,
-) -> Daemon:
+def start(data: Path, *flags: str, under: Sequence[str] = (), forked: bool = False) -> Daemon:
     """Start a daemon, as `launch` or `fork`, and wait for its ready line."""
     if forked:
-        return ready(fork(data, *flags, listen=listen), data)
-    return ready(launch(data, *flags, listen=listen, under=under), data)
+        return ready(fork(data, *flags), data, *flags)
+    return ready(launch(data, *flags, under=under), data, *flags)
 
 
 @contextmanager
-def running(
-    data: Path, *flags: str, listen: str = "127.0.0.1:0", forked: bool = False
-) -> Iterator[Daemon]:
+def running(data: Path, *flags: str, forked: bool = False) -> Iterator[Daemon]:
     """A daemon for the length of a `with` block; ended by SIGTERM."""
-    daemon = start(data, *flags, listen=listen, forked=forked)
+    daemon = start(data, *flags, forked=forked)
     try:
         yield daemon
     finally:

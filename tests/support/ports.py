@@ -5,9 +5,14 @@ for a free port could get it, and the clients of one test would write to the bro
 socket that is bound and does not listen keeps the port: with SO_REUSEADDR, which every listener
 sets, the daemon can still bind it, the system gives it to nobody else, and who connects while the
 daemon is away is refused.
+
+tests/support/daemon.py keeps the ports of its daemons, by their directories: those tests need not
+think of it.  `keep_port` is for other programs, and for brokers inside the test process.
 """
 
 import socket
+from collections.abc import Hashable
+from functools import cache
 from typing import Final
 
 _KEPT: Final[list[socket.socket]] = []
@@ -21,3 +26,9 @@ def keep_port() -> int:
     _KEPT.append(keeper)
     port: int = keeper.getsockname()[1]
     return port
+
+
+@cache
+def port_of(owner: Hashable) -> int:
+    """The port that is kept for this owner: the same one each time."""
+    return keep_port()

@@ -40,11 +40,9 @@ def daemons(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
     running: list[Daemon] = []
 
     def restart(*flags: str) -> Daemon:
-        listen = "127.0.0.1:0"
         if running:
-            listen = running[-1].address
             running[-1].stop(signal.SIGKILL)
-        running.append(start(tmp_path / "data", *flags, listen=listen))
+        running.append(start(tmp_path / "data", *flags))
         return running[-1]
 
     yield restart

@@ -83,7 +83,7 @@ def test_members_join_again_after_the_broker_was_killed(tmp_path: Path) -> None:
     one.commit([TopicPartition("kept", partition, 10) for partition in range(PARTITIONS)])
     daemon.process.kill()
     daemon.stop()
-    with running(tmp_path / "data", *FLAGS, listen=daemon.address) as again:
+    with running(tmp_path / "data", *FLAGS) as again:
         admin = AdminClient({"bootstrap.servers": again.address})
         until(lambda: bool(admin.describe_consumer_groups(["g"])["g"].result(DEADLINE_S).members))
         other = Consumer({"bootstrap.servers": again.address, "group.id": "g"})

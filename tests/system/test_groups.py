@@ -177,7 +177,7 @@ def test_committed_offsets_survive_a_kill_and_members_join_again(tmp_path: Path)
     member.commit(stands)
     daemon.process.kill()
     daemon.stop()
-    with running(tmp_path / "data", listen=daemon.address) as again:
+    with running(tmp_path / "data") as again:
         asked = [TopicPartition("kept", partition) for partition in range(PARTITIONS)]
         other = Consumer({"bootstrap.servers": again.address, "group.id": "g"})
         found = other.committed(asked, timeout=DEADLINE_S)

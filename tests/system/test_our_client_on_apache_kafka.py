@@ -6,7 +6,6 @@ broker that runs in SEGBROKER_TEST_KAFKA=host:port.  Not part of the usual run: 
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +32,8 @@ from segbroker.client import (
 )
 from segbroker.client.errors import MessageTooLarge, SegbrokerError
 from segbroker.protocol.partitioner import partition_for_key
+
+from ..support.ports import keep_port
 
 KAFKA_VERSION = "4.1.0"
 JARS = Path.home() / ".cache" / "segbroker-tests" / f"kafka-{KAFKA_VERSION}"
@@ -76,7 +77,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip("no java or no mvn here: Apache Kafka cannot be started")
     folder = tmp_path_factory.mktemp("kafka")
     fetch_jars(maven, folder)
-    port, controller = free_ports(2)
+    port, controller = keep_port(), keep_port()
     properties = folder / "server.properties"
     properties.write_text(PROPERTIES.format(port=port, controller=controller, data=folder / "data"))
     classes = [java, "-Xmx512m", "-cp", f"{JARS}/*"]
@@ -114,14 +115,6 @@ def fetch_jars(maven: str, folder: Path) -> None:
         pytest.skip(f"mvn could not fetch Apache Kafka: {done.stdout[-500:]}")
     JARS.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(folder / "jars", JARS)
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in held]
-    for server in held:
-        server.close()
-    return ports
 
 
 @pytest.fixture

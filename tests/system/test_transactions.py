@@ -126,7 +126,7 @@ def test_a_commit_survives_a_kill_and_what_was_open_is_not_seen(tmp_path: Path) 
     assert other.flush(DEADLINE_S) == 0
     address = daemon.address
     daemon.stop(signal.SIGKILL)
-    daemon = start(tmp_path / "data", listen=address)
+    daemon.again()
     try:
         assert read(address, name) == sorted(committed)
         other.abort_transaction(DEADLINE_S)
