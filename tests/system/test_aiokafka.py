@@ -13,7 +13,7 @@ from ..support.clients import aiokafka_steps as scenario
 from ..support.clients.lots import CODECS
 from ..support.ours import check_that_our_client_reads
 from ..support.releases import Release, interpreter
-from ..support.scenario import Report, cases, marks
+from ..support.scenario import Report, cases, each
 from .conftest import Play
 
 RELEASES = [
@@ -34,9 +34,7 @@ def test_aiokafka(release: Release, step: str, play_once: Play, release_cache: P
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize(
-    "release", [pytest.param(r, id=r.version, marks=marks(r)) for r in RELEASES]
-)
+@pytest.mark.parametrize("release", each(RELEASES))
 def test_our_client_reads_what_aiokafka_wrote(
     release: Release, codec: str, play_once: Play, release_cache: Path, bootstrap: str
 ) -> None:

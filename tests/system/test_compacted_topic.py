@@ -21,8 +21,7 @@ from segbroker.client import Consumer as OurConsumer
 from segbroker.client import Record
 
 from ..support.daemon import Daemon, running
-from ..support.java import NEWEST, class_path, compiled, java
-from ..support.scenario import ROOT
+from ..support.java import program
 from ..support.tools import require
 
 TIMEOUT_S = 120
@@ -37,7 +36,6 @@ SETTINGS = {
     "max.compaction.lag.ms": "1000",
     "segment.ms": "1000",
 }
-READER = ROOT / "tests/support/clients/ReadAll.java"
 Row = tuple[int, str, str | None]
 
 
@@ -196,8 +194,7 @@ def test_our_client_reads_it_and_takes_no_offset_for_lost(
 @pytest.mark.matrix
 def test_the_java_client_reads_it(compacted: tuple[Daemon, list[Row]], release_cache: Path) -> None:
     daemon, rows = compacted
-    path = compiled(READER, class_path(NEWEST, release_cache), release_cache)
-    command = [java(), "-cp", path, "ReadAll", daemon.address, TOPIC]
+    command = [*program("ReadAll", release_cache), daemon.address, TOPIC]
     run = subprocess.run(command, capture_output=True, text=True, timeout=4 * TIMEOUT_S)
     assert run.returncode == 0, run.stderr
     found = [line.split("\t") for line in run.stdout.splitlines()]

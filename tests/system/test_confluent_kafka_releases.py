@@ -15,10 +15,8 @@ from ..support.clients import confluent_kafka_steps as scenario
 from ..support.clients.lots import CODECS
 from ..support.ours import check_that_our_client_reads
 from ..support.releases import Release, interpreter
-from ..support.scenario import Report, cases, marks
+from ..support.scenario import Report, cases, each
 from .conftest import Play
-
-pytestmark = pytest.mark.matrix
 
 RELEASES = [
     Release(version("confluent-kafka")),
@@ -39,9 +37,7 @@ def test_confluent_kafka(release: Release, step: str, play_once: Play, release_c
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize(
-    "release", [pytest.param(r, id=r.version, marks=marks(r)) for r in RELEASES]
-)
+@pytest.mark.parametrize("release", each(RELEASES))
 def test_our_client_reads_what_confluent_kafka_wrote(
     release: Release, codec: str, play_once: Play, release_cache: Path, bootstrap: str
 ) -> None:

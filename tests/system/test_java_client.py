@@ -1,7 +1,6 @@
 """The Java kafka-clients, unmodified, newest and old releases, both ways round with our client.
 
-The steps are in tests/support/clients/KafkaClientsSteps.java, run from its source: the JDK's
-compiler module must be there.
+The steps are in tests/support/clients/KafkaClientsSteps.java.
 """
 
 import re
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..support.clients.lots import CODECS
-from ..support.java import NEWEST, RELEASES, class_path, java
+from ..support.java import NEWEST, RELEASES, program
 from ..support.ours import check_that_our_client_reads
 from ..support.scenario import ROOT, Report
 from .conftest import Play
@@ -23,10 +22,8 @@ each_release = pytest.mark.parametrize(
 )
 
 
-def report_of(release: str, play_once: Play, cache: Path, source: Path = SOURCE) -> Report:
-    path = class_path(release, cache)
-    # C1 alone starts faster than it would run faster.
-    return play_once([java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(source)])
+def report_of(release: str, play_once: Play, folder: Path, source: Path = SOURCE) -> Report:
+    return play_once(program(source.stem, folder, release))
 
 
 @each_release

@@ -93,7 +93,7 @@ class Application:
 
     def __init__(self, broker: Daemon, cache: Path, folder: Path) -> None:
         self.address = broker.address
-        self._path = compiled(STREAMS, jars(cache), cache)
+        self._path = compiled([STREAMS], jars(cache), cache)
         self._folder = folder
 
     def topics(self, app: str, *names: str, partitions: int = 2) -> None:

@@ -223,7 +223,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, release_cache: Path) -> l
     for name, to in (("moves", 1), ("away", 2)):
         move = {"topic": "t", "partition": 0, "replicas": [to]}
         (folder / f"{name}.json").write_text(json.dumps({"version": 1, "partitions": [move]}))
-    path = compiled(RUNNER, jars(release_cache), release_cache)
+    path = compiled([RUNNER], jars(release_cache), release_cache)
     flags = ("--authorizer", "acl", "--super-users", "User:ANONYMOUS")
     with running(folder / "data", *flags) as broker:
         lines = []

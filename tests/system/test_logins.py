@@ -26,15 +26,13 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from ..support.certificates import Authority
 from ..support.daemon import Daemon, start
-from ..support.java import NEWEST, class_path, java
-from ..support.scenario import ROOT
+from ..support.java import program
 from ..support.tools import require
 
 LISTENERS = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 WAYS = [("SSL", "")] + [(p, m) for p in ("SASL_PLAINTEXT", "SASL_SSL") for m in MECHANISMS]
 PASSWORD = "wonderland"
-SOURCE = ROOT / "tests/support/clients/KafkaClientsLogins.java"
 
 each_way = pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
 
@@ -303,9 +301,8 @@ def said_by_java(guarded: Guarded, release_cache: Path) -> dict[str, str]:
             for name, task, settings in rows
         )
     )
-    path = class_path(NEWEST, release_cache)
     run = subprocess.run(
-        [java(), "-XX:TieredStopAtLevel=1", "-cp", path, str(SOURCE), str(plan)],
+        [*program("KafkaClientsLogins", release_cache), str(plan)],
         capture_output=True,
         text=True,
         timeout=110,

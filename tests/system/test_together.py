@@ -1,30 +1,32 @@
-"""Members, transactions, TLS and SCRAM: every Python client of the matrix, newest and old.
+"""Members, transactions, TLS and SCRAM: the clients in Python and Java, newest and old releases.
 
-The steps are in tests/support/clients/together.py.  They run with `make matrix`, as do the old
-releases of everything else; what came of it is the table in docs/compatibility.md.
+The steps are in tests/support/clients/together.py.  A release does all of its steps in one process,
+and several releases do theirs at a time: for the most part they wait for each other's sessions.
+The newest and the oldest Python releases and the newest kafka-clients run always, those between
+with `make matrix`; what came of it is the table in docs/compatibility.md.
 """
 
 import os
 import re
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ..support.clients import aiokafka_together, confluent_kafka_together, kafka_python_together
 from ..support.clients.steps import Steps
 from ..support.clients.together import AUTHORITY, PASSWORD, SECURED, USER
+from ..support.java import NEWEST, program
 from ..support.java import RELEASES as JAVA_RELEASES
-from ..support.java import class_path, java
 from ..support.releases import Release, interpreter
 from ..support.scenario import ROOT, Report, play
+from ..support.scenario import cases as scenario_cases
 from ..support.tools import require
 from . import test_aiokafka, test_confluent_kafka_releases, test_kafka_python
-
-pytestmark = [pytest.mark.matrix, pytest.mark.timeout(300)]
 
 
 @dataclass(frozen=True)
@@ -57,45 +59,74 @@ KINDS = [
         test_aiokafka.RELEASES,
     ),
 ]
-CASES = [
-    pytest.param(kind, release, step.name, id=f"{kind.name}-{release.version}-{step.name}")
-    for kind in KINDS
-    for release in kind.releases
-    for step in kind.steps.of_release(release.version)
-]
+BESIDE_EACH_OTHER = 3
 
 
-@pytest.mark.parametrize(("kind", "release", "step"), CASES)
-def test_together(
-    kind: Kind, release: Release, step: str, secured: str, release_cache: Path
-) -> None:
-    prefix = f"{kind.name}-{release.version}-{step}"
-    command = [str(interpreter(release, release_cache)), "-m", kind.module, secured, prefix, "-"]
-    play([*command, step], prefix).check(step)
+@dataclass(frozen=True)
+class Program:
+    """All steps of one release of one client."""
+
+    client: str
+    release: str
+    command: Callable[[Path], list[str]] = field(compare=False)
+
+    def play(self, secured: str, folder: Path) -> Report:
+        prefix = f"{self.client}-{self.release}"
+        return play([*self.command(folder), secured, prefix, "-"], prefix)
+
+
+def python(kind: Kind, release: Release) -> Program:
+    return Program(
+        kind.name,
+        release.version,
+        lambda folder: [str(interpreter(release, folder)), "-m", kind.module],
+    )
 
 
 JAVA_SOURCE = ROOT / "tests/support/clients/KafkaClientsTogether.java"
 JAVA_STEPS = re.findall(r'steps\.put\("(\w+)"', JAVA_SOURCE.read_text())
 
 
+def in_java(release: str) -> Program:
+    return Program("java", release, lambda folder: program(JAVA_SOURCE.stem, folder, release))
+
+
 @pytest.fixture(scope="module")
-def java_reports(secured: str, release_cache: Path) -> Callable[[str], Report]:
-    """What a release of kafka-clients did; it runs all its steps at the first question."""
+def reports(
+    request: pytest.FixtureRequest, secured: str, release_cache: Path
+) -> Iterator[dict[Program, Future[Report]]]:
+    """What came of the programs of which this run has tests."""
+    found = (getattr(item, "callspec", None) for item in request.session.items)
+    programs = (call.params.get("of") for call in found if call is not None)
+    wanted = {one: None for one in programs if isinstance(one, Program)}
+    with ThreadPoolExecutor(BESIDE_EACH_OTHER) as pool:
+        yield {one: pool.submit(one.play, secured, release_cache) for one in wanted}
 
-    @cache
-    def report(release: str) -> Report:
-        path = class_path(release, release_cache)
-        command = [java(), "-XX:TieredStopAtLevel=1", f"-Dsource={JAVA_SOURCE}"]
-        prefix = f"java-{release}"
-        return play([*command, "-cp", path, str(JAVA_SOURCE), secured, prefix, "-"], prefix)
 
-    return report
+def cases() -> Iterator[Any]:
+    for kind in KINDS:
+        for case in scenario_cases(kind.steps, kind.releases):
+            release, step = case.values
+            assert isinstance(release, Release)
+            name = f"{kind.name}-{release.version}-{step}"
+            yield pytest.param(python(kind, release), step, id=name, marks=case.marks)
+
+
+@pytest.mark.parametrize(("of", "step"), list(cases()))
+def test_together(of: Program, step: str, reports: dict[Program, Future[Report]]) -> None:
+    reports[of].result().check(step)
 
 
 @pytest.mark.parametrize("step", JAVA_STEPS)
-@pytest.mark.parametrize("release", JAVA_RELEASES)
-def test_java_together(release: str, step: str, java_reports: Callable[[str], Report]) -> None:
-    java_reports(release).check(step)
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param(in_java(one), id=one, marks=[] if one == NEWEST else pytest.mark.matrix)
+        for one in JAVA_RELEASES
+    ],
+)
+def test_java_together(of: Program, step: str, reports: dict[Program, Future[Report]]) -> None:
+    reports[of].result().check(step)
 
 
 def kcat(*words: str, stdin: str = "") -> list[str]:

@@ -1,6 +1,6 @@
 // The Java kafka-clients over TLS and logins.
 //
-//     java -cp <jars> KafkaClientsLogins.java FILE
+//     java -cp <jars and classes> KafkaClientsLogins FILE
 //
 // FILE: lines of NAME<TAB>TASK<TAB>key=value<TAB>key=value...  For each one line is printed: NAME, a
 // tab, and "ok" or the class and message of what was thrown.  Tasks:
@@ -28,7 +28,7 @@ import org.apache.kafka.common.TopicPartition;
 
 public class KafkaClientsLogins {
     static final String BYTES = "org.apache.kafka.common.serialization.ByteArray";
-    static final int TIMEOUT_S = 20;
+    static final int TIMEOUT_S = 60;
 
     public static void main(String[] args) throws Exception {
         for (String line : Files.readAllLines(Path.of(args[0]))) {

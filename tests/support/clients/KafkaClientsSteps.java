@@ -1,8 +1,8 @@
 // The Java kafka-clients, 3.9 to 4.x: what their users do, without groups and transactions.
 //
-//     java -cp <jars> KafkaClientsSteps.java BOOTSTRAP PREFIX OURS [STEP ...]
+//     java -cp <jars and classes> KafkaClientsSteps BOOTSTRAP PREFIX OURS [STEP ...]
 //
-// One file, run from its source.  It reports like tests/support/clients/steps.py, and sends what
+// It reports like tests/support/clients/steps.py, and sends what
 // tests/support/clients/lots.py says.  The steps are listed in main; the test reads their names
 // there.
 
@@ -60,7 +60,7 @@ public class KafkaClientsSteps {
     static final int COUNT = 100;
     static final long FIRST_MS = 1_700_000_000_000L;
     static final long STEP_MS = 1000;
-    static final int TIMEOUT_S = 20;
+    static final int TIMEOUT_S = 60;
 
     static String bootstrap;
     static String prefix;

@@ -1,9 +1,9 @@
 // The Java kafka-clients, 3.9 to 4.x: members, transactions, TLS and SCRAM.
 //
-//     java -Dsource=KafkaClientsTogether.java -cp <jars> KafkaClientsTogether.java BOOTSTRAP PREFIX OURS
+//     java -cp <jars and classes> KafkaClientsTogether BOOTSTRAP PREFIX OURS
 //
 // The same steps as in together.py.  The other member, which is killed, is this program again:
-// KafkaClientsTogether.java member BOOTSTRAP GROUP TOPIC.
+// KafkaClientsTogether member BOOTSTRAP GROUP TOPIC.
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -31,7 +31,10 @@ import org.apache.kafka.common.serialization.StringSerializer;
 public class KafkaClientsTogether {
     static final int PARTITIONS = 4;
     static final int COUNT = 80;
-    static final int TIMEOUT_S = 25;
+    static final int TIMEOUT_S = 60;
+    static final int SESSION_MS = 6_000;
+    // Nobody waits for the end of one: who comes back on a busy machine must find its place.
+    static final int STATIC_SESSION_MS = 60_000;
 
     static String bootstrap;
     static String prefix;
@@ -106,7 +109,7 @@ public class KafkaClientsTogether {
         settings.put("group.id", group);
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
-        settings.put("session.timeout.ms", "6000");
+        settings.put("session.timeout.ms", place == null ? SESSION_MS : STATIC_SESSION_MS);
         settings.put("heartbeat.interval.ms", "500");
         if (place != null) {
             settings.put("group.instance.id", place);
@@ -209,7 +212,7 @@ public class KafkaClientsTogether {
         create(topic, PARTITIONS);
         Process process = new ProcessBuilder(
                 System.getProperty("java.home") + "/bin/java", "-XX:TieredStopAtLevel=1",
-                "-cp", System.getProperty("java.class.path"), System.getProperty("source"),
+                "-cp", System.getProperty("java.class.path"), KafkaClientsTogether.class.getName(),
                 "member", bootstrap, topic, topic)
                 .redirectError(ProcessBuilder.Redirect.DISCARD).start();
         try {

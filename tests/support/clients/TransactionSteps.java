@@ -1,6 +1,6 @@
 // Transactions of the Java kafka-clients, 3.9 to 4.x.
 //
-//     java -cp <jars> TransactionSteps.java BOOTSTRAP PREFIX OURS [STEP ...]
+//     java -cp <jars and classes> TransactionSteps BOOTSTRAP PREFIX OURS [STEP ...]
 //
 // Reports like tests/support/clients/steps.py.  Version 2 of the protocol (KIP-890) is what a
 // client of 4.x takes where the broker offers it: then every end has another epoch.

@@ -37,7 +37,7 @@ from .lots import (
 from .steps import Scene, Steps
 
 STEPS = Steps()
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 Play = Callable[[Scene], Coroutine[None, None, None]]
 
 

@@ -13,10 +13,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from .steps import Steps
-from .together import PARTITIONS, PASSWORD, SESSION_MS, USER, Client, add_steps, run_as_member
+from .together import PARTITIONS, PASSWORD, USER, Client, add_steps, run_as_member, session_ms
 
 STEPS = Steps()
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 @dataclass
@@ -60,7 +60,7 @@ class AioKafka(Client):
                 group_instance_id=place,
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
-                session_timeout_ms=SESSION_MS,
+                session_timeout_ms=session_ms(place),
                 heartbeat_interval_ms=500,
                 **more,
             )

@@ -17,7 +17,7 @@ from .lots import CODECS, COUNT, KEEP, check_becomes, check_equal, headers, key,
 from .steps import Scene, Steps
 
 STEPS = Steps()
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 def create(scene: Scene, topic: str, partitions: int = 1, **configs: str) -> None:

@@ -7,10 +7,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from .steps import Steps
-from .together import PARTITIONS, PASSWORD, SESSION_MS, USER, Client, add_steps, run_as_member
+from .together import PARTITIONS, PASSWORD, USER, Client, add_steps, run_as_member, session_ms
 
 STEPS = Steps()
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class ConfluentKafka(Client):
@@ -32,7 +32,7 @@ class ConfluentKafka(Client):
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_MS,
+            "session.timeout.ms": session_ms(place),
             "heartbeat.interval.ms": 500,
         }
         if place is not None:

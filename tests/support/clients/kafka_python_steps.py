@@ -20,7 +20,7 @@ from .lots import CODECS, COUNT, KEEP, check_becomes, check_equal, headers, key,
 from .steps import Scene, Steps, numbers
 
 STEPS = Steps()
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 RELEASE = numbers(kafka.__version__)
 
 

@@ -8,10 +8,10 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.structs import OffsetAndMetadata
 
 from .steps import Steps, numbers
-from .together import PARTITIONS, PASSWORD, SESSION_MS, USER, Client, add_steps, run_as_member
+from .together import PARTITIONS, PASSWORD, USER, Client, add_steps, run_as_member, session_ms
 
 STEPS = Steps()
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 RELEASE = numbers(kafka.__version__)
 
 
@@ -43,7 +43,7 @@ class KafkaPython(Client):
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=SESSION_MS,
+            session_timeout_ms=session_ms(place),
             heartbeat_interval_ms=500,
             **more,
         )

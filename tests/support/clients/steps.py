@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
-STEP_TIMEOUT_S = 30
+STEP_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True)
