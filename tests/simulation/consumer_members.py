@@ -15,8 +15,7 @@ What the broker tells and takes is judged on the wire (ledger.py); each stretch 
 two changes of what a member has is a reader of its own in the history.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -51,8 +50,9 @@ from segbroker.protocol.schema import records_view
 from ..support.wire_client import Closed, WireClient, fetch_request
 from .history import History
 from .ledger import Ledger
-from .network import BROKER, Network, SimSocket
+from .network import Network
 from .plan import Group
+from .wire import connected
 from .world import World
 
 ANSWER_S: Final = 8.0
@@ -61,45 +61,6 @@ REBALANCE_TIMEOUT_MS: Final = 5_000
 OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 DOZES: Final = 0.03
 """The share of the rounds after which a member is silent for longer than its session."""
-
-
-class _Stream:
-    """A simulated socket as the thin client uses one."""
-
-    def __init__(self, sock: SimSocket) -> None:
-        self._sock = sock
-
-    async def send_all(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while len(rest):
-            try:
-                rest = rest[self._sock.sendmsg([rest]) :]
-            except BlockingIOError:
-                await self._sock.wait_writable()
-
-    async def receive_some(self, size: int) -> bytes:
-        buffer = bytearray(size)
-        while True:
-            try:
-                return bytes(buffer[: self._sock.recv_into(memoryview(buffer))])
-            except BlockingIOError:
-                await self._sock.wait_readable()
-
-
-@asynccontextmanager
-async def connected(network: Network, client_id: str) -> AsyncIterator[WireClient]:
-    """A thin client on a simulated connection.  Raises OSError."""
-    sock = SimSocket(network)
-    try:
-        try:
-            sock.connect(BROKER)
-        except BlockingIOError:
-            await sock.wait_writable()
-        if sock.error:
-            raise ConnectionRefusedError(sock.error, "refused")
-        yield WireClient(_Stream(sock), client_id)  # type: ignore[arg-type]
-    finally:
-        sock.close()
 
 
 class ConsumerMember:

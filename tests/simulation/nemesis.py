@@ -59,6 +59,7 @@ class Nemesis:
                 preempts=self.plan.preempts,
                 short_writes=self.plan.short_writes,
                 wal=WalConfig(self.random.choice(self.plan.shards), *self.plan.wal),
+                express=self.plan.express,
             )
             assert self.nursery is not None
             self.nursery.start_soon(process.run)

@@ -23,7 +23,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -78,6 +78,8 @@ class Network:
         self._ordinal = count()
         self._scope: trio.CancelScope | None = None
         self._ports = count(40_000)
+        self.numbered: dict[int, Any] = {}  # what was asked for its descriptor
+        self._numbers = count(100)
 
     def at(self, when: float, job: Callable[[], None]) -> None:
         """Have `job` called at a time."""
@@ -131,6 +133,12 @@ class Network:
 
     def _pipe(self) -> Pipe:
         return Pipe(self.random.randint(*self.window))
+
+    def new_number(self, thing: object) -> int:
+        """A descriptor: a number that stands for `thing` from now on."""
+        number = next(self._numbers)
+        self.numbered[number] = thing
+        return number
 
     def new_local(self) -> Address:
         return ("10.0.0.2", next(self._ports))
@@ -213,6 +221,7 @@ class SimSocket:
     """A non-blocking stream socket, as far as broker and client use one."""
 
     __slots__ = (
+        "_number",
         "_reading",
         "_writing",
         "closed",
@@ -220,6 +229,7 @@ class SimSocket:
         "error",
         "local",
         "network",
+        "on_readable",
         "on_received",
         "on_sent",
         "orphaned",
@@ -242,6 +252,8 @@ class SimSocket:
         self.error = 0
         self._reading = Waits()
         self._writing = Waits()
+        self._number = -1
+        self.on_readable: Callable[[], None] | None = None
         self.on_received: Callable[[bytes], None] | None = None
         self.on_sent: Callable[[bytes], None] | None = None
 
@@ -258,6 +270,11 @@ class SimSocket:
 
     def getsockname(self) -> Address:
         return self.local
+
+    def fileno(self) -> int:
+        if self._number < 0:
+            self._number = self.network.new_number(self)
+        return self._number
 
     def connect(self, address: Address) -> None:
         self.remote = address
@@ -319,6 +336,7 @@ class SimSocket:
             return
         self.closed = True
         self.network.sockets.pop(self, None)
+        self.network.numbered.pop(self._number, None)
         self.wake_reader()
         self.wake_writer()
         for pipe in (self.rx, self.tx):
@@ -352,15 +370,21 @@ class SimSocket:
 
     # Waiting for it
 
+    @property
+    def is_readable(self) -> bool:
+        return not self.closed and self.rx is not None and self.rx.is_readable
+
     def wake_reader(self) -> None:
         self._reading.wake()
+        if self.on_readable is not None:
+            self.on_readable()
 
     def wake_writer(self) -> None:
         self._writing.wake()
 
     async def wait_readable(self) -> None:
         await trio.lowlevel.checkpoint()
-        while not self.closed and not (self.rx is not None and self.rx.is_readable):
+        while not self.closed and not self.is_readable:
             await self._reading.wait()
         if self.closed:
             raise trio.ClosedResourceError("closed meanwhile")

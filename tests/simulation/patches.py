@@ -3,11 +3,13 @@
 | door | in | leads to |
 |---|---|---|
 | `threading`, `SimpleQueue`, ThreadPoolExecutor | all of segments/ | threads.py |
+| `queue` | broker/callbacks.py | threads.py |
 | trio.to_thread.run_sync | broker/lanes.py | a thread of threads.py |
 | trio.lowlevel.wait_readable, wait_writable, notify_closing | broker/, client/ | network.py |
+| select.epoll | broker/express.py | poller.py |
 | `bind` | broker/server.py | a listener of network.py |
 | `socket` | client/transport.py | sockets of network.py |
-| time.perf_counter | connection.py, pace.py | the world's, with slow steps |
+| time.perf_counter | connection.py, express.py, pace.py | the world's, with slow steps |
 | monotonic_ns, time_ns | client/clock.py | the world's |
 | Random() | client/* | streams of the seed |
 | uuid4 | broker/groups.py, consumer_group_apis.py | a stream of the seed |
@@ -17,6 +19,8 @@ Why patches and no seams in the product: each door is one name in one module, th
 its direct calls, and a door that somebody adds shows itself as two traces of one seed.
 """
 
+import queue
+import select
 import socket
 import sys
 import threading
@@ -35,8 +39,10 @@ import structlog
 import trio
 import trio._core._run as trio_run
 
+import segbroker.broker.callbacks
 import segbroker.broker.connection
 import segbroker.broker.consumer_group_apis
+import segbroker.broker.express
 import segbroker.broker.groups
 import segbroker.broker.lanes
 import segbroker.broker.listener
@@ -47,6 +53,7 @@ import segbroker.client.transport
 
 from . import threads
 from .network import Listener, Network, SimSocket
+from .poller import Poller
 from .world import World
 
 # What the broker logs when it has met a bug of its own.
@@ -58,16 +65,13 @@ BUGS = frozenset(
         "request_failed",
         "reply_failed",
         "lane_read_failed",
+        "express_failed",
         "flush_crashed",
         "housekeeping_crashed",
     }
 )
 
 _REAL_LOCK = type(threading.Lock())
-
-
-async def _wait_readable(thing: Any) -> None:  # noqa: ANN401
-    await thing.wait_readable()
 
 
 async def _wait_writable(thing: Any) -> None:  # noqa: ANN401
@@ -130,6 +134,9 @@ def _chance_of_client(world: World) -> list[tuple[object, str, object]]:
 def simulated(world: World, network: Network, first: threads.Threads) -> Iterator[None]:
     """Everything inside happens in `world`.  `first` are the threads until a process starts."""
 
+    async def wait_readable(thing: Any) -> None:  # noqa: ANN401
+        await (network.numbered[thing] if isinstance(thing, int) else thing).wait_readable()
+
     async def bind(host: str, port: int) -> Listener:
         return Listener(network, (host, port))
 
@@ -142,6 +149,8 @@ def simulated(world: World, network: Network, first: threads.Threads) -> Iterato
     sockets.socket = lambda *_: SimSocket(network)
     sockets.getaddrinfo = getaddrinfo
     timing = SimpleNamespace(perf_counter=world.perf_counter)
+    polling = SimpleNamespace(epoll=lambda: Poller(network), EPOLLIN=select.EPOLLIN)
+    queues = SimpleNamespace(SimpleQueue=threads.SimpleQueue, Empty=queue.Empty)
 
     ids = world.stream("uuids")
 
@@ -152,16 +161,19 @@ def simulated(world: World, network: Network, first: threads.Threads) -> Iterato
     trio_run._r.seed(f"{world.seed}/scheduler")
     changes: list[tuple[object, str, object]] = [
         (trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True),
-        (trio.lowlevel, "wait_readable", _wait_readable),
+        (trio.lowlevel, "wait_readable", wait_readable),
         (trio.lowlevel, "wait_writable", _wait_writable),
         (trio.lowlevel, "notify_closing", _notify_closing),
-        (anyio_trio, "wait_readable", _wait_readable),
+        (anyio_trio, "wait_readable", wait_readable),
         (anyio_trio, "wait_writable", _wait_writable),
         (anyio_trio, "notify_closing", _notify_closing),
         (segbroker.broker.listener, "bind", bind),
         (segbroker.broker.groups, "uuid4", uuid4),
         (segbroker.broker.consumer_group_apis, "uuid4", uuid4),
+        (segbroker.broker.callbacks, "queue", queues),
         (segbroker.broker.connection, "time", timing),
+        (segbroker.broker.express, "select", polling),
+        (segbroker.broker.express, "time", timing),
         (segbroker.broker.pace, "time", timing),
         (segbroker.client.transport, "socket", sockets),
         (segbroker.client.clock, "monotonic_ns", world.monotonic_ns),

@@ -21,6 +21,7 @@ WEAKER: Final = ("disk", "disk", "memory", "ephemeral")
 GROUPS_SHARE: Final = 0.3
 TRANSACTIONS_SHARE: Final = 0.3
 CONSUMER_GROUPS_SHARE: Final = 0.2
+EXPRESS_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,16 @@ class Producer:
     lives: int  # is broken off and begins again, so many times
     delivery_timeout_ms: int
     request_timeout_ms: int
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A producer of plain requests that do not wait for each other."""
+
+    name: str
+    topic: Topic
+    rounds: int
+    pause_s: float
 
 
 @dataclass(frozen=True)
@@ -130,6 +141,10 @@ class Plan:
     groups: tuple[Group, ...] = ()
     transactors: tuple[Transactor, ...] = ()
 
+    express: bool = False
+    """Whether plain producers take the express way, as they do on Linux."""
+    pipelines: tuple[Pipeline, ...] = ()
+
     def topic(self, name: str) -> Topic:
         (found,) = (topic for topic in self.topics if topic.name == name)
         return found
@@ -159,6 +174,7 @@ class Plan:
             topics=tuple(changed.values()),
             producers=tuple(replace(p, topic=changed[p.topic]) for p in self.producers),
             consumers=tuple(replace(c, topic=changed[c.topic]) for c in self.consumers),
+            pipelines=tuple(replace(p, topic=changed[p.topic]) for p in self.pipelines),
         )
 
 
@@ -199,12 +215,19 @@ def draw(seed: int) -> Plan:
         topics.append(Topic("k0", own.choice((2, 3)), "fsync", 2048, use="group"))
         producers.append(_producer(own, len(producers), topics[-1:], duration_s))
         groups.append(_consumer_group(own))
+    own = Random(f"{seed}/express")
+    express, pipelines = own.random() < EXPRESS_SHARE, []
+    if express:
+        producers = [replace(p, idempotent=p.idempotent and own.random() < 0.5) for p in producers]
+        pipelines = [_pipeline(own, n, plain, duration_s) for n in range(own.choice((1, 2, 4)))]
     return Plan(
         topics=tuple(topics),
         producers=tuple(producers),
         consumers=tuple(consumers),
         groups=tuple(groups),
         transactors=tuple(transactors),
+        express=express,
+        pipelines=tuple(pipelines),
         admin=_admin(random, duration_s, plain),
         faults=_faults(random, duration_s),
         duration_s=duration_s,
@@ -291,6 +314,16 @@ def _producer(random: Random, number: int, topics: list[Topic], duration_s: floa
         lives=random.choice((1, 1, 1, 3)),
         delivery_timeout_ms=random.choice((2_000, 20_000, 20_000)),
         request_timeout_ms=random.choice((1_000, 5_000, 10_000)),
+    )
+
+
+def _pipeline(random: Random, number: int, topics: list[Topic], duration_s: float) -> Pipeline:
+    rounds = random.choice((5, 15))
+    return Pipeline(
+        name=f"w{number}",
+        topic=random.choice(topics),
+        rounds=rounds,
+        pause_s=random.choice((0.0, duration_s / rounds)),
     )
 
 

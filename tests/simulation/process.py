@@ -6,14 +6,13 @@ kill()             as SIGKILL: tasks and threads are gone, the kernel closes the
 cut_power()        as kill, and of what was not synced chance leaves what it likes
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import structlog
 import trio
 
+from segbroker.broker.callbacks import Callbacks
 from segbroker.broker.config import BrokerConfig
 from segbroker.broker.server import Broker
 from segbroker.segments.errors import StorageError
@@ -27,8 +26,6 @@ from .threads import Killed, Threads
 from .world import World
 
 ROOT = "/data"
-
-log = structlog.get_logger()
 
 
 class Process:
@@ -44,6 +41,7 @@ class Process:
         preempts: float,
         short_writes: float,
         wal: WalConfig,
+        express: bool,
     ) -> None:
         self.world = world
         self.disk = disk
@@ -57,6 +55,8 @@ class Process:
         # As on a disk that is quick: the loop syncs for a lone writer, and never in the others.
         self.mount.is_quick = world.stream("quickness").random() < 0.5
         threads.use(self.threads)
+        self._called = trio.Event()
+        self._callbacks = _Callbacks(lambda: self._called.set())
         host, port = BROKER
         self._config = BrokerConfig(
             listen=f"{host}:{port}",
@@ -67,7 +67,7 @@ class Process:
         self.manager = DiskManager(
             ROOT,
             storage=self.mount,
-            call_soon=self._call_soon,
+            call_soon=self._callbacks,
             flushers=self._config.flushers,
             wal=replace(wal, quick_after=3),
             clock=(lambda: 0.0) if self.mount.is_quick else None,
@@ -75,10 +75,8 @@ class Process:
             now_ms=world.wall_ms(),
         )
         self.broker = Broker(
-            self._config, manager=self.manager, now_ms=world.wall_ms, express=False
+            self._config, manager=self.manager, now_ms=world.wall_ms, express=express
         )
-        self._callbacks: deque[Callable[[], None]] = deque()
-        self._called = trio.Event()
         self._scope = trio.CancelScope()
         self._tasks: trio.Nursery | None = None
 
@@ -142,22 +140,21 @@ class Process:
         if power:
             self.disk.cut_power()
 
-    # What comes back to the loop
-
-    def _call_soon(self, job: Callable[[], None]) -> None:
-        self._callbacks.append(job)
-        self._called.set()
-
     async def _run_callbacks(self) -> None:
         while True:
             await self._called.wait()
             self._called = trio.Event()
-            while self._callbacks:
-                job = self._callbacks.popleft()
-                try:
-                    job()
-                except Exception:
-                    log.exception("callback_failed")
+            self._callbacks.run()
+
+
+class _Callbacks(Callbacks):
+    """How threads reach the loop; nothing is sent to wake it."""
+
+    __slots__ = ()
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        super().__init__()
+        self._run_sync_soon = lambda *_, **__: wake()
 
 
 def _below(nursery: trio.Nursery | None) -> Iterator[trio.lowlevel.Task]:

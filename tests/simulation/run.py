@@ -27,6 +27,7 @@ from .history import History
 from .nemesis import Nemesis
 from .network import Network
 from .patches import simulated
+from .pipelines import Pipelines
 from .plan import Plan, draw
 from .tap import Tap
 from .threads import Threads
@@ -91,6 +92,7 @@ class Simulation:
         self.clients = Clients(world, plan, self.history)
         self.groups = Groups(world, plan, self.history, self.tap.ledger, self.network)
         self.transactions = Transactions(world, plan, self.history)
+        self.pipelines = Pipelines(world, self.history, self.network)
         self.is_over = False
         for topic in plan.topics:
             promise = self.history.promises[topic.name]
@@ -120,6 +122,8 @@ class Simulation:
                     working.start_soon(self.clients.administrate)
                     for producer in self.plan.producers:
                         working.start_soon(self.clients.produce, producer)
+                    for pipeline in self.plan.pipelines:
+                        working.start_soon(self.pipelines.produce, pipeline)
                     for transactor in self.plan.transactors:
                         working.start_soon(self.transactions.transact, transactor)
                 await self._heal()
@@ -317,7 +321,7 @@ def run_seed(
         violations=world.violations,
         digest=world.digest(),
         events=world.events,
-        acked=simulation.clients.acked,
+        acked=simulation.clients.acked + simulation.pipelines.acked,
         reads=simulation.clients.reads,
         virtual_s=math.floor(world.now() * 1000) / 1000,
         lines=world.lines,

@@ -14,10 +14,11 @@ import pytest
 
 from .bugs import BUGS, Bug
 from .bugs_consumer_groups import BUGS as BUGS_OF_CONSUMER_GROUPS
+from .bugs_express import BUGS as BUGS_OF_EXPRESS
 from .bugs_groups import BUGS as BUGS_OF_GROUPS
 from .run import run_seed
 
-EVERY_BUG = (*BUGS, *BUGS_OF_GROUPS, *BUGS_OF_CONSUMER_GROUPS)
+EVERY_BUG = (*BUGS, *BUGS_OF_GROUPS, *BUGS_OF_CONSUMER_GROUPS, *BUGS_OF_EXPRESS)
 ROOT = Path(__file__).parent.parent.parent
 
 

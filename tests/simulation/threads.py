@@ -15,6 +15,7 @@ long that was is counted; standing still for long is a violation (no lock is hel
 more, and the disk takes nothing from them.
 """
 
+import math
 import threading
 import traceback
 from collections import deque
@@ -82,13 +83,22 @@ class Threads:
         if me is not None and self.alive and self.random.random() < self.preempts:
             me.wait(_Wait(self.world.now() + self.random.choice((0, 0, 0.0001, 0.001)), None))
 
-    def stand_still(self, what: str, until: Callable[[], bool]) -> None:
+    def stand_still(
+        self, what: str, until: Callable[[], bool], seconds_max: float = math.inf
+    ) -> None:
         """The loop waits for other threads: they go on in order of time."""
         began = self.world.now()
         others = self.stacks()
         while not until():
-            ready = [t for t in self.all if t.ready_at() is not None]
+            ready = [
+                thread
+                for thread in self.all
+                if (ready_at := thread.ready_at()) is not None and ready_at <= began + seconds_max
+            ]
             if not ready:
+                if seconds_max < math.inf:
+                    self.world.clock.jump(max(0.0, began + seconds_max - self.world.now()))
+                    break
                 self.alive = False
                 raise Deadlock(f"the loop waits for {what}, and so does everybody")
             first = min(ready, key=lambda thread: (thread.ready_at(), thread.number))
@@ -463,7 +473,10 @@ class SimpleQueue:
                 from queue import Empty
 
                 raise Empty
-            assert me is not None, "the loop waits for no queue"
+            if me is None:
+                assert left is not None, "the loop waits for no queue without end"
+                self._threads.stand_still("a queue", lambda: bool(self._items), left)
+                continue
             self._waiting.append(me)
             me.park(left)
         return self._items.popleft()

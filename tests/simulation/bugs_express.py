@@ -1,0 +1,46 @@
+"""Planted bugs of the express way; see bugs.py."""
+
+from collections.abc import Callable
+from typing import Any
+
+from segbroker.broker.express import Express
+from segbroker.broker.produce_run import Run
+
+from .bugs import CALM, POWER, Bug, replaced
+
+EXPRESS = {"express": True}
+CUTS_OF_POWER = {
+    "faults": tuple((0.05 * n, "power_cut") for n in range(1, 9)),
+    "sync_s": (0.01, 0.2),
+}
+
+
+def _settled_at_once(append: Callable[..., Any]) -> Callable[..., Any]:
+    def appended(self: Run, now_ms: int) -> None:
+        append(self, now_ms)
+        if not self.done:
+            self._finish()
+
+    return appended
+
+
+def _leaves_empty_handed(leave: Callable[..., Any]) -> Callable[..., Any]:
+    def left(self: Express, seat: Any, *error: Any) -> None:  # noqa: ANN401
+        seat.carry = b""
+        leave(self, seat, *error)
+
+    return left
+
+
+BUGS = (
+    Bug(
+        "a run is acknowledged when it is appended",
+        replaced(Run, "append", _settled_at_once),
+        POWER | EXPRESS | CUTS_OF_POWER,
+    ),
+    Bug(
+        "who leaves the express way forgets what it carries",
+        replaced(Express, "_leave", _leaves_empty_handed),
+        CALM | EXPRESS,
+    ),
+)
