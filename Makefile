@@ -87,6 +87,7 @@ soak: install spark jar  ## Fuzz, faults and damage, each for SECONDS (KILLS, PO
 	$(BIN)/python -m tests.soak.access --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.models --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.segments.planted.run
+	$(BIN)/python -m tests.soak.mutations --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.bit_flips --seed $(SEED) --segment-bytes 4096
 	$(BIN)/python -m tests.soak.daemon_faults --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.call_chain --points $(POINTS) --seed $(SEED)

@@ -1,283 +1,264 @@
-"""Mutation testing of recovery: python -m tests.soak.mutations --seconds 600 --seed 1.
+"""Mutation testing of segments/: python -m tests.soak.mutations --seconds 600 --seed 1.
 
-One place of one module is changed at a time, drawn by the seed: a comparison moves its border, a
-condition is turned round, a constant or a sum is one off, a statement is left out.  A process
-plants the change as a bug of the catalogue (tests/segments/planted) and runs crash scenarios until
-one of them objects, then tests of tests/segments, then flips bits and damages files, within
-`--seconds-each`.
+One place of one module is changed at a time, drawn by the seed (tests/segments/planted/places.py).
+A process of its own puts the changed functions in the place of the right ones and shows them to the
+plain tests and crash scenarios that run them (reach.py), the quickest first, until one objects or
+`--seconds-each` of processor time are over.
 
 | outcome | means |
 |---|---|
-| killed | a scenario found a violation |
-| broken | it raised what it must not, outside of a recovery: any test at all would find it |
+| killed | a test fails, or a scenario finds a violation |
 | survived | nobody objected: a check is missing, or the change makes no difference |
-| late | it was still running, without end or slow |
+| unreached | nobody runs the function |
+| late | it did not end: waits for ever, or turns for ever |
 
-Survivors are printed as a diff, with the number that repeats them (`--one`).  A change that makes
-no difference (a cache, a bound that is never met, one sync more) is no fault: each has to be read.
+Survivors are printed as a diff, with the number that repeats them (`--one`, then with more time).
+A change that makes no difference (a cache, a bound that is never met, one sync more) is no fault:
+each has to be read.  What every function is run by is measured first; `--reach FILE` keeps it.
 """
 
 import argparse
-import ast
-import importlib
+import gc
 import multiprocessing
 import os
+import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
 from difflib import unified_diff
+from functools import partial
+from pathlib import Path
 from random import Random
+from types import CodeType, FunctionType
+from typing import NamedTuple
 
-# What every child needs and no mutant changes, imported once.
-import structlog  # noqa: F401
+from tests.faults import bit_flips, damage, file_damage
+from tests.segments.crash.explorer import Plan, silence
+from tests.segments.crash.scenarios import SCENARIOS
+from tests.segments.planted.places import Place, places
+from tests.segments.planted.planting import SAID_BYTES_MAX, SEGMENTS, Outcome, in_child
 
-import segbroker.protocol.compression
-import segbroker.protocol.markers
-import segbroker.protocol.record_batch
-import segbroker.protocol.vendor  # noqa: F401
-from tests.segments.planted.planting import SEGMENTS, Bug, Outcome, run_until
+from .reach import IMPORTED, Probe, Reach, collect_tests, load, measure, run_tests, save
 
 MODULES = (
-    "recovery",
-    "survey",
-    "opening",
-    "repairing",
-    "replaying",
-    "putting_back",
-    "resuming",
-    "known",
-    "sealing",
-    "truncating",
-    "producer_replay",
-    "lost_tail",
-    "metadata_log",
-    "wal.replay",
-    "wal.files",
-    "wal.frames",
-    "wal.shard",
-    "wal.journal",
-    "swapping",
-    "unfinished",
-    "compacting",
+    *("recovery", "survey", "opening", "repairing", "replaying", "putting_back", "resuming"),
+    *("known", "sealing", "truncating", "producer_replay", "producer_snapshot", "survivors"),
+    *("lost_tail", "metadata_log", "metadata", "control", "manifest", "manifest_file"),
+    *("wal.replay", "wal.files", "wal.frames", "wal.group", "wal.journal", "wal.pending"),
+    *("wal.quickness", "wal.shard", "wal.trailers", "swapping", "unfinished", "compacting"),
+    *("cleaning", "clean_points", "deleting", "evicting", "mending", "salvaging", "rolling"),
 )
-SCENARIOS = (
-    "the_first_records",
-    "closed_and_opened_again_of_class_disk",
-    "killed_and_only_ticked",
-    "damage_in_the_active_segment",
-    "a_topic_becomes_safer_with_records_that_are_not_synced",
-    "producers_that_begin_again",
-    "a_sync_of_the_wal_fails",
-    "damage_under_the_wal",
-    "wal_files_fill",
-    "rolls_of_class_disk",
-    "records_of_class_memory",
-    "truncated_after_a_checkpoint",
-    "records_deleted_over_segments",
-    "interleaved_transactions_over_rolls",
-    "a_topic_is_deleted_with_unsynced_records",
-    "a_sync_fails_and_the_process_starts_again",
-    "two_batches_in_two_segments_become_one",
-    "tests.soak.mutations:unit_tests",
-    "tests.soak.mutations:flips_and_damages",
-)
-"""Run in this order on each mutant."""
-UNIT_TESTS = (
-    "recovery",
-    "survey",
-    "wal",
-    "wal_room",
-    "failures",
-    "putting_back",
-    "metadata_log",
-    "compaction",
-    "compaction_meanwhile",
-)
-PLAN = {"thin_every": 100, "alike_every": 16, "settle_every": 16, "nested_every": 60}
+PLAN = Plan(thin_every=60, alike_every=16, settle_every=16, nested_every=60)
+STUCK = 40
+"""Who has not ended after so many times its processor time, by the clock, waits for ever."""
+MUTANTS_PER_LINE = 50
 
 
-class Places(ast.NodeVisitor):
-    """Every change that a module allows, as (line, first column, last column, new text)."""
+class Mutant(NamedTuple):
+    """One place of one module, changed."""
 
-    def __init__(self, source: str) -> None:
-        self._lines = source.splitlines(keepends=True)
-        self._source = source
-        self.found: list[tuple[str, int, int, str]] = []
-        """(kind, begin, end, new text); positions in the source."""
+    number: int
+    module: str
+    source: str
+    place: Place
 
-    def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        assert node.end_lineno is not None, "parsed from text"
-        assert node.end_col_offset is not None, "parsed from text"
-        return (
-            self._position(node.lineno, node.col_offset),
-            self._position(node.end_lineno, node.end_col_offset),
-        )
+    @property
+    def file(self) -> str:
+        """What its functions say where they are."""
+        return str(IMPORTED / (self.module.replace(".", "/") + ".py"))
 
-    def _position(self, line: int, column: int) -> int:
-        # Columns count bytes of UTF-8; the source is ASCII.
-        return sum(map(len, self._lines[: line - 1])) + column
-
-    def _add(self, kind: str, node: ast.expr | ast.stmt, new: ast.expr | str) -> None:
-        text = new if isinstance(new, str) else f"({ast.unparse(new)})"
-        self.found.append((kind, *self._span(node), text))
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        if len(node.ops) == 1:
-            other = _BORDERS.get(type(node.ops[0]))
-            if other is not None:
-                self._add("border", node, ast.Compare(node.left, [other()], node.comparators))
-        self.generic_visit(node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        for place in range(len(node.values)):
-            rest = [value for number, value in enumerate(node.values) if number != place]
-            new = rest[0] if len(rest) == 1 else ast.BoolOp(node.op, rest)
-            self._add("condition left out", node, new)
-        self.generic_visit(node)
-
-    def visit_If(self, node: ast.If) -> None:
-        self._add("turned round", node.test, ast.UnaryOp(ast.Not(), node.test))
-        self.generic_visit(node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        if isinstance(node.op, ast.Add | ast.Sub) and not isinstance(node.left, ast.Constant):
-            self._add("one off", node, ast.BinOp(node, ast.Add(), ast.Constant(1)))
-        self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        name = node.func.id if isinstance(node.func, ast.Name) else ""
-        if name in ("max", "min") and node.args:
-            self._add("one of many", node, node.args[0])
-        self.generic_visit(node)
-
-    def visit_Expr(self, node: ast.Expr) -> None:
-        if isinstance(node.value, ast.Call) and "log." not in ast.unparse(node.value.func):
-            self._add("left out", node, "pass")
-        self.generic_visit(node)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        self._add("left out", node, "pass")
-        self.generic_visit(node)
-
-    def visit_Assert(self, node: ast.Assert) -> None:
-        """Nothing in it: an assertion that is gone is no bug."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        if not node.name.startswith("__"):
-            for statement in node.body:
-                self.visit(statement)
+    @property
+    def diff(self) -> str:
+        old, new = self.source.splitlines(), self.place.changed(self.source).splitlines()
+        return "\n".join([*unified_diff(old, new, self.module, "", n=2, lineterm="")][2:])
 
 
-_BORDERS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-
-
-def mutants(seed: int) -> list[Bug]:
-    """All of them, in an order of the seed's; a number that is appended to the name repeats one."""
-    made: list[Bug] = []
+def mutants(seed: int) -> list[Mutant]:
+    """All of them, in an order of the seed's; the number of each is the same for every seed."""
+    made: list[Mutant] = []
     for module in MODULES:
         source = (SEGMENTS / (module.replace(".", "/") + ".py")).read_text()
-        places = Places(source)
-        places.visit(ast.parse(source))
-        for kind, begin, end, text in places.found:
-            changed = source[:begin] + text + source[end:]
-            made.append(Bug(f"{module}: {kind}", module, source, changed, ""))
-    made = [bug._replace(name=f"{number} {bug.name}") for number, bug in enumerate(made)]
+        made += (
+            Mutant(number, module, source, place)
+            for number, place in enumerate(places(source), len(made))
+        )
     Random(seed).shuffle(made)
     return made
+
+
+def put_in_place(mutant: Mutant) -> None:
+    """Have every function of the module that lives in this process run the changed code."""
+    old = _codes(compile(mutant.source, mutant.file, "exec"))
+    new = _codes(compile(mutant.place.changed(mutant.source), mutant.file, "exec"))
+    assert [code.co_qualname for code in old] == [code.co_qualname for code in new]
+    by_place = {
+        (code.co_qualname, code.co_firstlineno): changed
+        for code, changed in zip(old, new, strict=True)
+    }
+    met = 0
+    for function in gc.get_objects():
+        if type(function) is FunctionType and function.__code__.co_filename == mutant.file:
+            code = function.__code__
+            changed = by_place.get((code.co_qualname, code.co_firstlineno))  # None: a lambda
+            if changed is not None and changed.co_freevars == code.co_freevars:
+                function.__code__ = changed
+                met += code.co_qualname == mutant.place.function
+    assert met, f"{mutant.place.function} is not there to be changed"
+
+
+def _codes(code: CodeType) -> list[CodeType]:
+    """Every function under a code, but no lambda or comprehension, of which a change may make
+    another number; those come with the function that they are in."""
+    found = []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            if "<" not in constant.co_name:
+                found.append(constant)
+            found += _codes(constant)
+    return found
+
+
+def judge(mutant: Mutant, probes: list[Probe], seconds_each: float) -> tuple[Outcome, str]:
+    """Show a mutant to those who run it, in a process of its own."""
+    limit_s = max(2, round(seconds_each))
+
+    def look(told: int) -> Outcome:
+        resource.setrlimit(resource.RLIMIT_CPU, (2 * limit_s, 2 * limit_s))
+        put_in_place(mutant)
+        found = _first_objection(probes, told, time.process_time() + limit_s)
+        os.write(told, found.encode()[:SAID_BYTES_MAX])
+        return Outcome.FOUND if found else Outcome.MISSED
+
+    outcome, said, _ = in_child(look, STUCK * limit_s)
+    return outcome, said
+
+
+def _first_objection(probes: list[Probe], told: int, deadline_s: float) -> str:
+    """What somebody said against the code as it is now, or nothing."""
+    tests = [probe for probe in probes if probe.is_test]
+    left_s = (deadline_s - time.process_time()) / 2
+    chosen = []
+    for probe in tests:
+        left_s -= probe.seconds
+        if left_s < 0:
+            break
+        chosen.append(probe.name)
+    if chosen and (found := run_tests(chosen)):
+        return found
+    with silence():
+        for probe in probes:
+            if probe.is_test:
+                continue
+            if time.process_time() > deadline_s:
+                break
+            try:
+                OTHERS[probe.name]()
+            except Exception as exc:
+                return f"{probe.name}: {type(exc).__name__}: {exc}"
+    return ""
+
+
+def flips_and_damages() -> None:
+    """What a crash does not do to a file.  Raises AssertionError for what is found."""
+    world = damage.build(1)
+    found = [x for tally in bit_flips.flip(world, Random(1), 12).values() for x in tally.findings]
+    for ending in (damage.Ending.KILLED, damage.Ending.POWER_CUT):
+        cut = damage.build(1, topics=(("t", 2, "fsync"),), ending=ending)
+        found += [x for tally in bit_flips.flip(cut, Random(3), 8).values() for x in tally.findings]
+    found += file_damage.damage_each(
+        world, 1, lambda name, kind: name not in file_damage.TRADING
+    ).findings
+    assert not found, found[0]
+
+
+OTHERS: dict[str, Callable[[], object]] = {
+    **{name: partial(scenario, PLAN) for name, scenario in SCENARIOS.items()},
+    "flips_and_damages": flips_and_damages,
+}
+"""What mutants are shown to besides plain tests."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.mutations", description=__doc__)
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds-each", type=float, default=60.0)
+    parser.add_argument("--seconds-each", type=float, default=20.0)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--module", help="mutants of this module only")
-    parser.add_argument("--one", type=int, help="this mutant alone")
+    parser.add_argument("--module", help="mutants of these modules only, a,b,c")
+    parser.add_argument("--one", help="these mutants alone, by their numbers: 1,2,3")
+    parser.add_argument("--reach", type=Path, help="where what is run by whom is kept")
     options = parser.parse_args()
+    modules = options.module.split(",") if options.module else MODULES
+    numbers = [int(number) for number in options.one.split(",")] if options.one else None
     chosen = [
-        bug
-        for bug in mutants(options.seed)
-        if options.module in (None, bug.module)
-        and (options.one is None or bug.name.split()[0] == str(options.one))
+        mutant
+        for mutant in mutants(options.seed)
+        if mutant.module in modules and (numbers is None or mutant.number in numbers)
     ]
+    collect_tests()
+    reach = _reach(options.reach)
     deadline_s = time.monotonic() + options.seconds
     outcomes: Counter[str] = Counter()
-    work = ((bug, options.seconds_each) for bug in until(chosen, deadline_s))
+    work = (
+        (mutant, reach.get(f"{mutant.module} {mutant.place.function}", []), options.seconds_each)
+        for mutant in _until(chosen, deadline_s)
+    )
     with multiprocessing.Pool(options.workers) as pool:
-        for bug, outcome, said in pool.imap_unordered(judge, work):
-            outcomes[_WORDS[outcome]] += 1
-            if outcome in (Outcome.MISSED, Outcome.LATE) or options.one is not None:
-                print(f"{_WORDS[outcome].upper()} --one {bug.name} {said[:200]}\n{diff(bug)}")
-                sys.stdout.flush()
-    counts = ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items()))
-    print(f"seed {options.seed}, {sum(outcomes.values())} of {len(chosen)} mutants: {counts}")
+        for mutant, word, said in pool.imap_unordered(_judge, work):
+            outcomes[word] += 1
+            if sum(outcomes.values()) % MUTANTS_PER_LINE == 0:
+                print(f"so far {_told(outcomes)}", flush=True)
+            if word != "killed" or numbers is not None:
+                print(f"{word.upper()} --one {mutant.number}: {mutant.place.kind}", flush=True)
+                print(f"{said}\n{mutant.diff}\n", flush=True)
+    judged = sum(outcomes.values())
+    print(f"seed {options.seed}, {judged} of {len(chosen)} mutants: {_told(outcomes)}")
     return 0
+
+
+def _told(outcomes: Counter[str]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items()))
+
+
+def _reach(path: Path | None) -> Reach:
+    if path is not None and path.exists():
+        return load(path)
+    with multiprocessing.Pool(1) as pool:
+        reach, seconds = pool.apply(_measure)
+    print(f"{len(reach)} functions, measured in {seconds:.0f} s", flush=True)
+    if path is not None:
+        save(reach, path)
+    return reach
+
+
+def _measure() -> tuple[Reach, float]:
+    with silence():
+        return measure(list(OTHERS.items())), time.process_time()
+
+
+def _until(chosen: Sequence[Mutant], deadline_s: float) -> Iterator[Mutant]:
+    for mutant in chosen:
+        if time.monotonic() > deadline_s:
+            return
+        yield mutant
+        time.sleep(0.2)  # the pool would take all at once, whatever the deadline is
 
 
 _WORDS = {
     Outcome.FOUND: "killed",
-    Outcome.BROKEN: "broken",
+    Outcome.BROKEN: "killed",
     Outcome.MISSED: "survived",
     Outcome.LATE: "late",
 }
 
 
-def until(chosen: list[Bug], deadline_s: float) -> Iterator[Bug]:
-    for bug in chosen:
-        if time.monotonic() > deadline_s:
-            return
-        yield bug
-        time.sleep(0.5)  # the pool would take all at once, whatever the deadline is
-
-
-def judge(work: tuple[Bug, float]) -> tuple[Bug, Outcome, str]:
-    bug, seconds_each = work
-    outcome, said, _ = run_until(bug, SCENARIOS, seconds_each, plan=PLAN)
-    return bug, outcome, said
-
-
-def unit_tests() -> None:
-    """In the child, where the bug is planted: the plain tests of what may be changed.  Raises
-    AssertionError when one fails."""
-    pytest = importlib.import_module("pytest")
-    paths = [f"tests/segments/test_{name}.py" for name in UNIT_TESTS]
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-        code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", *paths])
-    assert code == 0, "a plain test fails"
-
-
-def flips_and_damages() -> None:
-    """In the child, where the bug is planted: what a crash does not do to a file.  Raises
-    AssertionError for what is found."""
-    damage = importlib.import_module("tests.faults.damage")
-    flips = importlib.import_module("tests.faults.bit_flips")
-    files = importlib.import_module("tests.faults.file_damage")
-    world = damage.build(1)
-    found = [x for tally in flips.flip(world, Random(1), 12).values() for x in tally.findings]
-    for ending in (damage.Ending.KILLED, damage.Ending.POWER_CUT):
-        cut = damage.build(1, topics=(("t", 2, "fsync"),), ending=ending)
-        found += [x for tally in flips.flip(cut, Random(3), 8).values() for x in tally.findings]
-    found += files.damage_each(world, 1, lambda name, kind: name not in files.TRADING).findings
-    assert not found, found[0]
-
-
-def diff(bug: Bug) -> str:
-    lines = unified_diff(bug.old.splitlines(), bug.new.splitlines(), bug.module, "", n=1)
-    return "\n".join(lines)
+def _judge(work: tuple[Mutant, list[Probe], float]) -> tuple[Mutant, str, str]:
+    mutant, probes, seconds_each = work
+    if not probes:
+        return mutant, "unreached", ""
+    outcome, said = judge(mutant, probes, seconds_each)
+    return mutant, _WORDS[outcome], said
 
 
 if __name__ == "__main__":

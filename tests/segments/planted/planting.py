@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -19,6 +19,7 @@ from types import CodeType, MappingProxyType, ModuleType
 from typing import NamedTuple
 
 SEGMENTS = Path(__file__).parents[3] / "segments"
+SAID_BYTES_MAX = 300
 
 
 class Bug(NamedTuple):
@@ -82,22 +83,21 @@ def plant(bug: Bug) -> None:
     sys.meta_path.insert(0, _Finder(bug))
 
 
-def _look(bug: Bug, names: Sequence[str], told: int, plan: Mapping[str, int]) -> Outcome:
-    """In the child: run the scenarios of which one has to find it; `module:function` calls that."""
+def _look(bug: Bug, told: int, plan: Mapping[str, int]) -> Outcome:
+    """In the child: run the scenario that has to find it; `module:function` calls that."""
     plant(bug)
     explorer = importlib.import_module("tests.segments.crash.explorer")
     scenarios = importlib.import_module("tests.segments.crash.scenarios").SCENARIOS
     with explorer.silence():
-        for name in names:
-            try:
-                if ":" in name:
-                    module, _, function = name.partition(":")
-                    getattr(importlib.import_module(module), function)()
-                else:
-                    scenarios[name](explorer.Plan(**plan))
-            except AssertionError as exc:  # Found is one
-                os.write(told, str(exc).encode()[:300])
-                return Outcome.FOUND
+        try:
+            if ":" in bug.found_by:
+                module, _, function = bug.found_by.partition(":")
+                getattr(importlib.import_module(module), function)()
+            else:
+                scenarios[bug.found_by](explorer.Plan(**plan))
+        except AssertionError as exc:  # Found is one
+            os.write(told, str(exc).encode()[:SAID_BYTES_MAX])
+            return Outcome.FOUND
     return Outcome.MISSED
 
 
@@ -108,13 +108,14 @@ def run(
 
     plan: how far the explorer goes (explorer.Plan); by default every disk is recovered.
     """
-    return run_until(bug, [bug.found_by], seconds_max, plan)
+    return in_child(lambda told: _look(bug, told, plan), seconds_max)
 
 
-def run_until(
-    bug: Bug, names: Sequence[str], seconds_max: float, plan: Mapping[str, int]
-) -> tuple[Outcome, str, float]:
-    """The same with several scenarios, until one of them finds it."""
+def in_child(look: Callable[[int], Outcome], seconds_max: float) -> tuple[Outcome, str, float]:
+    """Fork a process that calls `look` and ends: its outcome, what it said, how long it took.
+
+    look: gets a descriptor to say something on; what it raises is BROKEN.
+    """
     begun_s = time.monotonic()
     reading, writing = os.pipe()
     child = os.fork()
@@ -122,9 +123,9 @@ def run_until(
         outcome = Outcome.BROKEN
         try:
             os.close(reading)
-            outcome = _look(bug, names, writing, plan)
+            outcome = look(writing)
         except BaseException as exc:
-            os.write(writing, f"{type(exc).__name__}: {exc}".encode()[:300])
+            os.write(writing, f"{type(exc).__name__}: {exc}".encode()[:SAID_BYTES_MAX])
         finally:
             os._exit(outcome)
     os.close(writing)
@@ -132,7 +133,8 @@ def run_until(
     while time.monotonic() - begun_s < seconds_max:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            outcome = Outcome(os.waitstatus_to_exitcode(status))
+            code = os.waitstatus_to_exitcode(status)
+            outcome = Outcome(code) if code >= 0 else Outcome.LATE  # a limit of its own
             break
         time.sleep(0.01)
     else:
