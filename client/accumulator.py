@@ -26,13 +26,13 @@ from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.record_batch import HEADER_SIZE
 
 from .batches import RECORD_OVERHEAD, Batches
-from .columns import as_bytes, column_of, headers_size, total_size
+from .columns import as_bytes, headers_size, total_size
 from .completion import Completion
 from .errors import ClosedError, DeliveryFailed, NoTransaction, SegbrokerError
 from .inbox import ANY_PARTITION, Delivery, Group, Inbox, Many, Span
 from .pending import partitions_for_keys, scatter
 from .producer_batch import PartitionQueue, WakeBy
-from .records import Headers, check_headers
+from .records import HeaderPairs, Headers, check_headers, check_timestamp
 from .settings import ProducerSettings
 
 
@@ -81,13 +81,15 @@ class Accumulator(Batches):
                 return room
         value = as_bytes("value", value)
         key = as_bytes("key", key)
+        if timestamp_ms is not None:
+            check_timestamp(timestamp_ms)
         queue = self._queue_for(topic, key, partition)
         if isinstance(queue, Completion):
             return queue
         more = (len(value) if value else 0) + (len(key) if key else 0) + RECORD_OVERHEAD
-        if headers is not None:
-            headers = check_headers(headers)
-            more += headers_size(headers)
+        pairs = None if headers is None else check_headers(headers)
+        if pairs is not None:
+            more += headers_size(pairs)
         if self._seal_if_full(queue, more):
             # Without a key the next batch goes to another partition.
             queue = self._queue_for(topic, key, partition)
@@ -96,7 +98,7 @@ class Accumulator(Batches):
         batch = self._room(queue, more)
         if isinstance(batch, Completion):
             return batch
-        index = batch.add(value, key, headers, timestamp_ms, more)
+        index = batch.add(value, key, pairs, timestamp_ms, more)
         return self._delivery(batch, index)
 
     def append_many(self, many: Many, *, at_once: bool = True) -> Completion[None] | bool:
@@ -114,11 +116,10 @@ class Accumulator(Batches):
             queue = self._queue_for(many.topic, None, many.partition)
             if isinstance(queue, Completion):
                 return queue
-            keys = None if many.keys is None else column_of("key", many.keys, 0, len(many.keys))
-            if many.partition is not None or keys is None:
-                groups = [Group(many.span, ANY_PARTITION, many.values, keys)]
+            if many.partition is not None or many.keys is None:
+                groups = [Group(many.span, ANY_PARTITION, many.values, many.keys)]
             else:
-                groups = self._split(many.topic, many.span, many.values, keys)
+                groups = self._split(many.topic, many.span, many.values, many.keys)
             many.groups = deque(groups)
         while many.groups:
             placed = self._place(
@@ -232,7 +233,7 @@ class Accumulator(Batches):
         topic: str,
         group: Group,
         *,
-        headers: Headers | None = None,
+        headers: HeaderPairs | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         inbox: Inbox | None = None,

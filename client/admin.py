@@ -23,7 +23,7 @@ from . import (
     user_administration,
 )
 from .acl_administration import Acl, AclFilter
-from .administration import ClusterDescription, TopicDescription
+from .administration import ClusterDescription, Setting, TopicDescription
 from .broker_administration import BrokerSetting
 from .cleaning import Cleaning, cleanings
 from .engine import Engine
@@ -32,7 +32,7 @@ from .group_offsets import CommittedOffset
 from .quota_administration import Quota
 from .records import OffsetAndTimestamp, TopicPartition
 from .security import Security
-from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
+from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap, said_of
 from .thread_driver import ThreadDriver
 from .user_administration import User
 
@@ -72,6 +72,9 @@ class Admin:
         )
         self._engine = Engine(settings, Random())
 
+    def __repr__(self) -> str:
+        return said_of(self, self._engine.settings, self._driver.is_open)
+
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
         self._driver.start(self._engine)
@@ -94,7 +97,7 @@ class Admin:
         name: str,
         *,
         partitions: int = -1,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, Setting] | None = None,
         replication_factor: int = -1,
         validate_only: bool = False,
     ) -> None:
@@ -121,7 +124,7 @@ class Admin:
         """Let a topic have `count` partitions; never fewer than now (InvalidPartitions)."""
         self._driver.call(administration.create_partitions(self._engine, name, count))
 
-    def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> None:
+    def alter_topic_config(self, name: str, changes: Mapping[str, Setting | None]) -> None:
         """Set keys of a topic's configuration; None puts one back to its default."""
         self._driver.call(administration.alter_topic_config(self._engine, name, changes))
 
@@ -167,7 +170,7 @@ class Admin:
         return self._driver.call(broker_administration.broker_status(self._engine, broker_id))
 
     def alter_broker_config(
-        self, changes: Mapping[str, str | None], *, broker_id: int | None = None
+        self, changes: Mapping[str, Setting | None], *, broker_id: int | None = None
     ) -> None:
         """Set keys of the settings of a broker while it runs, or of every one; None unsets one.
 
@@ -190,7 +193,9 @@ class Admin:
         """Where a group stands, by partition; empty for one that never committed."""
         return self._driver.call(group_administration.committed(self._engine, group_id))
 
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(
+        self, group_id: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]
+    ) -> None:
         """Put a group without members somewhere.  Raises UnknownMemberId while it has some."""
         self._driver.call(group_administration.commit(self._engine, group_id, offsets))
 

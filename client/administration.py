@@ -53,6 +53,10 @@ SOURCE_TOPIC = 1
 CHANGE_TIMEOUT_MS = 30_000
 
 
+Setting = str | int | float | bool
+"""A value of a setting; the wire has its text."""
+
+
 class ConfigEntry(NamedTuple):
     """One setting of a topic.  `is_default`: not set for this topic."""
 
@@ -96,7 +100,7 @@ def create_topic(
     name: str,
     *,
     partitions: int,
-    config: Mapping[str, str],
+    config: Mapping[str, Setting],
     replication_factor: int,
     validate_only: bool,
 ) -> Call[None]:
@@ -108,7 +112,7 @@ def create_topic(
                 replication_factor=replication_factor,
                 assignments=[],
                 configs=[
-                    CreateTopicsRequestConfig(name=key, value=value)
+                    CreateTopicsRequestConfig(name=key, value=as_setting(value))
                     for key, value in config.items()
                 ],
             )
@@ -149,7 +153,9 @@ def create_partitions(engine: Engine, name: str, count: int) -> Call[None]:
     yield from change(engine, request, CreatePartitionsResponse, check)
 
 
-def alter_topic_config(engine: Engine, name: str, changes: Mapping[str, str | None]) -> Call[None]:
+def alter_topic_config(
+    engine: Engine, name: str, changes: Mapping[str, Setting | None]
+) -> Call[None]:
     request = altering(TOPIC_RESOURCE, name, changes)
 
     def check(reply: IncrementalAlterConfigsResponse) -> None:
@@ -159,8 +165,17 @@ def alter_topic_config(engine: Engine, name: str, changes: Mapping[str, str | No
     yield from change(engine, request, IncrementalAlterConfigsResponse, check)
 
 
+def as_setting(value: Setting) -> str:
+    """As a configuration file has it: `true` and `false` are written small."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise TypeError(f"a setting is a str or a number, not {value!r}")
+
+
 def altering(
-    kind: int, name: str, changes: Mapping[str, str | None]
+    kind: int, name: str, changes: Mapping[str, Setting | None]
 ) -> IncrementalAlterConfigsRequest:
     """The request that changes settings of a resource one by one; None unsets one."""
     return IncrementalAlterConfigsRequest(
@@ -170,7 +185,9 @@ def altering(
                 resource_name=name,
                 configs=[
                     IncrementalAlterConfigsRequestConfig(
-                        name=key, config_operation=DELETE if value is None else SET, value=value
+                        name=key,
+                        config_operation=DELETE if value is None else SET,
+                        value=None if value is None else as_setting(value),
                     )
                     for key, value in changes.items()
                 ],

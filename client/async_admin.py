@@ -21,7 +21,7 @@ from . import (
     user_administration,
 )
 from .acl_administration import Acl, AclFilter
-from .administration import ClusterDescription, TopicDescription
+from .administration import ClusterDescription, Setting, TopicDescription
 from .async_driver import AsyncDriver
 from .broker_administration import BrokerSetting
 from .cleaning import Cleaning, cleanings
@@ -31,7 +31,7 @@ from .group_offsets import CommittedOffset
 from .quota_administration import Quota
 from .records import OffsetAndTimestamp, TopicPartition
 from .security import Security
-from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap
+from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap, said_of
 from .user_administration import User
 
 _EVERY_ACL: Final = AclFilter()
@@ -70,6 +70,9 @@ class AsyncAdmin:
         )
         self._engine = Engine(settings, Random())
 
+    def __repr__(self) -> str:
+        return said_of(self, self._engine.settings, self._driver.is_open)
+
     async def __aenter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
         await self._driver.start(self._engine)
@@ -92,7 +95,7 @@ class AsyncAdmin:
         name: str,
         *,
         partitions: int = -1,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, Setting] | None = None,
         replication_factor: int = -1,
         validate_only: bool = False,
     ) -> None:
@@ -119,7 +122,7 @@ class AsyncAdmin:
         """Let a topic have `count` partitions; never fewer than now (InvalidPartitions)."""
         await self._driver.call(administration.create_partitions(self._engine, name, count))
 
-    async def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> None:
+    async def alter_topic_config(self, name: str, changes: Mapping[str, Setting | None]) -> None:
         """Set keys of a topic's configuration; None puts one back to its default."""
         await self._driver.call(administration.alter_topic_config(self._engine, name, changes))
 
@@ -169,7 +172,7 @@ class AsyncAdmin:
         return await self._driver.call(broker_administration.broker_status(self._engine, broker_id))
 
     async def alter_broker_config(
-        self, changes: Mapping[str, str | None], *, broker_id: int | None = None
+        self, changes: Mapping[str, Setting | None], *, broker_id: int | None = None
     ) -> None:
         """Set keys of the settings of a broker while it runs, or of every one; None unsets one.
 
@@ -192,7 +195,9 @@ class AsyncAdmin:
         """Where a group stands, by partition; empty for one that never committed."""
         return await self._driver.call(group_administration.committed(self._engine, group_id))
 
-    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    async def commit(
+        self, group_id: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]
+    ) -> None:
         """Put a group without members somewhere.  Raises UnknownMemberId while it has some."""
         await self._driver.call(group_administration.commit(self._engine, group_id, offsets))
 

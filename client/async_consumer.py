@@ -34,9 +34,9 @@ from .errors import BusyError, SegbrokerError
 from .group_events import Event, Listener
 from .group_offsets import CommittedOffset, GroupMetadata
 from .handout import Handout
-from .reading import Notice, Reading
+from .reading import Notice, Reading, check_poll
 from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
-from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap
+from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
 from .starting import Start
 
 # How long it goes on without a checkpoint while there is something to hand out.
@@ -115,6 +115,9 @@ class AsyncConsumer(Generic[Notice]):
             wake_by=self._driver.wake_by,
             options=options,
         )
+
+    def __repr__(self) -> str:
+        return said_of(self, self._reading.engine.settings, self._driver.is_open)
 
     async def __aenter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
@@ -219,6 +222,7 @@ class AsyncConsumer(Generic[Notice]):
 
         What goes wrong behind some records is raised by the next call, which has none.
         """
+        check_poll(max_records, timeout_ms)
         records: list[Any] = []
         self._enter()
         try:
@@ -286,6 +290,8 @@ class AsyncConsumer(Generic[Notice]):
         """
         await self._give_way()
         reading, fetching = self._reading, self._reading.fetching
+        self._driver.engine  # noqa: B018 - raises ClosedError outside the block
+        reading.check_chosen()
         fetching.rewind_unopened()
         while True:
             self._driver.engine  # noqa: B018 - raises ClosedError outside the block

@@ -25,7 +25,7 @@ from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
 from .engine import Call, Engine, connect
-from .errors import ClosedError, SegbrokerError
+from .errors import OPEN_ALREADY, BusyError, ClosedError, SegbrokerError
 from .settings import tls_context
 from .transport import SocketAddress, Transport, Wait, resolve
 
@@ -63,7 +63,8 @@ class AsyncDriver:
         Raises BrokerUnreachable after connect_timeout_ms, TlsFailed and AuthenticationFailed as
         soon as it is clear; no task is left then.
         """
-        assert self._tasks is None, "started twice"
+        if self._tasks is not None:
+            raise BusyError(OPEN_ALREADY)
         self._context = tls_context(engine.settings)
         self._engine = engine
         tasks = anyio.create_task_group()

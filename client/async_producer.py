@@ -25,14 +25,14 @@ from .async_driver import AsyncDriver, wait_done
 from .clock import now_ms, wall_ms
 from .completion import Completion
 from .engine import Engine
-from .errors import BusyError, DeliveryFailed, SegbrokerError, Undelivered
+from .errors import BusyError, DeliveryFailed, ProducerFenced, SegbrokerError, Undelivered
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
 from .producer import GRACE_MS, HURRIED_MS
 from .producing import Producing
 from .records import Headers, RecordMetadata
-from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings
+from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
 from .transactions import PreparedTransaction
 
 
@@ -106,6 +106,9 @@ class AsyncProducer:
         self._append = self._accumulator.append
         self._inboxes = self._accumulator.inboxes
         self._sealed_seen = 0
+
+    def __repr__(self) -> str:
+        return said_of(self, self._client, self._driver.is_open)
 
     async def __aenter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
@@ -255,6 +258,10 @@ class AsyncProducer:
             return
         try:
             await self._driver.call(abort, timeout_ms=self._end_timeout_ms)
+        except ProducerFenced as failure:
+            if isinstance(exc, SegbrokerError):
+                raise failure from exc  # why the rest failed, too
+            exc.add_note(f"aborting the transaction failed too: {failure}")
         except SegbrokerError as failure:
             # The broker aborts it in time, at the latest when the next producer of the name begins.
             exc.add_note(f"aborting the transaction failed too: {failure}")

@@ -30,12 +30,12 @@ from random import Random
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
 
-from .columns import column_of, headers_size, size_of, total_size
+from .columns import headers_size, size_of, total_size
 from .completion import Completion
 from .errors import DeliveryFailed, SegbrokerError, Undelivered
 from .pending import partitions_for_keys
 from .producer_batch import PartitionQueue, ProducerBatch, TopicQueue, WakeBy
-from .records import Headers
+from .records import HeaderPairs
 from .settings import ProducerSettings
 
 # What a record takes beside key, value and headers; at most, for records below 2 MiB whose
@@ -96,6 +96,8 @@ class Batches:
         if not state.partition_count:
             return state.known
         if partition is not None:
+            if not isinstance(partition, int):
+                raise TypeError(f"partition={partition!r} is not an int")
             if not 0 <= partition < state.partition_count and partition not in state.partitions:
                 raise ValueError(
                     f"partition {partition} of topic {topic!r} is outside"
@@ -126,10 +128,13 @@ class Batches:
         timestamp_ms: int | None,
         *,
         keys: Sequence[bytes | None] | None = None,
-        headers: Headers | None = None,
+        headers: HeaderPairs | None = None,
         force: bool = False,
     ) -> tuple[ProducerBatch, int, int] | Completion[None]:
         """Append values[start:] as far as one batch takes them: (batch, first index, count).
+
+        All are bytes or None: nothing raises between the reservation and the append, or a batch
+        without records would stay open.
 
         `keys` do not decide the partition here; `headers` are those of each record, checked.
         `force`: whether or not there is room in the buffer.
@@ -151,8 +156,8 @@ class Batches:
         # As many as may fit by the size of the first; then exactly, where that was too many.
         room = max(batch.reserved, self._reserve_up_to(batch)) - batch.size
         stop = start + max(1, room // least)
-        taken = column_of("value", values, start, stop)
-        taken_keys = None if keys is None else column_of("key", keys, start, stop)
+        taken = list(values[start:stop])
+        taken_keys = None if keys is None else list(keys[start:stop])
         total = total_size(taken) + overhead * len(taken)
         if taken_keys is not None:
             total += total_size(taken_keys)

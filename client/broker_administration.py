@@ -9,7 +9,7 @@ from segbroker.protocol.messages_admin import (
 )
 from segbroker.protocol.vendor import VendorKey
 
-from .administration import altering, describing
+from .administration import Setting, altering, describing
 from .asking import change, look
 from .engine import ANY, CONTROLLER, Call, Engine
 from .errors import broker_error
@@ -74,7 +74,7 @@ def broker_status(engine: Engine, broker_id: int | None) -> Call[dict[str, Any]]
 
 
 def alter_broker_config(
-    engine: Engine, changes: Mapping[str, str | None], broker_id: int | None
+    engine: Engine, changes: Mapping[str, Setting | None], broker_id: int | None
 ) -> Call[None]:
     """Change settings of a broker, or of every one; None brings a setting back.
 
@@ -91,6 +91,8 @@ def alter_broker_config(
 
 
 def _name(broker_id: int | None) -> str:
+    if not isinstance(broker_id, int | None):
+        raise TypeError(f"broker_id={broker_id!r} is not an int")
     return "" if broker_id is None else str(broker_id)
 
 

@@ -1,9 +1,9 @@
 """Columns of records: what may stand in them, and how large they are.  Sizes in bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from types import NoneType
 
-from .records import Headers
+from .records import HeaderPairs
 
 
 def as_bytes(what: str, value: object) -> bytes | None:
@@ -15,7 +15,7 @@ def as_bytes(what: str, value: object) -> bytes | None:
     raise TypeError(f"{what} is a {type(value).__name__}, not bytes or None; encode it first")
 
 
-def headers_size(headers: Headers) -> int:
+def headers_size(headers: HeaderPairs) -> int:
     return sum(len(name) * 4 + len(value or b"") + 10 for name, value in headers)
 
 
@@ -30,11 +30,11 @@ def total_size(column: list[bytes | None]) -> int:
         return sum(map(size_of, column))
 
 
-def column_of(
-    what: str, column: Sequence[bytes | None], start: int, stop: int
-) -> list[bytes | None]:
-    """column[start:stop] as bytes or None."""
-    taken = list(column[start:stop])
+def column_of(what: str, column: Iterable[bytes | None]) -> list[bytes | None]:
+    """The column as bytes or None.  Raises TypeError for anything else."""
+    if isinstance(column, str | bytes | bytearray | memoryview):
+        raise TypeError(f"{what}s are a {type(column).__name__}: one {what}, not a list of them")
+    taken = list(column)
     if not set(map(type, taken)) <= {bytes, NoneType}:
         taken = [as_bytes(what, value) for value in taken]
     return taken

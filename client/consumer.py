@@ -32,9 +32,9 @@ from .consumed import ConsumedBatch
 from .errors import BusyError, SegbrokerError
 from .group_events import Listener
 from .group_offsets import CommittedOffset, GroupMetadata
-from .reading import Notice, Reading
+from .reading import Notice, Reading, check_poll
 from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
-from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap
+from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
 from .starting import Start
 from .thread_driver import ThreadDriver
 
@@ -150,6 +150,9 @@ class Consumer(Generic[Notice]):
             wake_by=self._driver.wake_by,
             options=options,
         )
+
+    def __repr__(self) -> str:
+        return said_of(self, self._reading.engine.settings, self._driver.is_open)
 
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
@@ -272,6 +275,7 @@ class Consumer(Generic[Notice]):
 
         What goes wrong behind some records is raised by the next call, which has none.
         """
+        check_poll(max_records, timeout_ms)
         deadline_ms = now_ms() + timeout_ms
         records: list[Any] = []
         with self._one_at_a_time():
@@ -321,6 +325,7 @@ class Consumer(Generic[Notice]):
         """
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block
         reading, fetching = self._reading, self._reading.fetching
+        reading.check_chosen()
         with self._lock:
             fetching.rewind_unopened()
         while True:

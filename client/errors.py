@@ -30,6 +30,7 @@ from segbroker.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from .records import Gap
 
+OPEN_ALREADY = "open already: a client is in one `with` block at a time"
 # How many undelivered records a DeliveryFailed names in its message; all are in `.undelivered`.
 NAMED_MAX = 3
 

@@ -30,7 +30,7 @@ from .asking import look
 from .coordinator import GROUP_KEY, Coordinator
 from .engine import Call, Engine
 from .errors import UnsupportedByBroker, broker_error
-from .group_offsets import OUTSIDE, CommittedOffset, commit_offsets, fetch_offsets
+from .group_offsets import OUTSIDE, CommittedOffset, as_offsets, commit_offsets, fetch_offsets
 from .records import TopicPartition
 
 DEAD: Final = "Dead"
@@ -158,13 +158,15 @@ def committed(engine: Engine, group_id: str) -> Call[dict[TopicPartition, Commit
     return fetch_offsets(coordinator, group_id, None, require_stable=False)
 
 
-def commit(engine: Engine, group_id: str, offsets: Mapping[TopicPartition, int]) -> Call[None]:
+def commit(
+    engine: Engine, group_id: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]
+) -> Call[None]:
     """Put a group without members somewhere; all partitions or an error.
 
     Raises UnknownMemberId while it has members.
     """
     coordinator = Coordinator(engine, group_id, GROUP_KEY)
-    stands = {tp: CommittedOffset(offset, -1, "") for tp, offset in offsets.items()}
+    stands = as_offsets(offsets)
     return commit_offsets(coordinator, OUTSIDE._replace(group_id=group_id), stands)
 
 

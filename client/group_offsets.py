@@ -28,7 +28,7 @@ from .backoff import Backoff
 from .coordinator import Coordinator
 from .engine import Call, Pause
 from .errors import broker_error
-from .records import TopicPartition
+from .records import TopicPartition, as_partition
 
 
 class CommittedOffset(NamedTuple):
@@ -55,11 +55,20 @@ OUTSIDE: Final = GroupMetadata("")
 def as_offsets(
     offsets: Mapping[tuple[str, int], int | CommittedOffset],
 ) -> dict[TopicPartition, CommittedOffset]:
-    """What a caller gave: a plain number is the offset."""
-    return {
-        TopicPartition(*tp): CommittedOffset(stands) if isinstance(stands, int) else stands
-        for tp, stands in offsets.items()
-    }
+    """What a caller gave: a plain number is the offset.  Raises TypeError, ValueError."""
+    if not isinstance(offsets, Mapping):
+        raise TypeError(
+            f"offsets are a {type(offsets).__name__}, not a dict of (topic, partition) to offset"
+        )
+    found = {}
+    for pair, stands in offsets.items():
+        if not isinstance(stands, int | CommittedOffset):
+            raise TypeError(f"offset {stands!r} of {pair!r} is not an int")
+        stands = CommittedOffset(stands) if isinstance(stands, int) else stands
+        if stands.offset < 0:
+            raise ValueError(f"offset {stands.offset} of {pair!r} is below 0")
+        found[as_partition(pair)] = stands
+    return found
 
 
 def fetch_offsets(

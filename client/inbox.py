@@ -25,9 +25,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 
+from .columns import column_of
 from .pending import Pending, Ticket
 from .producer_batch import ProducerBatch
-from .records import Headers, RecordMetadata, check_headers
+from .records import Headers, RecordMetadata, check_headers, check_timestamp
 
 # Larger records take the long way, so that what is pending is bounded by bytes too.
 SHORT_BYTES = 4096
@@ -110,6 +111,10 @@ class Delivery(Ticket):
             return span.done  # type: ignore[attr-defined, no-any-return]  # a batch
         found = span.find(self.index)
         return found is not None and found[0].done
+
+    def __repr__(self) -> str:
+        # Not its end: who looks at a failure by its result has seen it.
+        return f"<Delivery, {'decided' if self.done else 'under way'}>"
 
     def metadata(self) -> RecordMetadata:
         """Where it went; raises why it did not.  Only when done."""
@@ -201,10 +206,15 @@ class Many:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> None:
-        """Raises ValueError for columns of different length, TypeError for wrong headers."""
+        """Everything is looked at here: what raises sends nothing.
+
+        Raises ValueError for columns of different length, TypeError for what cannot be sent.
+        """
+        if timestamp_ms is not None:
+            check_timestamp(timestamp_ms)
         self.topic = topic
-        self.values = values if isinstance(values, Sequence) else list(values)
-        self.keys = None if keys is None else list(keys)
+        self.values = column_of("value", values)
+        self.keys = None if keys is None else column_of("key", keys)
         if self.keys is not None and len(self.keys) != len(self.values):
             raise ValueError(f"{len(self.keys)} keys for {len(self.values)} values")
         self.headers = None if headers is None else check_headers(headers)

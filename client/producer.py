@@ -25,13 +25,13 @@ from .accumulator import Accumulator
 from .clock import now_ms, wall_ms
 from .completion import Completion
 from .engine import Engine
-from .errors import BusyError, DeliveryFailed, SegbrokerError, Undelivered
+from .errors import BusyError, DeliveryFailed, ProducerFenced, SegbrokerError, TimedOut, Undelivered
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
 from .producing import Producing
 from .records import Headers, RecordMetadata
-from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings
+from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
 from .thread_driver import ThreadDriver, wait_result
 from .transactions import PreparedTransaction
 
@@ -143,6 +143,9 @@ class Producer:
         )
         engine = Engine(self._client, random, create_topics=True)
         return accumulator, Producing(engine, accumulator, random)
+
+    def __repr__(self) -> str:
+        return said_of(self, self._client, self._driver.is_open)
 
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
@@ -274,7 +277,7 @@ class Producer:
         `timeout` is in seconds; TimedOut when it passes first (all stays on its way).
         """
         if not self._flush(None if timeout is None else timeout * 1000):
-            wait_result(Completion(), 0)
+            raise TimedOut(f"not all delivered within {timeout} s; it goes on in the background")
         with self._lock:
             undelivered = self._accumulator.take_undelivered()
         if undelivered:
@@ -316,6 +319,10 @@ class Producer:
                 self._producing.in_transactions.abort(),
                 timeout_ms=HURRIED_MS if is_hurried else self._end_timeout_ms,
             )
+        except ProducerFenced as failure:
+            if isinstance(exc, SegbrokerError):
+                raise failure from exc  # why the rest failed, too
+            exc.add_note(f"aborting the transaction failed too: {failure}")
         except SegbrokerError as failure:
             # The broker aborts it in time, at the latest when the next producer of the name begins.
             exc.add_note(f"aborting the transaction failed too: {failure}")

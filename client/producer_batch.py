@@ -18,7 +18,7 @@ from segbroker.protocol.record_batch import HEADER_SIZE
 
 from .completion import Completion, Waker
 from .errors import SegbrokerError, Undelivered
-from .records import Headers, RecordMetadata
+from .records import HeaderPairs, RecordMetadata
 
 WakeBy = Callable[[int], object]
 
@@ -57,7 +57,7 @@ class ProducerBatch:
         self.queue = queue
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] | None = None
-        self.headers: list[Headers | None] | None = None
+        self.headers: list[HeaderPairs | None] | None = None
         self.timestamps: list[int] | None = None
         self.timestamp_ms = wall_ms
         self.size = HEADER_SIZE
@@ -87,7 +87,7 @@ class ProducerBatch:
         self,
         value: bytes | None,
         key: bytes | None,
-        headers: Headers | None,
+        headers: HeaderPairs | None,
         timestamp_ms: int | None,
         size: int,
     ) -> int:
@@ -113,7 +113,7 @@ class ProducerBatch:
         self,
         values: list[bytes | None],
         keys: list[bytes | None] | None,
-        headers: Headers | None,
+        headers: HeaderPairs | None,
         timestamp_ms: int | None,
         size: int,
     ) -> int:

@@ -23,7 +23,7 @@ from .group_offsets import CommittedOffset, GroupMetadata, as_offsets, fetch_off
 from .group_reading import GroupReading
 from .lookups import END_TIME, START_TIME, look_up, topics_known
 from .progress import Progress
-from .records import OffsetAndTimestamp, Record, TopicPartition
+from .records import OffsetAndTimestamp, Record, TopicPartition, as_partition, as_partitions
 from .settings import ConsumerOptions, OnGap, consumer_settings
 from .starting import Start, check_start, to_ms
 
@@ -66,6 +66,7 @@ class Reading:
             self.engine, settings, random, wake_by=wake_by, stop_at_end=stop_at_end
         )
         self.progress = Progress()
+        self.is_chosen = False
         self._group: GroupReading | None = None
         if of_group is not None:
             self._group = GroupReading(
@@ -82,10 +83,14 @@ class Reading:
             )
         elif on_assigned or on_revoked or on_lost or pattern is not None:
             raise TypeError("pattern, on_assigned, on_revoked and on_lost need group=")
+        for listener in (on_assigned, on_revoked, on_lost):
+            if listener is not None and not callable(listener):
+                raise TypeError(f"{listener!r} cannot be called with a list of partitions")
         if pattern is not None and topics:
             raise TypeError("topics or a pattern of them, not both")
         if pattern is not None:
             self.group.subscribe_pattern(re.compile(pattern))
+            self.is_chosen = True
         elif topics:
             self.subscribe(topics, None)
 
@@ -111,6 +116,7 @@ class Reading:
                     f"topic {topic!r} is a {type(topic).__name__}, not a str; several are given"
                     " one by one: Consumer(address, 'orders', 'payments')"
                 )
+        self.is_chosen = True
         if self._group is not None:
             if start is not None:
                 raise TypeError("a group's members begin where it stands: start= is for all")
@@ -126,8 +132,9 @@ class Reading:
     ) -> None:
         if self._group is not None:
             raise TypeError("a group's members are given their partitions: subscribe")
+        self.is_chosen = True
         self.fetching.assign(
-            [TopicPartition(*tp) for tp in partitions],
+            as_partitions(partitions),
             self.start if start is None else check_start(start),
         )
         self.progress.keep(self.fetching.states)
@@ -152,7 +159,7 @@ class Reading:
     ) -> list[TopicPartition]:
         if partitions is None:
             return list(self.fetching.states)
-        return [TopicPartition(*tp) for tp in partitions]
+        return as_partitions(partitions)
 
     # Batches and records.
 
@@ -160,6 +167,11 @@ class Reading:
         """The caller asks for more.  Raises what ended its membership."""
         if self._group is not None:
             self._group.came_back(now_ms())
+
+    def check_chosen(self) -> None:
+        """Raises TypeError where nobody has said what to read: waiting would be for ever."""
+        if not self.is_chosen:
+            raise TypeError("nothing to read: give topics to the consumer, or subscribe or assign")
 
     @property
     def has_events(self) -> bool:
@@ -212,7 +224,8 @@ class Reading:
         if any(self.progress.rests()):
             return False  # paused
         if self._group is None:
-            return self.fetching.is_ended
+            nothing = self.fetching.stop_at_end and not self.fetching.states
+            return self.fetching.is_ended or (nothing and not self.fetching.subscribed)
         if not self.fetching.stop_at_end or not self._group.is_settled:
             return False
         return not self.fetching.states or self.fetching.is_ended
@@ -280,10 +293,14 @@ class Reading:
         self, times: dict[tuple[str, int], int | datetime]
     ) -> Call[dict[TopicPartition, OffsetAndTimestamp | None]]:
         wanted = {
-            TopicPartition(*tp): to_ms(time) if isinstance(time, datetime) else time
+            as_partition(tp): to_ms(time) if isinstance(time, datetime) else time
             for tp, time in times.items()
         }
         for tp, time_ms in wanted.items():
+            if not isinstance(time_ms, int):
+                raise TypeError(
+                    f"time {time_ms!r} is neither an int of milliseconds nor a datetime"
+                )
             if time_ms < 0:
                 raise ValueError(f"time {time_ms} ms for {tp.topic}-{tp.partition} is before 1970")
         found = yield from look_up(
@@ -307,3 +324,13 @@ class Reading:
     def check_open(self) -> None:
         if self.engine.closed:
             raise ClosedError("the consumer is closed")
+
+
+def check_poll(max_records: int, timeout_ms: float) -> None:
+    """TypeError or ValueError for what a poll cannot mean."""
+    if not isinstance(max_records, int):
+        raise TypeError(f"max_records={max_records!r} is not an int; the time is timeout_ms=")
+    if max_records < 1:
+        raise ValueError(f"max_records={max_records} is not a number >= 1")
+    if not isinstance(timeout_ms, int | float):
+        raise TypeError(f"timeout_ms={timeout_ms!r} is not a number of milliseconds")

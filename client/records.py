@@ -1,10 +1,13 @@
 """The values that the client takes and gives."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-Headers = Sequence[tuple[str, bytes | None]]
-"""What may be given as headers; a dict does as well."""
+Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+"""What may be given as headers: pairs in order, or a dict."""
+
+HeaderPairs = Sequence[tuple[str, bytes | None]]
+"""Headers as they are kept."""
 
 RecordHeaders = tuple[tuple[str, bytes | None], ...]
 """Names and values, in order; a name may come more than once."""
@@ -76,11 +79,41 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp_ms: int = -1
 
 
-def check_headers(headers: Headers) -> Headers:
-    """The headers as pairs.  Raises TypeError for what is none."""
-    pairs = list(headers.items()) if isinstance(headers, dict) else list(headers)
+def check_headers(headers: Headers) -> HeaderPairs:
+    """The headers as pairs.  Raises TypeError for what is none, ValueError for no text."""
+    if isinstance(headers, str | bytes):
+        raise TypeError(f"headers={headers!r} are not pairs of (str, bytes or None)")
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
     for pair in pairs:
-        name, value = pair
-        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
-            raise TypeError(f"header {pair!r} is not a (str, bytes or None)")
+        match pair:
+            case (str(name), bytes() | None):
+                name.encode()  # half a surrogate pair is no text
+            case _:
+                raise TypeError(f"header {pair!r} is not a (str, bytes or None)")
     return pairs
+
+
+def check_timestamp(timestamp_ms: int) -> None:
+    """TypeError or ValueError for what is no time of a record."""
+    if not isinstance(timestamp_ms, int):
+        raise TypeError(
+            f"timestamp_ms={timestamp_ms!r} is a {type(timestamp_ms).__name__},"
+            " not an int of milliseconds since 1970"
+        )
+    if not 0 <= timestamp_ms < 1 << 63:
+        raise ValueError(f"timestamp_ms={timestamp_ms} is not between 1970 and {1 << 63}")
+
+
+def as_partition(pair: tuple[str, int]) -> TopicPartition:
+    """Raises TypeError for what is no (topic, partition)."""
+    match pair:
+        case (str(topic), int(partition)):
+            return TopicPartition(topic, partition)
+    raise TypeError(f"{pair!r} is not a (topic, partition)")
+
+
+def as_partitions(pairs: Iterable[tuple[str, int]]) -> list[TopicPartition]:
+    """Raises TypeError for what are none."""
+    if isinstance(pairs, str):
+        raise TypeError(f"{pairs!r} is not a list of (topic, partition)")
+    return [as_partition(pair) for pair in pairs]

@@ -12,7 +12,7 @@ Every wait of the client has its end here:
 """
 
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
@@ -46,7 +46,16 @@ def parse_bootstrap(bootstrap: str | Iterable[str]) -> tuple[Address, ...]:
 
     The port may be left out (9092); an IPv6 address with a port is written `[::1]:9092`.
     """
-    parts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
+    if isinstance(bootstrap, Mapping):
+        raise TypeError("bootstrap is a dict; say Producer('host:9092', linger_ms=5), for example")
+    if isinstance(bootstrap, str):
+        parts = bootstrap.split(",")
+    elif isinstance(bootstrap, Iterable):
+        parts = list(bootstrap)
+    else:
+        parts = [bootstrap]
+    if not all(isinstance(part, str) for part in parts):
+        raise TypeError(f'bootstrap={bootstrap!r} is not "host:port,host:port", or a list of such')
     addresses = tuple(_parse_address(part.strip()) for part in parts if part.strip())
     if not 1 <= len(addresses) <= BOOTSTRAP_COUNT_MAX:
         raise ValueError(
@@ -57,6 +66,8 @@ def parse_bootstrap(bootstrap: str | Iterable[str]) -> tuple[Address, ...]:
 
 
 def _parse_address(text: str) -> Address:
+    if "://" in text:
+        raise ValueError(f"bootstrap address {text!r} is a URL, not host:port")
     if text.startswith("["):
         host, bracket, port = text[1:].partition("]")
         if not bracket or (port and not port.startswith(":")):
@@ -91,11 +102,23 @@ class ClientSettings:
 
     def __post_init__(self) -> None:
         for field in fields(self):
+            if field.name.endswith("_id"):
+                _check_text(field.name, getattr(self, field.name))
+            if field.name == "security" and not isinstance(self.security, Security | None):
+                raise TypeError(
+                    f"security is a {type(self.security).__name__}, not a Security; Kafka's names"
+                    " go through Security.from_properties"
+                )
             if field.name.endswith(("_ms", "_bytes", "_count")):
                 value = getattr(self, field.name)
                 least = 0 if field.name in MAY_BE_ZERO else 1
                 if not isinstance(value, int) or value < least:
-                    raise ValueError(f"{field.name}={value!r} is not a number >= {least}")
+                    raise ValueError(f"{field.name}={value!r} is not a whole number >= {least}")
+
+
+def _check_text(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}, not a str")
 
 
 MAY_BE_ZERO = {"linger_ms", "retry_backoff_ms", "reconnect_backoff_ms", "fetch_wait_ms"}
@@ -204,9 +227,11 @@ class GroupSettings:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "instance_id":
+                _check_text(field.name, value)
             is_time = field.name.endswith("_ms") and value is not None
             if is_time and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{field.name}={value!r} is not a number >= 1")
+                raise ValueError(f"{field.name}={value!r} is not a whole number >= 1")
         if not isinstance(self.group_id, str) or not self.group_id:
             raise ValueError(f"group={self.group_id!r} is not the name of a group")
         unknown = [name for name in self.assignors if name not in ASSIGNOR_NAMES]
@@ -266,6 +291,21 @@ _OTHER_NAMES = {
 }
 
 
+# What other clients have and this one does otherwise.
+_INSTEAD = {
+    "key_deserializer": "keys are bytes: decode them where you read them",
+    "key_serializer": "keys are bytes: encode them first",
+    "max_in_flight_requests_per_connection": "five, and in order all the same",
+    "max_poll_records": "poll(max_records=...) says it",
+    "max_request_size": "the topic's max.message.bytes says it",
+    "message_max_bytes": "the topic's max.message.bytes says it",
+    "message_send_max_retries": "a record is tried again until delivery_timeout_ms",
+    "retries": "a record is tried again until delivery_timeout_ms",
+    "value_deserializer": "values are bytes: decode them where you read them",
+    "value_serializer": "values are bytes: encode them first",
+}
+
+
 # What both constructors of a kind name one by one, besides their options.
 _NAMED_BY_PRODUCER = frozenset({"bootstrap"})
 _NAMED_BY_CONSUMER = frozenset({"bootstrap", "group", "start", "stop_at_end"})
@@ -288,6 +328,8 @@ def _check_names(
         [_OTHER_NAMES[plain]] if plain in _OTHER_NAMES else get_close_matches(plain, list(known), 1)
     )
     near = [name for name in near if name in taken]
+    if plain in _INSTEAD:
+        raise TypeError(f"a {what} has no option {unknown[0]!r}: {_INSTEAD[plain]}")
     hint = f"; did you mean {near[0]}?" if near else f"; help({what.title()}) lists them"
     raise TypeError(f"a {what} has no option {unknown[0]!r}{hint}")
 
@@ -398,3 +440,9 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
         files = (security.ca_file, security.cert_file, security.key_file)
         names = ", ".join(name for name in files if name)
         raise TlsFailed(f"the files for TLS cannot be used ({names}): {exc}") from exc
+
+
+def said_of(client: object, settings: ClientSettings, is_open: bool) -> str:
+    """What repr() of a client says: `<Producer 127.0.0.1:9092, open>`."""
+    state = "open" if is_open else "not open"
+    return f"<{type(client).__name__} {joined(settings.bootstrap)}, {state}>"

@@ -33,7 +33,7 @@ from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
 from .engine import Call, Engine, connect
-from .errors import ClosedError, SegbrokerError, TimedOut
+from .errors import OPEN_ALREADY, BusyError, ClosedError, SegbrokerError, TimedOut
 from .settings import tls_context
 from .transport import SocketAddress, Transport, Wait, resolve
 
@@ -72,7 +72,8 @@ class ThreadDriver:
         Raises BrokerUnreachable after connect_timeout_ms, TlsFailed and AuthenticationFailed as
         soon as it is clear; the thread is gone then.
         """
-        assert self._thread is None, "started twice"
+        if self._thread is not None:
+            raise BusyError(OPEN_ALREADY)
         self._context = tls_context(engine.settings)
         self._engine = engine
         self._stopping = False

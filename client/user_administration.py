@@ -72,6 +72,8 @@ def list_users(engine: Engine, names: list[str] | None) -> Call[list[User]]:
 
 def set_password(engine: Engine, name: str, password: str, iterations: int) -> Call[None]:
     """Set a password; makes the user if need be. ValueError for what cannot be one."""
+    if not isinstance(password, str):
+        raise TypeError(f"a password is a str, not a {type(password).__name__}")
     check_user_name(name)
     if not 0 < len(password.encode()) <= PASSWORD_SIZE_MAX or "\0" in password:
         raise ValueError(f"a password has 1 to {PASSWORD_SIZE_MAX} bytes and no NUL")

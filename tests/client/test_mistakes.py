@@ -1,0 +1,207 @@
+"""What a program does wrong is said in a sentence, at once, and leaves the client as it was."""
+
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from segbroker.client import (
+    Admin,
+    AsyncProducer,
+    BusyError,
+    Consumer,
+    Producer,
+    ProducerFenced,
+    TimedOut,
+)
+
+from ..support.daemon import Daemon
+from .test_async import Run
+
+# Typed programs do not get here: whoever has no type checker gets the sentence instead.
+Mistake = Callable[[Any], object]
+
+SENT_WRONGLY: dict[str, tuple[Mistake, str]] = {
+    "text": (lambda p: p.send("t", "x"), "value is a str, not bytes or None; encode it first"),
+    "a number as key": (lambda p: p.send("t", b"", key=1), "key is a int, not bytes"),
+    "headers as text": (lambda p: p.send("t", b"", headers="a"), "'a' are not pairs"),
+    "a header that is no pair": (
+        lambda p: p.send("t", b"", headers=[{"a": b"b"}]),
+        "header {'a': b'b'} is not a (str, bytes or None)",
+    ),
+    "a header of text": (
+        lambda p: p.send("t", b"", headers={"a": "b"}),
+        "header ('a', 'b') is not a (str, bytes or None)",
+    ),
+    "half a character": (lambda p: p.send("t", b"", headers={"\ud800": b""}), "surrogates"),
+    "a partition by name": (lambda p: p.send("t", b"", partition="0"), "partition='0' is not an"),
+    "seconds": (lambda p: p.send("t", b"", timestamp_ms=time.time()), "is a float, not an int"),
+    "a date": (lambda p: p.send("t", b"", timestamp_ms=datetime.now()), "is a datetime, not an"),
+    "a time before 1970": (lambda p: p.send("t", b"", timestamp_ms=-5), "-5 is not between 1970"),
+    "one value for many": (lambda p: p.send_many("t", b"x"), "values are a bytes: one value"),
+    "a text among many": (lambda p: p.send_many("t", [b"a", "b"]), "value is a str"),
+    "a wrong key of many": (lambda p: p.send_many("t", [b""], keys=[1]), "key is a int"),
+    "a wrong time of many": (lambda p: p.send_many("t", [b""], timestamp_ms=1.5), "is a float"),
+}
+
+
+@pytest.mark.parametrize("mistake", SENT_WRONGLY)
+def test_what_cannot_be_sent_raises_and_the_producer_goes_on(
+    daemon: Daemon, topic: str, mistake: str
+) -> None:
+    do, sentence = SENT_WRONGLY[mistake]
+    with Producer(daemon.address, linger_ms=60_000) as producer:
+        producer.partitions_for("t")
+        with pytest.raises((TypeError, ValueError), match=re.escape(sentence)):
+            do(producer)
+        # Nothing of it is under way, or this would wait for it.
+        producer.flush(60)
+        assert producer.send(topic, b"next").result(60).offset == 0
+
+
+READ_WRONGLY: dict[str, tuple[Mistake, str]] = {
+    "a topic for a partition": (lambda c: c.pause("t"), "'t' is not a (topic, partition)"),
+    "two arguments": (lambda c: c.resume("t", 0), "'t' is not a (topic, partition)"),
+    "a text to assign": (lambda c: c.assign("t"), "'t' is not a list of (topic, partition)"),
+    "a pair to assign": (lambda c: c.assign(("t", 0)), "'t' is not a (topic, partition)"),
+    "seconds to poll": (lambda c: c.poll(1.0), "max_records=1.0 is not an int; the time is"),
+    "no records": (lambda c: c.poll(0), "max_records=0 is not a number >= 1"),
+    "a text as time-out": (lambda c: c.poll(timeout_ms="1"), "timeout_ms='1' is not a number"),
+    "seconds to look up": (
+        lambda c: c.offsets_for_times({("t", 0): 1.5}),
+        "time 1.5 is neither an int (ms) nor a datetime",
+    ),
+    "nothing to read": (lambda c: next(iter(c)), "nothing to read: give topics to the consumer"),
+    "nothing to poll": (lambda c: c.poll(), "nothing to read"),
+    "nothing for batches": (lambda c: next(c.batches()), "nothing to read"),
+}
+
+
+@pytest.mark.parametrize("mistake", READ_WRONGLY)
+def test_what_cannot_be_read_raises_and_the_consumer_goes_on(
+    daemon: Daemon, topic: str, mistake: str
+) -> None:
+    do, sentence = READ_WRONGLY[mistake]
+    with Consumer(daemon.address, stop_at_end=True) as consumer:
+        with pytest.raises((TypeError, ValueError), match=re.escape(sentence)):
+            do(consumer)
+        consumer.assign([])
+        assert list(consumer) == []
+
+
+COMMITTED_WRONGLY: dict[str, tuple[object, str]] = {
+    "a list": ([("t", 0, 1)], "offsets are a list, not a dict of (topic, partition) to offset"),
+    "a text": ({("t", 0): "1"}, "offset '1' of ('t', 0) is not an int"),
+    "below the log": ({("t", 0): -1}, "offset -1 of ('t', 0) is below 0"),
+    "a topic": ({"t": 1}, "'t' is not a (topic, partition)"),
+}
+
+
+@pytest.mark.parametrize("mistake", COMMITTED_WRONGLY)
+def test_what_cannot_be_committed_is_said(daemon: Daemon, topic: str, mistake: str) -> None:
+    offsets, sentence = COMMITTED_WRONGLY[mistake]
+    with (
+        Consumer(daemon.address, topic, group=topic) as member,
+        pytest.raises((TypeError, ValueError), match=re.escape(sentence)),
+    ):
+        member.commit(offsets)  # type: ignore[arg-type]  # the mistake
+
+
+MADE_WRONGLY: dict[str, tuple[Mistake, str]] = {
+    "confluent's dict": (lambda of: of({"bootstrap.servers": "h"}), "bootstrap is a dict"),
+    "nothing": (lambda of: of(None), "bootstrap=None is not"),
+    "a pair": (lambda of: of(("127.0.0.1", 9092)), "is not \"host:port,host:port\""),
+    "a URL": (lambda of: of("kafka://h:9092"), "'kafka://h:9092' is a URL, not host:port"),
+    "a name of a protocol": (lambda of: of("h", security="SSL"), "security is a str, not a Securi"),
+    "a client without a name": (lambda of: of("h", client_id=5), "client_id=5 is a int, not a str"),
+    "half a millisecond": (lambda of: of("h", request_timeout_ms=0.5), "0.5 is not a whole number"),
+}
+
+
+@pytest.mark.parametrize("mistake", MADE_WRONGLY)
+@pytest.mark.parametrize("of", [Producer, Consumer, Admin, AsyncProducer])
+def test_a_client_that_cannot_be_made_says_why(of: type, mistake: str) -> None:
+    make, sentence = MADE_WRONGLY[mistake]
+    with pytest.raises((TypeError, ValueError), match=re.escape(sentence)):
+        make(of)
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "instead"),
+    [
+        (Producer, "value_serializer", "encode them first"),
+        (Producer, "retries", "delivery_timeout_ms"),
+        (Consumer, "value_deserializer", "decode them"),
+        (Consumer, "max_poll_records", "poll(max_records=...)"),
+        (Consumer, "max.poll.records", "poll(max_records=...)"),
+    ],
+)
+def test_what_other_clients_have_is_said_to_go_otherwise(
+    of: Mistake, name: str, instead: str
+) -> None:
+    with pytest.raises(TypeError, match=re.escape(instead)):
+        of("h", **{name: 1})  # type: ignore[call-arg]  # the mistake
+
+
+def test_a_client_in_two_blocks_at_a_time_is_busy(run: Run, daemon: Daemon) -> None:
+    with Producer(daemon.address) as producer:
+        with pytest.raises(BusyError, match="open already"):
+            producer.__enter__()
+        assert repr(producer) == f"<Producer {daemon.address}, open>"
+    assert repr(producer) == f"<Producer {daemon.address}, not open>"
+
+    async def main() -> None:
+        async with AsyncProducer(daemon.address) as producer:
+            with pytest.raises(BusyError, match="open already"):
+                await producer.__aenter__()
+
+    run(main)
+
+
+def test_a_flush_says_how_long_it_waited(daemon: Daemon, topic: str) -> None:
+    with Producer(daemon.address) as producer:
+        delivery = producer.send(topic, b"value")
+        assert repr(delivery) == "<Delivery, under way>"
+        with pytest.raises(TimedOut, match=r"within 0\.0 s"):
+            producer.flush(0.0)
+        delivery.result(60)
+        assert repr(delivery) == "<Delivery, decided>"
+
+
+def test_settings_are_numbers_as_well(daemon: Daemon, topic: str) -> None:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, config={"retention.ms": 60_000, "preallocate": True})
+        admin.alter_topic_config(topic, {"segment.ms": 70_000})
+        config = admin.describe_topic(topic).config
+        assert config["retention.ms"].value == "60000"
+        assert config["preallocate"].value == "true"
+        assert config["segment.ms"].value == "70000"
+        with pytest.raises(TypeError, match="a setting is a str or a number"):
+            admin.alter_topic_config(topic, {"segment.ms": [1]})  # type: ignore[dict-item]
+
+
+def test_whose_place_was_taken_hears_that_it_is_fenced(
+    run: Run, daemon: Daemon, topic: str
+) -> None:
+    with Producer(daemon.address, transactional_id=topic) as first:
+        with first.transaction():
+            first.send(topic, b"1")
+        with Producer(daemon.address, transactional_id=topic) as second, second.transaction():
+            second.send(topic, b"2")
+        with pytest.raises(ProducerFenced), first.transaction():
+            first.send(topic, b"3")
+
+    async def main() -> None:
+        async with AsyncProducer(daemon.address, transactional_id=topic) as first:
+            async with first.transaction():
+                await first.send(topic, b"1")
+            with Producer(daemon.address, transactional_id=topic) as second, second.transaction():
+                second.send(topic, b"2")
+            with pytest.raises(ProducerFenced):
+                async with first.transaction():
+                    await first.send(topic, b"3")
+
+    run(main)
