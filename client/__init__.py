@@ -10,7 +10,7 @@ What is where, from the inside out; a module imports only what stands above it:
     errors completion clock backoff records              values
     security settings
     spoken login connection network cluster engine       every client's core: no sockets, no clock
-    producer_batch pending inbox columns batches         the producer's: records on their way
+    producer_batch pending columns inbox batches         the producer's: records on their way
     accumulator
     batch_order identity                                 ... and the answers
     coordinator group_offsets                            who knows a group or a transactional id

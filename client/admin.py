@@ -30,7 +30,7 @@ from .engine import Engine
 from .group_administration import GroupDescription, GroupListing
 from .group_offsets import CommittedOffset
 from .quota_administration import Quota
-from .records import OffsetAndTimestamp, TopicPartition
+from .records import ByPartition, OffsetAndTimestamp, TopicPartition
 from .security import Security
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap, said_of
 from .thread_driver import ThreadDriver
@@ -136,7 +136,7 @@ class Admin:
         """Partitions, leaders and the whole configuration.  Raises UnknownTopicOrPartition."""
         return self._driver.call(administration.describe_topic(self._engine, name))
 
-    def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+    def delete_records(self, offsets: ByPartition[int]) -> dict[TopicPartition, int]:
         """Delete the records before an offset (-1: all that can be read); the new log starts."""
         return self._driver.call(administration.delete_records(self._engine, offsets))
 
@@ -193,9 +193,7 @@ class Admin:
         """Where a group stands, by partition; empty for one that never committed."""
         return self._driver.call(group_administration.committed(self._engine, group_id))
 
-    def commit(
-        self, group_id: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]
-    ) -> None:
+    def commit(self, group_id: str, offsets: ByPartition[int | CommittedOffset]) -> None:
         """Put a group without members somewhere.  Raises UnknownMemberId while it has some."""
         self._driver.call(group_administration.commit(self._engine, group_id, offsets))
 

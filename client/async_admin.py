@@ -29,7 +29,7 @@ from .engine import Engine
 from .group_administration import GroupDescription, GroupListing
 from .group_offsets import CommittedOffset
 from .quota_administration import Quota
-from .records import OffsetAndTimestamp, TopicPartition
+from .records import ByPartition, OffsetAndTimestamp, TopicPartition
 from .security import Security
 from .settings import DEFAULT_BOOTSTRAP, ClientSettings, parse_bootstrap, said_of
 from .user_administration import User
@@ -134,9 +134,7 @@ class AsyncAdmin:
         """Partitions, leaders and the whole configuration.  Raises UnknownTopicOrPartition."""
         return await self._driver.call(administration.describe_topic(self._engine, name))
 
-    async def delete_records(
-        self, offsets: Mapping[tuple[str, int], int]
-    ) -> dict[TopicPartition, int]:
+    async def delete_records(self, offsets: ByPartition[int]) -> dict[TopicPartition, int]:
         """Delete the records before an offset (-1: all that can be read); the new log starts."""
         return await self._driver.call(administration.delete_records(self._engine, offsets))
 
@@ -195,9 +193,7 @@ class AsyncAdmin:
         """Where a group stands, by partition; empty for one that never committed."""
         return await self._driver.call(group_administration.committed(self._engine, group_id))
 
-    async def commit(
-        self, group_id: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]
-    ) -> None:
+    async def commit(self, group_id: str, offsets: ByPartition[int | CommittedOffset]) -> None:
         """Put a group without members somewhere.  Raises UnknownMemberId while it has some."""
         await self._driver.call(group_administration.commit(self._engine, group_id, offsets))
 

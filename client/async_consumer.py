@@ -14,7 +14,7 @@ One task at a time: BusyError for a second one.  No task of it outlives the bloc
 """
 
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from inspect import isawaitable
@@ -35,7 +35,7 @@ from .group_events import Event, Listener
 from .group_offsets import CommittedOffset, GroupMetadata
 from .handout import Handout
 from .reading import Notice, Reading, check_poll
-from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
+from .records import ByPartition, Gap, OffsetAndTimestamp, Record, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
 from .starting import Start
 
@@ -349,7 +349,7 @@ class AsyncConsumer(Generic[Notice]):
 
     async def commit(
         self,
-        offsets: Mapping[tuple[str, int], int | CommittedOffset] | Record | None = None,
+        offsets: ByPartition[int | CommittedOffset] | Record | None = None,
     ) -> None:
         """Commit, and wait until that is done; as Consumer.commit."""
         await self._driver.call(self._reading.commit(offsets))
@@ -398,7 +398,7 @@ class AsyncConsumer(Generic[Notice]):
         return await self._driver.call(self._reading.end_offsets(partitions or None))
 
     async def offsets_for_times(
-        self, times: dict[tuple[str, int], int | datetime]
+        self, times: ByPartition[int | datetime]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """For each partition the first record at or after a time (ms or datetime), or None."""
         return await self._driver.call(self._reading.offsets_for_times(times))

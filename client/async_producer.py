@@ -11,7 +11,7 @@ Cancelling ends at once; what stays undelivered is said in a note on the excepti
 No task of it outlives the block.
 """
 
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from types import TracebackType
@@ -31,7 +31,7 @@ from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
 from .producer import GRACE_MS, HURRIED_MS
 from .producing import Producing
-from .records import Headers, RecordMetadata
+from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
 from .transactions import PreparedTransaction
 
@@ -271,7 +271,7 @@ class AsyncProducer:
         return self._client.api_timeout_ms + self._settings.delivery_timeout_ms
 
     async def send_offsets(
-        self, offsets: Mapping[tuple[str, int], int | CommittedOffset], group: GroupMetadata
+        self, offsets: ByPartition[int | CommittedOffset], group: GroupMetadata
     ) -> None:
         """Have the group stand there when the transaction commits; as Producer.send_offsets."""
         await self._driver.call(

@@ -19,7 +19,7 @@ One thread at a time: BusyError for a second one.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import chain, islice
@@ -33,7 +33,7 @@ from .errors import BusyError, SegbrokerError
 from .group_events import Listener
 from .group_offsets import CommittedOffset, GroupMetadata
 from .reading import Notice, Reading, check_poll
-from .records import Gap, OffsetAndTimestamp, Record, TopicPartition
+from .records import ByPartition, Gap, OffsetAndTimestamp, Record, TopicPartition
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
 from .starting import Start
 from .thread_driver import ThreadDriver
@@ -402,7 +402,7 @@ class Consumer(Generic[Notice]):
 
     def commit(
         self,
-        offsets: Mapping[tuple[str, int], int | CommittedOffset] | Record | None = None,
+        offsets: ByPartition[int | CommittedOffset] | Record | None = None,
         *,
         timeout: float | None = None,
     ) -> None:
@@ -466,7 +466,7 @@ class Consumer(Generic[Notice]):
         return self._driver.call(self._reading.end_offsets(partitions or None))
 
     def offsets_for_times(
-        self, times: dict[tuple[str, int], int | datetime]
+        self, times: ByPartition[int | datetime]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """For each partition the first record at or after a time (ms or datetime), or None."""
         return self._driver.call(self._reading.offsets_for_times(times))

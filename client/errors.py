@@ -114,10 +114,12 @@ class GapError(SegbrokerError):
 
     def __init__(self, gap: "Gap") -> None:
         self.gap = gap
-        super().__init__(
-            f"{gap.topic}-{gap.partition}: offsets [{gap.from_offset}, {gap.to_offset}) are lost:"
-            f" {LOSS_WORDS.get(gap.reason, gap.reason)}"
-        )
+        why = LOSS_WORDS.get(gap.reason, gap.reason)
+        if gap.from_offset < gap.to_offset:
+            words = f"offsets [{gap.from_offset}, {gap.to_offset}) are lost: {why}"
+        else:
+            words = f"{why}; all below {gap.from_offset} was read, nothing is left to lose"
+        super().__init__(f"{gap.topic}-{gap.partition}: {words}")
 
 
 class TopicRecreated(GapError):

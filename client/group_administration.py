@@ -4,7 +4,6 @@ The assignments of consumers are opened for showing:
 `range`, `roundrobin`, `sticky` and `cooperative-sticky` all carry the same bytes.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -31,7 +30,7 @@ from .coordinator import GROUP_KEY, Coordinator
 from .engine import Call, Engine
 from .errors import UnsupportedByBroker, broker_error
 from .group_offsets import OUTSIDE, CommittedOffset, as_offsets, commit_offsets, fetch_offsets
-from .records import TopicPartition
+from .records import ByPartition, TopicPartition
 
 DEAD: Final = "Dead"
 CLASSIC: Final = "classic"
@@ -159,7 +158,7 @@ def committed(engine: Engine, group_id: str) -> Call[dict[TopicPartition, Commit
 
 
 def commit(
-    engine: Engine, group_id: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]
+    engine: Engine, group_id: str, offsets: ByPartition[int | CommittedOffset]
 ) -> Call[None]:
     """Put a group without members somewhere; all partitions or an error.
 

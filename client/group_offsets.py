@@ -28,7 +28,7 @@ from .backoff import Backoff
 from .coordinator import Coordinator
 from .engine import Call, Pause
 from .errors import broker_error
-from .records import TopicPartition, as_partition
+from .records import ByPartition, TopicPartition, as_partition
 
 
 class CommittedOffset(NamedTuple):
@@ -53,7 +53,7 @@ OUTSIDE: Final = GroupMetadata("")
 
 
 def as_offsets(
-    offsets: Mapping[tuple[str, int], int | CommittedOffset],
+    offsets: ByPartition[int | CommittedOffset],
 ) -> dict[TopicPartition, CommittedOffset]:
     """What a caller gave: a plain number is the offset.  Raises TypeError, ValueError."""
     if not isinstance(offsets, Mapping):

@@ -15,7 +15,7 @@ a moment (none after Ctrl-C), and what stays undelivered is said in a note on th
 A producer may be used by several threads.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 from types import TracebackType
@@ -30,7 +30,7 @@ from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
 from .producing import Producing
-from .records import Headers, RecordMetadata
+from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
 from .thread_driver import ThreadDriver, wait_result
 from .transactions import PreparedTransaction
@@ -332,7 +332,7 @@ class Producer:
         return self._client.api_timeout_ms + self._settings.delivery_timeout_ms
 
     def send_offsets(
-        self, offsets: Mapping[tuple[str, int], int | CommittedOffset], group: GroupMetadata
+        self, offsets: ByPartition[int | CommittedOffset], group: GroupMetadata
     ) -> None:
         """Have the group stand at these offsets, if and when the transaction is committed.
 

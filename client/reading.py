@@ -7,7 +7,7 @@ Where the caller stands is `progress`; with `group` what is read is the group's 
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, Never
@@ -23,7 +23,14 @@ from .group_offsets import CommittedOffset, GroupMetadata, as_offsets, fetch_off
 from .group_reading import GroupReading
 from .lookups import END_TIME, START_TIME, look_up, topics_known
 from .progress import Progress
-from .records import OffsetAndTimestamp, Record, TopicPartition, as_partition, as_partitions
+from .records import (
+    ByPartition,
+    OffsetAndTimestamp,
+    Record,
+    TopicPartition,
+    as_partition,
+    as_partitions,
+)
 from .settings import ConsumerOptions, OnGap, consumer_settings
 from .starting import Start, check_start, to_ms
 
@@ -232,9 +239,7 @@ class Reading:
 
     # As a member of a group.
 
-    def commit(
-        self, offsets: Mapping[tuple[str, int], int | CommittedOffset] | Record | None
-    ) -> Call[None]:
+    def commit(self, offsets: ByPartition[int | CommittedOffset] | Record | None) -> Call[None]:
         """Commit; the offsets of a Record are those behind it."""
         if isinstance(offsets, Record):
             offsets = {(offsets.topic, offsets.partition): offsets.offset + 1}
@@ -290,7 +295,7 @@ class Reading:
         return self.look_up_offsets(partitions, START_TIME)
 
     def offsets_for_times(
-        self, times: dict[tuple[str, int], int | datetime]
+        self, times: ByPartition[int | datetime]
     ) -> Call[dict[TopicPartition, OffsetAndTimestamp | None]]:
         wanted = {
             as_partition(tp): to_ms(time) if isinstance(time, datetime) else time

@@ -1,7 +1,7 @@
 """The values that the client takes and gives."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """What may be given as headers: pairs in order, or a dict."""
@@ -16,6 +16,11 @@ RecordHeaders = tuple[tuple[str, bytes | None], ...]
 class TopicPartition(NamedTuple):
     topic: str
     partition: int
+
+
+Value = TypeVar("Value", covariant=True)
+ByPartition = Mapping[tuple[str, int], Value] | Mapping[TopicPartition, Value]
+"""Something for each partition; both kinds of keys, as a Mapping of one is none of the other."""
 
 
 class RecordMetadata(NamedTuple):

@@ -72,7 +72,7 @@ READ_WRONGLY: dict[str, tuple[Mistake, str]] = {
     "a text as time-out": (lambda c: c.poll(timeout_ms="1"), "timeout_ms='1' is not a number"),
     "seconds to look up": (
         lambda c: c.offsets_for_times({("t", 0): 1.5}),
-        "time 1.5 is neither an int (ms) nor a datetime",
+        "time 1.5 is neither an int of milliseconds nor a datetime",
     ),
     "nothing to read": (lambda c: next(iter(c)), "nothing to read: give topics to the consumer"),
     "nothing to poll": (lambda c: c.poll(), "nothing to read"),
@@ -113,7 +113,7 @@ def test_what_cannot_be_committed_is_said(daemon: Daemon, topic: str, mistake: s
 MADE_WRONGLY: dict[str, tuple[Mistake, str]] = {
     "confluent's dict": (lambda of: of({"bootstrap.servers": "h"}), "bootstrap is a dict"),
     "nothing": (lambda of: of(None), "bootstrap=None is not"),
-    "a pair": (lambda of: of(("127.0.0.1", 9092)), "is not \"host:port,host:port\""),
+    "a pair": (lambda of: of(("127.0.0.1", 9092)), 'is not "host:port,host:port"'),
     "a URL": (lambda of: of("kafka://h:9092"), "'kafka://h:9092' is a URL, not host:port"),
     "a name of a protocol": (lambda of: of("h", security="SSL"), "security is a str, not a Securi"),
     "a client without a name": (lambda of: of("h", client_id=5), "client_id=5 is a int, not a str"),
@@ -143,7 +143,7 @@ def test_what_other_clients_have_is_said_to_go_otherwise(
     of: Mistake, name: str, instead: str
 ) -> None:
     with pytest.raises(TypeError, match=re.escape(instead)):
-        of("h", **{name: 1})  # type: ignore[call-arg]  # the mistake
+        of("h", **{name: 1})
 
 
 def test_a_client_in_two_blocks_at_a_time_is_busy(run: Run, daemon: Daemon) -> None:

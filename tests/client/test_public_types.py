@@ -173,6 +173,20 @@ async def does_it_all_asynchronously(admin: AsyncAdmin) -> None:
             assert_type(item, Record | Gap)
 
 
+def what_one_call_gives_the_other_takes(consumer: Consumer, producer: Producer) -> None:
+    positions = consumer.positions()
+    consumer.commit(positions)
+    consumer.commit(consumer.committed())
+    consumer.offsets_for_times(dict.fromkeys(consumer.assignment, 0))
+    producer.send_offsets(positions, consumer.group_metadata)
+    producer.send("t", b"", headers={"name": b"value"})
+    with Admin() as admin:
+        admin.commit("g", positions)
+        admin.commit("g", {("t", 0): 1})
+        admin.delete_records(positions)
+        admin.create_topic("t", config={"retention.ms": 60_000})
+
+
 def test_every_public_name_is_used_by_a_typed_program() -> None:
     source = Path(__file__).read_text().partition("\n)\n")[2]
     missing = [name for name in client.__all__ if name not in source]
