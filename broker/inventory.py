@@ -9,10 +9,10 @@
 |                         | nothing: client metrics, of which there are none, were all of it   |
 
 The bytes that the volume has in all and left are not told (-1, Kafka's word for unknown).
-Sizes are known of open partitions, so the others are opened: of all topics that takes a while.
+Partitions that are not open stay so; their files are looked at.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
@@ -37,13 +37,14 @@ from segbroker.segments.manager import TopicMeta
 from .call import Call
 from .config_admin import BROKER, BROKER_LOGGER, GROUP, TOPIC
 from .core import Core
-from .error_map import STORAGE_FAILURES
 from .metadata import TOPIC_OPERATIONS
 from .pace import Pace
 
 PARTITIONS_MAX: Final = 2_000
 """Partitions of one page (max.request.partition.size.limit)."""
 
+_SIZES_AT_ONCE: Final = 250
+"""Partitions per turn in a lane."""
 _CLIENT_METRICS: Final = 16
 """A resource that Kafka has, and of which there is none here."""
 _ALL_TYPES_SINCE: Final = 1
@@ -120,40 +121,28 @@ async def describe_log_dirs(
     core: Core, call: Call[DescribeLogDirsRequest]
 ) -> DescribeLogDirsResponse:
     """The one directory; what is unknown is left out of it, as in Kafka."""
-    asked: Iterable[tuple[str, Iterable[int]]]
+    asked: Iterable[tuple[str, Sequence[int]]]
     if call.request.topics is None:
         asked = [(meta.name, range(meta.partitions)) for meta in core.topics.all.values()]
     else:
         asked = [(topic.topic, topic.partitions) for topic in call.request.topics]
     topics = []
-    pace = Pace()
     for name, indexes in asked:
         rows = []
-        for index in indexes:
-            size = await _size(core, name, index)
-            if size is not None:
-                rows.append(
-                    DescribeLogDirsResponsePartition(
-                        partition_index=index,
-                        partition_size=size,
-                        offset_lag=0,
-                        is_future_key=False,
-                    )
+        for start in range(0, len(indexes), _SIZES_AT_ONCE):
+            some = indexes[start : start + _SIZES_AT_ONCE]
+            sizes = await core.lanes.run(core.topics.manager.partitions.sizes, name, some)
+            rows += [
+                DescribeLogDirsResponsePartition(
+                    partition_index=index, partition_size=size, offset_lag=0, is_future_key=False
                 )
-            await pace.step()
+                for index, size in zip(some, sizes, strict=True)
+                if size is not None
+            ]
         if rows:
             topics.append(DescribeLogDirsResponseTopic(name=name, partitions=rows))
     directory = DescribeLogDirsResponseDirectory(log_dir=core.topics.manager.root, topics=topics)
     return DescribeLogDirsResponse(results=[directory])
-
-
-async def _size(core: Core, name: str, index: int) -> int | None:
-    """Bytes of a partition on disk; None when there is none, or it cannot be read."""
-    try:
-        partition = await core.topics.open(name, index)
-    except STORAGE_FAILURES:
-        return None
-    return None if partition is None else partition.handler.size_bytes
 
 
 def list_config_resources(

@@ -299,15 +299,15 @@ class DiskManager:
         self._end_threads()
         self._metadata.attach(None)  # from here on every change is a snapshot
         failures: list[Exception] = []
-        handlers = self.partitions.take_all()
         settled: list[CeilingRow] = []
-        for handler in handlers.values():
-            try:
-                handler.close()
+        is_synced = True
+        for handler, failure in self.partitions.close_all():
+            is_synced = is_synced and not handler.has_unsynced
+            if failure is None:
                 settled += self._settled(handler)
-            except StorageError as exc:
-                failures.append(exc)
-        is_durable = not failures and not any(h.has_unsynced for h in handlers.values())
+            else:
+                failures.append(failure)
+        is_durable = not failures and is_synced
         is_durable = is_durable and not self._putting_back.waiting
         try:
             self._resuming.record_ceilings(settled)

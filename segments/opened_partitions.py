@@ -36,6 +36,7 @@ from .resuming import Found, Resuming, one_by_one
 from .sealing import close_log
 from .storage import Storage
 from .topic_config import Durability, TopicConfig
+from .unopened import log_size
 from .wal.journal import Wal
 
 log = structlog.get_logger()
@@ -117,12 +118,42 @@ class OpenedPartitions:
         """From now on partitions can be opened."""
         self._threads = threads
 
-    def take_all(self) -> dict[tuple[str, int], DiskHandler]:
-        """All that are open; they are the caller's to close."""
+    def close_all(self) -> list[tuple[DiskHandler, StorageError | None]]:
+        """Sync and close all that are open; each, and why it could not be."""
         with self._lock:
-            taken = dict(self.handlers)
+            taken = list(self.handlers.values())
             self.handlers.clear()
-        return taken
+        failed: dict[int, StorageError] = {}
+
+        def close_one(place: int) -> None:
+            try:
+                taken[place].close()
+            except StorageError as exc:
+                failed[place] = exc
+
+        self._each(close_one, range(len(taken)))
+        return [(handler, failed.get(place)) for place, handler in enumerate(taken)]
+
+    def sizes(self, topic: str, partitions: Iterable[int]) -> list[int | None]:
+        """Bytes of the log files of each; None: it cannot be read, or there is none.
+
+        What is not open stays so.  Blocking: for lanes.
+        """
+        return [self._size(topic, partition) for partition in partitions]
+
+    def _size(self, topic: str, partition: int) -> int | None:
+        meta, handler = self._topics().get(topic), self.handlers.get((topic, partition))
+        if handler is not None:
+            return handler.size_bytes
+        if meta is None or not 0 <= partition < meta.partitions:
+            return None
+        if meta.config.durability is Durability.EPHEMERAL:
+            return 0  # it is in memory when it is open
+        try:
+            return log_size(self._storage, partition_paths(self._root, topic, partition))
+        except OSError as exc:
+            log.warning("size_not_read", topic=topic, partition=partition, error=str(exc))
+            return None
 
     def close_topic(self, name: str) -> None:
         """Close the partitions of a topic that is gone."""

@@ -1,4 +1,4 @@
-"""Retention and cleaning of partitions that nobody has opened: looked at rarely, opened when due.
+"""Partitions that nobody has opened: their size, and when retention or cleaning has to open them.
 
     manifest        first segment's newest timestamp, sizes      sealed segments
     segment file    the first batch's header                     one that is not sealed yet; with
@@ -90,6 +90,22 @@ class Unopened:
         except OSError as exc:
             log.warning("retention_not_looked_at", path=paths.folder, error=str(exc))
             return NEVER
+
+
+def log_size(storage: Storage, paths: LogPaths) -> int:
+    """Bytes of the log files of a partition that is not open: by its manifest, and of the files
+    behind it.  Raises OSError."""
+    known = read_known(storage, paths)
+    size, first = (0, 0) if known is None else (known.sealed.total_size, known.sealed.next_number)
+    for name in storage.listdir(paths.folder):
+        number = paths.segment_number(name)
+        if number is not None and number >= first:
+            file = storage.open(f"{paths.folder}/{name}", read_only=True)
+            try:
+                size += file.size()
+            finally:
+                file.close()
+    return size
 
 
 def due_ms(storage: Storage, paths: LogPaths, config: TopicConfig, known: Known) -> int:

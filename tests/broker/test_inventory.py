@@ -47,6 +47,7 @@ from segbroker.protocol.messages_placement import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from segbroker.segments.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, batch, connect
 from .conftest import ROOT, serving
@@ -102,23 +103,40 @@ async def test_every_partition_of_a_described_topic_is_led_here_and_an_unknown_t
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def _sizes(client: WireClient, version: int) -> dict[tuple[str, int], int]:
+    """Of every partition there is."""
+    every = DescribeLogDirsRequest(topics=None)
+    (directory,) = (await client.ask(every, DescribeLogDirsResponse, version)).results
+    assert directory.log_dir == ROOT
+    return {
+        (topic.name, row.partition_index): row.partition_size
+        for topic in directory.topics
+        for row in topic.partitions
+    }
+
+
+async def test_sizes_are_the_same_after_a_restart_and_nothing_is_opened_for_them() -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2, segment_records="2")
+        for _ in range(5):
+            await client.produce("t", b"v")
+        before = await _sizes(client, 4)
+        assert before == {("t", 0): 5 * len(batch(b"v")), ("t", 1): 0}
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        assert await _sizes(client, 4) == before
+        assert not broker.core.topics.served
+
+
 @pytest.mark.parametrize("version", range(1, 6))
 async def test_sizes_are_those_of_the_batches_written(version: int) -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", partitions=2)
         await client.create("u")
         await client.produce("t", b"v", partition=1)
-        every = await client.ask(
-            DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, version
-        )
-        (directory,) = every.results
-        assert directory.log_dir == ROOT
-        sizes = {
-            (topic.name, row.partition_index): row.partition_size
-            for topic in directory.topics
-            for row in topic.partitions
-        }
+        sizes = await _sizes(client, version)
         assert sizes == {("t", 0): 0, ("t", 1): len(batch(b"v")), ("u", 0): 0}
+        assert list(broker.core.topics.served) == [("t", 1)], "looking opens nothing"
         some = DescribeLogDirsRequest(
             topics=[
                 DescribeLogDirsRequestTopic(topic="t", partitions=[1, 9]),
