@@ -31,7 +31,7 @@ from segbroker.protocol.messages_core import (
 from . import topic_ids
 from .authorizer import READ, TOPIC
 from .core import Core
-from .error_map import STORAGE_FAILURES, wire_error
+from .error_map import STORAGE_FAILURES
 from .fetch_reply import FetchReply
 from .fetch_target import FetchTarget
 from .isolation import visible_end
@@ -214,7 +214,7 @@ def fetch(
     ]
     if closed:
         return _open_and_fetch(core, peer, header, request, closed)
-    _begin(core, peer, header, request, {})
+    _begin(core, peer, header, request)
     return None
 
 
@@ -247,34 +247,19 @@ async def _open_and_fetch(
     request: FetchRequest,
     closed: list[tuple[str, int]],
 ) -> None:
-    failed: dict[tuple[str, int], ErrorCode] = {}
-    pace = Pace()
-    for name, index in closed:
-        await pace.step()
-        if not _may_read(core, peer, name):
-            continue  # answered below, whether it exists or not
-        try:
-            await core.topics.open(name, index)
-        except STORAGE_FAILURES as exc:
-            failed[name, index], _ = wire_error(exc)
-            log.error("partition_not_opened", topic=name, partition=index, error=str(exc))
-    _begin(core, peer, header, request, failed)
+    # What may not be read is answered below, whether it exists or not.
+    await core.topics.open_all(key for key in closed if _may_read(core, peer, key[0]))
+    _begin(core, peer, header, request)
 
 
 def _may_read(core: Core, peer: Peer, topic: str) -> bool:
     return core.authorizer is None or core.authorizer.would_allow(peer, READ, TOPIC, topic)
 
 
-def _begin(
-    core: Core,
-    peer: Peer,
-    header: RequestHeader,
-    request: FetchRequest,
-    failed: dict[tuple[str, int], ErrorCode],
-) -> None:
+def _begin(core: Core, peer: Peer, header: RequestHeader, request: FetchRequest) -> None:
     core.counters.fetch_requests += 1
     targets = [
-        _target(core, header, topic, asked, failed, request.isolation_level, may_read=may_read)
+        _target(core, header, topic, asked, request.isolation_level, may_read=may_read)
         for topic in request.topics
         for may_read in (
             core.authorizer is None
@@ -293,7 +278,6 @@ def _target(
     header: RequestHeader,
     topic: FetchRequestTopic,
     asked: FetchRequestPartition,
-    failed: dict[tuple[str, int], ErrorCode],
     isolation: int,
     *,
     may_read: bool,
@@ -304,9 +288,11 @@ def _target(
     partition = core.topics.served_partition(name, asked.partition)
     code = ErrorCode.NONE
     if partition is None:
-        code = failed.get((name, asked.partition), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if name == topic_ids.UNKNOWN:
             code = topic_ids.unknown_code(header.api_version, topic_ids.FETCH_SINCE)
+        elif core.topics.exists(name, asked.partition):
+            code, _ = core.topics.why_unopened(name, asked.partition)
     elif asked.current_leader_epoch >= 0:
         code = check_epoch(asked.current_leader_epoch, partition.handler.leader_epoch)
     return FetchTarget(topic, asked, partition, code, isolation)

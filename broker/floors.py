@@ -44,17 +44,19 @@ async def floors(core: Core, peer: Peer, body: Body) -> Body:
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"partitions is no list of at most {PARTITIONS_MAX}"
         )
+    keys = [partition_of(one) for one in asked]
+    await core.topics.open_all(keys)
     rows = []
     pace = Pace()
-    for one in asked:
-        rows.append(await _floor_row(core, *_partition_of(one)))
+    for name, index in keys:
+        rows.append(await _floor_row(core, name, index))
         await pace.step()
     return {"partitions": rows}
 
 
 async def gaps(core: Core, peer: Peer, body: Body) -> Body:
     """What became of the offsets [from, to) that are not records."""
-    name, index = _partition_of(body)
+    name, index = partition_of(body)
     begin, end = body.get("from", 0), body.get("to")
     if not _is_offset(begin) or not (end is None or _is_offset(end)):
         raise Refused(ErrorCode.INVALID_REQUEST, f"from = {begin!r}, to = {end!r}: no offsets")
@@ -75,7 +77,7 @@ def _is_offset(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _partition_of(one: object) -> tuple[str, int]:
+def partition_of(one: object) -> tuple[str, int]:
     """topic and partition of a request. Raises Refused."""
     if isinstance(one, dict):
         name, index = one.get("topic"), one.get("partition")

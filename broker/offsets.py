@@ -61,6 +61,11 @@ _Found = tuple[int, int] | None
 
 async def list_offsets(core: Core, call: Call[ListOffsetsRequest]) -> ListOffsetsResponse:
     """Answer one ListOffsets request."""
+    await core.topics.open_all(
+        (topic.name, one.partition_index)
+        for topic in call.request.topics
+        for one in topic.partitions
+    )
     pace = Pace()
     response = ListOffsetsResponse(topics=[])
     for topic in call.request.topics:
@@ -119,6 +124,9 @@ async def offset_for_leader_epoch(
     core: Core, call: Call[OffsetForLeaderEpochRequest]
 ) -> OffsetForLeaderEpochResponse:
     """Answer one OffsetForLeaderEpoch request."""
+    await core.topics.open_all(
+        (topic.topic, one.partition) for topic in call.request.topics for one in topic.partitions
+    )
     pace = Pace()
     response = OffsetForLeaderEpochResponse(topics=[])
     for topic in call.request.topics:

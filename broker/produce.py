@@ -12,7 +12,7 @@ Invariant: a row that waits is settled exactly once by its partition; what comes
 deadline is counted there but no longer answered.
 """
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
 
 import structlog
@@ -169,13 +169,7 @@ def produce(
     if header.api_version >= _BY_ID:
         topic_ids.name_topics(core.topics, request.topic_data)
     served = core.topics.served
-    closed = [
-        (topic.name, partition.index)
-        for topic in request.topic_data
-        for partition in topic.partition_data
-        if (topic.name, partition.index) not in served
-        and core.topics.exists(topic.name, partition.index)
-    ]
+    closed = [key for key in _keys(request) if key not in served and core.topics.exists(*key)]
     if closed or lacks_partitions(core, header, request):
         return _open_and_append(core, peer, header, request, closed)
     for _ in _append_all(core, peer, header, request):
@@ -189,13 +183,10 @@ async def produce_paced(
     """As `produce`, for a request of thousands of partitions: others get their turn between."""
     if header.api_version >= _BY_ID:
         await topic_ids.name_topics_paced(core.topics, request.topic_data)
-    pace = Pace()
-    for topic in request.topic_data:
-        for asked in topic.partition_data:
-            await _open(core, peer, topic.name, asked.index)
-            await pace.step()
+    await _open_all(core, peer, _keys(request))
     if lacks_partitions(core, header, request):
         await add_partitions(core, peer, request)
+    pace = Pace()
     for _ in _append_all(core, peer, header, request):
         core.turn.end()
         await pace.step()
@@ -208,22 +199,22 @@ async def _open_and_append(
     request: ProduceRequest,
     closed: list[tuple[str, int]],
 ) -> None:
-    for name, index in closed:
-        await _open(core, peer, name, index)
+    await _open_all(core, peer, closed)
     if lacks_partitions(core, header, request):
         await add_partitions(core, peer, request)
     for _ in _append_all(core, peer, header, request):
         pass
 
 
-async def _open(core: Core, peer: Peer, name: str, index: int) -> None:
-    if not may_write(core, peer, name):
-        return  # its row says so, whether it exists or not
-    try:
-        await core.topics.open(name, index)
-    except STORAGE_FAILURES as exc:
-        # The row says so: an unopened partition that exists has a storage error.
-        log.error("partition_not_opened", topic=name, partition=index, error=str(exc))
+async def _open_all(core: Core, peer: Peer, keys: Iterable[tuple[str, int]]) -> None:
+    """Of one that may not be written, or cannot be opened, its row says so."""
+    await core.topics.open_all(key for key in keys if may_write(core, peer, key[0]))
+
+
+def _keys(request: ProduceRequest) -> Iterator[tuple[str, int]]:
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            yield topic.name, partition.index
 
 
 def _append_all(

@@ -196,17 +196,9 @@ def produce_single(
 async def _open_and_append(
     core: Core, peer: Peer, header: RequestHeader, request: SingleProduce
 ) -> None:
-    try:
-        if may_write(core, peer, request.topic):
-            await core.topics.open(request.topic, request.partition)
-    except STORAGE_FAILURES as exc:
-        # The row is answered below: an unopened partition that exists has a storage error.
-        log.error(
-            "partition_not_opened",
-            topic=request.topic,
-            partition=request.partition,
-            error=str(exc),
-        )
+    if may_write(core, peer, request.topic):
+        # Where it cannot be opened the row says so: it exists and has a storage error.
+        await core.topics.open_all([(request.topic, request.partition)])
     append_single(core, peer, header, request)
 
 

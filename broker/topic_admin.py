@@ -224,6 +224,11 @@ async def _grow(core: Core, asked: CreatePartitionsRequestTopic, *, validate_onl
 
 async def delete_records(core: Core, call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:
     """Move log starts up; what is before them is gone for readers at once."""
+    await core.topics.open_all(
+        (topic.name, one.partition_index)
+        for topic in call.request.topics
+        for one in topic.partitions
+    )
     pace = Pace()
     response = DeleteRecordsResponse(topics=[])
     for topic in call.request.topics:

@@ -12,8 +12,10 @@ Deleting first ends the service (waiters are answered, the name is closed to ope
 removes: nothing is appended to files that are being unlinked.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 import structlog
@@ -29,10 +31,15 @@ from .config import BrokerConfig
 from .error_map import STORAGE_FAILURES, wire_error
 from .ingest import Ingest
 from .lanes import Lanes
+from .pace import Pace
 from .partition import Partition
 from .turn import Turn
 
 log = structlog.get_logger()
+
+OPENING_AT_ONCE: Final = 4
+"""Partitions of one request that are opened at a time: it is made of syncs, which overlap.  The
+other lanes are for everybody else."""
 
 
 class Topics:
@@ -126,6 +133,28 @@ class Topics:
             if (opening := self._opening.get(key)) is None:
                 return await self._open(key)
             await opening.wait()
+
+    async def open_all(self, wanted: Iterable[tuple[str, int]]) -> None:
+        """Open those that exist and are not open yet, OPENING_AT_ONCE of them at a time.
+
+        What cannot be opened stays so; `open` and `why_unopened` say why.
+        """
+        pace = Pace()
+        closed: dict[tuple[str, int], None] = {}
+        for key in wanted:
+            if key not in self._partitions and self.exists(*key):
+                closed[key] = None
+            await pace.step()
+        rest = iter(closed)
+
+        async def work() -> None:
+            for name, index in rest:
+                with suppress(*STORAGE_FAILURES):
+                    await self.open(name, index)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(OPENING_AT_ONCE, len(closed))):
+                nursery.start_soon(work)
 
     async def create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
         """Create a topic. Raises TopicExists, InvalidTopicName, StorageError."""
@@ -221,6 +250,8 @@ class Topics:
             return partition
         except STORAGE_FAILURES as exc:
             self._unopened[key] = wire_error(exc)
+            name, index = key
+            log.error("partition_not_opened", topic=name, partition=index, error=str(exc))
             raise
         finally:
             del self._opening[key]

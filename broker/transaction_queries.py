@@ -112,6 +112,9 @@ async def describe_producers(
     core: Core, call: Call[DescribeProducersRequest]
 ) -> DescribeProducersResponse:
     """The producers that partitions know of."""
+    await core.topics.open_all(
+        (topic.name, index) for topic in call.request.topics for index in topic.partition_indexes
+    )
     pace = Pace()
     response = DescribeProducersResponse(topics=[])
     for topic in call.request.topics:

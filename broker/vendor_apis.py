@@ -3,13 +3,14 @@
 | api                  | asks                      | answers                                |
 |----------------------|---------------------------|----------------------------------------|
 | SERVER_INFO          | nothing                   | ids, limits, counters, scrub, cleaner  |
-| PARTITION_STATISTICS | "topics": names, or none  | per partition: offsets, bytes, state   |
+| PARTITION_STATISTICS | "topics": names, or none  | per partition: offsets, bytes, state;  |
+|                      | "from": topic, partition  | "next": where to go on, or nil         |
 | FLOORS, GAPS         | floors.py                 |                                        |
 | COMMIT_BATCH, QUERY_STATE | batch_commits.py     |                                        |
 
 Statistics of topics that are named open their partitions; those of all topics do not, a broker of
 ten thousand idle partitions stays as it is: a partition that is not open is {"is_open": false}
-with its number.  "open": true or false says otherwise.
+with its number.  "open": true or false says otherwise.  A reply has PAGE_MAX partitions at most.
 
 A reply that failed is {"error": {...}} (protocol.vendor); every reply has {"performance": {...}},
 where its time went.  Unknown keys of a request are ignored, so that a newer client can talk to an
@@ -17,20 +18,22 @@ older broker.
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.vendor import VendorKey, error_reply, unpack
 from segbroker.segments.handler import DiskHandler
+from segbroker.segments.metadata import TopicMeta
 
 from .batch_commits import commit_batch, query_state
 from .config import join_address
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
-from .floors import floors, gaps, reason_word
+from .floors import floors, gaps, partition_of, reason_word
 from .guards_vendor import guard_vendor
 from .pace import Pace
 from .partition import Partition
@@ -39,6 +42,10 @@ from .refused import Refused
 
 RECOVERY_ROWS_MAX: Final = 200
 """Newest rows of the recovery report in one reply."""
+READ_ONLY_MAX: Final = 200
+"""Partitions that are read-only in one reply; how many there are is said in any case."""
+PAGE_MAX: Final = 1_000
+"""Partitions in one reply: they fit VENDOR_BODY_SIZE_MAX."""
 
 Body: TypeAlias = dict[str, Any]
 VendorAnswer: TypeAlias = Callable[[Core, Peer, Body], Awaitable[Body]]
@@ -83,6 +90,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "lanes_busy": core.lanes.busy,
         "counters": asdict(core.counters),
         "storage": asdict(core.topics.manager.statistics()),
+        "read_only": list(islice(_read_only(core), READ_ONLY_MAX)),
         "wal": asdict(core.topics.manager.wal.statistics()),
         "recovery": {
             "counts": report.summary(),
@@ -101,22 +109,49 @@ async def partition_statistics(core: Core, peer: Peer, body: Body) -> Body:
         names = sorted(core.topics.all)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Refused(ErrorCode.INVALID_REQUEST, "topics is not a list of names")
-    topics = {}
-    pace = Pace()
+    first = 0
+    if (begin := body.get("from")) is not None:
+        topic, first = partition_of(begin)
+        if topic not in names:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"from: {topic!r} is none of the topics")
+        names = names[names.index(topic) :]
+    page: list[tuple[TopicMeta, range]] = []
+    following, room = None, PAGE_MAX
     for name in names:
         meta = core.topics.get(name)
         if meta is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        if not room:
+            following = {"topic": name, "partition": 0}
+            break
+        some = range(first, meta.partitions)[:room]
+        page.append((meta, some))
+        first, room = 0, room - len(some)
+        if some and some.stop < meta.partitions:
+            following = {"topic": name, "partition": some.stop}
+            break
+    if opens:
+        await core.topics.open_all((meta.name, index) for meta, some in page for index in some)
+    topics = {}
+    pace = Pace()
+    for meta, some in page:
         rows = []
-        for index in range(meta.partitions):
-            rows.append(await _partition(core, name, index, opens=bool(opens)))
+        for index in some:
+            rows.append(await _partition(core, meta.name, index, opens=bool(opens)))
             await pace.step()
-        topics[name] = {
+        topics[meta.name] = {
             "topic_id": meta.topic_id.bytes,
             "durability": meta.config.durability.value,
             "partitions": rows,
         }
-    return {"topics": topics}
+    return {"topics": topics, "next": following}
+
+
+def _read_only(core: Core) -> Iterator[Body]:
+    """The partitions that take no writes, and why."""
+    for (topic, index), partition in core.topics.served.items():
+        if (why := partition.handler.read_only) is not None:
+            yield {"topic": topic, "partition": index, "why": str(why)}
 
 
 async def _partition(core: Core, name: str, index: int, *, opens: bool) -> Body:

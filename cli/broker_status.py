@@ -10,7 +10,7 @@ from .tables import table_lines
 from .words import about, age, moment, plural
 
 ROWS_SHOWN: Final = 20
-"""Newest rows of the recovery report; all that the broker tells are in --json."""
+"""Rows of a kind: the newest of the recovery report.  What the broker tells is in --json."""
 
 Info: TypeAlias = Mapping[str, Any]
 
@@ -31,8 +31,10 @@ def status_lines(info: Info) -> Iterator[str]:
 
 def _concerns(info: Info) -> Iterator[str]:
     storage, wal, scrub, cleaner = (info[key] for key in ("storage", "wal", "scrub", "cleaner"))
-    if count := storage["partitions_read_only"]:
-        yield f"{plural(count, 'partition')} read-only: the log says why"
+    for row in info["read_only"][:ROWS_SHOWN]:
+        yield str(row["why"])
+    if (more := storage["partitions_read_only"] - ROWS_SHOWN) > 0:
+        yield f"{plural(more, 'more partition')} of the same kind"
     if count := wal["shards_failed"]:
         yield f"{plural(count, 'shard')} of the write-ahead log failed: check the disk"
     if wal["files_full"] and wal["files_full"] >= wal["files_max"]:

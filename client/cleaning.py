@@ -30,22 +30,28 @@ class Cleaning:
 
 
 def cleanings(engine: Engine, topic: str) -> Call[dict[TopicPartition, Cleaning]]:
-    """By partition.  Raises what a request raises."""
-    try:
-        request = VendorRequest(VendorKey.PARTITION_STATISTICS, {"topics": [topic]})
-        reply = yield from look(engine, request, VendorReply)
-    except UnsupportedByBroker:
-        return {}
-    topics = reply.body.get("topics")
-    found = topics.get(topic) if isinstance(topics, Mapping) else None
-    rows = found.get("partitions", []) if isinstance(found, Mapping) else []
-    return {
-        TopicPartition(topic, row["partition"]): Cleaning(
-            row["clean_offset"],
-            row["cleaned_ms"] if row["cleaned_ms"] >= 0 else None,
-            row["dirty_bytes"],
-            row["dirty_ratio"],
-        )
-        for row in rows
-        if "clean_offset" in row
-    }
+    """By partition; opens them.  Raises what a request raises."""
+    told: dict[TopicPartition, Cleaning] = {}
+    body: dict[str, object] = {"topics": [topic]}
+    while True:  # a page each time, and each begins further on
+        try:
+            request = VendorRequest(VendorKey.PARTITION_STATISTICS, dict(body))
+            reply = yield from look(engine, request, VendorReply)
+        except UnsupportedByBroker:
+            return told
+        topics = reply.body.get("topics")
+        found = topics.get(topic) if isinstance(topics, Mapping) else None
+        rows = found.get("partitions", []) if isinstance(found, Mapping) else []
+        told |= {
+            TopicPartition(topic, row["partition"]): Cleaning(
+                row["clean_offset"],
+                row["cleaned_ms"] if row["cleaned_ms"] >= 0 else None,
+                row["dirty_bytes"],
+                row["dirty_ratio"],
+            )
+            for row in rows
+            if "clean_offset" in row
+        }
+        if not rows or reply.body.get("next") is None:
+            return told
+        body["from"] = {"topic": topic, "partition": rows[-1]["partition"] + 1}

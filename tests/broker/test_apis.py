@@ -1,5 +1,7 @@
 """Which apis there are and who serves them; segbroker's own requests."""
 
+from typing import Any
+
 import pytest
 
 from segbroker.broker.requests import ANSWERS, SLOW_ANSWERS, WAITING_ANSWERS
@@ -101,6 +103,34 @@ async def test_the_statistics_of_partitions() -> None:
         assert (written["high_watermark"], written["read_only"]) == (2, None)
         every = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, {})
         assert sorted(every["topics"]) == ["t", "u"]  # type: ignore[call-overload]
+
+
+async def test_the_statistics_of_many_partitions_come_in_pages() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("big", partitions=1_001)
+        await client.create("small", partitions=2)
+        body: dict[str, object] = {}
+        pages: list[list[tuple[str, int]]] = []
+        for _ in range(3):
+            reply: Any = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, body)
+            pages.append(
+                [
+                    (name, row["partition"])
+                    for name, topic in reply["topics"].items()
+                    for row in topic["partitions"]
+                ]
+            )
+            if reply["next"] is None:
+                break
+            body = {"from": reply["next"]}
+        assert pages == [
+            [("big", index) for index in range(1_000)],
+            [("big", 1_000), ("small", 0), ("small", 1)],
+        ]
+        assert not broker.core.topics.served
+        wrong = {"topics": ["small"], "from": {"topic": "big", "partition": 0}}
+        refused: Any = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, wrong)
+        assert refused["error"]["class"] == "INVALID_REQUEST"
 
 
 @pytest.mark.parametrize(("topics", "code"), [(["missing"], 3), ("t", 42), ([7], 42)])

@@ -94,10 +94,7 @@ def test_the_state_of_a_broker_begins_with_what_needs_a_look(tmp_path: Path) -> 
         for _ in range(3):
             sent = segbroker("produce", "t", "-b", daemon.address, stdin=b"v" * 40 + b"\n")
             assert sent.returncode == 0, sent.stderr
-    segment = data / "topics" / "t" / "partition_0" / "t_partition_0_segment_1.log"
-    damaged = bytearray(segment.read_bytes())
-    damaged[70] ^= 1
-    segment.write_bytes(damaged)
+    _damage(data, segment=1)
     with running(data) as daemon:
         words = ["consume", "t", "-o", "start", "-e", "--on-gap", "skip", "-b", daemon.address]
         assert segbroker(*words).stdout.count(b"v" * 40) == 2
@@ -109,3 +106,26 @@ def test_the_state_of_a_broker_begins_with_what_needs_a_look(tmp_path: Path) -> 
         assert told["topics"] == told["partitions"] == told["partitions_open"] == 1
         assert told["wal"]["shards_failed"] == 0
         assert "performance" not in told
+
+
+def test_a_partition_that_takes_no_writes_needs_a_look(tmp_path: Path) -> None:
+    with running(tmp_path / "data") as daemon:
+        words = ["topic", "create", "t", "--partitions", "1", "-c", "on.corruption=readonly"]
+        assert in_process(*words, "-b", daemon.address).returncode == 0
+        sent = segbroker("produce", "t", "-b", daemon.address, stdin=b"one\n" * 3)
+        assert sent.returncode == 0, sent.stderr
+    _damage(tmp_path / "data", segment=0)
+    with running(tmp_path / "data") as daemon:
+        refused = segbroker("produce", "t", "-b", daemon.address, stdin=b"more\n")
+        assert refused.returncode == ExitCode.UNDELIVERED, refused.stderr
+        said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
+        assert said[1] == "needs a look:"
+        assert said[2].startswith("  partition 0 of topic 't' is read-only: ")
+
+
+def _damage(data: Path, segment: int) -> None:
+    """One bit of a record of topic t."""
+    path = data / "topics" / "t" / "partition_0" / f"t_partition_0_segment_{segment}.log"
+    damaged = bytearray(path.read_bytes())
+    damaged[70] ^= 1
+    path.write_bytes(damaged)
