@@ -128,7 +128,7 @@ async def test_the_statistics_of_many_partitions_come_in_pages() -> None:
             [("big", 1_000), ("small", 0), ("small", 1)],
         ]
         assert not broker.core.topics.served
-        wrong = {"topics": ["small"], "from": {"topic": "big", "partition": 0}}
+        wrong: dict[str, object] = {"topics": ["small"], "from": {"topic": "big", "partition": 0}}
         refused: Any = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, wrong)
         assert refused["error"]["class"] == "INVALID_REQUEST"
 

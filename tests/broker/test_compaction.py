@@ -5,6 +5,7 @@ from typing import Any, cast
 import pytest
 import trio
 
+from segbroker.client import AsyncAdmin
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.errors import ErrorCode
@@ -134,6 +135,14 @@ async def test_a_broker_cleans_by_itself_and_says_so() -> None:
         assert row["cleaned_ms"] > 0
         assert row["log_start_offset"] == 0
         assert row["log_end_offset"] == 60
+
+
+async def test_how_far_a_thousand_partitions_are_cleaned_is_told_in_pages() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=1_001, **COMPACT)
+        host, port = broker.address
+        async with AsyncAdmin(f"{host}:{port}") as admin:
+            assert sorted(await admin.cleanings("t")) == [("t", index) for index in range(1_001)]
 
 
 async def test_offsets_of_times_are_those_of_records_that_are_there() -> None:
