@@ -18,8 +18,9 @@ import pytest
 from segbroker.client import Admin, Consumer
 
 from ..support.daemon import Daemon, running
-from ..support.kafka_program import Program, eventually, jars
+from ..support.kafka_program import jars, program
 from ..support.ports import keep_port
+from ..support.program import Program, eventually
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 
@@ -148,8 +149,8 @@ class Connect:
         rest = [self._properties(name, {"name": name, **of}) for name, of in connectors.items()]
         log = self._folder / f"worker-{self._started}.log"
         main = f"org.apache.kafka.connect.cli.Connect{kind}"
-        with Program(self._path, main, [first, *rest], log) as program:
-            yield Worker(program, port)
+        with program(self._path, main, [first, *rest], log) as started:
+            yield Worker(started, port)
 
     def _properties(self, name: str, conf: Mapping[str, str]) -> str:
         place = self._folder / f"{name}-{self._started}.properties"

@@ -18,7 +18,8 @@ from segbroker.client import Admin, Consumer, Producer
 
 from ..support.daemon import Daemon, running
 from ..support.java import compiled
-from ..support.kafka_program import STREAMS, Program, eventually, jars
+from ..support.kafka_program import STREAMS, jars, program
+from ..support.program import Program, eventually
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 
@@ -106,11 +107,11 @@ class Application:
         """Start an instance; the same number comes back to the same state."""
         arguments = [self.address, app, what, str(self._folder / f"{app}-{number}"), *QUICK, *conf]
         log = self._folder / f"{app}-{number}.log"
-        return Program(self._path, STREAMS.stem, arguments, log)
+        return program(self._path, STREAMS.stem, arguments, log)
 
     def tool(self, main: str, *arguments: str) -> Program:
         """Start a command-line tool of Kafka's."""
-        return Program(self._path, main, arguments, self._folder / "tool.log")
+        return program(self._path, main, arguments, self._folder / "tool.log")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from segbroker.client import Producer
 
 from ..support.daemon import running
 from ..support.java import compiled, java
-from ..support.kafka_program import CLIENTS, Program, jars
+from ..support.kafka_program import CLIENTS, jars, program
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(1_800)]
 
@@ -236,11 +236,11 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, release_cache: Path) -> l
         (folder / "commands").write_text("\n".join(lines))
         (folder / "printed").mkdir()
         arguments = [str(folder / "commands"), str(folder / "printed"), str(HANGS_AFTER_S)]
-        with Program(path, RUNNER.stem, arguments, folder / "log") as program:
+        with program(path, RUNNER.stem, arguments, folder / "log") as tools:
             # A tool's own deadline ends it long before: this is for a machine that stands still.
-            assert program.wait(1_500) == 0, program.state()
-            codes = [line.split()[2] for line in program.lines if line.startswith("ran ")]
-    assert len(codes) == len(COMMANDS), program.lines[-1:]
+            assert tools.wait(1_500) == 0, tools.state()
+            codes = [line.split()[2] for line in tools.lines if line.startswith("ran ")]
+    assert len(codes) == len(COMMANDS), tools.lines[-1:]
     return [
         Outcome(code, (folder / "printed" / str(n)).read_text()) for n, code in enumerate(codes)
     ]
