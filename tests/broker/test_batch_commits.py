@@ -1,0 +1,188 @@
+"""Transactions decided together, by a query's batch; ids and queries that are forgotten."""
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.vendor import VendorKey
+from segbroker.segments.age_clock import JUMP_MS
+
+from ..support.gated_storage import GatedStorage
+from ..support.wire_client import connect
+from ..support.wire_transactions import (
+    NOW_MS,
+    VERSIONS,
+    Tx,
+    aborted,
+    commit_batch,
+    last_batch,
+    read,
+    some,
+    until,
+)
+from .conftest import serving
+
+
+@VERSIONS
+async def test_a_batch_is_committed_once_with_all_of_its_transactions(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        assert await last_batch(client, "q") is None
+        tasks = await some(client, version, "a", "b")
+        assert await commit_batch(client, "q", 0, *tasks) == {"committed": True, "repeated": False}
+        assert await last_batch(client, "q") == 0
+        # The answer was lost: asked again, nothing changes.
+        assert await commit_batch(client, "q", 0, *tasks) == {"committed": True, "repeated": True}
+        # The batch is run a second time: what it wrote is aborted.
+        again = await some(client, version, "a", "b")
+        assert await commit_batch(client, "q", 0, *again) == {"committed": True, "repeated": True}
+        row = await read(client, "t")
+        assert row.last_stable_offset == row.high_watermark == 8
+        assert len(aborted(row)) == 2
+        for one in again:  # whoever prepared it has to begin anew
+            assert await one.end(commit=True) == ErrorCode.PRODUCER_FENCED
+        assert await commit_batch(client, "q", 1) == {"committed": True, "repeated": False}
+        assert await last_batch(client, "q") == 1
+        assert await last_batch(client, "another") is None
+
+
+@VERSIONS
+async def test_a_batch_with_a_transaction_that_is_not_open_changes_nothing(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        sound, gone = await some(client, version, "sound", "gone")
+        assert await gone.end(commit=False) == 0
+        fenced = Tx(client, "fenced", version)
+        await fenced.init()
+        before = Tx(client, "fenced", version, fenced.producer_id, fenced.epoch)
+        await fenced.init()
+        unknown = Tx(client, "unknown", version, 1, 1)
+        for other, code in (
+            (gone, ErrorCode.INVALID_TXN_STATE),
+            (before, ErrorCode.PRODUCER_FENCED),
+            (unknown, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ):
+            reply = await commit_batch(client, "q", 0, sound, other)
+            assert isinstance(reply["error"], dict)
+            assert reply["error"]["code"] == code
+        assert await last_batch(client, "q") is None
+        assert (await read(client, "t")).last_stable_offset == 0
+        assert await commit_batch(client, "q", 0, sound) == {"committed": True, "repeated": False}
+
+
+async def test_a_batch_that_says_nonsense_is_refused() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        good = {"transactional_id": "a", "producer_id": 1, "producer_epoch": 0}
+        for body in (
+            {"query": "", "batch": 0, "transactions": []},
+            {"query": 5, "batch": 0, "transactions": []},
+            {"query": "q", "batch": -1, "transactions": []},
+            {"query": "q", "batch": True, "transactions": []},
+            {"query": "q", "batch": 0, "transactions": None},
+            {"query": "q", "batch": 0, "transactions": [{}]},
+            {"query": "q", "batch": 0, "transactions": [good, good]},
+            {"query": "q", "batch": 0, "transactions": [{**good, "producer_id": -1}]},
+        ):
+            reply = await client.ask_vendor(VendorKey.COMMIT_BATCH, body)
+            assert isinstance(reply["error"], dict)
+            assert reply["error"]["code"] == ErrorCode.INVALID_REQUEST, body
+
+
+async def test_a_query_is_forgotten_when_it_is_old() -> None:
+    now_ms = NOW_MS
+    async with (
+        serving(
+            now_ms=lambda: now_ms, housekeeping_interval_ms=10, transactional_id_expiration_ms=1_000
+        ) as broker,
+        connect(broker.address) as client,
+    ):
+        await commit_batch(client, "q", 7)
+        now_ms += 1_001
+
+        async def is_forgotten() -> bool:
+            return await last_batch(client, "q") is None
+
+        await until(is_forgotten)
+
+
+async def test_a_clock_that_jumped_ahead_forgets_neither_ids_nor_queries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ms, asked_count = NOW_MS, 0
+
+    def clock() -> int:
+        nonlocal asked_count
+        asked_count += 1
+        return now_ms
+
+    monkeypatch.setattr("segbroker.broker.server.wall_ms", clock)  # nobody sets it on purpose
+    async with (
+        serving(
+            now_ms=clock, housekeeping_interval_ms=10, transactional_id_expiration_ms=1_000
+        ) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        tx = Tx(client, "tx")
+        assert await tx.init() == 0
+        await commit_batch(client, "q", 7)
+
+        async def rounds_passed() -> bool:
+            return asked_count >= 20
+
+        asked_count = 0
+        await until(rounds_passed)
+        now_ms += 2 * JUMP_MS
+        asked_count = 0
+        await until(rounds_passed)
+        assert not broker.core.topics.manager.believes_clock
+        assert await last_batch(client, "q") == 7
+        assert await tx.add("t", 0) == [0]
+
+
+async def test_a_query_whose_batch_is_on_its_way_is_not_forgotten_with_its_last_one() -> None:
+    now_ms = NOW_MS
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, now_ms=lambda: now_ms) as broker,
+        connect(broker.address) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await commit_batch(client, "q", 7)
+        now_ms += 1_001
+        disk.syncs.clear()
+        coordinator = broker.core.transactions
+        nursery.start_soon(coordinator.commit_batch, "q", 8, [])
+        await wait_all_tasks_blocked()
+        nursery.start_soon(coordinator.forget_queries, NOW_MS + 1)
+        await wait_all_tasks_blocked()
+        disk.syncs.set()
+
+        async def is_committed() -> bool:
+            return await last_batch(client, "q") == 8
+
+        await until(is_committed)
+        await coordinator.forget_queries(NOW_MS + 1)
+        assert await is_committed()
+
+
+async def test_who_waits_while_its_id_is_forgotten_has_it_anew() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await client.create("t")
+        tx = Tx(client, "tx")
+        assert await tx.init() == 0
+        coordinator = broker.core.transactions
+        async with coordinator.table.entries["tx"].lock:
+            nursery.start_soon(coordinator.init, "tx", 60_000, -1, -1)
+            await wait_all_tasks_blocked()
+            coordinator.table.forget("tx")
+
+        async def is_known() -> bool:
+            return coordinator.table.get("tx") is not None
+
+        await until(is_known)

@@ -1,0 +1,186 @@
+"""Transactions and a broker that was started again: killed, cut off from power, after a failure."""
+
+import errno
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+
+from segbroker.broker.server import Broker
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.errors import PartitionReadOnly
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.transactions import TRANSACTION, State
+
+from ..support.gated_storage import GatedStorage
+from ..support.wire_client import WireClient, connect, values
+from ..support.wire_transactions import (
+    NOW_MS,
+    V1,
+    VERSIONS,
+    Tx,
+    aborted,
+    commit_batch,
+    last_batch,
+    read,
+    some,
+    stands,
+    until,
+)
+from .conftest import Events, serving
+
+
+async def restarted(
+    disk: MemoryStorage, check: Callable[[WireClient, Broker], Awaitable[None]]
+) -> None:
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await check(client, broker)
+
+
+@VERSIONS
+async def test_decided_is_decided_when_the_process_dies_before_its_markers(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segbroker.broker.coordinator.MARKERS_WAIT_SECONDS", 0.1)
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        (tx,) = await some(client, version, "a")
+        (query,) = await some(client, version, "b")
+        assert await tx.stage("g", "t", 3) == 0
+        handler = broker.core.topics.served["t", 0].handler
+        handler.read_only = PartitionReadOnly("t", 0, "says the test")
+        assert await tx.end(commit=True) == 0
+        assert (await commit_batch(client, "q", 4, query))["committed"]
+        assert (await read(client, "t")).last_stable_offset == 0
+        image = disk.after_kill()
+        handler.read_only = None
+
+    async def check(client: WireClient, broker: Broker) -> None:
+        async def is_whole() -> bool:
+            return (await read(client, "t")).last_stable_offset == 4
+
+        await until(is_whole)
+        row = await read(client, "t")
+        assert [value for value in values(row) if value in (b"a", b"b")] == [b"a", b"b"]
+        assert aborted(row) == []
+        assert await stands(client, "g", "t", stable=True) == (0, 3)
+        assert await last_batch(client, "q") == 4
+        again = Tx(client, "a", version, tx.producer_id, tx.epoch)
+        assert await again.send("t", b"next") == 0
+
+    await restarted(image, check)
+
+
+@pytest.mark.parametrize(
+    ("durability", "cut", "stays"),
+    [
+        ("fsync", True, True),
+        ("disk", False, True),
+        ("disk", True, False),
+        ("memory", True, False),
+        ("ephemeral", False, False),
+    ],
+)
+async def test_what_is_open_after_a_start_goes_on_unless_records_of_it_may_be_gone(
+    durability: str, cut: bool, stays: bool
+) -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", durability=durability)
+        await client.create("sound")
+        (tx,) = await some(client, V1, "a")
+        assert await tx.send("sound", b"s") == 0
+        image = disk.after_power_cut() if cut else disk.after_kill()
+
+    async def check(client: WireClient, broker: Broker) -> None:
+        again = Tx(client, "a", V1, tx.producer_id, tx.epoch, dict(tx.sequences))
+        if stays:
+            assert await again.send("t", b"more") == 0
+            assert await again.end(commit=True) == 0
+            assert values(await read(client, "sound"))[:1] == [b"s"]
+            return
+
+        async def is_aborted() -> bool:
+            return (await read(client, "sound")).last_stable_offset == 2
+
+        await until(is_aborted)
+        assert aborted(await read(client, "sound")) == [(tx.producer_id, 0)]
+        assert await again.end(commit=True) == ErrorCode.PRODUCER_FENCED
+
+    await restarted(image, check)
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+async def test_a_committed_transaction_is_whole_after_a_power_cut_in_every_class_that_keeps_records(
+    durability: str,
+) -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", durability=durability)
+        (tx,) = await some(client, V1, "a")
+        assert await tx.end(commit=True) == 0
+        image = disk.after_power_cut()
+
+    async def check(client: WireClient, broker: Broker) -> None:
+        row = await read(client, "t")
+        assert values(row)[:1] == [b"a"]
+        assert row.last_stable_offset == row.high_watermark
+
+    await restarted(image, check)
+
+
+async def test_a_transaction_that_nobody_knows_of_is_ended_when_its_partition_is_opened() -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        (tx,) = await some(client, V1, "a")
+        # As after damage: the log has it open, the coordinator has not.
+        known = broker.core.transactions.table.entries["a"].known
+        assert known is not None
+        row = known._replace(state=State.COMPLETE_COMMIT, partitions={})
+        broker.core.topics.manager.record_soon(
+            lambda error: None, TRANSACTION, id="a", row=row.pack()
+        )
+        await client.produce("t", b"x")
+        image = disk.after_kill()
+
+    async def check(client: WireClient, broker: Broker) -> None:
+        async def is_over() -> bool:
+            row = await read(client, "t")
+            return row.last_stable_offset == row.high_watermark == 3
+
+        await until(is_over)
+        assert aborted(await read(client, "t")) == [(tx.producer_id, 0)]
+
+    await restarted(image, check)
+
+
+async def test_what_hangs_is_ended_when_a_log_was_opened_again_after_a_failure(
+    events: Events,
+) -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=20) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        await client.produce("t", b"before")
+        partition = await broker.core.topics.open("t", 0)
+        assert partition is not None
+        # A transaction of which nobody knows, as a marker that was lost leaves it.
+        hanging = encode_batch(
+            [b"hangs"], timestamps_ms=NOW_MS, producer_id=77, producer_epoch=0, base_sequence=0,
+            transactional=True,
+        )  # fmt: skip
+        partition.append(memoryview(bytearray(hanging)), check_batch(hanging), NOW_MS)
+        await client.produce("t", b"behind it")
+        disk.sync_error = OSError(errno.EIO, "the disk is gone")
+        refused = await client.produce("t", b"lost")
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.sync_error = None
+        with trio.fail_after(60):
+            while partition.handler.transactions.open:  # noqa: ASYNC110 - looked at from outside
+                await trio.sleep(0.02)
+        assert [one["producer_id"] for one in events.named("transaction_hangs")] == [77]
