@@ -88,13 +88,17 @@ class Compacted:
             self.aborted.update(offsets)
 
     def clean(self) -> None:
-        """Roll, so that all is sealed, and clean."""
+        """Seal everything, and clean."""
+        self.seal()
+        self.clean_sealed()
+
+    def seal(self) -> None:
+        """Roll, so that all is sealed."""
         handler = self.handler
         if handler._log.active.size:
             with handler._log.append_lock:
                 handler._log.roll(self.now_ms)
         seal(handler._log)
-        self.clean_sealed()
 
     def clean_sealed(self) -> None:
         self.cleaner.clean_now(self.handler, self.now_ms)

@@ -10,6 +10,7 @@ from segbroker.protocol.record_batch import GapReason, gap_reason, read_header
 from segbroker.segments.errors import KeylessRecords, SegmentReplaced
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.sealing import seal
+from segbroker.segments.storage import read_file, replace_file
 
 from .compacted import DAY, Compacted
 from .tools import append, batch_of, flip
@@ -300,6 +301,31 @@ def test_a_cleaned_log_is_read_again_without_what_it_says_of_itself(lost: str) -
     log.check()
 
 
+def test_without_a_manifest_a_cleaned_segment_stands_for_those_that_came_back() -> None:
+    # No unlink is synced: with the power gone all of the old segments may be there again.
+    log = Compacted(MemoryStorage())
+    for n in range(12):
+        log.send((b"k%d" % (n % 2), bytes(150)))
+    log.seal()
+    folder = "/data/topics/t/partition_0"
+    files = {name: read_file(log.disk, f"{folder}/{name}") for name in log.disk.listdir(folder)}
+    log.clean_sealed()
+    log.send((b"new", bytes(150)))
+    before = said(log)
+    disk = log.disk.after_kill()
+    gone = [name for name in files if name.endswith(".log") and not disk.exists(f"{folder}/{name}")]
+    assert len(gone) > 1
+    for name in gone:
+        replace_file(disk, f"{folder}/{name}", files[name])
+    disk.unlink(next(f"{folder}/{name}" for name in files if name.endswith(".manifest")))
+    log.disk = disk
+    log.open()
+    assert said(log) == before
+    reasons = {gap_reason(read_header(batch)) for batch in log.batches()}
+    assert reasons == {None, GapReason.DELETED}
+    log.check()
+
+
 def test_a_reader_finishes_what_it_holds_while_it_is_cleaned() -> None:
     log = Compacted(MemoryStorage())
     for n in range(12):
@@ -343,6 +369,27 @@ def test_damage_ends_a_cleaning_and_is_repaired_where_it_is() -> None:
     reasons = {gap_reason(read_header(batch)) for batch in log.batches()}
     assert reasons == {None, GapReason.CORRUPTION}
     assert len(log.records()) == 11
+
+
+def test_a_damaged_marker_is_told_and_not_written_anew_under_a_right_checksum() -> None:
+    # Nobody opens a marker to look for keys in it: the checksum of its block alone knows.
+    log = Compacted(MemoryStorage())
+    log.send(*keyed("a=1"))
+    log.send(*keyed("a=2"), producer=(7, 0, 0), transactional=True)
+    log.end(Outcome.COMMIT, (7, 0), [])
+    log.send(*keyed("b=1"))
+    position = sum(len(batch) for batch in log.batches()[:3]) - 2
+    log.seal()
+    (number,) = log.handler.sealed_numbers()
+    flip(log.disk, f"/data/topics/t/partition_0/t_partition_0_segment_{number}.log", position)
+    log.clean_sealed()
+    assert log.handler.compacting.failures_count == 1
+    assert log.handler.repairs_count == 1
+    log.now_ms += 120_000
+    log.clean()
+    found = [(h.base_offset, gap_reason(h)) for h in map(read_header, log.batches())]
+    assert (2, GapReason.CORRUPTION) in found
+    assert said(log) == ["1:a=2", "3:b=1"]
 
 
 def test_a_decision_without_its_segment_is_taken_back() -> None:

@@ -126,6 +126,42 @@ def test_records_of_a_topic_whose_creation_is_lost_are_told_and_kept() -> None:
     assert b"in the first 2" in kept
 
 
+def test_records_of_a_partition_whose_making_is_lost_are_told_and_kept() -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    manager.create_partitions("t", 2)
+    append(manager, "t", 0, b"in the first")
+    append(manager, "t", 1, b"in the second")
+    disk = disk.after_power_cut()
+    damage_event(disk, b"partitions_grown")
+    manager = manager_on(disk)
+    assert manager.topics["t"].partitions == 1
+    assert see_handler(manager.get_handler("t", 0)).end == 1
+    (row,) = [row for row in manager.report.rows if row.what == "unknown_topic"]
+    assert (row.partition, row.from_offset, row.to_offset) == (1, 0, 1)
+    assert b"in the second" in read_file(disk, row.path)
+
+
+def test_a_partition_whose_directory_is_gone_is_refused_and_not_begun_anew() -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    for number in range(2):
+        append(manager, "t", number, b"acknowledged")
+    manager.close()
+    folder = f"{ROOT}/topics/t/partition_0"
+    disk.rename(folder, f"{ROOT}/somewhere")
+    manager = manager_on(disk)
+    with pytest.raises(StorageError, match="directory is missing"):
+        manager.get_handler("t", 0)
+    assert see_handler(manager.get_handler("t", 1)).end == 1
+    manager.close()
+    assert not disk.exists(folder)
+    disk.rename(f"{ROOT}/somewhere", folder)
+    assert ends(manager_on(disk)) == [(1, 1), (1, 1)]
+
+
 def test_records_of_a_deleted_topic_are_no_loss() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)

@@ -5,6 +5,7 @@ import pytest
 from segbroker.protocol.record_batch import GapReason, gap_reason, read_header
 from segbroker.segments.deleting import delete_records_before
 from segbroker.segments.log import SegmentedLog
+from segbroker.segments.manifest import Row, RowKind, decode_manifest, encode_manifest
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.names import LogPaths
 from segbroker.segments.recovery import Decision, Tail
@@ -230,6 +231,49 @@ def test_a_start_row_says_where_an_unsealed_segment_begins() -> None:
         assert log.log_start_offset == 2
         assert values_of(log) == [record(2), record(3)]
         assert log.log_end_offset == 4
+
+
+def test_the_start_row_of_an_earlier_version_may_lie_anywhere_in_its_segment() -> None:
+    # It says that the log starts at 2, and not that its segment begins at 0.
+    disk = MemoryStorage()
+    log = open_log(disk)
+    for i in range(4):
+        log.append([record(i)], now_ms=1_000)
+    delete_records_before(log._log, 2)
+    image = disk.after_kill()
+    manifest = decode_manifest(read_file(image, PATHS.manifest))
+    assert manifest is not None
+    rows = [
+        row._replace(max_timestamp=-1) if row.kind == RowKind.START else row
+        for row in manifest.rows
+    ]
+    replace_file(image, PATHS.manifest, encode_manifest(1_000, rows))
+    with open_log(image) as log:
+        assert log.log_start_offset == 2
+        assert values_of(log) == [record(2), record(3)]
+        assert log.append([record(4)], now_ms=0) == 4
+    assert not image.exists("/log/quarantine")
+
+
+def test_the_start_row_of_an_earlier_version_is_enough_without_a_segment() -> None:
+    disk = MemoryStorage()
+    disk.mkdir("/log")
+    start = Row(RowKind.START, base_offset=5)
+    replace_file(disk, PATHS.manifest, encode_manifest(1_000, [start]))
+    with open_log(disk) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (5, 5)
+        assert log.append([record(5)], now_ms=0) == 5
+
+
+def test_what_lies_in_a_file_made_ahead_is_kept_aside_and_out_of_the_way() -> None:
+    disk = disk_with(3)
+    replace_file(disk, PATHS.log(1), b"?" * 3_000)
+    with open_log(disk) as log:
+        assert disk.open(PATHS.log(1)).size() == 0
+        assert len(disk.listdir("/log/quarantine")) == 1
+        for i in range(3, 20):
+            log.append([record(i)], now_ms=1_000)
+        accounted(log)
 
 
 def test_a_survey_changes_no_byte() -> None:

@@ -522,6 +522,26 @@ def test_after_a_write_without_space_the_shard_goes_on_in_another_file() -> None
     assert not found.missing, "what was given up is not missed"
 
 
+def test_frames_that_are_lost_behind_a_failure_that_passed_are_missed() -> None:
+    # |kept|lost|  a full disk   | one | two | three |   in the next file; two is gone
+    disk = FailingStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    writer.append(b"kept")
+    disk.fail_write = errno.ENOSPC
+    writer.append(b"lost")
+    disk.fail_write = 0
+    wal.shard_of(TOPIC, 0).revive()
+    for data in (b"111", b"222", b"333"):
+        writer.append(data)
+    file = disk.open(f"{ROOT}/shard-00/wal-1.log")
+    file.pwrite(bytes(OVERHEAD + 3), FRAMES_BEGIN + OVERHEAD + 3)
+    found = replayed(disk)
+    assert content(found) == b"kept111333"
+    (missing,) = found.missing
+    assert (missing.frames, missing.durable) == (1, True)
+
+
 def test_a_file_that_failed_is_not_used_again() -> None:
     disk = FailingStorage()
     wal, _ = begun(disk)
@@ -589,6 +609,27 @@ class Mistaken(Writer):
 
     def take_frames(self) -> tuple[list[Frame], int]:
         raise ValueError("a mistake")
+
+
+def test_an_event_that_waits_beside_a_mistake_of_ours_is_refused() -> None:
+    disk = GatedStorage()
+    wal = Wal(disk, ROOT, SMALL, threaded=True, call_soon=at_once)
+    wal.open()
+    wal.absorbed()
+    wal.control(b"the file is there")
+    first, mistaken = Writer(wal, 1), Mistaken(wal)
+    told: list[OSError | None] = []
+    disk.syncs.clear()
+    first.append(b"holds the writer up")
+    until(lambda: not first.wal_queued)
+    mistaken.append(b"never written")
+    wal.control_soon(b"event", told.append)
+    disk.syncs.set()
+    until(lambda: bool(told))
+    assert "a mistake" in str(told[0])
+    wal.stop()
+    wal.close(empty=False)
+    assert b"event" not in replayed(disk).control
 
 
 def test_a_mistake_of_ours_fails_everybody_who_waits_and_nobody_waits_for_ever() -> None:
