@@ -8,6 +8,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,11 +60,23 @@ def modules(room: str) -> list[Path]:
     return sorted(p for p in (ROOT / room).rglob("*.py") if "native" not in p.parts)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Wherever in the file they stand."""
+    nodes = ast.walk(parsed(path))
+    return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+
+
 def absolute_imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in imports(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        elif node.level == 0 and node.module:
             yield node.module
 
 
@@ -84,7 +97,7 @@ def test_a_room_imports_only_the_rooms_below_it(room: str) -> None:
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_no_relative_import_leaves_its_room(room: str) -> None:
     for path in modules(room):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in imports(path):
             if isinstance(node, ast.ImportFrom):
                 # A package inside the room may look up, into its own room.
                 depth = len(path.relative_to(ROOT / room).parts)
@@ -137,7 +150,7 @@ def listed(package: str) -> list[str]:
     A line of the list is indented by four and begins with the names of one module or several,
     two spaces before what it says of them; `messages_*` stands for every module of that prefix.
     """
-    page = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or ""
+    page = ast.get_docstring(parsed(ROOT / package / "__init__.py")) or ""
     _, found, text = page.partition("imports only what stands above it")
     if not found:
         return []
@@ -169,7 +182,7 @@ def test_a_module_imports_only_what_stands_above_it_in_the_list_of_its_room(pack
             assert package.partition("/")[0] not in COMPLETE, f"{path} is missing in {package}"
             continue
         # Imports inside functions are deferred on purpose: start-up time, optional packages.
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ImportFrom) and node.level == len(inside):
                 names = [node.module] if node.module else [alias.name for alias in node.names]
                 for name in (name.partition(".")[0] for name in names):

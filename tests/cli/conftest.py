@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from segbroker.cli.main import segbroker as command
 
+from ..support import forks
 from ..support.daemon import Daemon, running
 
 TIMEOUT_S = 60
@@ -32,15 +33,9 @@ def environment(**more: str) -> dict[str, str]:
 def segbroker(
     *words: str, stdin: bytes = b"", env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run the command to its end."""
-    return subprocess.run(
-        [*COMMAND, *words],
-        input=stdin,
-        capture_output=True,
-        timeout=TIMEOUT_S,
-        env=environment(**(env or {})),
-        cwd=cwd,
-    )
+    """Run the command to its end; it has begun already, and imported what all commands import."""
+    given = environment(**(env or {}))
+    return forks.run(words, given, stdin=stdin, folder=cwd, timeout_s=TIMEOUT_S)
 
 
 def in_process(*words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":

@@ -90,13 +90,13 @@ def run_chain(
     """All the points, one after the other, then the check."""
     outcome = ChainOutcome()
     listen = daemons.address_of(data)
-    with daemons.running(data, forked=True):
+    with daemons.running(data):
         load = Load(listen, producers=producers, consumers=consumers, pause_s=0.05)
         chores = Chores(listen)
         chores.start()
     for point in points:
         _one(data, point, outcome)
-    with daemons.running(data, forked=True):
+    with daemons.running(data):
         load.finish(outcome)
         outcome.problems += chores.finish_and_check()
     return outcome

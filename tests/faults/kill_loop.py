@@ -90,7 +90,7 @@ class Undying:
 
     def start(self) -> None:
         begun_s = time.monotonic()
-        self._daemon = daemons.start(self.data, under=self.under, forked=not self.under)
+        self._daemon = daemons.start(self.data, under=self.under)
         self.start_s_max = max(self.start_s_max, time.monotonic() - begun_s)
 
     def stop(self, how: signal.Signals) -> int:

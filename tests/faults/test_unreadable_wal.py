@@ -47,7 +47,7 @@ def test_a_wal_file_that_cannot_be_read_is_refused_by_name_and_stays_as_it_is(
 ) -> None:
     traced.require_strace()
     data = tmp_path / "data"
-    daemon = daemons.start(data, forked=True)
+    daemon = daemons.start(data)
     with Admin(daemon.address) as admin:
         admin.create_topic("t", partitions=1, config={"durability": "fsync"})
     with Producer(daemon.address, linger_ms=0) as producer:
@@ -74,7 +74,7 @@ def test_a_wal_file_that_cannot_be_read_is_refused_by_name_and_stays_as_it_is(
         assert "Traceback" not in log
         assert contents(data / "wal") == before
     with (
-        daemons.running(data, forked=True) as again,
+        daemons.running(data) as again,
         Consumer(again.address, "t", stop_at_end=True) as consumer,
     ):
         assert [record.value for record in consumer] == [b"%d" % n for n in range(COUNT)]

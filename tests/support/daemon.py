@@ -116,8 +116,11 @@ def launch(data: Path, *flags: str, under: Sequence[str] = ()) -> subprocess.Pop
 def fork(data: Path, *flags: str, held: bool = False) -> Forked:
     """As `launch`, a tenth as dear (forks.py); a held one begins when it is released."""
     with log_of(data).open("a") as sink:
-        arguments = _arguments(data, flags)
-        return stem().fork(arguments, _environment(), sink.fileno(), held=held)
+        arguments, nothing = _arguments(data, flags), os.open(os.devnull, os.O_RDONLY)
+        try:
+            return stem().fork(arguments, _environment(), nothing, sink.fileno(), held=held)
+        finally:
+            os.close(nothing)
 
 
 def _arguments(data: Path, flags: Sequence[str]) -> list[str]:
@@ -154,17 +157,20 @@ def ready(process: Process, data: Path, *flags: str) -> Daemon:
     return Daemon(match.group(1), process, data, log, flags)
 
 
-def start(data: Path, *flags: str, under: Sequence[str] = (), forked: bool = False) -> Daemon:
-    """Start a daemon, as `launch` or `fork`, and wait for its ready line."""
-    if forked:
+def start(data: Path, *flags: str, under: Sequence[str] = (), forked: bool = True) -> Daemon:
+    """Start a daemon and wait for its ready line.
+
+    forked: as `fork` does it, if nothing runs it; else as `launch`.
+    """
+    if forked and not under:
         return ready(fork(data, *flags), data, *flags)
     return ready(launch(data, *flags, under=under), data, *flags)
 
 
 @contextmanager
-def running(data: Path, *flags: str, forked: bool = False) -> Iterator[Daemon]:
+def running(data: Path, *flags: str) -> Iterator[Daemon]:
     """A daemon for the length of a `with` block; ended by SIGTERM."""
-    daemon = start(data, *flags, forked=forked)
+    daemon = start(data, *flags)
     try:
         yield daemon
     finally:

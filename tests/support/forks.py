@@ -1,4 +1,4 @@
-"""Daemons in a tenth of the time: forked from a process, the stem, that has imported everything.
+"""Daemons and commands in a tenth of the time: forked from a process, the stem, with all imported.
 
     test process -- arguments, environment, descriptors --> stem
                  <-- pid --------------------------------    | fork
@@ -7,7 +7,10 @@
 `python -m segbroker.cli serve` spends most of its first half second on imports; a test that kills
 a hundred daemons pays that a hundred times.  A child is a real daemon in all that a kill or a fault
 can meet: a process, descriptors, threads and signals of its own, and nothing of an earlier life but
-the code.  How an interpreter starts is for the tests that start one.
+the code.  How an interpreter starts, and what a command imports, is for the tests that start one.
+
+    fork    a child that goes on: a daemon (daemon.py)
+    run     one command to its end, as subprocess.run does it
 
 A child may be *held*: it waits before its first step, so that a tracer can be attached.
 
@@ -19,6 +22,7 @@ import atexit
 import gc
 import json
 import os
+import pkgutil
 import select
 import signal
 import socket
@@ -27,14 +31,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import NoReturn, TextIO
 
 REQUEST_BYTES_MAX = 1 << 16
-# What a serving daemon has imported.
-IMPORTS = ("segbroker.cli.main", "segbroker.cli.serve", "segbroker.broker.server", "trio")
+# Rooms whose modules daemons and commands import; Spark's need a package that may not be there.
+ROOMS = ("protocol", "segments", "broker", "client", "cli")
 
 
 class Forked:
@@ -43,7 +48,7 @@ class Forked:
     def __init__(self, pid: int, stdout: int, status: int, gate: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self.stdout: IO[str] | None = os.fdopen(stdout)
+        self.stdout: TextIO | None = os.fdopen(stdout)
         self._status = status
         self._gate = gate
         try:
@@ -107,14 +112,26 @@ class Stem:
         atexit.register(self.close)
 
     def fork(
-        self, arguments: Sequence[str], environment: Mapping[str, str], stderr: int, *, held: bool
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        stdin: int,
+        stderr: int,
+        *,
+        folder: Path | None = None,
+        held: bool = False,
     ) -> Forked:
-        """One `segbroker` with these arguments; `stderr` is a descriptor for its log."""
+        """One `segbroker` with these arguments, descriptors and working directory (else ours)."""
         stdout, their_stdout = os.pipe()
         status, their_status = os.pipe()
         their_gate, gate = os.pipe()
-        request = json.dumps({"arguments": list(arguments), "environment": dict(environment)})
-        theirs = [their_stdout, stderr, their_status, their_gate]
+        told = {
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "folder": str(folder or Path.cwd()),
+        }
+        request = json.dumps(told)
+        theirs = [stdin, their_stdout, stderr, their_status, their_gate]
         with self._lock:
             socket.send_fds(self._socket, [request.encode()], theirs)
             pid = int(self._socket.recv(16))
@@ -142,13 +159,52 @@ def stem() -> Stem:
     return found
 
 
+def run(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    stdin: bytes = b"",
+    folder: Path | None = None,
+    timeout_s: float,
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run `segbroker` to its end, with what it printed; raises subprocess.TimeoutExpired."""
+    their_stdin, feed = os.pipe()
+    complaints, their_stderr = os.pipe()
+    child = stem().fork(arguments, environment, their_stdin, their_stderr, folder=folder)
+    os.close(their_stdin)
+    os.close(their_stderr)
+    assert child.stdout is not None
+    with (
+        child.stdout,
+        os.fdopen(complaints, "rb") as stderr,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        pool.submit(_feed, feed, stdin)
+        said, complained = pool.submit(child.stdout.buffer.read), pool.submit(stderr.read)
+        try:
+            code = child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            raise
+        return subprocess.CompletedProcess(arguments, code, said.result(), complained.result())
+
+
+def _feed(descriptor: int, content: bytes) -> None:
+    with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as pipe:
+        pipe.write(content)
+
+
 # In the stem.
 
 
 def serve(descriptor: int) -> None:
     """Fork whatever is asked for, tell how each child ended; ends when nobody can ask any more."""
-    for name in IMPORTS:
-        import_module(name)
+    for room in ROOMS:
+        package = import_module(f"segbroker.{room}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
     gc.collect()
     gc.freeze()
     asking = socket.socket(fileno=descriptor)
@@ -164,7 +220,7 @@ def serve(descriptor: int) -> None:
             _reap(children)
         if asking.fileno() not in ready:
             continue
-        request, descriptors, _, _ = socket.recv_fds(asking, REQUEST_BYTES_MAX, 4)
+        request, descriptors, _, _ = socket.recv_fds(asking, REQUEST_BYTES_MAX, 5)
         if not request:
             break
         pid = os.fork()
@@ -172,8 +228,8 @@ def serve(descriptor: int) -> None:
             for other in (asking.fileno(), woken, wakes, *children.values()):
                 os.close(other)
             _child(json.loads(request), *descriptors)
-        stdout, stderr, status, gate = descriptors
-        for one in (stdout, stderr, gate):
+        stdin, stdout, stderr, status, gate = descriptors
+        for one in (stdin, stdout, stderr, gate):
             os.close(one)
         children[pid] = status
         asking.send(b"%d" % pid)
@@ -192,22 +248,23 @@ def _reap(children: dict[int, int]) -> None:
 
 
 def _child(
-    request: dict[str, object], stdout: int, stderr: int, status: int, gate: int
+    request: dict[str, object], stdin: int, stdout: int, stderr: int, status: int, gate: int
 ) -> NoReturn:
-    """Become the daemon: nothing of the stem is left but its code."""
+    """Become the daemon or the command: nothing of the stem is left but its code."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
-        for descriptor in (stdout, stderr, status):
+        for number, descriptor in enumerate((stdin, stdout, stderr)):
+            os.dup2(descriptor, number)
             os.close(descriptor)
+        os.close(status)
         os.read(gate, 1)
         os.close(gate)
         arguments, environment = request["arguments"], request["environment"]
         assert isinstance(arguments, list)
         assert isinstance(environment, dict)
+        os.chdir(str(request["folder"]))
         os.environ.clear()
         os.environ.update(environment)
         sys.argv = ["segbroker", *arguments]

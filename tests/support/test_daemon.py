@@ -21,7 +21,7 @@ PROTOCOLS = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
 def test_it_comes_back_under_its_address_which_nobody_had_meanwhile(
     tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    daemon = start(tmp_path / "data", *flags, forked=True)
+    daemon = start(tmp_path / "data", *flags)
     try:
         here = daemon.host_and_port
         assert flags or daemon.address == address_of(tmp_path / "data")
@@ -37,7 +37,7 @@ def test_it_comes_back_under_its_address_which_nobody_had_meanwhile(
     finally:
         daemon.stop()
     # By another function, it has the same.
-    daemon = start(tmp_path / "data", *flags, forked=True)
+    daemon = start(tmp_path / "data", *flags)
     daemon.stop()
     assert daemon.host_and_port == here
 

@@ -42,7 +42,7 @@ def daemons(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
     def restart(*flags: str) -> Daemon:
         if running:
             running[-1].stop(signal.SIGKILL)
-        running.append(start(tmp_path / "data", *flags))
+        running.append(start(tmp_path / "data", *flags, forked=False))
         return running[-1]
 
     yield restart

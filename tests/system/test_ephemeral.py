@@ -31,7 +31,7 @@ def produce(daemon: Daemon, *values: bytes) -> list[int]:
 def test_a_reader_that_stays_over_a_restart_is_told_what_is_gone_and_goes_on(
     tmp_path: Path, how: signal.Signals
 ) -> None:
-    daemon = start(tmp_path / "data", forked=True)
+    daemon = start(tmp_path / "data")
     try:
         made(daemon)
         assert produce(daemon, b"a", b"b", b"c") == [0, 1, 2]
@@ -58,7 +58,7 @@ def test_a_reader_that_stays_over_a_restart_is_told_what_is_gone_and_goes_on(
 
 @pytest.mark.timeout(300)
 def test_librdkafka_that_stays_over_a_restart_goes_on(tmp_path: Path) -> None:
-    daemon = start(tmp_path / "data", forked=True)
+    daemon = start(tmp_path / "data")
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": daemon.address, "group.id": "g", "auto.offset.reset": "earliest"}
     )
@@ -86,7 +86,7 @@ def test_librdkafka_that_stays_over_a_restart_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_it_keeps_to_its_ceiling_in_memory_and_leaves_no_file(tmp_path: Path) -> None:
-    daemon = start(tmp_path / "data", forked=True)
+    daemon = start(tmp_path / "data")
     try:
         made(daemon, **{"retention.bytes": str(2 * MIB), "segment.bytes": str(MIB // 2)})
         with Producer(daemon.address, batch_bytes=MIB // 8) as producer:
