@@ -186,7 +186,8 @@ class Accumulator(Batches):
     def _drain(self, inbox: Inbox, *, force: bool) -> Completion[None] | None:
         """Move what is pending into batches; what to wait for when there is no room for all.
 
-        Batches of records without keys are sealed: the next ones go to another partition.
+        Batches of records without keys are sealed: the next ones go to another partition.  Unless
+        `force`, a last one that has little, what did not fit the one before, lingers for more.
         """
         room = self._place_leftover(inbox, force=force)
         if room is not None or not len(inbox.pending):
@@ -197,7 +198,8 @@ class Accumulator(Batches):
         if keys is not None:
             size += total_size(keys)
         mean = max(1, size // len(values)) + RECORD_OVERHEAD
-        inbox.limit_usual = max(1, (self.settings.batch_bytes - HEADER_SIZE) // mean)
+        # The put that finds so many is one more: together as many as one batch takes.
+        inbox.limit_usual = max(1, (self.settings.batch_bytes - HEADER_SIZE) // mean - 1)
         inbox.leftover += self._split(inbox.topic, span, values, keys)
         return self._place_leftover(inbox, force=force)
 
@@ -282,7 +284,12 @@ class Accumulator(Batches):
             if isinstance(queue, Completion):
                 return queue
             inbox.leftover.popleft()
-            if group.partition == ANY_PARTITION and queue.open is not None:
+            batch = queue.open
+            if (
+                group.partition == ANY_PARTITION
+                and batch is not None
+                and (force or batch.size * 2 > self.settings.batch_bytes)
+            ):
                 self.seal(queue)
                 self._wake_by(0)
         return None

@@ -555,6 +555,31 @@ def test_send_many_cuts_at_batch_bytes_and_keeps_the_order() -> None:
     assert all(len(b) <= 1_061 for b in world.cluster.topics["a"][0].batches)
 
 
+@pytest.mark.parametrize("varies", [False, True])
+def test_records_that_are_put_one_by_one_fill_whole_batches(varies: bool) -> None:
+    world = World()
+    world.cluster.create("a", 4)
+    sender = Sender(world, batch_bytes=10_000)
+    sender.send("a", b"first")
+    world.run(lambda: "a" in sender.accumulator.inboxes)
+    inbox = sender.accumulator.inboxes["a"]
+    sizes = [world.random.randrange(200) if varies else 100 for _ in range(10_000)]
+    deliveries = []
+    for size in sizes:
+        got = inbox.pending.put(bytes(size), None)
+        if isinstance(got, tuple):
+            assert sender.accumulator.turn_in(inbox) is None
+            got = got[0]
+        assert isinstance(got, Delivery)
+        deliveries.append(got)
+    sender.flush()
+    stored = [world.stored("a", partition) for partition in range(4)]
+    where = [metadata(delivery) for delivery in deliveries]
+    assert [len(stored[one.partition][one.offset]) for one in where] == sizes
+    batches = [batch for p in world.cluster.topics["a"] for batch in p.batches]
+    assert len(batches) < 1.2 * sum(map(len, batches)) / 10_000
+
+
 def keys(count: int) -> list[bytes | None]:
     return [None if i % 7 == 0 else b"key-%d" % (i % 50) for i in range(count)]
 
