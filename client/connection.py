@@ -39,7 +39,7 @@ from segbroker.protocol.headers import (
     encode_vendor_request,
     parse_correlation_id,
 )
-from segbroker.protocol.limits import FRAME_SIZE_MAX
+from segbroker.protocol.limits import FRAME_SIZE_MAX, REPLY_KEEP_MAX
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
 from segbroker.protocol.schema import Message, Part
 from segbroker.protocol.vendor import unpack
@@ -146,7 +146,7 @@ class Connection:
         # Something was asked of a connection that stood, and was answered.
         self._was_answered = False
         self._correlation_ids = count(1)
-        self._reader = FrameReader(FRAME_SIZE_MAX)
+        self._reader = FrameReader(FRAME_SIZE_MAX, keep_max=REPLY_KEEP_MAX)
         self._versions: dict[int, ApiVersionRange] = {}
         # Feature of the broker -> its level; empty before ApiVersions 4.
         self.features: dict[str, int] = {}

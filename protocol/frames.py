@@ -26,7 +26,7 @@ otherwise into a larger buffer.  So a byte moves less than twice, whatever the s
 Invariants: the frames are the same however the network cuts the stream.  A size outside
 [size_min, size_max] is refused before its payload arrives.  The buffer grows to twice what has
 arrived or RECEIVE_GROWTH_MAX more, whatever size a peer claims.  After large frames it shrinks:
-at once above RECEIVE_KEEP_MAX, else when SHRINK_AFTER refills used less than a quarter of it.
+at once above `keep_max`, else when SHRINK_AFTER refills used less than a quarter of it.
 """
 
 from struct import Struct
@@ -50,15 +50,30 @@ class FrameReader:
     `buffer_updated(n)`.  Then `next_frame()` until it answers None.
     """
 
-    __slots__ = ("_peak", "_read", "_refills", "_size_max", "_size_min", "_view", "_write")
+    __slots__ = (
+        "_keep_max",
+        "_peak",
+        "_read",
+        "_refills",
+        "_size_max",
+        "_size_min",
+        "_view",
+        "_write",
+    )
 
     def __init__(
         self,
         size_max: int = limits.FRAME_SIZE_MAX,
         *,
         size_min: int = limits.RESPONSE_HEADER_SIZE_MIN,
+        keep_max: int = limits.RECEIVE_KEEP_MAX,
     ) -> None:
-        """Refuses frames outside [`size_min`, `size_max`] bytes, the size field not counted."""
+        """Refuses frames outside [`size_min`, `size_max`] bytes, the size field not counted.
+
+        keep_max: a larger buffer is given up when its frames are read; where such frames come one
+        after the other, to grow it again costs several times what receiving them does.
+        """
+        self._keep_max = keep_max
         self._size_max = size_max
         self._size_min = size_min
         self._view = memoryview(bytearray(limits.RECEIVE_SIZE))
@@ -136,7 +151,7 @@ class FrameReader:
         capacity = len(self._view)
         if capacity == limits.RECEIVE_SIZE:
             return
-        if capacity > limits.RECEIVE_KEEP_MAX:
+        if capacity > self._keep_max:
             self._replace(limits.RECEIVE_SIZE)
         elif self._refills >= SHRINK_AFTER:
             if self._peak * 4 <= capacity:

@@ -24,6 +24,8 @@ RECEIVE_SIZE: Final = 64 << 10
 RECEIVE_SIZE_MIN: Final = 16 << 10
 RECEIVE_GROWTH_MAX: Final = MIB
 RECEIVE_KEEP_MAX: Final = 4 * MIB
+# What our client keeps: after a large reply to a fetch comes another one.
+REPLY_KEEP_MAX: Final = 16 * MIB
 
 # Inside a message; the peer's frame is refused (RemoteProtocolError).
 # (Strings: an int16 in the classic encoding; Kafka keeps the limit in the flexible one.)

@@ -575,7 +575,7 @@ def test_records_that_are_put_one_by_one_fill_whole_batches(varies: bool) -> Non
     sender.flush()
     stored = [world.stored("a", partition) for partition in range(4)]
     where = [metadata(delivery) for delivery in deliveries]
-    assert [len(stored[one.partition][one.offset]) for one in where] == sizes
+    assert [stored[one.partition][one.offset] for one in where] == list(map(bytes, sizes))
     batches = [batch for p in world.cluster.topics["a"] for batch in p.batches]
     assert len(batches) < 1.2 * sum(map(len, batches)) / 10_000
 

@@ -112,9 +112,20 @@ def test_the_buffer_shrinks_at_once_after_a_very_large_frame() -> None:
     assert reader.capacity == limits.RECEIVE_SIZE
 
 
-def test_the_buffer_shrinks_when_large_frames_stop_coming() -> None:
-    reader = FrameReader()
-    reader.receive_data(size_prefix(1 << 20) + bytes(1 << 20))
+def test_who_may_keep_more_does_not_grow_again_for_the_next_very_large_frame() -> None:
+    reader = FrameReader(keep_max=limits.REPLY_KEEP_MAX)
+    size = limits.RECEIVE_KEEP_MAX + 1
+    for _ in range(2):
+        reader.receive_data(size_prefix(size) + bytes(size))
+        assert len(frames_of(reader)) == 1
+        reader.get_buffer()
+        assert size < reader.capacity <= limits.REPLY_KEEP_MAX
+
+
+@pytest.mark.parametrize("size", [1 << 20, limits.RECEIVE_KEEP_MAX + 1])
+def test_the_buffer_shrinks_when_large_frames_stop_coming(size: int) -> None:
+    reader = FrameReader(keep_max=limits.REPLY_KEEP_MAX)
+    reader.receive_data(size_prefix(size) + bytes(size))
     assert len(frames_of(reader)) == 1
     for _ in range(200):
         reader.receive_data(API_VERSIONS)
