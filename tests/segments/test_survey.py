@@ -276,6 +276,19 @@ def test_what_lies_in_a_file_made_ahead_is_kept_aside_and_out_of_the_way() -> No
         accounted(log)
 
 
+def test_rows_that_do_not_go_on_where_the_last_one_ended_are_not_believed() -> None:
+    disk = disk_with(40, closed=True)
+    manifest = decode_manifest(read_file(disk, PATHS.manifest))
+    assert manifest is not None
+    rows = list(manifest.rows)
+    rows.remove([row for row in rows if row.kind == RowKind.SEGMENT][2])
+    replace_file(disk, PATHS.manifest, encode_manifest(1_000, rows))
+    with open_log(disk) as log:
+        assert values_of(log) == [record(i) for i in range(40)]
+        assert gaps_of(log) == []
+        assert log.append([record(40)], now_ms=0) == 40
+
+
 def test_a_survey_changes_no_byte() -> None:
     disk = disk_with(20)
     flip(disk, PATHS.log(3), 70)

@@ -46,6 +46,16 @@ def two_batches_in_two_segments_become_one(driver: Driver) -> None:
 
 
 @scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
+def cleaned_where_nothing_was_written_since_the_last_start(driver: Driver) -> None:
+    put(driver, "a", "b")
+    put(driver, "a")
+    seal(driver)
+    driver.close()
+    driver.open()
+    driver.clean("t", may_go=[0])
+
+
+@scenario(durability="fsync", cleanup_policy=COMPACT, segment_ms="50000")
 def segments_become_one(driver: Driver) -> None:
     for key in ("a", "b", "a", "b", "a"):
         put(driver, key)

@@ -31,6 +31,13 @@ CLEANING_BUGS = (
         "two_batches_in_two_segments_become_one",
     ),
     Bug(
+        "a_decision_without_its_rename_counts_as_a_clean_log",
+        "survey",
+        "    is_clean = is_clean and not leftovers and known.pending is None\n",
+        "    is_clean = is_clean and not leftovers\n",
+        "cleaned_where_nothing_was_written_since_the_last_start",
+    ),
+    Bug(
         "a_cleaned_segment_is_listed_with_its_old_size",
         "swapping",
         "            self._written,\n            self._records,\n",
