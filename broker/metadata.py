@@ -29,6 +29,7 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.manager import TopicMeta
+from segbroker.segments.names import is_topic_name
 
 from .authorizer import CREATE, DESCRIBE, TOPIC
 from .call import Call
@@ -136,6 +137,9 @@ async def _asked(
         except STORAGE_FAILURES as exc:
             return _unknown(asked.name, wire_error(exc)[0], asked)
     if meta is None:
+        # A name that no topic can have is a mistake, and waiting for it would be in vain.
+        if not is_topic_name(asked.name):
+            return _unknown(asked.name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
         return _unknown(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)
     return _topic(core, meta)
 

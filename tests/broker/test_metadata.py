@@ -70,6 +70,16 @@ async def test_an_unknown_topic_is_not_created_where_that_is_switched_off() -> N
         assert reply.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_a_name_that_no_topic_can_have_is_said_to_be_invalid_where_none_is_created() -> None:
+    async with serving(auto_create_topics=False) as broker, connect(broker.address) as client:
+        asked = MetadataRequest(topics=named("with space", "..", "a" * 250, "new"))
+        reply = await client.ask(asked, MetadataResponse, 9)
+        assert [topic.error_code for topic in reply.topics] == [
+            *[ErrorCode.INVALID_TOPIC_EXCEPTION] * 3,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+
+
 async def test_a_topic_of_kafkas_own_is_refused_and_not_made_empty() -> None:
     async with serving() as broker, connect(broker.address) as client:
         asked = MetadataRequest(topics=named("__consumer_offsets", "__transaction_state"))

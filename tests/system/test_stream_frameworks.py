@@ -1,11 +1,11 @@
 """Stream processors in Python, unmodified: a count per key that is right, whatever is killed.
 
-Both stand on librdkafka.  quixstreams keeps its state in a compacted changelog on the broker, and
-writes in transactions where it is told to; bytewax keeps its state and its offsets itself.  While
-records flow the application is killed and started again, and so is the broker.  A program that ends
-by itself, as some do when the broker was away, is started again, as a service manager does; so
-often that it must be getting on.  Each framework has a virtual environment of its own, made on
-first use.
+quixstreams stands on librdkafka, faust-streaming on aiokafka: both keep their state in a compacted
+changelog on the broker, and the first writes in transactions where it is told to.  bytewax, on
+librdkafka, keeps its state and its offsets itself.  While records flow the application is killed
+and started again, and so is the broker.  A program that ends by itself, as some do when the broker
+was away, is started again, as a service manager does; so often that it must be getting on.  Each
+framework has a virtual environment of its own, made on first use.
 """
 
 import signal
@@ -51,12 +51,14 @@ class Framework:
 
 
 QUIX: Final = Release("3.28.1", ("quixstreams==3.28.1",))
+FAUST: Final = Release("0.15.3", ("faust-streaming==0.15.3",))
 BYTEWAX: Final = Release("0.21.1", ("bytewax[kafka]==0.21.1",))
 FRAMEWORKS: Final = {
     "quixstreams": Framework(QUIX, "count_quixstreams.py", "exactly-once", once=True),
     "quixstreams-at-least-once": Framework(
         QUIX, "count_quixstreams.py", "at-least-once", exact=False
     ),
+    "faust-at-least-once": Framework(FAUST, "count_faust.py", "at_least_once", exact=False),
     "bytewax": Framework(BYTEWAX, "count_bytewax.py"),
 }
 
