@@ -1,6 +1,11 @@
-"""The table of clients says what ran, and hides no failure."""
+"""The table of clients says what ran and hides no failure, and what always runs is as it says."""
+
+import re
+import subprocess
+import sys
 
 from .compatibility import Column, place, table
+from .scenario import ROOT
 
 SYSTEM = "tests/system/"
 SHARE = "two_members_share_and_one_leaves"
@@ -20,9 +25,13 @@ RAN = {
 }
 
 
+def cells(lines: list[str]) -> dict[str, list[str]]:
+    split = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {line[0]: line[1:] for line in split}
+
+
 def rows() -> dict[str, list[str]]:
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table(RAN, "1.7.1")]
-    return {line[0]: line[1:] for line in lines}
+    return cells(table(RAN, "1.7.1"))
 
 
 def test_a_column_is_a_release_of_a_client() -> None:
@@ -45,3 +54,25 @@ def test_tests_of_our_own_are_no_column() -> None:
     assert place(f"{module}::test_our_client_reads_what_it_wrote[3.0.12-gzip]", "1") is None
     newest = f"{module}::test_kafka_python[3.0.12-configs]"
     assert place(newest, "1") == (Column("kafka-python", "3.0.12"), "configs")
+
+
+def without_releases(table: dict[str, list[str]]) -> dict[str, list[str]]:
+    """With clients for releases: the newest on this machine may be newer than the page."""
+    return table | {"": [re.sub(r" [\d.]+$", "", name) for name in table[""]]}
+
+
+def test_every_run_does_the_columns_that_the_page_says() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text().splitlines()
+    said = cells([line for line in page if line.startswith("|")])
+    names = [name.rpartition(" ")[0] for name in said[""]]
+    always = {names.index("Java kafka-clients"), names.index("kcat")}
+    for client in ("confluent-kafka", "kafka-python", "aiokafka"):
+        first, count = names.index(client), names.count(client)
+        assert count > 1, "an old release, too"
+        always |= {first, first + count - 1}
+    expected = {row: [line[n] for n in sorted(always)] for row, line in said.items() if line[1:]}
+
+    listing = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not matrix", SYSTEM]
+    found = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    ran = {line: "passed" for line in found.splitlines() if "::" in line}
+    assert without_releases(cells(table(ran, "1.7.1"))) == without_releases(expected)

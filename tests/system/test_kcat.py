@@ -1,6 +1,9 @@
 """kcat, as Debian ships it (an old librdkafka), against a real daemon."""
 
+import re
+import signal
 import subprocess
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +12,7 @@ from segbroker.client import Admin, Producer
 
 from ..support.daemon import Daemon
 from ..support.tools import require
+from ..support.waiting import DEADLINE_S, until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -68,3 +72,100 @@ def test_kcat_lists_the_broker_and_its_topics(daemon: Daemon, topic: Callable[[]
     listing = kcat(daemon, "-L").decode()
     assert f"at {daemon.address} (controller)" in listing
     assert f'topic "{name}" with 3 partitions' in listing
+
+
+@pytest.mark.parametrize("acks", ["0", "1"])
+def test_kcat_acks_deliver(daemon: Daemon, topic: Callable[[], str], acks: str) -> None:
+    name = topic()
+    lines = b"".join(b"line %d\n" % n for n in range(100))
+    kcat(daemon, "-P", "-t", name, "-p", "0", "-X", f"acks={acks}", stdin=lines)
+    read = ("-C", "-t", name, "-p", "0", "-o", "beginning", "-c", "100", "-q")
+    assert kcat(daemon, *read) == lines
+
+
+class Member:
+    """kcat in a group: which partitions it says that it has.  Use it in a `with` block."""
+
+    def __init__(self, daemon: Daemon, name: str, place: str | None = None) -> None:
+        self.owned: set[int] = set()
+        self.said: list[str] = []
+        conf = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
+        if place is not None:
+            # Nobody waits for its end: who comes back on a busy machine must find its place.
+            conf |= {"group.instance.id": place, "session.timeout.ms": "60000"}
+        words = [word for key, value in conf.items() for word in ("-X", f"{key}={value}")]
+        self._process = subprocess.Popen(
+            [require("kcat"), "-b", daemon.address, *words, "-G", name, name],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr:
+            for line in self._process.stderr:
+                self.said.append(line.strip())
+                _, is_assignment, partitions = line.partition("): assigned: ")
+                if is_assignment:
+                    self.owned = set(map(int, re.findall(r"\[(\d+)\]", partitions)))
+                elif "): revoked: " in line:
+                    self.owned = set()
+
+    def check(self) -> None:
+        assert self._process.poll() is None, self.said
+
+    def state(self) -> str:
+        return f"kcat: has {sorted(self.owned)}, said {self.said[-4:]}"
+
+    def end(self, how: signal.Signals) -> None:
+        self._process.send_signal(how)
+        self._process.wait(DEADLINE_S)
+        self._thread.join()
+
+    def __enter__(self) -> "Member":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def shared(daemon: Daemon, topic: Callable[[], str]) -> str:
+    """A topic of four partitions."""
+    name = topic()
+    with Admin(daemon.address) as admin:
+        admin.create_topic(name, partitions=len(ALL))
+    return name
+
+
+ALL = {0, 1, 2, 3}
+
+
+def have_halves(one: Member, two: Member) -> bool:
+    return len(one.owned) == len(two.owned) == 2 and one.owned | two.owned == ALL
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["leaves", "killed"])
+def test_kcat_takes_over_from_a_member_that_is(
+    daemon: Daemon, shared: str, how: signal.Signals
+) -> None:
+    with Member(daemon, shared) as one:
+        until(lambda: one.owned == ALL, one)
+        with Member(daemon, shared) as two:
+            until(lambda: have_halves(one, two), one, two)
+            two.end(how)
+        until(lambda: one.owned == ALL, one)
+
+
+def test_kcat_comes_back_to_its_place_as_a_static_member(daemon: Daemon, shared: str) -> None:
+    with Member(daemon, shared, "place-1") as one:
+        until(lambda: one.owned == ALL, one)
+        with Member(daemon, shared, "place-2") as two:
+            until(lambda: have_halves(one, two), one, two)
+            had = two.owned
+            two.end(signal.SIGTERM)
+        with Member(daemon, shared, "place-2") as two:
+            until(lambda: two.owned == had, one, two)
