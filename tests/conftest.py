@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place_of(item.nodeid))
 
 
-class Files(LoadFileScheduling):
+class Files(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Files, and what is shared as if it was one."""
 
     def _split_scope(self, nodeid: str) -> str:
