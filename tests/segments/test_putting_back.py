@@ -162,6 +162,25 @@ def test_a_partition_whose_directory_is_gone_is_refused_and_not_begun_anew() -> 
     assert ends(manager_on(disk)) == [(1, 1), (1, 1)]
 
 
+def test_of_a_partition_whose_directory_is_gone_the_log_ahead_keeps_the_end() -> None:
+    # | 0 | 1 |   0 is in the segment that is gone, 1 in the write-ahead log, too
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    append(manager, "t", 0, b"in the segment")
+    append(manager, "t", 1, b"beside it")
+    manager.close()
+    manager = manager_on(disk)
+    append(manager, "t", 0, b"in both")
+    disk = disk.after_kill()
+    disk.rename(f"{ROOT}/topics/t/partition_0", f"{ROOT}/somewhere")
+    manager = manager_on(disk)
+    lost, kept = see_handler(manager.get_handler("t", 0)).items
+    assert (lost.base_offset, lost.next_offset, lost.reason) == (0, 1, "corruption")
+    assert (kept.base_offset, kept.next_offset, kept.is_gap) == (1, 2, False)
+    assert ends(manager)[1] == (1, 1)
+
+
 def test_records_of_a_deleted_topic_are_no_loss() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
