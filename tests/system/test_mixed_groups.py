@@ -38,13 +38,26 @@ class Member:
     """One that polls in a thread of its own: what it has, and what it has read."""
 
     def __init__(
-        self, make: str, poll: Callable[[], list[bytes | None]], owned: Callable[[], set[int]]
+        self,
+        make: str,
+        poll: Callable[[], list[bytes | None]],
+        owned: Callable[[], set[int]],
+        tell: Callable[[], object] = str,
     ) -> None:
+        """Begin to poll.
+
+        Args:
+            make: of which library it is.
+            poll: what came within a moment.
+            owned: the partitions that it has.
+            tell: what it thinks of its membership, for when it does not become as it should.
+        """
         self.make = make
         self.values: list[int] = []
         self.owned: set[int] = set()
         self._poll = poll
         self._look = owned
+        self._tell = tell
         self._failure: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -63,7 +76,8 @@ class Member:
             raise self._failure
 
     def state(self) -> str:
-        return f"{self.make}: has {sorted(self.owned)}, read {len(self.values)} values"
+        has = f"{self.make}: has {sorted(self.owned)}, read {len(self.values)} values"
+        return f"{has} {self._tell()}".rstrip()
 
     def stop(self) -> None:
         self._stop.set()
@@ -125,6 +139,7 @@ def kafka_python(daemon: Daemon, name: str) -> Iterator[Member]:
         "kafka-python",
         lambda: [r.value for rows in consumer.poll(50).values() for r in rows],
         lambda: {tp.partition for tp in consumer.assignment()},
+        consumer.group_metadata,
     )
     try:
         yield member
@@ -191,7 +206,6 @@ def test_our_member_shares_with_kafka_python(daemon: Daemon, name: str) -> None:
         until(lambda: mine.owned == set(range(PARTITIONS)), mine, group=group)
 
 
-@pytest.mark.matrix  # kafka-python's member stays outside now and then: the reason is not known
 def test_members_of_three_makes_share_a_topic(daemon: Daemon, name: str) -> None:
     group = (daemon.address, name)
     with (
