@@ -1,14 +1,18 @@
 """What an idle TLS connection costs the daemon in memory: `python -m bench.idle_tls [COUNT]`.
 
 Each of COUNT connections (1,000) has shaken hands and asked for the api versions once; the same
-over plain TCP beside it.  The certificate is made by the `openssl` command.
+over plain TCP beside it, and what Python's ssl alone takes for so many sockets without a broker.
+The certificate is made by the `openssl` command.
 """
 
 import argparse
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from segbroker.protocol.headers import encode_request
@@ -18,6 +22,21 @@ from .machine import resident_mib
 from .servers import segbroker
 
 COUNT = 1_000
+
+# As the broker makes them: no tickets, no renegotiation.
+BARE_SERVER = """
+import socket, ssl, sys
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1])
+context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+context.num_tickets = 0
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+held = []
+while True:
+    held.append(context.wrap_socket(listener.accept()[0], server_side=True))
+    held[-1].sendall(held[-1].recv(1024))
+"""
 
 
 def main() -> None:
@@ -37,6 +56,21 @@ def main() -> None:
                 f" {whole:.0f} MiB the daemon with them",
                 flush=True,
             )
+        with bare_server(file) as (pid, address):
+            each, _ = measure(pid, address, True, count)
+        print(f"{'bare ssl':<9} {count:,} idle sockets: {each:.1f} KiB each", flush=True)
+
+
+@contextmanager
+def bare_server(certificate: Path) -> Iterator[tuple[int, tuple[str, int]]]:
+    """A process that shakes hands, echoes once, and keeps its sockets."""
+    command = [sys.executable, "-c", BARE_SERVER, str(certificate)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.pid, ("127.0.0.1", int(server.stdout.readline()))
+        finally:
+            server.kill()
 
 
 def make_certificate(file: Path) -> None:

@@ -136,7 +136,7 @@ class FetchReply(FetchPlan):
             for read in reads:
                 read.plan.release()
             self._pending = True
-            self._core.pool.wait(size, self._buffer_free)
+            self._wait_for_buffer(size)
             return None
         self._lease = lease
         unread = [read for read in reads if not self._read_nowait(read, lease)]
@@ -218,7 +218,7 @@ class FetchReply(FetchPlan):
                 if lease is None:
                     # Planned again when there is room: what there is to read may have changed.
                     if not self._abandoned:
-                        self._core.pool.wait(reads[-1].stop, self._buffer_free)
+                        self._wait_for_buffer(reads[-1].stop)
                     return
                 self._lease = lease
                 for read in reads:
@@ -318,7 +318,7 @@ class FetchReply(FetchPlan):
         lease = self._core.pool.lease(stop)
         if lease is None:
             self._pending = True
-            self._core.pool.wait(stop, self._buffer_free)
+            self._wait_for_buffer(stop)
             return None
         self._lease = lease
         unread = []
@@ -378,6 +378,9 @@ class FetchReply(FetchPlan):
         header = self._header
         parts = encode_response(response, header.api_key, header.api_version, header.correlation_id)
         return parts
+
+    def _wait_for_buffer(self, size: int) -> None:
+        self._core.pool.wait(size, self._buffer_free, host=self._peer.address[0])
 
     def _buffer_free(self) -> None:
         self._pending = False

@@ -6,7 +6,8 @@ a reply that the socket took at once gives its buffer to the next reply, still w
     free     idle buffers by size class (powers of two), last in first out, IDLE_BYTES_MAX at most
     lent     bytes of buffers being read into or sent; never above the budget
     stuck    of these, the ones whose peer does not read: taken back when somebody needs them
-    line     who waits for a buffer, in order; each release serves the first that now fits
+    line     who waits for a buffer; addresses take turns, each in order; a release serves whoever
+             is next and now fits
 
 At the limit what is stuck is taken back, longest stuck first: its reply is read again when its
 peer reads on, so slow readers cost themselves and not the others.  When nothing is stuck a fetch
@@ -15,9 +16,10 @@ how much.  One buffer is always lent when nothing is, whatever its size: else a 
 budget could never be read.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final
+
+from .address_line import AddressLine
 
 SIZE_LEAST: Final = 16 << 10
 IDLE_BYTES_MAX: Final = 16 << 20
@@ -66,7 +68,7 @@ class BufferPool:
         self._budget = budget
         self._free: dict[int, list[bytearray]] = {}
         self._idle_bytes = 0
-        self._line: deque[tuple[int, Callable[[], None]]] = deque()
+        self._line: AddressLine[tuple[int, Callable[[], None]]] = AddressLine()
         self._serving = False
         self._stuck: dict[Lease, Callable[[], None]] = {}
         self.lent_bytes = 0
@@ -97,9 +99,9 @@ class BufferPool:
             return Lease(self, free.pop())
         return Lease(self, bytearray(size_class))
 
-    def wait(self, size: int, ready: Callable[[], None]) -> None:
-        """Have `ready()` called once when a lease of `size` bytes may succeed."""
-        self._line.append((size, ready))
+    def wait(self, size: int, ready: Callable[[], None], *, host: str) -> None:
+        """Have `ready()` called once when a lease of `size` bytes may succeed; for an address."""
+        self._line.put(host, (size, ready))
 
     def _reclaim(self) -> None:
         """Take back what has been stuck for the longest time."""
@@ -123,8 +125,8 @@ class BufferPool:
             return
         self._serving = True
         try:
-            while self._line and self._fits(self._line[0][0]):
-                self._line.popleft()[1]()
+            while self._line and self._fits(self._line.first()[0]):
+                self._line.take()[1]()
         finally:
             self._serving = False
 

@@ -113,6 +113,8 @@ class Consumer(Generic[Notice]):
         api_timeout_ms: how long one call may take, retries included; and how long iterating
             goes on while no broker answers.
         metadata_max_age_ms: how often to look for new partitions, and topics of a pattern.
+        client_id: what the broker calls this client in its logs and quotas.
+        security: TLS and login; see Security.
 
         In a group (`group=` its name) the partitions are shared out among its members:
         pattern: instead of topics, all whose whole name the regular expression matches.

@@ -25,14 +25,22 @@ from .accumulator import Accumulator
 from .clock import now_ms, wall_ms
 from .completion import Completion
 from .engine import Engine
-from .errors import BusyError, DeliveryFailed, ProducerFenced, SegbrokerError, TimedOut, Undelivered
+from .errors import (
+    BusyError,
+    ClosedError,
+    DeliveryFailed,
+    ProducerFenced,
+    SegbrokerError,
+    TimedOut,
+    Undelivered,
+)
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
-from .thread_driver import ThreadDriver, wait_result
+from .thread_driver import FORKED, ThreadDriver, wait_result
 from .transactions import PreparedTransaction
 
 # What is left when a `with` block ends with an exception gets this long.
@@ -158,7 +166,7 @@ class Producer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if exc is None:
+        if exc is None or self._driver.is_forked:
             self.close()
             return
         undelivered = self._abandon(GRACE_MS if isinstance(exc, Exception) else 0)
@@ -166,7 +174,12 @@ class Producer:
             exc.add_note(str(DeliveryFailed(undelivered)))
 
     def close(self) -> None:
-        """Deliver everything and end; DeliveryFailed with what was not.  Again: nothing."""
+        """Deliver everything and end; DeliveryFailed with what was not.  Again: nothing.
+
+        In the child of a fork nothing is delivered: that is the parent's to do.
+        """
+        if self._driver.is_forked:
+            return
         try:
             self._flush(None)
         except BaseException as exc:
@@ -276,6 +289,8 @@ class Producer:
 
         `timeout` is in seconds; TimedOut when it passes first (all stays on its way).
         """
+        if self._driver.is_forked:
+            raise ClosedError(FORKED)
         if not self._flush(None if timeout is None else timeout * 1000):
             raise TimedOut(f"not all delivered within {timeout} s; it goes on in the background")
         with self._lock:

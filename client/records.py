@@ -90,11 +90,13 @@ def check_headers(headers: Headers) -> HeaderPairs:
         raise TypeError(f"headers={headers!r} are not pairs of (str, bytes or None)")
     pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
     for pair in pairs:
-        match pair:
-            case (str(name), bytes() | None):
-                name.encode()  # half a surrogate pair is no text
-            case _:
-                raise TypeError(f"header {pair!r} is not a (str, bytes or None)")
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"header {pair!r} is not a (str, bytes or None)")
+        name, value = pair
+        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
+            raise TypeError(f"header {pair!r} is not a (str, bytes or None)")
+        if not name.isascii():
+            name.encode()  # half a surrogate pair is no text
     return pairs
 
 

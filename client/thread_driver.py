@@ -17,8 +17,12 @@ Waiting is done with a lock that the waker releases; a signal interrupts it: Ctr
 The thread lives between `start` and `stop`, which joins it.  A name that has to be looked up is
 looked up by a short-lived helper thread, as the system's resolver cannot be interrupted; only
 such a helper may outlive `stop`, for as long as the resolver takes.
+
+In the child of a fork there is no such thread: what was open there is closed, by ClosedError, and
+the parent's sockets and records are left to the parent.
 """
 
+import os
 import selectors
 import socket
 import threading
@@ -28,6 +32,7 @@ from math import inf
 from ssl import SSLContext
 from time import sleep
 from typing import TypeVar
+from weakref import WeakSet
 
 from .clock import now_ms
 from .completion import Waitable
@@ -39,6 +44,8 @@ from .transport import SocketAddress, Transport, Wait, resolve
 
 T = TypeVar("T")
 
+FORKED = "it was opened before this process was forked: open one in each process"
+
 
 class ThreadDriver:
     """See the module."""
@@ -49,6 +56,7 @@ class ThreadDriver:
         self._context: SSLContext | None = None
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self.is_forked = False
         self._is_pushing = False
         self._asleep_until_ms: float = -inf
         self._transports: dict[Connection, Transport] = {}
@@ -56,6 +64,8 @@ class ThreadDriver:
 
     @property
     def engine(self) -> Engine:
+        if self.is_forked:
+            raise ClosedError(FORKED)
         if self._engine is None or self._thread is None:
             raise ClosedError("not open: use it inside its `with` block")
         return self._engine
@@ -84,6 +94,7 @@ class ThreadDriver:
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name="segbroker-io", daemon=True)
         self._thread.start()
+        _open.add(self)
         try:
             self.call(
                 connect(engine),
@@ -103,10 +114,27 @@ class ThreadDriver:
             self._stopping = True
         self._wake()
         thread.join()
+        _open.discard(self)
         self._thread = None
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
+
+    def forked(self) -> None:
+        """This is the child of a fork: give everything up, and leave what is the parent's to it."""
+        assert self._engine is not None, "it is open"
+        self.is_forked = True
+        self._thread = None
+        if self.lock.locked():
+            self.lock.release()  # by a thread that is not here
+        # Closed, not unregistered: the selector's list of them is the parent's too.
+        for transport in self._transports.values():
+            transport.close()
+        self._transports.clear()
+        self._selector.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
+        self._engine.close(now_ms(), ClosedError(FORKED))
 
     def wake_by(self, at_ms: int) -> None:
         """Have the I/O thread look at `at_ms` at the latest."""
@@ -369,3 +397,15 @@ def wait_result(what: Waitable, timeout: float | None) -> None:
     """Wait until done; TimedOut when `timeout` (seconds) passed first."""
     if not wait_done(what, None if timeout is None else timeout * 1000):
         raise TimedOut(f"not done within {timeout} s; it goes on in the background")
+
+
+_open: "WeakSet[ThreadDriver]" = WeakSet()
+
+
+def _after_fork() -> None:
+    for driver in list(_open):
+        driver.forked()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

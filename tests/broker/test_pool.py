@@ -30,8 +30,8 @@ def test_at_the_budget_nothing_is_lent_until_something_comes_back_in_order() -> 
     held = [pool.lease(MIB), pool.lease(MIB)]
     assert pool.lease(1) is None
     served: list[str] = []
-    pool.wait(MIB, lambda: served.append("first"))
-    pool.wait(1, lambda: served.append("second"))
+    pool.wait(MIB, lambda: served.append("first"), host="")
+    pool.wait(1, lambda: served.append("second"), host="")
     assert served == []
     assert held[0] is not None
     held[0].release()
@@ -48,8 +48,8 @@ def test_one_that_takes_its_buffer_leaves_the_next_in_line() -> None:
         served.append("first")
         assert pool.lease(MIB) is not None
 
-    pool.wait(MIB, first)
-    pool.wait(MIB, lambda: served.append("second"))
+    pool.wait(MIB, first, host="")
+    pool.wait(MIB, lambda: served.append("second"), host="")
     held.release()
     assert served == ["first"]
 
@@ -68,7 +68,7 @@ def test_a_line_that_is_served_at_once_is_no_deep_recursion() -> None:
         lease.release()
 
     for _ in range(5_000):
-        pool.wait(MIB, serve)
+        pool.wait(MIB, serve, host="")
     held.release()
     assert served == 5_000
     assert pool.lent_bytes == 0
@@ -100,3 +100,15 @@ def test_giving_back_twice_is_giving_back_once() -> None:
     lease.release()
     lease.release()
     assert pool.lent_bytes == 0
+
+
+def test_addresses_take_turns_in_the_line() -> None:
+    pool = BufferPool(MIB)
+    held = pool.lease(MIB)
+    assert held is not None
+    served: list[str] = []
+    for number in range(3):
+        pool.wait(1, lambda number=number: served.append(f"greedy {number}"), host="10.0.0.1")  # type: ignore[misc]
+    pool.wait(1, lambda: served.append("honest"), host="10.0.0.2")
+    held.release()
+    assert served == ["greedy 0", "honest", "greedy 1", "greedy 2"]

@@ -1,0 +1,45 @@
+"""A line in which addresses take turns, however many connections each has waiting.
+
+    put("A", 1) put("A", 2) put("A", 3) put("B", 4)     take: 1, 4, 2, 3
+
+Within an address the order is that of coming.  So whoever has a thousand connections in a line has
+one turn in a round, as everybody else.
+
+Limit: an address is remembered as long as it has something waiting, so there are no more of them
+than connections.
+"""
+
+from collections import deque
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class AddressLine(Generic[Item]):
+    """See the module."""
+
+    __slots__ = ("_by_host",)
+
+    def __init__(self) -> None:
+        # The address whose turn is next comes first.
+        self._by_host: dict[str, deque[Item]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_host)
+
+    def put(self, host: str, item: Item) -> None:
+        """Wait in the line."""
+        self._by_host.setdefault(host, deque()).append(item)
+
+    def first(self) -> Item:
+        """Whose turn is next; the line is not empty."""
+        return next(iter(self._by_host.values()))[0]
+
+    def take(self) -> Item:
+        """The same, out of the line; its address goes to the end."""
+        host = next(iter(self._by_host))
+        waiting = self._by_host.pop(host)
+        item = waiting.popleft()
+        if waiting:
+            self._by_host[host] = waiting
+        return item
