@@ -60,6 +60,7 @@ class ProduceSlot:
     __slots__ = (
         "_core",
         "_header",
+        "_is_whole",
         "_peer",
         "_response",
         "_rows",
@@ -79,6 +80,8 @@ class ProduceSlot:
         self._rows: list[ProduceResponsePartition] = []
         # Ordinals of the rows that wait for their durability.
         self._waiting: set[int] = set()
+        # All rows are in: not yet while others have their turn between two of them.
+        self._is_whole = False
         self._timed = False
 
     def add_topic(self, asked: ProduceRequestTopic) -> ProduceResponseTopic:
@@ -110,6 +113,9 @@ class ProduceSlot:
 
     def begin(self, timeout_ms: int) -> None:
         """All rows are in: done now, or when they are settled, or after `timeout_ms`."""
+        if self.done:
+            return  # abandoned meanwhile
+        self._is_whole = True
         if not self._waiting:
             self._finish()
             return
@@ -123,7 +129,7 @@ class ProduceSlot:
         self._waiting.discard(row)
         if code:
             _refuse(self._rows[row], code, message)
-        if not self._waiting:
+        if self._is_whole and not self._waiting:
             self._finish()
 
     def expire(self) -> None:

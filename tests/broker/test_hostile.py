@@ -7,7 +7,7 @@ import trio
 
 from segbroker.broker import connection, express, pace
 from segbroker.broker.config_admin import DESCRIBED_MAX
-from segbroker.broker.requests import PLAIN_BYTES_MAX
+from segbroker.broker.requests import LARGE_PRODUCE_BYTES, PLAIN_BYTES_MAX
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
@@ -37,6 +37,7 @@ from segbroker.protocol.schema import Message
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import batch, connect, fetch_request, produce_request, values
+from ..support.wire_transactions import until
 from .conftest import Events, serving
 
 ITEMS = 3_000
@@ -68,6 +69,32 @@ async def turns_of_others(request: Message, version: int, topic: str | None = No
                 assert await client.receive_frame()
             nursery.cancel_scope.cancel()
         return turns
+
+
+async def test_a_large_produce_is_answered_when_all_is_in_also_if_its_first_rows_are_durable_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+
+        async def is_durable() -> bool:
+            return not any(p.appends_waiting for p in broker.core.topics.served.values())
+
+        async def step(_: pace.Pace) -> None:
+            await until(is_durable)
+
+        monkeypatch.setattr(pace.Pace, "step", step)
+        await client.create("t", partitions=3)
+        rows = [
+            ProduceRequestPartition(index=n, records=batch(bytes(LARGE_PRODUCE_BYTES)))
+            for n in range(3)
+        ]
+        topics = [ProduceRequestTopic(name="t", partition_data=rows)]
+        request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
+        reply = await client.ask(request, ProduceResponse, 9)
+        (topic,) = reply.responses
+        assert [
+            (row.index, row.error_code, row.base_offset) for row in topic.partition_responses
+        ] == [(n, ErrorCode.NONE, 0) for n in range(3)]
 
 
 NAMES = [f"topic-{n}" for n in range(ITEMS)]
