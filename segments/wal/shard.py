@@ -232,12 +232,6 @@ class Shard:
         """Files that exist, used or free."""
         return self._files.count
 
-    def seal_active(self) -> None:
-        """Let the active file be full, so that a checkpoint frees it too.  Blocking."""
-        with self._writing:
-            if self.failure is None:
-                self._retire(trusted=True)
-
     def free_oldest(self, failed: Collection[Source] = ()) -> None:
         """The oldest full file is not needed any more, but for what it has of the `failed`: that is
         copied.  Blocking.  Raises OSError."""

@@ -209,3 +209,10 @@ def test_partitions_begin_an_epoch_when_nobody_knows_whose_frames_are_lost() -> 
     after = [manager.get_handler("t", number).leader_epoch for number in range(2)]
     assert after == [epoch + 1 for epoch in epochs]
     assert "wal_damaged" in manager.report.counts
+    # What is written in the new epoch is known to be of it after the next kill.
+    before = ends(manager)
+    append(manager, "t", 0, b"in the new epoch")
+    append(manager, "t", 1, b"in the new epoch")
+    again = manager_on(disk.after_kill())
+    assert ends(again) == [(records + 1, end + 1) for records, end in before]
+    assert [again.get_handler("t", number).leader_epoch for number in range(2)] == after

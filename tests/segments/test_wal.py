@@ -557,6 +557,26 @@ def test_a_file_that_failed_is_not_used_again() -> None:
     assert disk.listdir(f"{ROOT}/shard-00") == ["wal-1.log", "wal-2.log"]
 
 
+def test_a_failed_file_is_given_up_once_however_often_it_takes_to_get_another() -> None:
+    disk = FailingStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    writer.append(b"kept")
+    disk.fail_write = errno.ENOSPC
+    writer.append(b"lost")
+    wal.revive()  # in the file that was made ahead
+    writer.append(b"lost, too")
+    for _ in range(2):
+        with pytest.raises(OSError, match="planted"):
+            wal.revive()
+    disk.fail_write = 0
+    wal.revive()
+    assert writer.shard.full_count == 2
+    wal.checkpoint()
+    writer.append(b"more")
+    assert content(replayed(disk.after_power_cut())) == b"more"
+
+
 def test_what_comes_during_a_sync_shares_the_next_and_a_lone_write_waits_for_nothing() -> None:
     disk = GatedStorage()
     config = WalConfig(file_bytes=1 << 16, shard_bytes=1 << 18)
