@@ -37,8 +37,7 @@ class KafkaPython(Client):
     ) -> Any:
         if place is not None:
             more["group_instance_id"] = place
-        return KafkaConsumer(
-            topic,
+        consumer = KafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
             auto_offset_reset="earliest",
@@ -47,6 +46,11 @@ class KafkaPython(Client):
             heartbeat_interval_ms=500,
             **more,
         )
+        # Joined before it knows the topic, it leads a generation in which nobody has anything, and
+        # on a busy machine release 3.0 stays there.
+        consumer.partitions_for_topic(topic)
+        consumer.subscribe([topic])
+        return consumer
 
     def poll(self, handle: Any) -> list[bytes]:
         return [one.value for lot in handle.poll(timeout_ms=50).values() for one in lot]
