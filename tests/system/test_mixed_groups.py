@@ -132,7 +132,7 @@ def kafka_python(daemon: Daemon, name: str) -> Iterator[Member]:
         heartbeat_interval_ms=200,
         session_timeout_ms=6_000,
     )
-    # Joined before it knows the topic, it leads a generation in which nobody has anything.
+    # Else it may join twice, and overlook the second answer for good: kafka_python_together.py.
     consumer.partitions_for_topic(name)
     consumer.subscribe([name])
     member = Member(

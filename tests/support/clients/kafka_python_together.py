@@ -46,8 +46,9 @@ class KafkaPython(Client):
             heartbeat_interval_ms=500,
             **more,
         )
-        # Joined before it knows the topic, it leads a generation in which nobody has anything, and
-        # on a busy machine release 3.0 stays there.
+        # Joined before it knows the topic, it leads a generation in which nobody has anything, then
+        # joins again because its metadata changed.  Release 3.0 takes that for done as soon as it
+        # has assigned: if the answer comes between two polls, nobody ever looks at it.
         consumer.partitions_for_topic(topic)
         consumer.subscribe([topic])
         return consumer
