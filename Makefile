@@ -42,7 +42,7 @@ dist: jar        ## The sdist and the wheel, with the jar, into dist/
 	rm -rf dist build/lib* build/bdist* build/temp*
 	$(BIN)/python -m build -q
 
-$(SPARK_STAMP): setup.cfg
+$(SPARK_STAMP): setup.cfg | $(STAMP)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[spark]'
 	@touch $(SPARK_STAMP)
 

@@ -5,8 +5,8 @@
 Within an address the order is that of coming.  So whoever has a thousand connections in a line has
 one turn in a round, as everybody else.
 
-Limit: an address is remembered as long as it has something waiting, so there are no more of them
-than connections.
+Limit: an address is remembered as long as it has something in the line.  Who hung up stays in it
+until its turn has come, so there may be more of them than connections.
 """
 
 from collections import deque

@@ -94,9 +94,7 @@ def _append(
         )
     partition = core.topics.served_partition(name, index)
     if partition is None:
-        if core.topics.exists(name, index):
-            raise Refused(*core.topics.why_unopened(name, index))
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}")
+        raise Refused(*core.topics.why_unopened(name, index))
     ingest = core.ingest
     if ingest.throttle_time_ms:
         raise Refused(

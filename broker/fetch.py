@@ -248,7 +248,7 @@ async def _open_and_fetch(
     closed: list[tuple[str, int]],
 ) -> None:
     # What may not be read is answered below, whether it exists or not.
-    await core.topics.open_all(key for key in closed if _may_read(core, peer, key[0]))
+    await core.topics.open_all(closed, lambda name: _may_read(core, peer, name))
     _begin(core, peer, header, request)
 
 
@@ -288,10 +288,9 @@ def _target(
     partition = core.topics.served_partition(name, asked.partition)
     code = ErrorCode.NONE
     if partition is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if name == topic_ids.UNKNOWN:
             code = topic_ids.unknown_code(header.api_version, topic_ids.FETCH_SINCE)
-        elif core.topics.exists(name, asked.partition):
+        else:
             code, _ = core.topics.why_unopened(name, asked.partition)
     elif asked.current_leader_epoch >= 0:
         code = check_epoch(asked.current_leader_epoch, partition.handler.leader_epoch)

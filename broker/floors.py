@@ -22,7 +22,6 @@ from segbroker.protocol.vendor import error_reply
 from segbroker.segments.accounting import Account
 
 from .core import Core
-from .error_map import STORAGE_FAILURES, wire_error
 from .pace import Pace
 from .partition import Partition
 from .peer import Peer
@@ -49,7 +48,7 @@ async def floors(core: Core, peer: Peer, body: Body) -> Body:
     rows = []
     pace = Pace()
     for name, index in keys:
-        rows.append(await _floor_row(core, name, index))
+        rows.append(_floor_row(core, name, index))
         await pace.step()
     return {"partitions": rows}
 
@@ -89,21 +88,16 @@ def partition_of(one: object) -> tuple[str, int]:
 async def _served(core: Core, name: str, index: int) -> Partition:
     partition = await core.topics.open(name, index)
     if partition is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}")
+        raise Refused(*core.topics.why_unopened(name, index))
     return partition
 
 
-async def _floor_row(core: Core, name: str, index: int) -> Body:
+def _floor_row(core: Core, name: str, index: int) -> Body:
     row: Body = {"topic": name, "partition": index}
-    try:
-        handler = (await _served(core, name, index)).handler
-    except Refused as exc:
-        return row | error_reply(exc.code, exc.message)
-    except STORAGE_FAILURES as exc:
-        return row | error_reply(*wire_error(exc))
-    meta = core.topics.get(name)
-    if meta is None:  # deleted meanwhile
-        return row | error_reply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition, meta = core.topics.served_partition(name, index), core.topics.get(name)
+    if partition is None or meta is None:
+        return row | error_reply(*core.topics.why_unopened(name, index))
+    handler = partition.handler
     return row | {
         "topic_id": meta.topic_id.bytes,
         "evict_floor": handler.evict_floor,

@@ -65,6 +65,7 @@ def _partition_statistics(core: Core, authorizer: Authorizer, peer: Peer, body: 
     names = body.get("topics")
     if names is None:
         body.setdefault("open", False)
+        body["every"] = True
         body["topics"] = [
             name
             for name in sorted(core.topics.all)

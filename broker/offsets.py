@@ -86,9 +86,9 @@ async def _list_one(
         row.error_code = ErrorCode.UNSUPPORTED_VERSION
         return row
     try:
-        partition = await core.topics.open(name, asked.partition_index)
+        partition = core.topics.served_partition(name, asked.partition_index)
         if partition is None:
-            row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            row.error_code, _ = core.topics.why_unopened(name, asked.partition_index)
             return row
         handler = partition.handler
         if code := check_epoch(asked.current_leader_epoch, handler.leader_epoch):
@@ -133,27 +133,24 @@ async def offset_for_leader_epoch(
         rows = OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=[])
         response.topics.append(rows)
         for one in topic.partitions:
-            rows.partitions.append(await _epoch_end(core, topic.topic, one))
+            rows.partitions.append(_epoch_end(core, topic.topic, one))
             await pace.step()
     return response
 
 
-async def _epoch_end(
+def _epoch_end(
     core: Core, name: str, asked: OffsetForLeaderEpochRequestPartition
 ) -> OffsetForLeaderEpochResponsePartition:
     row = OffsetForLeaderEpochResponsePartition(partition=asked.partition)
-    try:
-        partition = await core.topics.open(name, asked.partition)
-        if partition is None:
-            row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return row
-        handler = partition.handler
-        row.error_code = check_epoch(asked.current_leader_epoch, handler.leader_epoch)
-        if not row.error_code:
-            row.leader_epoch, row.end_offset = handler.end_offset_for_epoch(asked.leader_epoch) or (
-                -1,
-                -1,
-            )
-    except STORAGE_FAILURES as exc:
-        row.error_code, _ = wire_error(exc)
+    partition = core.topics.served_partition(name, asked.partition)
+    if partition is None:
+        row.error_code, _ = core.topics.why_unopened(name, asked.partition)
+        return row
+    handler = partition.handler
+    row.error_code = check_epoch(asked.current_leader_epoch, handler.leader_epoch)
+    if not row.error_code:
+        row.leader_epoch, row.end_offset = handler.end_offset_for_epoch(asked.leader_epoch) or (
+            -1,
+            -1,
+        )
     return row

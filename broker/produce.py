@@ -214,7 +214,7 @@ async def _open_and_append(
 
 async def _open_all(core: Core, peer: Peer, keys: Iterable[tuple[str, int]]) -> None:
     """Of one that may not be written, or cannot be opened, its row says so."""
-    await core.topics.open_all(key for key in keys if may_write(core, peer, key[0]))
+    await core.topics.open_all(keys, lambda name: may_write(core, peer, name))
 
 
 def _keys(request: ProduceRequest) -> Iterator[tuple[str, int]]:

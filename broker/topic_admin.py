@@ -245,9 +245,9 @@ async def _delete_before(
 ) -> DeleteRecordsResponsePartition:
     row = DeleteRecordsResponsePartition(partition_index=asked.partition_index, low_watermark=-1)
     try:
-        partition = await core.topics.open(name, asked.partition_index)
+        partition = core.topics.served_partition(name, asked.partition_index)
         if partition is None:
-            row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            row.error_code, _ = core.topics.why_unopened(name, asked.partition_index)
             return row
         handler = partition.handler
         if handler.config.compacts and not handler.config.deletes:

@@ -38,8 +38,8 @@ from .turn import Turn
 log = structlog.get_logger()
 
 OPENING_AT_ONCE: Final = 4
-"""Partitions of one request that are opened at a time: it is made of syncs, which overlap.  The
-other lanes are for everybody else."""
+"""Partitions of one request that are opened at a time, and half of the lanes at most: opening is
+made of syncs, which overlap."""
 
 
 class Topics:
@@ -105,7 +105,9 @@ class Topics:
         return self._partitions.get((name, index))
 
     def why_unopened(self, name: str, index: int) -> tuple[ErrorCode, str]:
-        """Code and sentence for a partition that exists and is not served."""
+        """Code and sentence for a partition that is not served."""
+        if not self.exists(name, index):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}"
         unknown = (ErrorCode.KAFKA_STORAGE_ERROR, f"{name}-{index} could not be opened")
         return self._unopened.get((name, index), unknown)
 
@@ -134,26 +136,34 @@ class Topics:
                 return await self._open(key)
             await opening.wait()
 
-    async def open_all(self, wanted: Iterable[tuple[str, int]]) -> None:
+    async def open_all(
+        self, wanted: Iterable[tuple[str, int]], may: Callable[[str], bool] = lambda name: True
+    ) -> None:
         """Open those that exist and are not open yet, OPENING_AT_ONCE of them at a time.
 
-        What cannot be opened stays so; `open` and `why_unopened` say why.
+        What cannot be opened stays so, and `why_unopened` says why.
+
+        Args:
+            may: whether those of a topic are to be opened.
         """
         pace = Pace()
         closed: dict[tuple[str, int], None] = {}
         for key in wanted:
-            if key not in self._partitions and self.exists(*key):
+            if key not in self._partitions and self.exists(*key) and may(key[0]):
                 closed[key] = None
             await pace.step()
         rest = iter(closed)
 
         async def work() -> None:
+            pace = Pace()
             for name, index in rest:
                 with suppress(*STORAGE_FAILURES):
                     await self.open(name, index)
+                await pace.step()  # of a topic that was deleted meanwhile nothing waits
 
+        at_once = min(OPENING_AT_ONCE, max(1, self.config.lanes // 2))
         async with trio.open_nursery() as nursery:
-            for _ in range(min(OPENING_AT_ONCE, len(closed))):
+            for _ in range(min(at_once, len(closed))):
                 nursery.start_soon(work)
 
     async def create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:

@@ -26,7 +26,6 @@ from segbroker.segments.transactions import State, Transaction
 
 from .call import Call
 from .core import Core
-from .error_map import STORAGE_FAILURES, wire_error
 from .pace import Pace
 
 _NAMES: Final = {
@@ -121,20 +120,16 @@ async def describe_producers(
         rows = DescribeProducersResponseTopic(name=topic.name, partitions=[])
         response.topics.append(rows)
         for index in topic.partition_indexes:
-            rows.partitions.append(await _producers_of(core, topic.name, index))
+            rows.partitions.append(_producers_of(core, topic.name, index))
             await pace.step()
     return response
 
 
-async def _producers_of(core: Core, name: str, index: int) -> DescribeProducersResponsePartition:
+def _producers_of(core: Core, name: str, index: int) -> DescribeProducersResponsePartition:
     row = DescribeProducersResponsePartition(partition_index=index, active_producers=[])
-    try:
-        partition = await core.topics.open(name, index)
-    except STORAGE_FAILURES as exc:
-        row.error_code, row.error_message = wire_error(exc)
-        return row
+    partition = core.topics.served_partition(name, index)
     if partition is None:
-        row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        row.error_code, row.error_message = core.topics.why_unopened(name, index)
         return row
     opened = partition.handler.transactions.open
     row.active_producers = [

@@ -105,20 +105,26 @@ async def partition_statistics(core: Core, peer: Peer, body: Body) -> Body:
     """Offsets and sizes of partitions: of the topics named, or of all."""
     names = body.get("topics")
     opens = body.get("open", names is not None)
+    every = names is None or bool(body.get("every"))
     if names is None:
         names = sorted(core.topics.all)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Refused(ErrorCode.INVALID_REQUEST, "topics is not a list of names")
+    names = list(dict.fromkeys(names))
     first = 0
     if (begin := body.get("from")) is not None:
         topic, first = partition_of(begin)
-        if topic not in names:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"from: {topic!r} is none of the topics")
-        names = names[names.index(topic) :]
+        if first < 0 or not (every or topic in names):
+            raise Refused(ErrorCode.INVALID_REQUEST, f"from: {begin!r} is in none of the topics")
+        if topic not in names:  # deleted since the page before
+            topic, first = min((name for name in names if name > topic), default=""), 0
+        names = names[names.index(topic) :] if topic else []
     page: list[tuple[TopicMeta, range]] = []
     following, room = None, PAGE_MAX
     for name in names:
         meta = core.topics.get(name)
+        if meta is None and every:
+            continue  # deleted meanwhile
         if meta is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         if not room:
@@ -137,7 +143,7 @@ async def partition_statistics(core: Core, peer: Peer, body: Body) -> Body:
     for meta, some in page:
         rows = []
         for index in some:
-            rows.append(await _partition(core, meta.name, index, opens=bool(opens)))
+            rows.append(_partition(core, meta.name, index, opens=bool(opens)))
             await pace.step()
         topics[meta.name] = {
             "topic_id": meta.topic_id.bytes,
@@ -154,15 +160,12 @@ def _read_only(core: Core) -> Iterator[Body]:
             yield {"topic": topic, "partition": index, "why": str(why)}
 
 
-async def _partition(core: Core, name: str, index: int, *, opens: bool) -> Body:
+def _partition(core: Core, name: str, index: int, *, opens: bool) -> Body:
     if not opens and core.topics.served_partition(name, index) is None:
         return {"partition": index, "is_open": False}
-    try:
-        partition = await core.topics.open(name, index)
-    except STORAGE_FAILURES as exc:
-        return {"partition": index, **error_reply(*wire_error(exc))}
-    if partition is None:  # deleted meanwhile
-        return {"partition": index, **error_reply(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
+    partition = core.topics.served_partition(name, index)
+    if partition is None:
+        return {"partition": index, **error_reply(*core.topics.why_unopened(name, index))}
     return _statistics(core, partition)
 
 

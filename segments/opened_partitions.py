@@ -152,7 +152,11 @@ class OpenedPartitions:
         try:
             return log_size(self._storage, partition_paths(self._root, topic, partition))
         except OSError as exc:
-            log.warning("size_not_read", topic=topic, partition=partition, error=str(exc))
+            handler = self.handlers.get((topic, partition))
+            if handler is not None:
+                return handler.size_bytes  # opened meanwhile, and its files changed
+            if topic in self._topics():
+                log.warning("size_not_read", topic=topic, partition=partition, error=str(exc))
             return None
 
     def close_topic(self, name: str) -> None:

@@ -128,9 +128,16 @@ async def test_the_statistics_of_many_partitions_come_in_pages() -> None:
             [("big", 1_000), ("small", 0), ("small", 1)],
         ]
         assert not broker.core.topics.served
-        wrong: dict[str, object] = {"topics": ["small"], "from": {"topic": "big", "partition": 0}}
-        refused: Any = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, wrong)
-        assert refused["error"]["class"] == "INVALID_REQUEST"
+        behind_gone = {"from": {"topic": "big-gone", "partition": 7}}
+        rest: Any = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, behind_gone)
+        assert list(rest["topics"]) == ["small"], "deleted between two pages"
+        twice: dict[str, object] = {"topics": ["small", "big", "small"], "open": False}
+        reply = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, twice)
+        assert reply["next"] == {"topic": "big", "partition": 998}
+        for begin in ({"topic": "big", "partition": 0}, {"topic": "small", "partition": -1}):
+            wrong: dict[str, object] = {"topics": ["small"], "from": begin}
+            refused: Any = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, wrong)
+            assert refused["error"]["class"] == "INVALID_REQUEST"
 
 
 @pytest.mark.parametrize(("topics", "code"), [(["missing"], 3), ("t", 42), ([7], 42)])

@@ -169,6 +169,26 @@ async def test_a_request_of_thousands_of_items_gives_way_after_each(
 
 
 @pytest.mark.usefixtures("no_patience")
+async def test_partitions_that_their_sender_may_not_open_do_not_hold_the_loop() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=ITEMS)
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count_turns)
+            await broker.core.topics.open_all((("t", n) for n in range(ITEMS)), lambda _: False)
+            nursery.cancel_scope.cancel()
+        assert turns >= ITEMS
+        assert not broker.core.topics.served
+
+
+@pytest.mark.usefixtures("no_patience")
 async def test_all_topics_are_described_however_many() -> None:
     async with serving() as broker, connect(broker.address) as client:
         for n in range(20):

@@ -50,7 +50,7 @@ async def test_one_that_cannot_be_opened_is_told_and_the_others_are_served(event
         assert [row.partition_index for row in rows] == list(range(COUNT))
         assert [row.error_code for row in rows] == refused
         assert [row.offset for row in rows] == [-1 if code else 1 for code in refused]
-        assert {event["partition"] for event in events.named("partition_not_opened")} == {DAMAGED}
+        assert [event["partition"] for event in events.named("partition_not_opened")] == [DAMAGED]
     async with serving(storage=disk) as broker, connect(broker.address) as client:
         everything = FetchRequest(
             max_wait_ms=0,

@@ -247,7 +247,7 @@ def _until(chosen: Sequence[Mutant], deadline_s: float) -> Iterator[Mutant]:
 
 _WORDS = {
     Outcome.FOUND: "killed",
-    Outcome.BROKEN: "killed",
+    Outcome.BROKEN: "broken",
     Outcome.MISSED: "survived",
     Outcome.LATE: "late",
 }

@@ -93,7 +93,9 @@ def run_tests(names: Iterable[str]) -> str:
         code = pytest.main([*_ARGUMENTS, "-x", *paths], plugins=[choosing])
     if code == 0:
         return ""
-    return choosing.failed or f"pytest ended with {code}"
+    if code != pytest.ExitCode.TESTS_FAILED:
+        raise RuntimeError(f"pytest ended with {code}: not a verdict on the mutant")
+    return choosing.failed
 
 
 def save(reach: Reach, path: Path) -> None:
