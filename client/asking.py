@@ -10,15 +10,21 @@
 answer that lasts: waiting would hide a typing mistake.
 """
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from segbroker.protocol.errors import ErrorCode
 
 from .backoff import Backoff
 from .engine import ANY, CONTROLLER, Ask, Call, Engine, Pause, Refresh
-from .errors import BrokerError, BrokerUnreachable, SegbrokerError, UnknownTopicOrPartition
-from .spoken import Request
+from .errors import (
+    BrokerError,
+    BrokerUnreachable,
+    SegbrokerError,
+    UnknownTopicOrPartition,
+    broker_error,
+)
+from .spoken import Request, VendorReply, VendorRequest
 
 Answer = TypeVar("Answer")
 
@@ -54,6 +60,22 @@ def look(
             if not exc.retryable or isinstance(exc, UnknownTopicOrPartition):
                 raise
         yield Pause(backoff.next_delay_ms())
+
+
+def look_vendor(
+    engine: Engine, request: VendorRequest, about: str, *, to: int | str = ANY
+) -> Call[Mapping[str, Any]]:
+    """The answer to a question of segbroker's own; `about` begins what an error says.
+
+    Raises UnsupportedByBroker: it is another make.
+    """
+
+    def check(reply: VendorReply) -> None:
+        if failed := reply.body.get("error"):
+            raise broker_error(failed["code"], about, failed["detail"])
+
+    reply = yield from look(engine, request, VendorReply, check, to=to)
+    return reply.body
 
 
 def change(

@@ -10,10 +10,10 @@ from segbroker.protocol.messages_admin import (
 from segbroker.protocol.vendor import VendorKey
 
 from .administration import Setting, altering, describing
-from .asking import change, look
+from .asking import change, look, look_vendor
 from .engine import ANY, CONTROLLER, Call, Engine
 from .errors import broker_error
-from .spoken import VendorReply, VendorRequest
+from .spoken import VendorRequest
 
 _BROKER: Final = 4
 _SOURCES: Final = {2: "broker", 3: "every broker", 4: "start", 5: "default"}
@@ -59,16 +59,10 @@ def broker_status(engine: Engine, broker_id: int | None) -> Call[dict[str, Any]]
 
     Raises UnsupportedByBroker: it is another make, ClusterAuthorizationFailed.
     """
-
-    def check(reply: VendorReply) -> None:
-        if failed := reply.body.get("error"):
-            raise broker_error(failed["code"], "state of the broker", failed["detail"])
-
-    to = ANY if broker_id is None else broker_id
-    reply = yield from look(
-        engine, VendorRequest(VendorKey.SERVER_INFO, {}), VendorReply, check, to=to
-    )
-    body = dict(reply.body)
+    _check_id(broker_id)
+    target = ANY if broker_id is None else broker_id
+    request = VendorRequest(VendorKey.SERVER_INFO, {})
+    body = dict((yield from look_vendor(engine, request, "state of the broker", to=target)))
     body.pop("performance", None)  # of this request, not of the broker
     return body
 
@@ -90,9 +84,13 @@ def alter_broker_config(
     yield from change(engine, request, IncrementalAlterConfigsResponse, check, to=to)
 
 
-def _name(broker_id: int | None) -> str:
+def _check_id(broker_id: int | None) -> None:
     if not isinstance(broker_id, int | None):
         raise TypeError(f"broker_id={broker_id!r} is not an int")
+
+
+def _name(broker_id: int | None) -> str:
+    _check_id(broker_id)
     return "" if broker_id is None else str(broker_id)
 
 

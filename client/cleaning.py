@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from segbroker.protocol.vendor import VendorKey
 
-from .asking import look
+from .asking import look_vendor
 from .engine import Call, Engine
 from .errors import UnsupportedByBroker
 from .records import TopicPartition
-from .spoken import VendorReply, VendorRequest
+from .spoken import VendorRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ def cleanings(engine: Engine, topic: str) -> Call[dict[TopicPartition, Cleaning]
     while True:  # a page each time, and each begins further on
         try:
             request = VendorRequest(VendorKey.PARTITION_STATISTICS, dict(body))
-            reply = yield from look(engine, request, VendorReply)
+            reply = yield from look_vendor(engine, request, f"topic {topic!r}")
         except UnsupportedByBroker:
             return told
-        topics = reply.body.get("topics")
+        topics = reply.get("topics")
         found = topics.get(topic) if isinstance(topics, Mapping) else None
         rows = found.get("partitions", []) if isinstance(found, Mapping) else []
         told |= {
@@ -52,6 +52,6 @@ def cleanings(engine: Engine, topic: str) -> Call[dict[TopicPartition, Cleaning]
             for row in rows
             if "clean_offset" in row
         }
-        if not rows or reply.body.get("next") is None:
+        if not rows or reply.get("next") is None:
             return told
         body["from"] = {"topic": topic, "partition": rows[-1]["partition"] + 1}

@@ -128,7 +128,7 @@ async def test_the_statistics_of_many_partitions_come_in_pages() -> None:
             [("big", 1_000), ("small", 0), ("small", 1)],
         ]
         assert not broker.core.topics.served
-        behind_gone = {"from": {"topic": "big-gone", "partition": 7}}
+        behind_gone: dict[str, object] = {"from": {"topic": "big-gone", "partition": 7}}
         rest: Any = await client.ask_vendor(VendorKey.PARTITION_STATISTICS, behind_gone)
         assert list(rest["topics"]) == ["small"], "deleted between two pages"
         twice: dict[str, object] = {"topics": ["small", "big", "small"], "open": False}

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from segbroker.client import AsyncAdmin
+from segbroker.client import AsyncAdmin, UnknownTopicOrPartition
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.errors import ErrorCode
@@ -143,6 +143,8 @@ async def test_how_far_a_thousand_partitions_are_cleaned_is_told_in_pages() -> N
         host, port = broker.address
         async with AsyncAdmin(f"{host}:{port}") as admin:
             assert sorted(await admin.cleanings("t")) == [("t", index) for index in range(1_001)]
+            with pytest.raises(UnknownTopicOrPartition, match="there is no topic 'nope'"):
+                await admin.cleanings("nope")
 
 
 async def test_offsets_of_times_are_those_of_records_that_are_there() -> None:
