@@ -297,10 +297,10 @@ class AsyncConsumer(Generic[Notice]):
             self._driver.engine  # noqa: B018 - raises ClosedError outside the block
             if not batch_only and reading.has_events:
                 await self._tell_events()
+            if reading.has_rest:
+                return "rest"  # resumed a moment ago: what lies behind it comes after it
             fetched = fetching.prefetched.take(batch_only=batch_only)
             if fetched is None:
-                if reading.has_rest:
-                    return "rest"
                 if batch_only or reading.is_ended:
                     return None
                 await wait_done(fetching.changed())

@@ -334,10 +334,10 @@ class Consumer(Generic[Notice]):
             if not batch_only and reading.has_events:
                 self._tell_events()
             with self._lock:
+                if reading.has_rest:
+                    return "rest"  # resumed a moment ago: what lies behind it comes after it
                 fetched = fetching.prefetched.take(batch_only=batch_only)
                 if fetched is None:
-                    if reading.has_rest:
-                        return "rest"
                     if reading.is_ended:
                         return None
                     changed = fetching.changed()

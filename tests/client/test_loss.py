@@ -1,9 +1,11 @@
 """Lost offsets and recreated topics, through every shell, against a real daemon."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+import anyio
 import pytest
 
 from segbroker.client import (
@@ -134,6 +136,58 @@ def test_async_reading_raises_a_gap_once(damaged: Daemon, run: Runner) -> None:
             assert seen([*polled]) == BEFORE
             with pytest.raises(GapError):
                 await consumer.poll(100, 10_000)
+
+    run(main)
+
+
+def test_a_gap_behind_what_a_loop_has_paused_comes_behind_it(damaged: Daemon) -> None:
+    with Consumer(damaged.address, TOPIC, stop_at_end=True, on_gap="yield") as consumer:
+        resume = threading.Timer(0.3, consumer.resume)
+        items: list[Record | Gap] = []
+        for item in consumer:
+            items.append(item)
+            if len(items) == 4:
+                consumer.pause()
+                resume.start()
+        resume.join()
+    assert seen(items) == [*BEFORE, GAP, *BEHIND]
+
+
+def test_a_gap_is_not_raised_before_what_was_paused_in_front_of_it(damaged: Daemon) -> None:
+    with Consumer(damaged.address, TOPIC, stop_at_end=True) as consumer:
+        resume = threading.Timer(0.3, consumer.resume)
+        offsets: list[int] = []
+        with pytest.raises(GapError):  # noqa: PT012
+            for record in consumer:
+                offsets.append(record.offset)
+                if len(offsets) == 4:
+                    consumer.pause()
+                    resume.start()
+        assert offsets == BEFORE
+        assert [record.offset for record in consumer] == BEHIND
+        resume.join()
+
+
+def test_a_gap_behind_what_an_async_loop_has_paused_comes_behind_it(
+    damaged: Daemon, run: Runner
+) -> None:
+    async def main() -> None:
+        async with (
+            AsyncConsumer(damaged.address, TOPIC, stop_at_end=True, on_gap="yield") as consumer,
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def resume() -> None:
+                await anyio.sleep(0.3)
+                consumer.resume()
+
+            items: list[Record | Gap] = []
+            async for item in consumer:
+                items.append(item)
+                if len(items) == 4:
+                    consumer.pause()
+                    tasks.start_soon(resume)
+        assert seen(items) == [*BEFORE, GAP, *BEHIND]
 
     run(main)
 
