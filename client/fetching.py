@@ -325,6 +325,7 @@ class Fetching:
         if not state.tp.partition < view.partition_count:
             # The new topic has fewer: the gap is told, and then there is nothing more.
             del self.states[state.tp]
+            state.paused = False  # nobody could resume it any more
             if not self.subscribed:
                 topic, partition = state.tp
                 self.fail(UnknownTopicOrPartition(f"{topic}-{partition} is gone"))

@@ -199,8 +199,10 @@ class Reading:
         return any(map(self._may_go_on, self.progress.rests()))
 
     def _may_go_on(self, tp: TopicPartition) -> bool:
+        # None: the topic was made anew without this partition, and what is left of it can only go.
+        # Whoever gives a partition up ends what was begun of it (Progress.sought).
         state = self.fetching.states.get(tp)
-        return state is not None and not state.paused and not state.held
+        return state is None or not (state.paused or state.held)
 
     def hand_out(self, fetched: Fetched, batch: ConsumedBatch) -> None:
         """Have `take_records` give the records of what was taken, unless it went meanwhile."""

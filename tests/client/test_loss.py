@@ -241,6 +241,69 @@ def test_a_recreated_topic_is_told_to_async_readers_too(
     run(main)
 
 
+def filled_twice(daemon: Daemon, topic: str) -> None:
+    """Two partitions, each of two batches of more than is made at a time."""
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=2)
+    with Producer(daemon.address) as producer:
+        for partition in (0, 1, 0, 1):
+            producer.send_many(topic, [b"old"] * 1_000, partition=partition).result(30)
+
+
+SMALLER = Gap("", 1, 2_000, 2_000, "recreated")
+
+
+def of_partition(items: list[Record | Gap], partition: int) -> list[int | Gap]:
+    found = seen([item for item in items if item.partition == partition])
+    return [item._replace(topic="") if isinstance(item, Gap) else item for item in found]
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_bounded_reading_ends_when_a_partition_it_has_begun_is_gone(
+    daemon: Daemon, topic: str, is_paused: bool
+) -> None:
+    filled_twice(daemon, topic)
+    items: list[Record | Gap] = []
+    with Consumer(
+        daemon.address, topic, stop_at_end=True, on_gap="yield", metadata_max_age_ms=100
+    ) as consumer:
+        for item in consumer:
+            items.append(item)
+            if (item.partition, len(of_partition(items, 1))) == (1, 30):
+                if is_paused:
+                    consumer.pause((topic, 1))
+                recreate(daemon, topic, [b"new"] * 5)
+                deadline = time.monotonic() + 60
+                while len(consumer.assignment) > 1:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+    assert of_partition(items, 1) == [*range(2_000), SMALLER]
+    assert of_partition(items, 0)[-5:] == list(range(5))
+
+
+def test_a_bounded_async_reading_ends_when_a_partition_it_has_begun_is_gone(
+    daemon: Daemon, topic: str, run: Runner
+) -> None:
+    filled_twice(daemon, topic)
+    items: list[Record | Gap] = []
+
+    async def main() -> None:
+        async with AsyncConsumer(
+            daemon.address, topic, stop_at_end=True, on_gap="yield", metadata_max_age_ms=100
+        ) as consumer:
+            with anyio.fail_after(60):
+                async for item in consumer:
+                    items.append(item)
+                    if (item.partition, len(of_partition(items, 1))) == (1, 30):
+                        await anyio.to_thread.run_sync(recreate, daemon, topic, [b"new"] * 5)
+                        while len(consumer.assignment) > 1:  # noqa: ASYNC110
+                            await anyio.sleep(0.01)
+        assert of_partition(items, 1) == [*range(2_000), SMALLER]
+        assert of_partition(items, 0)[-5:] == list(range(5))
+
+    run(main)
+
+
 def test_a_producer_goes_on_in_the_recreated_topic(daemon: Daemon, topic: str) -> None:
     filled(daemon, topic)
     with Producer(daemon.address, batch_bytes=500) as producer:
