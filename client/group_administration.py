@@ -171,14 +171,15 @@ def commit(
 
 def delete_group(engine: Engine, group_id: str) -> Call[None]:
     """Delete a group without members and its offsets.  Raises NonEmptyGroup, GroupIdNotFound."""
-    reply = yield from _ask(engine, group_id, DeleteGroupsRequest(groups_names=[group_id]))
+    request = DeleteGroupsRequest(groups_names=[group_id])
+    reply = yield from _ask(engine, group_id, request, repeat=False)
     assert isinstance(reply, DeleteGroupsResponse)
     _raise(reply.results[0].error_code, f"group {group_id!r}")
 
 
-def _ask(engine: Engine, group_id: str, request: Message) -> Call[Message]:
-    """Ask the group's coordinator."""
-    return Coordinator(engine, group_id, GROUP_KEY).ask(request, _codes)
+def _ask(engine: Engine, group_id: str, request: Message, *, repeat: bool = True) -> Call[Message]:
+    """Ask the group's coordinator; not `repeat`: what changes something, see asking."""
+    return Coordinator(engine, group_id, GROUP_KEY).ask(request, _codes, repeat=repeat)
 
 
 def _codes(reply: Message) -> set[int]:

@@ -4,7 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from segbroker.client import Acl, AclFilter, Admin, AsyncAdmin, BrokerUnreachable, Quota
+from segbroker.client import (
+    Acl,
+    AclFilter,
+    Admin,
+    AsyncAdmin,
+    BrokerUnreachable,
+    ConnectionLost,
+    Quota,
+)
 from segbroker.client.errors import InvalidRequest, SecurityDisabled
 from segbroker.testing.embedded import EmbeddedBroker
 
@@ -91,6 +99,24 @@ def test_every_question_is_asked_again_when_its_connection_breaks() -> None:
             proxy.cut_all()
             ask(admin)
             assert proxy.cuts == before + 2
+
+
+def test_a_group_that_was_deleted_is_not_said_to_be_unknown_when_the_answer_is_lost() -> None:
+    port = keep_port()
+    with (
+        CuttingProxy(("127.0.0.1", port)) as proxy,
+        EmbeddedBroker(listen=f"127.0.0.1:{port}", advertised=proxy.address) as broker,
+        Admin(proxy.address) as admin,
+    ):
+        broker.create_topic("t")
+        admin.commit("g", {("t", 0): 0})
+        # The first connection finds the coordinator; on the second only the api versions pass.
+        proxy.cut_replies(50, 1)
+        proxy.cut_all()
+        with pytest.raises(ConnectionLost):
+            admin.delete_group("g")
+        assert proxy.cuts == 1
+        assert admin.list_groups() == []
 
 
 def test_the_settings_of_a_broker_that_is_not_there_are_not_waited_for() -> None:
