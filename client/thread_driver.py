@@ -27,7 +27,7 @@ import selectors
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from math import inf
 from ssl import SSLContext
 from time import sleep
@@ -122,9 +122,9 @@ class ThreadDriver:
 
     def forked(self) -> None:
         """This is the child of a fork: give everything up, and leave what is the parent's to it."""
-        assert self._engine is not None, "it is open"
-        self.is_forked = True
+        self.is_forked = True  # before anything that may raise
         self._thread = None
+        assert self._engine is not None, "it is open"
         if self.lock.locked():
             self.lock.release()  # by a thread that is not here
         # Closed, not unregistered: the selector's list of them is the parent's too.
@@ -134,7 +134,9 @@ class ThreadDriver:
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
-        self._engine.close(now_ms(), ClosedError(FORKED))
+        # A call that another thread was just running cannot be ended: nobody here waits for it.
+        with suppress(ValueError):
+            self._engine.close(now_ms(), ClosedError(FORKED))
 
     def wake_by(self, at_ms: int) -> None:
         """Have the I/O thread look at `at_ms` at the latest."""
@@ -403,9 +405,11 @@ _open: "WeakSet[ThreadDriver]" = WeakSet()
 
 
 def _after_fork() -> None:
-    for driver in list(_open):
-        driver.forked()
+    drivers = list(_open)
     _open.clear()
+    with ExitStack() as stack:  # each of them, though one raises
+        for driver in drivers:
+            stack.callback(driver.forked)
 
 
 os.register_at_fork(after_in_child=_after_fork)

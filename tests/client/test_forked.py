@@ -74,3 +74,67 @@ def test_a_forked_process_is_told_and_its_parent_goes_on(
         "admin True",
         str(sorted(["parent", "parent's, under way", "child's own"])),
     ]
+
+
+# Two clients whose calls are taking a step, in a mapping of the caller's, while others are open.
+BUSY_PROGRAM = """
+import os, signal, sys, threading
+from segbroker.client import Admin, ClosedError, Producer
+
+address, topic = sys.argv[1:]
+go = threading.Event()
+
+
+class Slow(dict):
+    def __init__(self):
+        super().__init__({"segment.ms": "3600000"})
+        self.is_asked = threading.Event()
+
+    def items(self):
+        self.is_asked.set()
+        assert go.wait(60)
+        return super().items()
+
+
+def is_refused(use):
+    try:
+        use()
+    except ClosedError as exc:
+        return "forked" in str(exc)
+    return False
+
+
+with Admin(address) as first, Admin(address) as second, Producer(address) as producer:
+    first.create_topic(topic)
+    threads = []
+    for admin in (first, second):
+        changes = Slow()
+        threads.append(threading.Thread(target=admin.alter_topic_config, args=(topic, changes)))
+        threads[-1].start()
+        assert changes.is_asked.wait(60)
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        uses = (first.list_topics, second.list_topics, lambda: producer.send(topic, b"child"))
+        print([is_refused(use) for use in uses])
+        sys.stdout.flush()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    go.set()
+    for thread in threads:
+        thread.join(60)
+    print(status, first.describe_topic(topic).config["segment.ms"].value)
+"""
+
+
+def test_every_client_is_told_though_calls_were_taking_a_step(daemon: Daemon, topic: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BUSY_PROGRAM, daemon.address, topic],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[True, True, True]", "0 3600000"], done.stderr
+    assert "Exception ignored" not in done.stderr
