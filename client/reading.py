@@ -123,14 +123,14 @@ class Reading:
                     f"topic {topic!r} is a {type(topic).__name__}, not a str; several are given"
                     " one by one: Consumer(address, 'orders', 'payments')"
                 )
-        self.is_chosen = True
         if self._group is not None:
             if start is not None:
                 raise TypeError("a group's members begin where it stands: start= is for all")
             self._group.subscribe(list(topics))
-            return
-        self.fetching.subscribe(topics, self.start if start is None else check_start(start))
-        self.progress.keep(self.fetching.states)
+        else:
+            self.fetching.subscribe(topics, self.start if start is None else check_start(start))
+            self.progress.keep(self.fetching.states)
+        self.is_chosen = True
 
     def assign(
         self,
@@ -139,12 +139,12 @@ class Reading:
     ) -> None:
         if self._group is not None:
             raise TypeError("a group's members are given their partitions: subscribe")
-        self.is_chosen = True
         self.fetching.assign(
             as_partitions(partitions),
             self.start if start is None else check_start(start),
         )
         self.progress.keep(self.fetching.states)
+        self.is_chosen = True
 
     def seek(self, topic: str, partition: int, start: Start) -> None:
         tp = TopicPartition(topic, partition)

@@ -67,6 +67,8 @@ READ_WRONGLY: dict[str, tuple[Mistake, str]] = {
     "two arguments": (lambda c: c.resume("t", 0), "'t' is not a (topic, partition)"),
     "a text to assign": (lambda c: c.assign("t"), "'t' is not a list of (topic, partition)"),
     "a pair to assign": (lambda c: c.assign(("t", 0)), "'t' is not a (topic, partition)"),
+    "a start to assign": (lambda c: c.assign([("t", 0)], start=1.5), "start=1.5 is not"),
+    "a start to subscribe": (lambda c: c.subscribe(["t"], start=1.5), "start=1.5 is not"),
     "seconds to poll": (lambda c: c.poll(1.0), "max_records=1.0 is not an int; the time is"),
     "no records": (lambda c: c.poll(0), "max_records=0 is not a number >= 1"),
     "a text as time-out": (lambda c: c.poll(timeout_ms="1"), "timeout_ms='1' is not a number"),
@@ -88,6 +90,8 @@ def test_what_cannot_be_read_raises_and_the_consumer_goes_on(
     with Consumer(daemon.address, stop_at_end=True) as consumer:
         with pytest.raises((TypeError, ValueError), match=re.escape(sentence)):
             do(consumer)
+        with pytest.raises(TypeError, match="nothing to read"):
+            consumer.poll(timeout_ms=60_000)
         consumer.assign([])
         assert list(consumer) == []
 
