@@ -93,11 +93,9 @@ class Handing:
         return self._part[taken - 1].offset if self.in_loop and taken else self.position
 
     def rest(self) -> ConsumedBatch:
-        """What is still to be handed out, as a batch; ends this."""
+        """What is still to be handed out, as a batch."""
         assert self._batch is not None, "has_more"
-        rest = self._batch.since(self.position)
-        self.end()
-        return rest
+        return self._batch.since(self.position)
 
     def interrupt(self) -> None:
         """The loop over them ends its round and asks for more; the rest is still to be had."""
@@ -170,9 +168,12 @@ class Progress:
         """The rest of a batch that was begun, as a batch; None without any that may go on."""
         for handing in self._handings.values():
             if handing.has_more and may_go_on(handing.tp):
+                # Made before it is forgotten: Ctrl-C may come at any call.
+                rest = handing.rest()
                 self.takes(handing.tp, handing.position)
                 del self._handings[handing.tp]
-                return handing.rest()
+                handing.end()
+                return rest
         return None
 
     def interrupt(self) -> None:

@@ -7,6 +7,7 @@ moved or is about to: a signal hits those a few times in a hundred, which is no 
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -149,3 +150,40 @@ def test_who_catches_it_reads_on_without_a_hole(
                     seen.append(record.offset)  # noqa: PERF401 - those before it count, too
         assert interrupting.has_come
     assert seen == list(range(COUNT))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_who_catches_it_gets_the_rest_of_what_a_loop_has_begun(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    with Consumer(daemon.address, filled, stop_at_end=True) as consumer:
+        seen = [record.offset for record in islice(consumer, 300)]
+        interrupting = Interrupting(monkeypatch, ConsumedBatch, "since", 0, late)
+        for _ in range(2):
+            with suppress(KeyboardInterrupt):
+                for batch in consumer.batches():
+                    seen += batch.offsets()
+        assert interrupting.has_come
+    assert seen == list(range(COUNT))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_who_catches_it_gets_the_rest_of_what_an_async_loop_has_begun(
+    daemon: Daemon, filled: str, monkeypatch: pytest.MonkeyPatch, run: Run, late: bool
+) -> None:
+    async def main() -> None:
+        seen: list[int] = []
+        async with AsyncConsumer(daemon.address, filled, stop_at_end=True) as consumer:
+            async for record in consumer:
+                seen.append(record.offset)
+                if len(seen) == 300:
+                    break
+            interrupting = Interrupting(monkeypatch, ConsumedBatch, "since", 0, late)
+            for _ in range(2):
+                with suppress(KeyboardInterrupt):
+                    async for batch in consumer.batches():
+                        seen += batch.offsets()
+            assert interrupting.has_come
+        assert seen == list(range(COUNT))
+
+    run(main)
