@@ -3,7 +3,8 @@
     position <= offset of what is ready <= fetch_offset
     caller      handed out by take          asked of the broker next
 
-`generation` changes with every seek, pause or new assignment: what was prefetched before is stale.
+`generation` changes with every seek, and when the partition is given up: what was prefetched before
+is stale.  A pause leaves it: what was prefetched waits for `resume`.
 `round` changes also when the log itself says to go on elsewhere: what was prefetched is still
 handed out, but a reply on its way is not taken in.
 """

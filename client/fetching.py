@@ -20,7 +20,8 @@ transactions are skipped.
 Out of range: the default is an error with the bounds; `on_reset` can move to the start or the end.
 The caller may seek and go on.
 
-A seek, pause or new assignment changes `generation`: replies to what was asked before are dropped.
+A seek, or giving a partition up, changes `generation`: replies to what was asked before are not
+taken.  A pause, or an assignment that keeps the partition, does not: what was prefetched is kept.
 
 Threads: the I/O thread steps, the caller takes and seeks, the shell holds one lock around each.
 """
