@@ -291,18 +291,24 @@ _OTHER_NAMES = {
 }
 
 
-# What other clients have and this one does otherwise.
+# What other clients have and this one does otherwise, by kind.
 _INSTEAD = {
-    "key_deserializer": "keys are bytes: decode them where you read them",
-    "key_serializer": "keys are bytes: encode them first",
-    "max_in_flight_requests_per_connection": "five, and in order all the same",
-    "max_poll_records": "poll(max_records=...) says it",
-    "max_request_size": "the topic's max.message.bytes says it",
-    "message_max_bytes": "the topic's max.message.bytes says it",
-    "message_send_max_retries": "a record is tried again until delivery_timeout_ms",
-    "retries": "a record is tried again until delivery_timeout_ms",
-    "value_deserializer": "values are bytes: decode them where you read them",
-    "value_serializer": "values are bytes: encode them first",
+    "producer": {
+        "key_serializer": "keys are bytes: encode them first",
+        "max_in_flight_requests_per_connection": "five, and in order all the same;"
+        " of a partition one with idempotent=False",
+        "max_request_size": "the topic's max.message.bytes says it",
+        "message_max_bytes": "the topic's max.message.bytes says it",
+        "message_send_max_retries": "a record is tried again until delivery_timeout_ms",
+        "retries": "a record is tried again until delivery_timeout_ms",
+        "value_serializer": "values are bytes: encode them first",
+    },
+    "consumer": {
+        "key_deserializer": "keys are bytes: decode them where you read them",
+        "max_poll_records": "poll(max_records=...) says it",
+        "retries": "a call is tried again until api_timeout_ms",
+        "value_deserializer": "values are bytes: decode them where you read them",
+    },
 }
 
 
@@ -328,8 +334,8 @@ def _check_names(
         [_OTHER_NAMES[plain]] if plain in _OTHER_NAMES else get_close_matches(plain, list(known), 1)
     )
     near = [name for name in near if name in taken]
-    if plain in _INSTEAD:
-        raise TypeError(f"a {what} has no option {unknown[0]!r}: {_INSTEAD[plain]}")
+    if plain in _INSTEAD[what]:
+        raise TypeError(f"a {what} has no option {unknown[0]!r}: {_INSTEAD[what][plain]}")
     hint = f"; did you mean {near[0]}?" if near else f"; help({what.title()}) lists them"
     raise TypeError(f"a {what} has no option {unknown[0]!r}{hint}")
 
