@@ -42,7 +42,7 @@ from .asking import change, look
 from .engine import Ask, AskAll, Call, Engine
 from .errors import SegbrokerError, UnknownTopicOrPartition, broker_error
 from .lookups import END_TIME, START_TIME, look_up, topics_known
-from .records import ByPartition, OffsetAndTimestamp, TopicPartition
+from .records import ByPartition, OffsetAndTimestamp, TopicPartition, as_partition
 from .starting import to_ms
 
 TOPIC_RESOURCE = 2
@@ -258,7 +258,7 @@ def _topic_metadata(engine: Engine, name: str) -> Call[MetadataResponseTopic]:
 
 
 def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[TopicPartition, int]]:
-    wanted = {TopicPartition(*tp): offset for tp, offset in offsets.items()}
+    wanted = {as_partition(tp): offset for tp, offset in offsets.items()}
     yield from topics_known(engine, {tp.topic for tp in wanted})
     by_leader: dict[int, dict[str, list[DeleteRecordsRequestPartition]]] = {}
     for tp, offset in wanted.items():

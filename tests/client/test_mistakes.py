@@ -114,6 +114,24 @@ def test_what_cannot_be_committed_is_said(daemon: Daemon, topic: str, mistake: s
         member.commit(offsets)  # type: ignore[arg-type]  # the mistake
 
 
+ASKED_WRONGLY: dict[str, tuple[Mistake, str]] = {
+    "a broker by name": (lambda a: a.broker_status("1"), "broker_id='1' is not an int"),
+    "settings by name": (lambda a: a.describe_broker("1"), "broker_id='1' is not an int"),
+    "a topic": (lambda a: a.delete_records({"t": 0}), "'t' is not a (topic, partition)"),
+}
+
+
+@pytest.mark.parametrize("mistake", ASKED_WRONGLY)
+def test_what_cannot_be_asked_raises_and_the_admin_goes_on(
+    daemon: Daemon, topic: str, mistake: str
+) -> None:
+    do, sentence = ASKED_WRONGLY[mistake]
+    with Admin(daemon.address) as admin:
+        with pytest.raises(TypeError, match=re.escape(sentence)):
+            do(admin)
+        admin.create_topic(topic)
+
+
 MADE_WRONGLY: dict[str, tuple[Mistake, str]] = {
     "confluent's dict": (lambda of: of({"bootstrap.servers": "h"}), "bootstrap is a dict"),
     "nothing": (lambda of: of(None), "bootstrap=None is not"),
@@ -138,6 +156,8 @@ def test_a_client_that_cannot_be_made_says_why(of: type, mistake: str) -> None:
     [
         (Producer, "value_serializer", "encode them first"),
         (Producer, "retries", "delivery_timeout_ms"),
+        (Producer, "max.in.flight.requests.per.connection", "one with idempotent=False"),
+        (Consumer, "retries", "api_timeout_ms"),
         (Consumer, "value_deserializer", "decode them"),
         (Consumer, "max_poll_records", "poll(max_records=...)"),
         (Consumer, "max.poll.records", "poll(max_records=...)"),
