@@ -6,6 +6,10 @@
              breaks behind the request the caller hears of it: it may have been done, and "already
              exists" would then be a false answer
 
+Of several rows in the answer to a change the first that failed decides, and all of them are asked
+again: doing them once more must do no harm.  Rules and settings are so; `delete_acls` then returns
+what it still found, and the rows of `delete_user` are of one user, who has one row in the answer.
+
 `check` raises what an answer says: a BrokerError.  That a topic or a broker does not exist is an
 answer that lasts: waiting would hide a typing mistake.
 """
