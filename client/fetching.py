@@ -147,8 +147,14 @@ class Fetching:
         self._wake_by(0)
 
     def rewind(self, fetched: Fetched) -> None:
-        """A batch that was taken could not be read: hand it out again next time."""
-        self.seek(fetched.state.tp, fetched.from_offset)
+        """A batch that was taken could not be read: hand it out again next time.
+
+        Of a partition that is gone meanwhile there is no next time.
+        """
+        if self.states.get(fetched.state.tp) is fetched.state:
+            self.seek(fetched.state.tp, fetched.from_offset)
+        else:
+            fetched.state.opening = None
 
     def rewind_unopened(self) -> None:
         """Hand out what was taken and left by an exception before anybody had it."""
