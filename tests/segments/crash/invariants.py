@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from segbroker.protocol.batch_layout import LENGTH_END
 from segbroker.protocol.markers import Outcome, marker_outcome
-from segbroker.protocol.record_batch import decode_batch, read_header
+from segbroker.protocol.record_batch import InvalidBatch, decode_batch, read_header
 from segbroker.segments.topic_config import Durability
 
 from .model import Life, Model, PartitionModel
@@ -144,7 +144,10 @@ def _is_left(body: bytes, sent: memoryview, may_go: set[int]) -> bool:
     """Whether a batch is what a cleaning may have left of the one that was sent."""
     before = decode_batch(sent)
     size = (BODY + len(body) - LENGTH_END).to_bytes(4, "big")
-    after = decode_batch(bytes(sent[:8]) + size + bytes(sent[12:BODY]) + body)
+    try:
+        after = decode_batch(bytes(sent[:8]) + size + bytes(sent[12:BODY]) + body)
+    except InvalidBatch:
+        return False  # wrong bytes
     old, new = before.header, after.header
     kept = {record.offset: record for record in after}
     return (
