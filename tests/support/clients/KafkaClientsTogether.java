@@ -70,7 +70,7 @@ public class KafkaClientsTogether {
         return Map.of(
                 "security.protocol", "SASL_SSL",
                 "ssl.truststore.type", "PEM",
-                "ssl.truststore.location", System.getenv("SEGBROKER_TEST_AUTHORITY"),
+                "ssl.truststore.location", System.getenv("MATRIX_AUTHORITY"),
                 "sasl.mechanism", "SCRAM-SHA-256",
                 "sasl.jaas.config",
                 "org.apache.kafka.common.security.scram.ScramLoginModule required"
@@ -300,7 +300,7 @@ public class KafkaClientsTogether {
 
     static void tlsAndScramLetInWhoKnowsThePassword() throws Exception {
         String topic = prefix + "-secured";
-        String address = System.getenv("SEGBROKER_TEST_SECURED");
+        String address = System.getenv("MATRIX_SECURED");
         create(topic, PARTITIONS);
         List<String> values = send(address, topic, "secured", COUNT, secure());
         try (Member one = new Member(address, topic, topic, null, secure())) {

@@ -25,8 +25,9 @@ SESSION_MS = 6_000
 # Nobody waits for the end of one: who comes back on a busy machine must find its place.
 STATIC_SESSION_MS = 60_000
 USER, PASSWORD = "matrix", "a long password"
-SECURED = "SEGBROKER_TEST_SECURED"
-AUTHORITY = "SEGBROKER_TEST_AUTHORITY"
+# Not SEGBROKER_...: a broker that is started beside them would take them for its settings.
+SECURED = "MATRIX_SECURED"
+AUTHORITY = "MATRIX_AUTHORITY"
 
 
 class Client(ABC):
