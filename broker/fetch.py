@@ -17,7 +17,6 @@ Invariant: a waiting slot stands in the waiting list of each partition it asks f
 from collections.abc import Awaitable
 from typing import Final
 
-import structlog
 import trio
 
 from segbroker.protocol.errors import ErrorCode
@@ -39,8 +38,6 @@ from .pace import Pace
 from .partition import Partition
 from .peer import Peer
 from .replies import Buffer
-
-log = structlog.get_logger()
 
 # Most partitions of one fetch; beyond it the connection is closed.
 PARTITIONS_MAX: Final = 20_000

@@ -15,7 +15,6 @@ deadline is counted there but no longer answered.
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
 
-import structlog
 import trio
 
 from segbroker.protocol.errors import ErrorCode
@@ -41,8 +40,6 @@ from .partition import Partition
 from .peer import Peer
 from .refused import Refused
 from .replies import Buffer
-
-log = structlog.get_logger()
 
 _BY_ID: Final = topic_ids.PRODUCE_SINCE
 

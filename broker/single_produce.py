@@ -13,7 +13,6 @@ Invariant: for every request that fits, the reply is byte for byte that of produ
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
-import structlog
 import trio
 
 from segbroker.protocol.errors import ErrorCode
@@ -35,8 +34,6 @@ from .peer import Peer
 from .produce import AcksZeroRefused
 from .refused import Refused
 from .replies import Buffer
-
-log = structlog.get_logger()
 
 
 class SingleProduceSlot:

@@ -23,7 +23,7 @@ from segbroker.protocol.messages_security import (
 
 from .asking import change, look
 from .engine import Call, Engine
-from .errors import broker_error
+from .errors import check_code
 
 Kind = TypeVar("Kind", bound=IntEnum)
 
@@ -76,7 +76,7 @@ def list_acls(engine: Engine, which: AclFilter) -> Call[list[Acl]]:
     )
 
     def check(reply: DescribeAclsResponse) -> None:
-        _raise(reply.error_code, "access rules", reply.error_message)
+        check_code(reply.error_code, "access rules", reply.error_message)
 
     reply = yield from look(engine, request, DescribeAclsResponse, check)
     return sorted(
@@ -115,7 +115,7 @@ def create_acls(engine: Engine, acls: Iterable[Acl]) -> Call[None]:
     def check(reply: CreateAclsResponse) -> None:
         for acl, row in zip(wanted, reply.results, strict=True):
             about = f"rule for {acl.principal} on {acl.resource_type} {acl.resource_name!r}"
-            _raise(row.error_code, about, row.error_message)
+            check_code(row.error_code, about, row.error_message)
 
     yield from change(engine, request, CreateAclsResponse, check)
 
@@ -138,9 +138,9 @@ def delete_acls(engine: Engine, which: AclFilter) -> Call[list[Acl]]:
 
     def check(reply: DeleteAclsResponse) -> None:
         for found in reply.filter_results:
-            _raise(found.error_code, "access rules", found.error_message)
+            check_code(found.error_code, "access rules", found.error_message)
             for row in found.matching_acls:
-                _raise(row.error_code, "access rules", row.error_message)
+                check_code(row.error_code, "access rules", row.error_message)
 
     reply = yield from change(engine, request, DeleteAclsResponse, check)
     return sorted(
@@ -156,11 +156,6 @@ def delete_acls(engine: Engine, which: AclFilter) -> Call[list[Acl]]:
         for found in reply.filter_results
         for row in found.matching_acls
     )
-
-
-def _raise(code: int, about: str, message: str | None) -> None:
-    if code:
-        raise broker_error(code, about, message)
 
 
 def number(kind: type[Kind], text: str) -> Kind:

@@ -40,7 +40,7 @@ from segbroker.protocol.messages_core import (
 
 from .asking import change, look
 from .engine import Ask, AskAll, Call, Engine
-from .errors import SegbrokerError, UnknownTopicOrPartition, broker_error
+from .errors import SegbrokerError, UnknownTopicOrPartition, check_code
 from .lookups import END_TIME, START_TIME, look_up, topics_known
 from .records import ByPartition, OffsetAndTimestamp, TopicPartition, as_partition
 from .starting import to_ms
@@ -123,7 +123,7 @@ def create_topic(
 
     def check(reply: CreateTopicsResponse) -> None:
         for row in reply.topics:
-            _raise(row.error_code, f"create topic {name!r}", row.error_message)
+            check_code(row.error_code, f"create topic {name!r}", row.error_message)
 
     yield from change(engine, request, CreateTopicsResponse, check)
 
@@ -133,7 +133,7 @@ def delete_topic(engine: Engine, name: str) -> Call[None]:
 
     def check(reply: DeleteTopicsResponse) -> None:
         for row in reply.responses:
-            _raise(row.error_code, f"delete topic {name!r}", row.error_message)
+            check_code(row.error_code, f"delete topic {name!r}", row.error_message)
 
     yield from change(engine, request, DeleteTopicsResponse, check)
     engine.cluster.forget([name])
@@ -148,7 +148,7 @@ def create_partitions(engine: Engine, name: str, count: int) -> Call[None]:
 
     def check(reply: CreatePartitionsResponse) -> None:
         for row in reply.results:
-            _raise(row.error_code, f"topic {name!r} to {count} partitions", row.error_message)
+            check_code(row.error_code, f"topic {name!r} to {count} partitions", row.error_message)
 
     yield from change(engine, request, CreatePartitionsResponse, check)
 
@@ -160,7 +160,7 @@ def alter_topic_config(
 
     def check(reply: IncrementalAlterConfigsResponse) -> None:
         for row in reply.responses:
-            _raise(row.error_code, f"config of topic {name!r}", row.error_message)
+            check_code(row.error_code, f"config of topic {name!r}", row.error_message)
 
     yield from change(engine, request, IncrementalAlterConfigsResponse, check)
 
@@ -222,7 +222,7 @@ def list_topics(engine: Engine, *, internal: bool) -> Call[list[str]]:
 def describe_topic(engine: Engine, name: str) -> Call[TopicDescription]:
     def check(reply: DescribeConfigsResponse) -> None:
         for resource in reply.results:
-            _raise(resource.error_code, f"config of topic {name!r}", resource.error_message)
+            check_code(resource.error_code, f"config of topic {name!r}", resource.error_message)
 
     topic = yield from _topic_metadata(engine, name)
     request = describing(TOPIC_RESOURCE, name)
@@ -251,7 +251,7 @@ def _topic_metadata(engine: Engine, name: str) -> Call[MetadataResponseTopic]:
     )
 
     def check(reply: MetadataResponse) -> None:
-        _raise(reply.topics[0].error_code, f"topic {name!r}", None)
+        check_code(reply.topics[0].error_code, f"topic {name!r}")
 
     reply = yield from look(engine, request, MetadataResponse, check)
     return reply.topics[0]
@@ -292,7 +292,7 @@ def delete_records(engine: Engine, offsets: ByPartition[int]) -> Call[dict[Topic
             for row in topic.partitions:
                 tp = TopicPartition(topic.name, row.partition_index)
                 where = f"delete records of {tp.topic}-{tp.partition} before {wanted[tp]}"
-                _raise(row.error_code, where, None)
+                check_code(row.error_code, where)
                 starts[tp] = row.low_watermark
     return starts
 
@@ -329,8 +329,3 @@ def describe_cluster(engine: Engine) -> Call[ClusterDescription]:
         reply.controller_id,
         tuple(BrokerAddress(row.node_id, row.host, row.port) for row in reply.brokers),
     )
-
-
-def _raise(code: int, about: str, message: str | None) -> None:
-    if code != ErrorCode.NONE:
-        raise broker_error(code, about, message)

@@ -12,7 +12,7 @@ from segbroker.protocol.vendor import VendorKey
 from .administration import Setting, altering, describing
 from .asking import change, look, look_vendor
 from .engine import ANY, CONTROLLER, Call, Engine
-from .errors import broker_error
+from .errors import check_code
 from .spoken import VendorRequest
 
 _BROKER: Final = 4
@@ -95,8 +95,5 @@ def _name(broker_id: int | None) -> str:
 
 
 def _check(code: int, broker_id: int | None, message: str | None) -> None:
-    if code:
-        about = (
-            "settings of every broker" if broker_id is None else f"settings of broker {broker_id}"
-        )
-        raise broker_error(code, about, message)
+    whose = "every broker" if broker_id is None else f"broker {broker_id}"
+    check_code(code, f"settings of {whose}", message)

@@ -418,3 +418,9 @@ def broker_error(code: int, about: str, message: str | None = None) -> BrokerErr
         name = f"error code {code}" if known != code else f"{known.name}: {known.description}"
         return UnknownServerError(f"{about}: {message or name}")
     return cls(f"{about}: {message or cls.code.description}")
+
+
+def check_code(code: int, about: str, message: str | None = None) -> None:
+    """Raise `broker_error` of a wire code, unless it is that of success."""
+    if code:
+        raise broker_error(code, about, message)

@@ -28,7 +28,7 @@ from segbroker.protocol.schema import Message
 from .asking import look
 from .coordinator import GROUP_KEY, Coordinator
 from .engine import Call, Engine
-from .errors import UnsupportedByBroker, broker_error
+from .errors import UnsupportedByBroker, check_code
 from .group_offsets import OUTSIDE, CommittedOffset, as_offsets, commit_offsets, fetch_offsets
 from .records import ByPartition, TopicPartition
 
@@ -72,7 +72,7 @@ def list_groups(engine: Engine) -> Call[list[GroupListing]]:
     """All groups of all brokers, by name."""
 
     def check(reply: ListGroupsResponse) -> None:
-        _raise(reply.error_code, "list of groups")
+        check_code(reply.error_code, "list of groups")
 
     known = yield from look(engine, MetadataRequest(topics=[]), MetadataResponse)
     found = []
@@ -100,12 +100,12 @@ def describe_group(engine: Engine, group_id: str) -> Call[GroupDescription]:
         assert isinstance(reply, ConsumerGroupDescribeResponse)
         (described,) = reply.groups
         if described.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-            _raise(described.error_code, f"group {group_id!r}")
+            check_code(described.error_code, f"group {group_id!r}")
             return _of_consumers(described)
     reply = yield from _ask(engine, group_id, DescribeGroupsRequest(groups=[group_id]))
     assert isinstance(reply, DescribeGroupsResponse)
     (row,) = reply.groups
-    _raise(row.error_code, f"group {group_id!r}")
+    check_code(row.error_code, f"group {group_id!r}")
     return GroupDescription(
         group_id,
         row.group_state,
@@ -174,7 +174,7 @@ def delete_group(engine: Engine, group_id: str) -> Call[None]:
     request = DeleteGroupsRequest(groups_names=[group_id])
     reply = yield from _ask(engine, group_id, request, repeat=False)
     assert isinstance(reply, DeleteGroupsResponse)
-    _raise(reply.results[0].error_code, f"group {group_id!r}")
+    check_code(reply.results[0].error_code, f"group {group_id!r}")
 
 
 def _ask(engine: Engine, group_id: str, request: Message, *, repeat: bool = True) -> Call[Message]:
@@ -193,8 +193,3 @@ def _codes(reply: Message) -> set[int]:
             return {row.error_code for row in reply.results}
         case _:
             return set()
-
-
-def _raise(code: int, about: str) -> None:
-    if code != ErrorCode.NONE:
-        raise broker_error(code, about, None)

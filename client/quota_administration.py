@@ -22,7 +22,7 @@ from segbroker.protocol.messages_quotas import (
 
 from .asking import change, look
 from .engine import Call, Engine
-from .errors import broker_error
+from .errors import check_code
 
 _EXACT, _DEFAULT = 0, 1
 
@@ -49,8 +49,7 @@ def list_quotas(engine: Engine, entity: Mapping[str, str | None]) -> Call[list[Q
     )
 
     def check(reply: DescribeClientQuotasResponse) -> None:
-        if reply.error_code:
-            raise broker_error(reply.error_code, "quotas", reply.error_message)
+        check_code(reply.error_code, "quotas", reply.error_message)
 
     reply = yield from look(engine, request, DescribeClientQuotasResponse, check)
     return [
@@ -85,7 +84,6 @@ def alter_quotas(
 
     def check(reply: AlterClientQuotasResponse) -> None:
         for row in reply.entries:
-            if row.error_code:
-                raise broker_error(row.error_code, about, row.error_message)
+            check_code(row.error_code, about, row.error_message)
 
     yield from change(engine, request, AlterClientQuotasResponse, check)

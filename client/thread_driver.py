@@ -93,8 +93,8 @@ class ThreadDriver:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name="segbroker-io", daemon=True)
+        _open.add(self)  # before the thread: a fork finds it whenever it comes
         self._thread.start()
-        _open.add(self)
         try:
             self.call(
                 connect(engine),

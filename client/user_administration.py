@@ -29,7 +29,7 @@ from segbroker.protocol.scram import (
 
 from .asking import change, look
 from .engine import CONTROLLER, Call, Engine
-from .errors import broker_error
+from .errors import broker_error, check_code
 
 ITERATIONS_DEFAULT = 8_192
 
@@ -51,11 +51,10 @@ def list_users(engine: Engine, names: list[str] | None) -> Call[list[User]]:
     request = DescribeUserScramCredentialsRequest(users=asked)
 
     def check(reply: DescribeUserScramCredentialsResponse) -> None:
-        if reply.error_code:
-            raise broker_error(reply.error_code, "users", reply.error_message)
+        check_code(reply.error_code, "users", reply.error_message)
         for row in reply.results:
-            if row.error_code not in (ErrorCode.NONE, ErrorCode.RESOURCE_NOT_FOUND):
-                raise broker_error(row.error_code, f"user {row.user!r}", row.error_message)
+            if row.error_code != ErrorCode.RESOURCE_NOT_FOUND:
+                check_code(row.error_code, f"user {row.user!r}", row.error_message)
 
     kind = DescribeUserScramCredentialsResponse
     reply = yield from look(engine, request, kind, check, to=CONTROLLER)
@@ -116,7 +115,6 @@ def delete_user(engine: Engine, name: str) -> Call[None]:
 def _alter(engine: Engine, request: AlterUserScramCredentialsRequest) -> Call[None]:
     def check(reply: AlterUserScramCredentialsResponse) -> None:
         for row in reply.results:
-            if row.error_code:
-                raise broker_error(row.error_code, f"user {row.user!r}", row.error_message)
+            check_code(row.error_code, f"user {row.user!r}", row.error_message)
 
     yield from change(engine, request, AlterUserScramCredentialsResponse, check)

@@ -71,7 +71,7 @@ class FrameReader:
         """Refuses frames outside [`size_min`, `size_max`] bytes, the size field not counted.
 
         keep_max: a larger buffer is given up when its frames are read; where such frames come one
-        after the other, to grow it again costs several times what receiving them does.
+        after the other, to grow it again costs more than to receive them.
         """
         self._keep_max = keep_max
         self._size_max = size_max

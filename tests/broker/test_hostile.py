@@ -1,6 +1,7 @@
 """A hostile client: whatever one sends, the others are served, and nothing is left behind."""
 
 import struct
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
@@ -49,26 +50,35 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "STEP_S", -1.0)
 
 
+async def turns_meanwhile(work: Callable[[], Awaitable[None]]) -> int:
+    """How often another task ran while `work` did."""
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        await work()
+        nursery.cancel_scope.cancel()
+    return turns
+
+
 async def turns_of_others(request: Message, version: int, topic: str | None = None) -> int:
     """How often another task ran while `request` was answered."""
     async with serving() as broker, connect(broker.address) as client:
         if topic is not None:
             await client.create(topic)
-        turns = 0
 
-        async def count_turns() -> None:
-            nonlocal turns
-            while True:
-                await trio.lowlevel.checkpoint()
-                turns += 1
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(count_turns)
+        async def ask() -> None:
             await client.send(request, version)
             with trio.fail_after(60):
                 assert await client.receive_frame()
-            nursery.cancel_scope.cancel()
-        return turns
+
+        return await turns_meanwhile(ask)
 
 
 async def test_a_large_produce_is_answered_when_all_is_in_also_if_its_first_rows_are_durable_before(
@@ -172,19 +182,13 @@ async def test_a_request_of_thousands_of_items_gives_way_after_each(
 async def test_partitions_that_their_sender_may_not_open_do_not_hold_the_loop() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", partitions=ITEMS)
-        turns = 0
 
-        async def count_turns() -> None:
-            nonlocal turns
-            while True:
-                await trio.lowlevel.checkpoint()
-                turns += 1
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(count_turns)
+        async def pass_over() -> None:
             await broker.core.topics.open_all((("t", n) for n in range(ITEMS)), lambda _: False)
-            nursery.cancel_scope.cancel()
-        assert turns > ITEMS // 2, "who is refused gives way as often as others"
+
+        assert await turns_meanwhile(pass_over) > ITEMS // 2, (
+            "who is refused gives way as often as others"
+        )
         assert not broker.core.topics.served
 
 

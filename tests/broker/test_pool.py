@@ -1,5 +1,7 @@
 """Buffers of fetch replies: reused, bounded, in line at the limit."""
 
+from functools import partial
+
 import pytest
 
 from segbroker.broker.pool import ALLOWANCE_UNDER_PRESSURE, SIZE_LEAST, BufferPool
@@ -108,7 +110,7 @@ def test_addresses_take_turns_in_the_line() -> None:
     assert held is not None
     served: list[str] = []
     for number in range(3):
-        pool.wait(1, lambda number=number: served.append(f"greedy {number}"), host="10.0.0.1")  # type: ignore[misc]
+        pool.wait(1, partial(served.append, f"greedy {number}"), host="10.0.0.1")
     pool.wait(1, lambda: served.append("honest"), host="10.0.0.2")
     held.release()
     assert served == ["greedy 0", "honest", "greedy 1", "greedy 2"]

@@ -204,7 +204,7 @@ def test_settings_are_numbers_as_well(daemon: Daemon, topic: str) -> None:
         assert config["preallocate"].value == "true"
         assert config["segment.ms"].value == "70000"
         with pytest.raises(TypeError, match="a setting is a str or a number"):
-            admin.alter_topic_config(topic, {"segment.ms": [1]})  # type: ignore[dict-item]
+            admin.alter_topic_config(topic, {"segment.ms": [1]})  # type: ignore[dict-item]  # the mistake
 
 
 def test_whose_place_was_taken_hears_that_it_is_fenced(

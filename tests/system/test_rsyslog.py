@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.matrix, pytest.mark.timeout(600)]
 
 # Settings of rsyslog: a file that is watched, a topic, and a file that is written.
 CONFIG: Final = """
-global(workDirectory="{folder}/work")
+global(workDirectory="{folder}/spool")
 module(load="imfile" mode="polling" pollingInterval="1")
 module(load="omkafka")
 module(load="imkafka")
@@ -33,7 +33,7 @@ template(name="line" type="string" string="%rawmsg%\\n")
 input(type="imfile" file="{folder}/in.txt" tag="in" ruleset="send")
 ruleset(name="send") {{
   action(type="omkafka" broker=["{address}"] topic="lines" template="value"
-    resubmitOnFailure="on" keepFailedMessages="on" failedMsgFile="{folder}/work/failed"
+    resubmitOnFailure="on" keepFailedMessages="on" failedMsgFile="{folder}/spool/failed"
     confParam=["queue.buffering.max.ms=50"{security}]
     action.resumeRetryCount="-1" queue.type="LinkedList" queue.filename="unsent"
     queue.saveOnShutdown="on")
@@ -76,7 +76,7 @@ class Pipeline:
                 admin.set_password(USER, PASSWORD)
         self._config = folder / "rsyslog.conf"
         self._config.write_text(CONFIG.format(folder=folder, address=address, security=security))
-        (folder / "work").mkdir()
+        (folder / "spool").mkdir()
         self.lines: list[str] = []
         (folder / "in.txt").touch()
         self.program = self._start()
