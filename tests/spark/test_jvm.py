@@ -154,6 +154,25 @@ def test_of_nonsense_with_the_right_checksum_the_two_readers_think_alike(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("jar_reader")
+def test_what_all_queries_share_has_its_variables_before_the_first_of_them_runs(
+    spark: "SparkSession", topics: Topics, name: Callable[[], str]
+) -> None:
+    """Two queries that put them at once can leave a map behind that is never serialized again."""
+    topic = name()
+    topics.create(topic)
+    reader = spark.read.format("segbroker").option("kafka.bootstrap.servers", topics.bootstrap)
+    reader.option("subscribe", topic).load()
+    sources = spark._jsparkSession.sessionState().dataSourceManager()
+    shared = sources.lookupDataSource("segbroker").dataSourceCls().envVars()
+    variables = ["SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"]
+    for variable in variables:
+        shared.remove(variable)
+    reader.option("subscribe", topic).load()
+    assert set(variables) <= {str(key) for key in shared.keySet()}
+
+
+@pytest.mark.spark
 def test_columns_that_nobody_asks_for_are_not_made(
     spark: "SparkSession", topics: Topics, jar_reader: JarReader
 ) -> None:

@@ -1,6 +1,7 @@
 package segbroker.spark;
 
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableProvider;
@@ -23,8 +24,8 @@ import org.slf4j.LoggerFactory;
  * "jvm", or "python: " and why. Where it says python, or is not asked (writing, a schema that the
  * user gave), Spark gets the Python table itself and all is as without the jar.
  *
- * <p>Of Spark's inside this knows PythonDataSourceV2 and its setShortName; everything else goes
- * through the public interfaces of data source V2.
+ * <p>Of Spark's inside this knows PythonDataSourceV2, its setShortName and the environment of its
+ * function; everything else goes through the public interfaces of data source V2.
  */
 public final class SegbrokerSource implements TableProvider, DataSourceRegister {
     static final String NAME = "segbroker";
@@ -32,6 +33,19 @@ public final class SegbrokerSource implements TableProvider, DataSourceRegister 
     static final String MARK = "$reader";
 
     private static final Logger LOG = LoggerFactory.getLogger("segbroker.spark");
+
+    /**
+     * What Spark's runners of streaming sources put into the environment of the Python source, each
+     * before it starts its worker. That environment is one map for all queries of the JVM, and no
+     * concurrent one: where two queries put a new variable at the same time it may count it twice,
+     * and from then on refuses to be serialized ("Task not serializable", Spark 4.3.0).
+     */
+    private static final List<String> VARIABLES =
+            List.of(
+                    "SPARK_LOCAL_DIRS",
+                    "SPARK_AUTH_SOCKET_TIMEOUT",
+                    "SPARK_BUFFER_SIZE",
+                    "SPARK_PYTHON_RUNTIME");
 
     private final PythonDataSourceV2 python = new PythonDataSourceV2();
     private boolean readsHere;
@@ -47,6 +61,7 @@ public final class SegbrokerSource implements TableProvider, DataSourceRegister 
 
     @Override
     public StructType inferSchema(CaseInsensitiveStringMap options) {
+        settleVariables(python);
         StructType rows = new StructType();
         String choice = "python: it does not know this jar";
         for (StructField field : python.inferSchema(asking(options)).fields()) {
@@ -69,6 +84,7 @@ public final class SegbrokerSource implements TableProvider, DataSourceRegister 
     @Override
     public Table getTable(
             StructType schema, Transform[] partitioning, Map<String, String> properties) {
+        settleVariables(python);
         Table table = python.getTable(schema, partitioning, properties);
         return readsHere ? new ScannedTable(table, schema) : table;
     }
@@ -76,6 +92,14 @@ public final class SegbrokerSource implements TableProvider, DataSourceRegister 
     @Override
     public boolean supportsExternalMetadata() {
         return true;
+    }
+
+    /** Has the variables there before the first query runs: who puts them again changes a value. */
+    private static synchronized void settleVariables(PythonDataSourceV2 python) {
+        Map<String, String> environment = python.source().dataSourceCls().envVars();
+        for (String variable : VARIABLES) {
+            environment.putIfAbsent(variable, "");
+        }
     }
 
     /** The options with the question in them: the Python source is made only once per query. */
