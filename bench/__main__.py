@@ -17,6 +17,7 @@ SCENARIOS = {
     "librdkafka": "One librdkafka client: us and librdkafka's own mock broker",
     "throughput": "Throughput beside other brokers",
     "durable": "Durable acknowledgements",
+    "slow_disk": "Durable acknowledgements on a disk that takes its time",
     "wal": "The write-ahead log beside a sync of each segment",
     "latency": "End to end at 1,000 records/s",
     "fan_out": "One producer, eight consumers",

@@ -18,7 +18,17 @@ BY_NAME: dict[str, type[Peer]] = {
     kind.__name__: kind for kind in (Segbroker, Redis, RabbitMQ, Nats, ApacheKafka)
 }
 
-__all__ = ["BY_NAME", "PEERS", "ApacheKafka", "Missing", "Peer", "Redis", "Segbroker", "running"]
+__all__ = [
+    "BY_NAME",
+    "PEERS",
+    "ApacheKafka",
+    "Missing",
+    "Nats",
+    "Peer",
+    "Redis",
+    "Segbroker",
+    "running",
+]
 
 
 @contextmanager
