@@ -155,8 +155,8 @@ def scan(data: memoryview, offset: int | None, position: int = 0, *, epochs: Epo
     if foreign is not None:
         misplaced = foreign.last_offset_delta + 1 if _is_misread(foreign, offset, epochs) else 0
         return Scan(batches, position, next_offset, Tail.FOREIGN, -1, misplaced)
-    zeros = not any(data[position : position + HEADER_SIZE]) and not any(data[position:])
-    return Scan(batches, position, next_offset, Tail.ZEROS if zeros else Tail.TORN, -1)
+    tail = Tail.TORN if any(data[position:]) else Tail.ZEROS
+    return Scan(batches, position, next_offset, tail, -1)
 
 
 def _is_misread(header: BatchHeader, offset: int | None, epochs: Epochs) -> bool:

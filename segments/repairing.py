@@ -55,6 +55,9 @@ def _do(storage: Storage, paths: LogPaths, step: Step, report: LogReport) -> Ste
     path = paths.log(step.number)
     match step.decision:
         case Decision.KEEP:
+            if not len(step.data) and not storage.exists(path):
+                # In front of a file that says nothing about this log: no offset is missing here.
+                storage.open(path, create=True).close()
             return step
         case Decision.CUT:
             size = step.scan.valid_size

@@ -223,7 +223,7 @@ class Survivors:
         if known is None or not known.batches:
             return None
         is_last = known.batches[-1].base_offset == header.base_offset
-        return emptied_batch(header) if is_last and header.producer_id >= 0 else None
+        return emptied_batch(header) if is_last else None
 
     def _is_last_marker(self, header: BatchHeader) -> bool:
         """Whether its producer has sent nothing since: then it says what epoch that has."""
@@ -240,7 +240,7 @@ class Survivors:
         return since + self._delete_retention_ms <= self._age_ms
 
     def _is_aborted(self, header: BatchHeader) -> bool:
-        if not header.is_transactional or header.is_control:
+        if not header.is_transactional:
             return False
         rows = self._aborted.get(header.producer_id, [])
         place = bisect_left(rows, header.base_offset, key=_last_offset)

@@ -49,9 +49,8 @@ def state_of(storage: Storage, paths: LogPaths, swap: Swap) -> SwapState:
     number, last = swap.row.number, swap.replaced[-1]
     size, base_offset = _head(storage, paths.log(number))
     differs = (last.size, last.base_offset) != (swap.row.size, swap.row.base_offset)
-    if differs and (size, base_offset) == (swap.row.size, swap.row.base_offset):
-        return SwapState.DONE
-    if not differs and is_segment(storage, paths.log(number), swap.row):
+    fits = (size, base_offset) == (swap.row.size, swap.row.base_offset)
+    if fits and (differs or is_segment(storage, paths.log(number), swap.row)):
         return SwapState.DONE
     if is_segment(storage, paths.cleaned(number), swap.row):
         return SwapState.WAITING

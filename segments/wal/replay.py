@@ -194,9 +194,8 @@ def frames_missing(frames: list[tuple[str, Frame]]) -> Iterator[Missing]:
     following: Frame | None = None
     path = ""
     for where, frame in reversed(frames):
-        is_hole = following is not None and frame.lsn + 1 < following.lsn
-        if following is not None and is_hole and not following.flags & AFTER_FAILURE:
-            lsn = frame.lsn + 1
+        lsn = frame.lsn + 1
+        if following is not None and lsn < following.lsn and not following.flags & AFTER_FAILURE:
             holes.append(Missing(path, lsn, following.lsn - lsn, lsn < durable_below))
         durable_below = max(durable_below, frame.durable_below)
         following, path = frame, where

@@ -308,7 +308,7 @@ class Shard:
         while (item := queue.get()) is not None:
             items = [item]
             closing = False
-            while not closing and not queue.empty():
+            while not queue.empty():
                 item = queue.get()
                 if item is None:
                     closing = True

@@ -2,7 +2,7 @@
 
 import pytest
 
-from segbroker.protocol.record_batch import GapReason, gap_reason, iter_batches, read_header
+from segbroker.protocol.record_batch import GapReason, read_header
 from segbroker.segments.ceilings import BLOCK, IDLE_MS
 from segbroker.segments.errors import (
     CorruptMetadata,
@@ -11,43 +11,17 @@ from segbroker.segments.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
 )
-from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.producers import ProducerTable
 from segbroker.segments.storage import read_file, write_temporary
 from segbroker.segments.topic_config import TopicConfig
 
+from .classes import gaps_in, manager_on, topic_with
 from .crashing import CrashingStorage, Killed
-from .tools import append, batch_of, flip, read_from
+from .tools import append, batch_of, flip
 
 UNSYNCED = ("disk", "memory")
-
-
-def manager_on(storage: MemoryStorage, now_ms: int = 5_000) -> DiskManager:
-    manager = DiskManager("/data", storage=storage, flushers=0, now_ms=now_ms)
-    manager.open()
-    return manager
-
-
-def topic_with(storage: MemoryStorage, durability: str, count: int = 3) -> DiskManager:
-    """A manager with topic `t` of one partition and `count` records in it, one per batch."""
-    manager = manager_on(storage)
-    manager.create_topic("t", 1, TopicConfig({"durability": durability}), now_ms=0)
-    for number in range(count):
-        append(manager.get_handler("t", 0), batch_of(b"%d" % number))
-    return manager
-
-
-def gaps_in(handler: DiskHandler) -> list[tuple[int, int, GapReason | None, int]]:
-    """(from, to, reason, leader epoch) of each gap."""
-    found = []
-    for batch in iter_batches(memoryview(read_from(handler, handler.log_start_offset))):
-        header = read_header(batch)
-        if header.is_control:
-            reason = gap_reason(header)
-            found.append((header.base_offset, header.next_offset, reason, header.leader_epoch))
-    return found
 
 
 @pytest.mark.parametrize("durability", UNSYNCED)

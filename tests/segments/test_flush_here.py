@@ -19,7 +19,7 @@ from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.quickness import FRESH_S, MEAN_S, PAUSES, ROW, SLOW_S, Quickness
 
 from ..support.gated_storage import GatedStorage
-from .test_wal import until
+from .wal_writing import until
 
 ROOT = "/data"
 WAL = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16, quick_after=2)

@@ -179,6 +179,25 @@ def test_an_event_that_failed_is_not_in_the_snapshot_that_settles_it(
     assert list(loaded(log, events.payloads).topics) == ["a"]
 
 
+def test_without_a_log_of_events_every_change_is_a_snapshot() -> None:
+    storage = CrashingStorage()
+    storage.mkdir("/meta")
+    log = MetadataLog(storage, "/meta")
+    log.begin(Metadata("cluster"))
+    told: list[OSError | None] = []
+    log.record("producer_ids", next=7)
+    assert loaded(log, []).next_producer_id == 7
+    log.record_soon(told.append, "producer_ids", next=9)
+    assert (told, loaded(log, []).next_producer_id) == ([None], 9)
+    storage.sync_fails = True
+    log.record_soon(told.append, "producer_ids", next=11)
+    assert isinstance(told[-1], OSError)
+    assert (log.state.next_producer_id, log.is_settled) == (9, False)
+    storage.sync_fails = False
+    assert log.settle()
+    assert loaded(log, []).next_producer_id == 9
+
+
 def test_applying_events_again_changes_nothing() -> None:
     chance = random.Random(5)
     for _ in range(50):

@@ -8,6 +8,7 @@ from segbroker.segments.log import SegmentedLog
 from segbroker.segments.manifest import Row, RowKind, decode_manifest, encode_manifest
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.names import LogPaths
+from segbroker.segments.ready import AHEAD_MAX
 from segbroker.segments.recovery import Decision, Tail
 from segbroker.segments.storage import read_file, replace_file, write_all
 from segbroker.segments.survey import Circumstances, survey
@@ -117,15 +118,18 @@ def test_two_bits_are_no_slip_of_a_disk_and_cost_no_offset() -> None:
     assert len(disk.listdir("/log/quarantine")) == 1
 
 
-def test_an_older_segment_copied_in_as_the_last_is_kept_aside_and_costs_no_offset() -> None:
+@pytest.mark.parametrize("hole", [0, 1, AHEAD_MAX])
+def test_an_older_segment_copied_in_as_the_last_is_kept_aside_and_costs_no_offset(
+    hole: int,
+) -> None:
     disk = disk_with(20)
     last = max(n for n in range(20) if disk.exists(PATHS.log(n)) and disk.open(PATHS.log(n)).size())
-    end = 20
-    replace_file(disk, PATHS.log(last + 1), read_file(disk, PATHS.log(0)))
-    with open_log(disk) as log:
-        assert log.log_end_offset == end
-        assert gaps_of(log) == []
-        assert values_of(log) == [record(i) for i in range(20)]
+    replace_file(disk, PATHS.log(last + 1 + hole), read_file(disk, PATHS.log(0)))
+    for records in (20, 21):
+        with open_log(disk) as log:
+            assert (log.log_end_offset, gaps_of(log)) == (records, [])
+            assert values_of(log) == [record(i) for i in range(records)]
+            log.append([record(records)], now_ms=0)
     assert len(disk.listdir("/log/quarantine")) == 1
 
 

@@ -18,7 +18,17 @@ from segbroker.segments.wal.quickness import Quickness
 from segbroker.segments.wal.shard import Shard
 
 from .crash.explorer import silence
-from .test_wal import ROOT, SMALL, Writer, at_once, content, replayed, until
+from .wal_writing import (
+    ROOT,
+    SMALL,
+    FailingStorage,
+    Writer,
+    at_once,
+    begun,
+    content,
+    replayed,
+    until,
+)
 
 FILES_MAX = 2
 
@@ -206,3 +216,35 @@ def test_a_file_whose_directory_could_not_be_synced_is_freed_by_the_next_checkpo
     assert (files.count, files.free_count) == ((1, 1) if trusted else (0, 0))
     files.prepare()
     assert len(disk.listdir(files.folder)) == 1
+
+
+class Forgetful(FailingStorage):
+    """Cannot sync the directories of the WAL from the `fails_at`-th time on."""
+
+    fails_at = 1 << 30
+    synced = 0
+
+    def fsync_dir(self, path: str) -> None:
+        self.synced += "/shard-" in path
+        if self.synced >= self.fails_at:
+            raise OSError(errno.EIO, "no", path)
+        super().fsync_dir(path)
+
+
+def test_what_was_copied_out_of_a_file_that_is_gone_is_not_copied_again() -> None:
+    disk = Forgetful()
+    wal, _ = begun(disk)
+    unsynced, other = Writer(wal, 1), Writer(wal, 2)
+    unsynced.can_checkpoint = False
+    unsynced.append(b"precious")
+    disk.fail_write = errno.ENOSPC
+    other.append(b"lost")
+    disk.fail_write = 0
+    other.shard.revive()
+    disk.fails_at = disk.synced + 2  # the copy has its name; that the failed file is gone is lost
+    wal.checkpoint()
+    assert other.shard.full_count == 1
+    disk.fails_at = 1 << 30
+    wal.checkpoint()
+    assert other.shard.full_count == 0
+    assert content(replayed(disk.after_power_cut()), 1) == b"precious"

@@ -48,6 +48,8 @@ MODULES = (
     *("wal.replay", "wal.files", "wal.frames", "wal.group", "wal.journal", "wal.pending"),
     *("wal.quickness", "wal.shard", "wal.trailers", "swapping", "unfinished", "compacting"),
     *("cleaning", "clean_points", "deleting", "evicting", "mending", "salvaging", "rolling"),
+    *("ceilings", "retention", "producers", "transaction_index", "columns", "age_clock"),
+    *("transactions", "committed", "first_stamps", "dirtiness", "identity", "journaling"),
 )
 PLAN = Plan(thin_every=60, alike_every=16, settle_every=16, nested_every=60)
 STUCK = 40

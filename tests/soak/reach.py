@@ -28,6 +28,8 @@ WITHOUT = frozenset(
     {"crash_images", "crash_images_2", "crash_images_3", "crash_images_4", "planted_bugs"}
     | {"model", "model_crash", "compaction_model", "golden"}
 )
+BESIDE = ("broker/test_transactions.py", "broker/test_committed_offsets.py")
+"""Files elsewhere whose subject is in segments/."""
 TEST_SECONDS_MAX = 5.0
 """A test that takes longer is shown to no mutant."""
 
@@ -50,9 +52,9 @@ Reach = dict[str, list[Probe]]
 
 def test_files() -> list[str]:
     """The plain tests of segments/."""
-    folder = ROOT / "tests/segments"
-    found = (path for path in sorted(folder.glob("test_*.py")))
-    return [str(path) for path in found if path.stem.removeprefix("test_") not in WITHOUT]
+    found = sorted((ROOT / "tests/segments").glob("test_*.py"))
+    plain = [path for path in found if path.stem.removeprefix("test_") not in WITHOUT]
+    return [str(path) for path in (*plain, *(ROOT / "tests" / name for name in BESIDE))]
 
 
 def collect_tests() -> None:

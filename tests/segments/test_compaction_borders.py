@@ -1,0 +1,217 @@
+"""Compaction at its limits: segments that just fit into one, ages, producers without a batch."""
+
+import errno
+from itertools import pairwise
+
+import pytest
+
+from segbroker.protocol.markers import Outcome
+from segbroker.protocol.record_batch import read_header
+from segbroker.segments.clean_points import NEVER_CLEANED, POINTS_MAX
+from segbroker.segments.errors import CorruptSegment
+from segbroker.segments.index import ENTRY_SIZE, BlockBuilder
+from segbroker.segments.manifest import Row, RowKind
+from segbroker.segments.memory import MemoryFile, MemoryStorage
+from segbroker.segments.segment import OFFSET_SPAN_MAX
+from segbroker.segments.swapping import NewSegment
+
+from .compacted import DAY, NOW, Compacted
+from .tools import flip
+
+
+def sizes(log: Compacted) -> list[int]:
+    """Records of each sealed segment."""
+    return [row.records for row in log.handler._log.sealed.rows()]
+
+
+@pytest.mark.parametrize(
+    ("limit", "together"),
+    [
+        ({"segment_bytes": 512}, True),  # two batches of 256 bytes
+        ({"segment_bytes": 513}, True),
+        ({"segment_bytes": 1024, "segment_records": 2}, True),
+        ({"segment_bytes": 1024, "segment_records": 1}, False),
+    ],
+)
+def test_segments_that_just_fit_become_one(limit: dict[str, int], together: bool) -> None:
+    log = Compacted(MemoryStorage(), **limit)
+    for key in (b"a", b"b"):
+        log.send((key, bytes(256 - 61 - 10)))
+        assert len(log.batches()[-1]) == 256
+        log.seal()
+    log.clean_sealed()
+    assert sizes(log) == ([2] if together else [1, 1])
+    log.check()
+
+
+def test_one_byte_more_than_fits_stays_in_a_segment_of_its_own() -> None:
+    log = Compacted(MemoryStorage(), segment_bytes=512)
+    for key, size in ((b"a", 256), (b"b", 257)):
+        log.send((key, bytes(size - 61 - 10)))
+        log.seal()
+    log.clean_sealed()
+    assert sizes(log) == [1, 1]
+    log.check()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("limit", ["bytes", "records", "index", "span", "epoch"])
+def test_a_segment_takes_the_next_one_up_to_each_limit_and_not_beyond(
+    limit: str, more: int
+) -> None:
+    log = Compacted(
+        MemoryStorage(),
+        segment_bytes=1 << 20 if limit == "index" else 4096,
+        segment_records=10,
+        segment_index_bytes=96,
+    )
+    log.send((b"a", b"v"))
+    log.seal()
+    (first,) = log.handler._log.sealed.rows()
+    new = NewSegment(log.handler._log)
+    new.begin(first)
+    (batch,) = log.batches()
+    new.add(batch)
+    builder = BlockBuilder(0, 4096)
+    builder.add(batch, 0, 1, NOW)
+    assert builder.index_size + ENTRY_SIZE == 96, "one block more, and the index is full"
+    following = Row(
+        RowKind.SEGMENT,
+        number=first.number + 1,
+        base_offset=1,
+        end_offset=OFFSET_SPAN_MAX + more if limit == "span" else 2,
+        size={"bytes": 4096 - new.size, "index": 4095}.get(limit, 100) + more,  # blocks of 4,096
+        records=9 + more if limit == "records" else 1,
+        leader_epoch=first.leader_epoch + more if limit == "epoch" else first.leader_epoch,
+    )
+    assert new.has_room(following) == (not more)
+
+
+def test_a_cleaned_segment_goes_when_its_last_record_is_too_old_and_not_before() -> None:
+    log = Compacted(MemoryStorage(), cleanup_policy="compact,delete", retention_ms=DAY)
+    for value in (b"1", b"2"):
+        log.send((b"a", value), (b"b", value))
+    log.clean()
+    log.now_ms += 1
+    log.send((b"c", b"3"))
+    log.seal()
+    for _ in range(2):
+        log.handler.keep_house(NOW + DAY, NOW + DAY)
+        assert [record.offset for record in log.records()] == [2, 3, 4]
+        log.manager.close()
+        log.open()
+    log.handler.keep_house(NOW + DAY + 1, NOW + DAY + 1)
+    assert log.handler.log_start_offset == 4
+
+
+def test_a_producer_that_a_marker_of_a_new_epoch_left_without_a_batch_is_cleaned_over() -> None:
+    # 0: b of epoch 0 | 1: its commit | 2: a of epoch 0 | 3: aborted by epoch 1 | 4: a b
+    log = Compacted(MemoryStorage(), delete_retention_ms=DAY)
+    log.send((b"b", b"1"), producer=(7, 0, 0), transactional=True)
+    log.end(Outcome.COMMIT, (7, 0), [0])
+    log.send((b"a", b"1"), producer=(7, 0, 1), transactional=True)
+    log.end(Outcome.ABORT, (7, 1), [2])
+    log.send((b"a", b"2"), (b"b", b"2"))
+    log.clean()
+    assert log.handler.compacting.failures_count == 0
+    assert [record.offset for record in log.records()] == [4, 5]
+    log.now_ms += DAY
+    log.send((b"c", b"1"))
+    log.clean()
+    markers = [h.base_offset for h in map(read_header, log.batches()) if h.producer_id == 7]
+    assert markers == [3], "the last one says which epoch it has"
+    log.manager.close()
+    log.open()
+    assert [(number, known.epoch) for number, known in log.handler.producers()] == [(7, 1)]
+
+
+def test_of_many_cleanings_the_closest_become_one_and_none_is_taken_for_an_earlier_one() -> None:
+    points, now_ms = NEVER_CLEANED, NOW
+    true_ms: dict[int, int] = {}
+    for number in range(POINTS_MAX + 8):
+        now_ms += 10 + number % 7
+        points = points.reached(number + 1, now_ms, DAY)
+        true_ms[number] = now_ms
+        assert points.reached(number + 1, now_ms + 1, DAY) is points, "no further than before"
+    assert len(points.points) == POINTS_MAX
+    assert (points.end_offset, points.cleaned_ms) == (len(true_ms), now_ms)
+    told = [points.since(offset) for offset in true_ms]
+    late = [ms - true_ms[offset] for offset, ms in enumerate(told) if ms is not None]
+    assert len(late) == len(true_ms)
+    assert all(0 <= one <= 3 * 17 for one in late)
+    assert sum(one > 0 for one in late) >= 8
+    pauses = [later.cleaned_ms - earlier.cleaned_ms for earlier, later in pairwise(points.points)]
+    assert pauses.count(10) == 2, "eight of the ten that were 10 ms apart went first"
+
+
+@pytest.mark.parametrize("place", ["rename", "unlink"])
+def test_a_disk_that_fails_behind_the_decision_makes_the_partition_read_only_until_it_is_reopened(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    log = Compacted(MemoryStorage())
+    for value in (b"1", b"2", b"3"):
+        log.send((b"k", value * 300))
+    log.seal()
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "the disk said no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryStorage, place, fails)
+        log.clean_sealed()
+    if place == "unlink":  # of what is replaced: the next opening does that
+        assert log.handler.read_only is None
+    else:
+        assert "the disk said no" in str(log.handler.read_only)
+        log.now_ms += DAY
+        assert not log.handler.attend(log.now_ms)
+    assert log.handler.read_only is None
+    log.send((b"k", b"4"))
+    log.clean()
+    log.check()
+    assert [record.offset for record in log.records()] == [3]
+
+
+class Interrupting(MemoryStorage):
+    """Calls `meanwhile`, once, while a segment is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: list[object] = []
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        plain = super().open(path, create=create, read_only=read_only)
+        file = InterruptingFile(path, plain._inode, self)
+        file.disk = self
+        return file
+
+
+class InterruptingFile(MemoryFile):
+    disk: Interrupting
+
+    def pread(self, buffer: memoryview, position: int) -> int:
+        count = super().pread(buffer, position)
+        while self.disk.meanwhile:
+            call = self.disk.meanwhile.pop()
+            assert callable(call)
+            call()
+        return count
+
+
+def test_damage_that_a_reader_repairs_under_a_cleaning_is_no_failure_of_the_cleaning() -> None:
+    disk = Interrupting()
+    log = Compacted(disk)
+    for value in (b"1", b"2"):
+        log.send((b"a", value * 100), (b"b", value * 100))
+        log.seal()
+    handler = log.handler
+    path = handler._log.paths.log(handler.sealed_numbers()[0])
+    flip(disk, path, 100)
+    steps = handler.compacting.clean(log.now_ms, log.now_ms, 1 << 20)
+    disk.meanwhile.append(lambda: handler.mend(CorruptSegment(path, 0, "a reader met it")))
+    for _ in steps:
+        pass
+    assert (handler.compacting.failures_count, handler.repairs_count) == (0, 1)
+    assert handler.compacting.cleanings_count == 0, "interrupted, it is due again"
+    log.clean_sealed()
+    assert [record.offset for record in log.records()] == [2, 3]

@@ -1,0 +1,130 @@
+"""The write-ahead log at its limits: files that are full to the byte, groups that just fit."""
+
+import pytest
+
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.storage import read_file
+from segbroker.segments.wal.frames import (
+    FRAMES_BEGIN,
+    ORDINAL_MAX,
+    OVERHEAD,
+    Frame,
+    FrameType,
+    Scanned,
+    header_of,
+    scan_file,
+)
+from segbroker.segments.wal.journal import Wal, WalConfig
+from segbroker.segments.wal.shard import HERE_BYTES_MAX
+
+from .wal_writing import ROOT, SMALL, TOPIC, Writer, at_once, begun, content, replayed
+
+ROOM = SMALL.file_bytes - FRAMES_BEGIN
+"""Bytes of frames in a file."""
+
+
+def quick(disk: MemoryStorage, config: WalConfig) -> Wal:
+    """A WAL whose disk takes no time at all."""
+    wal = Wal(disk, ROOT, config, threaded=False, call_soon=at_once, clock=lambda: 0.0)
+    wal.open()
+    wal.absorbed()
+    return wal
+
+
+def scanned(disk: MemoryStorage, number: int) -> Scanned:
+    data = read_file(disk, f"{ROOT}/shard-00/wal-{number}.log")
+    header = header_of(data)
+    assert header is not None
+    return scan_file(memoryview(data), header)
+
+
+def lengths(disk: MemoryStorage, number: int) -> list[int]:
+    """The payloads of one file."""
+    return [len(frame.payload) for frame in scanned(disk, number).frames]
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_a_frame_that_just_fits_fills_its_file_and_one_byte_more_goes_to_the_next(
+    spare: int,
+) -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    writer.append(bytes(100))
+    rest = ROOM - 2 * OVERHEAD - 100
+    writer.append(bytes(rest + 1 - spare))
+    expected = [[100], [rest + 1]] if not spare else [[100, rest], []]
+    assert [lengths(disk, 0), lengths(disk, 1)] == expected
+    writer.append(b"x")
+    assert lengths(disk, 1)[-1] == 1
+    found = replayed(disk.after_power_cut())
+    assert len(content(found)) == writer.durable == writer.end
+    assert not found.missing
+
+
+def test_a_batch_as_large_as_a_file_may_hold_has_one_of_its_own() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    for _ in range(2):
+        writer.append(bytes(SMALL.batch_bytes_max))
+    assert [lengths(disk, number) for number in range(2)] == [[SMALL.batch_bytes_max]] * 2
+    assert scanned(disk, 0).end == SMALL.file_bytes
+    assert len(content(replayed(disk.after_power_cut()))) == writer.durable == writer.end
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_lone_writer_fills_a_file_to_its_last_byte_and_begins_none(fits: bool) -> None:
+    disk = MemoryStorage()
+    wal = quick(disk, WalConfig(file_bytes=8192, shard_bytes=4 * 8192, quick_after=1))
+    writer = Writer(wal)
+    writer.append(b"first")
+    rest = ROOM - 3 * OVERHEAD - 5  # of two frames: the second is of another segment
+    writer.pending.add(bytes(100), 0, 5, 5, 6, 1)
+    writer.pending.add(bytes(rest - 100 + (not fits)), 1, 0, 6, 7, 1)
+    assert writer.shard.commit_here(writer, writer.pending.frames_size) == fits
+    assert writer.durable == (7 if fits else 5)
+    assert scanned(disk, 0).end == (8192 if fits else FRAMES_BEGIN + OVERHEAD + 5)
+    writer.shard.submit(writer)
+    assert writer.durable == 7
+    assert len(content(replayed(disk.after_power_cut()))) == 5 + rest + (not fits)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_what_is_too_large_to_stand_still_for_is_left_to_the_thread(more: int) -> None:
+    disk = MemoryStorage()
+    wal = quick(disk, WalConfig(file_bytes=1 << 18, shard_bytes=1 << 19, quick_after=1))
+    writer = Writer(wal)
+    writer.append(b"first")
+    for segment, size in ((0, 4_000), (1, HERE_BYTES_MAX - 4_000 - 2 * OVERHEAD + more)):
+        writer.pending.add(bytes(size), segment, 0, 5, 6, 1)
+    size = writer.pending.frames_size
+    assert size == HERE_BYTES_MAX + more
+    assert writer.shard.commit_here(writer, size) == (not more)
+
+
+def test_more_frames_than_an_ordinal_can_count_take_a_second_sync_and_lack_none() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk, WalConfig(file_bytes=1 << 24, shard_bytes=1 << 25))
+    shard = wal.shard_of(TOPIC, 0)
+    frames = [Frame(FrameType.END, TOPIC, base_offset=n) for n in range(ORDINAL_MAX + 2)]
+    shard.write(frames)
+    assert (shard.syncs, shard.frames_written) == (2, len(frames))
+    found = scanned(disk, 0).frames
+    assert [frame.base_offset for frame in found] == list(range(len(frames)))
+    assert [frame.ordinal for frame in found[-2:]] == [ORDINAL_MAX, 0]
+
+
+def test_the_end_of_a_file_and_the_counters_are_those_of_what_was_written() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    for size in (1, 20, 300):
+        writer.append(bytes(size))
+    wal.control(b"event")
+    size = 4 * OVERHEAD + 1 + 20 + 300 + 5
+    found = scanned(disk, 0)
+    assert (found.end, found.suspects) == (FRAMES_BEGIN + size, [])
+    assert found.positions[1:3] == [FRAMES_BEGIN + OVERHEAD + 1, FRAMES_BEGIN + 2 * OVERHEAD + 21]
+    told = wal.statistics()
+    assert (told.syncs, told.frames_written, told.bytes_written) == (4, 4, size)

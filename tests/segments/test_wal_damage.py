@@ -1,0 +1,198 @@
+"""Damage in the files of the write-ahead log: it costs the frames that it hits, and is told."""
+
+import pytest
+
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.storage import read_file
+from segbroker.segments.wal.frames import (
+    FRAMES_BEGIN,
+    HEADER_SIZE,
+    OVERHEAD,
+    Frame,
+    FrameType,
+    Header,
+    decode_header,
+    scan_file,
+)
+from segbroker.segments.wal.journal import WalConfig
+from segbroker.segments.wal.trailers import TRAILER_SIZE
+
+from .tools import batch_of
+from .wal_writing import ROOT, TOPIC, Writer, begun, content, replayed
+
+
+def test_every_flipped_bit_of_a_header_leaves_its_copy() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    Writer(wal).append(b"one")
+    path = f"{ROOT}/shard-00/wal-0.log"
+    file, before = disk.open(path), read_file(disk, path)
+    for place in range(HEADER_SIZE):
+        for bit in range(8):
+            file.pwrite(bytes([before[place] ^ 1 << bit]), place)
+            assert content(replayed(disk)) == b"one"
+        file.pwrite(before[place : place + 1], place)
+
+
+def written(groups: int = 6) -> tuple[bytearray, Header, list[int]]:
+    """A file with so many groups of one frame: (bytes, header, where the frames begin)."""
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    for number in range(groups):
+        writer.append(bytes([65 + number]) * 5)
+    data = read_file(disk, f"{ROOT}/shard-00/wal-0.log")
+    header = decode_header(data)
+    assert header is not None
+    scanned = scan_file(memoryview(data), header)
+    return data, header, scanned.positions
+
+
+def test_every_flipped_bit_costs_one_frame_and_no_wrong_byte_comes_back() -> None:
+    data, header, positions = written()
+    assert positions == [FRAMES_BEGIN + n * (OVERHEAD + 5) for n in range(6)]
+    whole = [bytes(f.payload) for f in scan_file(memoryview(data), header).frames]
+    end = positions[-1] + OVERHEAD + 5
+    for place in range(FRAMES_BEGIN, end):
+        for bit in range(8):
+            data[place] ^= 1 << bit
+            found = scan_file(memoryview(data), header)
+            frames = [bytes(frame.payload) for frame in found.frames]
+            hit, byte = divmod(place - FRAMES_BEGIN, OVERHEAD + 5)
+            if byte >= OVERHEAD + 5 - TRAILER_SIZE:
+                assert (frames, found.suspects) == (whole, [])
+            else:
+                assert frames == whole[:hit] + whole[hit + 1 :]
+                (told,) = found.suspects
+                assert (told.lsn, told.key, told.is_named) == (hit, (TOPIC, 0), True)
+            data[place] ^= 1 << bit
+
+
+def test_damage_below_a_later_group_is_reported_and_a_torn_end_is_not() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    for number in range(4):
+        writer.append(bytes([65 + number]) * 5)
+    path = f"{ROOT}/shard-00/wal-0.log"
+    file = disk.open(path)
+    file.pwrite(b"?", FRAMES_BEGIN + OVERHEAD + 5 + 40)
+    found = replayed(disk)
+    (missing,) = found.missing
+    assert (missing.lsn, missing.frames, missing.durable) == (1, 1, True)
+    assert content(found) == b"AAAAACCCCCDDDDD"
+    # The last frame torn as well: that may never have been acknowledged.
+    file.pwrite(bytes(OVERHEAD), FRAMES_BEGIN + 3 * (OVERHEAD + 5) + 30)
+    assert replayed(disk).missing == [missing]
+    assert not replayed(disk).unnamed
+
+
+def test_damage_to_the_last_frame_of_all_is_told_by_what_stands_behind_it() -> None:
+    # | frame 0 | frame 1 | frame 2 |   AAAAA BBBBB CCCCC, each acknowledged
+    #                      ^^^^ its naming part is gone
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    for number in range(3):
+        writer.append(bytes([65 + number]) * 5)
+    file = disk.open(f"{ROOT}/shard-00/wal-0.log")
+    file.pwrite(bytes(64), FRAMES_BEGIN + 2 * (OVERHEAD + 5))
+    found = replayed(disk)
+    assert content(found) == b"AAAAABBBBB"
+    assert found.lost_below == {(TOPIC, 0): 15}
+    assert [(one.lsn, one.frames, one.durable) for one in found.missing] == [(2, 1, True)]
+    assert found.next_lsn == 3
+    assert not found.unnamed
+
+
+def test_frames_of_which_nothing_is_left_make_their_shard_suspect() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    for number in range(4):
+        writer.append(bytes([65 + number]) * 5)
+    file = disk.open(f"{ROOT}/shard-00/wal-0.log")
+    file.pwrite(bytes(OVERHEAD + 5), FRAMES_BEGIN + OVERHEAD + 5)
+    found = replayed(disk)
+    assert content(found) == b"AAAAACCCCCDDDDD"
+    assert (found.unnamed, found.shards, found.lost_below) == ({0}, 1, {})
+    assert found.control_lost == 1, "it may have been an event"
+
+
+def test_a_barrier_whose_frame_is_damaged_holds_all_the_same() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    writer.append(b"void!")
+    wal.barrier(TOPIC, 0)
+    writer.append(b"after")
+    file = disk.open(f"{ROOT}/shard-00/wal-0.log")
+    file.pwrite(bytes(20), FRAMES_BEGIN + OVERHEAD + 5 + 10)
+    found = replayed(disk)
+    assert content(found) == b"after"
+    assert not found.missing
+
+
+def test_a_missing_file_is_noticed() -> None:
+    disk = MemoryStorage()
+    config = WalConfig(file_bytes=8192, shard_bytes=64 * 8192)
+    wal, _ = begun(disk, config)
+    writer = Writer(wal)
+    for number in range(20):
+        writer.append(bytes([number]) * 1000)
+    disk.unlink(f"{ROOT}/shard-00/wal-2.log")
+    (missing,) = replayed(disk, config).missing
+    assert missing.durable
+    assert missing.frames == 3
+
+
+def test_the_header_of_another_file_makes_none_of_its_frames_valid() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    Writer(wal).append(b"one")
+    disk.rename(f"{ROOT}/shard-00/wal-0.log", f"{ROOT}/shard-00/wal-7.log")
+    assert replayed(disk).is_empty
+
+
+def test_a_frame_that_is_made_again_from_its_trailer_lies_where_it_lay() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    Writer(wal).append(b"one")
+    wal.barrier(TOPIC, 0)
+    Writer(wal).append(b"two")
+    data = read_file(disk, f"{ROOT}/shard-00/wal-0.log")
+    header = decode_header(data)
+    assert header is not None
+    before = scan_file(memoryview(data), header)
+    data[before.positions[1] + 20] ^= 1
+    after = scan_file(memoryview(data), header)
+    assert (after.positions, after.end) == (before.positions, before.end)
+    assert [frame.type for frame in after.frames] == [frame.type for frame in before.frames]
+
+
+@pytest.mark.parametrize("delta", [1, 1 << 20])
+def test_a_damaged_frame_without_its_trailer_is_told_by_its_batches_if_they_make_sense(
+    delta: int,
+) -> None:
+    # | 5 6 | 7 8 | 9 10 |   of each frame the batch; of the second a record and the trailer are bad
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    shard = wal.shard_of(TOPIC, 0)
+    size = 0
+    for base_offset in (5, 7, 9):
+        batch = bytearray(batch_of(b"x", b"y"))
+        batch[:8] = base_offset.to_bytes(8, "big")
+        if base_offset == 7:
+            batch[23:27] = delta.to_bytes(4, "big")  # last offset delta
+        size = OVERHEAD + len(batch)
+        frame = Frame(FrameType.BATCHES, TOPIC, 0, 0, 0, base_offset, 1, batch)
+        shard.write([frame._replace(end_offset=base_offset + 2)])
+    file = disk.open(f"{ROOT}/shard-00/wal-0.log")
+    second_end = FRAMES_BEGIN + 2 * size
+    file.pwrite(bytes(TRAILER_SIZE), second_end - TRAILER_SIZE)
+    file.pwrite(b"?", second_end - TRAILER_SIZE - 20)
+    found = replayed(disk)
+    assert [frame.base_offset for frame in found.partitions[TOPIC, 0]] == [5, 9]
+    assert [(one.lsn, one.frames, one.durable) for one in found.missing] == [(1, 1, True)]
+    assert found.lost_below == ({(TOPIC, 0): 9} if delta == 1 else {})
+    assert found.unnamed == {0}, "it is not by a trailer"
