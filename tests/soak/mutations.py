@@ -15,6 +15,8 @@ plain tests and crash scenarios that run them (reach.py), the quickest first, un
 Survivors are printed as a diff, with the number that repeats them (`--one`, then with more time).
 A change that makes no difference (a cache, a bound that is never met, one sync more) is no fault:
 each has to be read.  What every function is run by is measured first; `--reach FILE` keeps it.
+What opens a log is run by nearly every test: `--first survey,recovery` shows a mutant first to the
+tests of the files that have one of these words in their names.
 """
 
 import argparse
@@ -190,6 +192,7 @@ def main() -> int:
     parser.add_argument("--module", help="mutants of these modules only, a,b,c")
     parser.add_argument("--one", help="these mutants alone, by their numbers: 1,2,3")
     parser.add_argument("--reach", type=Path, help="where what is run by whom is kept")
+    parser.add_argument("--first", help="tests of files with these words in their names come first")
     options = parser.parse_args()
     modules = options.module.split(",") if options.module else MODULES
     numbers = [int(number) for number in options.one.split(",")] if options.one else None
@@ -203,7 +206,7 @@ def main() -> int:
     deadline_s = time.monotonic() + options.seconds
     outcomes: Counter[str] = Counter()
     work = (
-        (mutant, reach.get(f"{mutant.module} {mutant.place.function}", []), options.seconds_each)
+        (mutant, _ordered(reach, mutant, options.first), options.seconds_each)
         for mutant in _until(chosen, deadline_s)
     )
     with multiprocessing.Pool(options.workers) as pool:
@@ -217,6 +220,17 @@ def main() -> int:
     judged = sum(outcomes.values())
     print(f"seed {options.seed}, {judged} of {len(chosen)} mutants: {_told(outcomes)}")
     return 0
+
+
+def _ordered(reach: Reach, mutant: Mutant, first: str | None) -> list[Probe]:
+    """Who runs the function: those of `first`, then the others, the quickest first."""
+    probes = reach.get(f"{mutant.module} {mutant.place.function}", [])
+    words = first.split(",") if first else []
+
+    def is_late(probe: Probe) -> bool:
+        return not any(word in probe.name.partition("::")[0] for word in words)
+
+    return sorted(probes, key=is_late)
 
 
 def _told(outcomes: Counter[str]) -> str:
