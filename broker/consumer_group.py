@@ -37,7 +37,7 @@ from uuid import UUID
 from segbroker.protocol.errors import ErrorCode
 
 from .consumer_members import Beat, ConsumerMember, Reconciled, Sight, Told
-from .group import NEVER_MS, State
+from .group_rounds import NEVER_MS, State
 from .refused import Refused
 from .server_assignors import ASSIGNORS, DEFAULT, Assignment, Partition, TopicId
 from .topic_expressions import Expressions

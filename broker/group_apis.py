@@ -43,8 +43,9 @@ from segbroker.protocol.messages_groups import (
 
 from .call import Call
 from .core import Core
-from .group import Group, State
+from .group import Group
 from .group_members import Joined, Joining, Synced
+from .group_rounds import State
 from .groups import monotonic_ms
 from .later_reply import LaterReply
 from .metadata import NOT_ASKED

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.generations import KeptMember
 
 
 class Joined(NamedTuple):
@@ -78,6 +79,19 @@ class Member:
         """Whether a request of it waits here: then it is alive."""
         return self.on_joined is not None or self.on_synced is not None
 
+    def kept(self) -> KeptMember:
+        """As it is recorded."""
+        return KeptMember(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.session_timeout_ms,
+            self.rebalance_timeout_ms,
+            self.protocols,
+            self.assignment,
+        )
+
     def answer(self, code: ErrorCode) -> None:
         """End whatever waits with `code`."""
         on_joined, self.on_joined = self.on_joined, None
@@ -133,9 +147,26 @@ class Members:
             joining.rebalance_timeout_ms,
             joining.protocols,
         )
-        self.by_id[member_id] = member
-        if joining.instance_id is not None:
-            self.by_instance[joining.instance_id] = member_id
+        return self._put(member)
+
+    def restore(self, kept: KeptMember) -> Member:
+        """Give the place back that was recorded."""
+        member = Member(
+            kept.member_id,
+            kept.instance_id,
+            kept.client_id,
+            kept.client_host,
+            kept.session_timeout_ms,
+            kept.rebalance_timeout_ms,
+            kept.protocols,
+            assignment=kept.assignment,
+        )
+        return self._put(member)
+
+    def _put(self, member: Member) -> Member:
+        self.by_id[member.member_id] = member
+        if member.instance_id is not None:
+            self.by_instance[member.instance_id] = member.member_id
         return member
 
     def remove(self, member: Member) -> None:

@@ -1,6 +1,7 @@
 """All consumer groups of a broker: who they are, their clocks, and where they stand.
 
-    members      in memory: after a restart everybody is unknown and joins again
+    members      in memory; of classic groups each generation is a control event, durable before
+                 its members hear of it: after a restart they go on (kept_generations.py)
     offsets      control events of the storage engine: durable before a commit is answered
 
 A group exists while it has members, or offsets, or was looked at a moment ago.  Each has one alarm
@@ -10,7 +11,8 @@ a member of that comes, and goes on counting its generations as epochs, and back
 
 Limits: `groups_max` groups with members, `group_size_max` members each; offsets of a group
 without members go `offsets_retention_minutes` after its last commit and its last member, but not
-before the longest session has passed since the start.
+before the longest session has passed since the start.  Where a start finds more than `groups_max`
+groups with members, those of the rest are unknown and join again.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,20 +30,23 @@ from segbroker.segments.committed import (
     CommittedOffset,
     last_commit_ms,
     offsets_of,
+    pieces,
 )
+from segbroker.segments.generations import Generation
 from segbroker.segments.manager import DiskManager
 
 from .config import BrokerConfig
 from .consumer_group import ConsumerGroup
 from .deadlines import Deadlines
-from .group import NEVER_MS, Group
+from .group import Group
+from .group_rounds import NEVER_MS, OnRecorded, Record, State
 from .group_settings import SESSION, GroupSettings
+from .kept_generations import KeptGenerations
 from .refused import Refused
 
 log = structlog.get_logger()
 
 _MINUTE_MS: Final = 60_000
-_ROWS_PER_EVENT: Final = 1_000
 VISITS_MAX: Final = 200
 
 
@@ -74,7 +79,9 @@ class Groups:
         config: BrokerConfig,
         deadlines: Deadlines,
         settings: GroupSettings,
+        end_turn: Callable[[], None],
     ) -> None:
+        """end_turn: send what was answered outside of a request."""
         self._manager = manager
         self._settings = settings
         self.config = config
@@ -83,6 +90,20 @@ class Groups:
         self._alarms: dict[str, _Alarm] = {}
         self._visits: list[str] = []
         self._started_ms = monotonic_ms()
+        self._end_turn = end_turn
+        self._is_closed = False
+        self._kept = KeptGenerations(manager)
+        self._restore()
+
+    def _restore(self) -> None:
+        """Have the groups that somebody was in when the last broker ended, and their members."""
+        for group_id, kept in self._kept.with_members():
+            if len(self._groups) >= self.config.groups_max:
+                log.warning("groups_not_restored", groups_max=self.config.groups_max)
+                return
+            group = self._groups[group_id] = self._made(group_id)
+            group.restore(self._started_ms, kept, self._kept.gone(kept))
+            self.changed(group)
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Go by these settings: in groups that there are from their next request on."""
@@ -122,16 +143,36 @@ class Groups:
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group_id!r} is no classic group"
             )
         self._check_room(group_id)
-        made = Group(
+        made = self._made(group_id)
+        made.generation = self._kept.number(group_id) if group is None else group.epoch
+        self._replace(made)
+        return made
+
+    def _made(self, group_id: str) -> Group:
+        return Group(
             group_id,
             _new_member_id,
             self.config.group_initial_rebalance_delay_ms,
             self.config.group_size_max,
+            self._recorder(group_id),
         )
-        if group is not None:
-            made.generation = group.epoch
-        self._replace(made)
-        return made
+
+    def _recorder(self, group_id: str) -> Record:
+        """How a group has its generations written down."""
+
+        def record(kept: Generation, told: OnRecorded) -> None:
+            def written(error: OSError | None) -> None:
+                told(
+                    monotonic_ms(),
+                    ErrorCode.NONE if error is None else ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                )
+                if (group := self.get(group_id)) is not None:
+                    self.changed(group)
+                self._end_turn()
+
+            self._kept.keep(group_id, kept, written)
+
+        return record
 
     def obtain_consumer(self, group_id: str) -> ConsumerGroup:
         """The KIP-848 group, made if it is new.  Raises Refused: too many, or a classic one."""
@@ -146,8 +187,8 @@ class Groups:
             self._settings.in_force(group_id, SESSION),
             self.config.group_consumer_size_max,
         )
-        if group is not None:
-            made.epoch = made.assignment_epoch = group.generation
+        before = self._kept.number(group_id) if group is None else group.generation
+        made.epoch = made.assignment_epoch = before
         self._replace(made)
         return made
 
@@ -191,7 +232,11 @@ class Groups:
         self.changed(group)
 
     def close(self) -> None:
-        """The broker ends: everybody who waits is told to look for the coordinator again."""
+        """The broker ends: everybody who waits is told to look for the coordinator again.
+
+        Members stay written down: they go on when it is there again.
+        """
+        self._is_closed = True
         for group in self._groups.values():
             group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._groups.clear()
@@ -223,8 +268,8 @@ class Groups:
         done: Callable[[OSError | None], None],
     ) -> None:
         """Store offsets; `done` when they are durable, or are not."""
-        pieces = [rows[n : n + _ROWS_PER_EVENT] for n in range(0, len(rows), _ROWS_PER_EVENT)]
-        left = len(pieces)
+        events = list(pieces(group_id, rows, self._manager.event_size_max))
+        left = len(events)
         failure: OSError | None = None
 
         def written(error: OSError | None) -> None:
@@ -234,8 +279,7 @@ class Groups:
             if not left:
                 done(failure)
 
-        for piece in pieces:
-            packed = [row.pack() for row in piece]
+        for packed in events:
             self._manager.record_soon(written, COMMITTED, group=group_id, at=at_ms, rows=packed)
 
     def forget(
@@ -253,6 +297,7 @@ class Groups:
         group = self._groups.pop(group_id, None)
         if group is not None:
             group.close(ErrorCode.GROUP_ID_NOT_FOUND)
+        self._kept.forget(group_id)
 
     def keep_house(self, now_ms: int | None) -> None:
         """Forget groups that nobody is in: at once without offsets, with them after their time.
@@ -260,8 +305,10 @@ class Groups:
         VISITS_MAX groups per call: the loop does not stall over a million offsets.  now_ms: the
         wall clock, for the age of commits; None: it is not believed, nothing goes by age.
         """
+        if self._is_closed:
+            return
         if not self._visits:
-            self._visits = self.names()
+            self._visits = sorted({*self.names(), *self._kept.names()})
         for group_id in self._visits[-VISITS_MAX:]:
             self._visit(group_id, now_ms)
         del self._visits[-VISITS_MAX:]
@@ -269,6 +316,8 @@ class Groups:
     def _visit(self, group_id: str, now_ms: int | None) -> None:
         content = self._manager.committed
         group = self._groups.get(group_id)
+        if self._kept.has_members(group_id):
+            self._mend_kept(group_id, group)
         if group is not None and not group.is_idle:
             return
         if group_id not in content:
@@ -286,6 +335,13 @@ class Groups:
             log.info("group_expired", group=group_id, last_commit_ms=last)
             self.forget(group_id, None, _log_failure)
             self.remove(group_id)
+
+    def _mend_kept(self, group_id: str, group: Group | ConsumerGroup | None) -> None:
+        """Write down that a group has no members any more, if that failed when it happened."""
+        if not isinstance(group, Group):
+            self._kept.forget(group_id)
+        elif group.state is State.EMPTY:
+            self._kept.keep(group_id, group.kept(), _log_failure)
 
 
 def _log_failure(error: OSError | None) -> None:

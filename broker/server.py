@@ -214,7 +214,7 @@ class Broker:
                 quotas=quotas,
             )
             group_settings = GroupSettings(manager, config)
-            groups = Groups(manager, config, deadlines, group_settings)
+            groups = Groups(manager, config, deadlines, group_settings, turn.end)
             group_settings.on_change = groups.settings_changed
             self._core = core = Core(
                 config=config,

@@ -22,6 +22,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     partition_map    topic and partition -> something, immutable
     metadata         the state: which topics exist, what is reserved; the snapshot of it
     committed        where consumer groups stand
+    generations      who is in them and has what
     transactions     what is known of transactional ids
     acls             who may do what
     quotas           how much of it

@@ -13,13 +13,20 @@ stands in one of the same name that came after.  Every function here is pure: wh
 stays as it is, so that a state may be read while the next one is made.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 SECTION: Final = "groups"
 COMMITTED: Final = "offsets_committed"
 FORGOTTEN: Final = "offsets_forgotten"
+
+ROWS_MAX: Final = 1_000
+"""Rows of one event: the loop does not stall over it."""
+_ROW_OVERHEAD: Final = 64
+"""Of a row, beside names: a topic's id, the numbers, and what msgpack adds."""
+_EVENT_OVERHEAD: Final = 64
+"""Of an event, beside its rows and the group's name."""
 
 Content: TypeAlias = Mapping[str, Mapping[str, Any]]
 Fields: TypeAlias = Mapping[str, Any]
@@ -48,6 +55,25 @@ class CommitRow(NamedTuple):
         """As it stands in the event."""
         topic, topic_id, *rest = self
         return [topic, topic_id.bytes, *rest]
+
+    @property
+    def size_max(self) -> int:
+        """Bytes that it takes in the event, at most."""
+        return _ROW_OVERHEAD + len(self.topic.encode()) + len(self.metadata.encode())
+
+
+def pieces(group: str, rows: Sequence[CommitRow], size_max: int) -> Iterator[list[list[object]]]:
+    """The rows as they stand in events of at most `size_max` bytes: mostly one, of all."""
+    room = left = size_max - _EVENT_OVERHEAD - len(group.encode())
+    piece: list[list[object]] = []
+    for row in rows:
+        size = row.size_max
+        if piece and (size > left or len(piece) == ROWS_MAX):
+            yield piece
+            piece, left = [], room
+        piece.append(row.pack())
+        left -= size
+    yield piece
 
 
 def offsets_of(

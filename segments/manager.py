@@ -427,6 +427,11 @@ class DiskManager:
         """How many boots of the machine this directory was open in."""
         return self._known.boot
 
+    @property
+    def event_size_max(self) -> int:
+        """Bytes of one control event, at most; a larger one fails."""
+        return self._metadata.event_size_max
+
     def record_now(self, kind: str, **fields: object) -> None:
         """Write one event of a registered kind; durable when this returns.  For tools and lanes.
 

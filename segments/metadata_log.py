@@ -12,6 +12,7 @@
 | ... and reported failed | nobody knows | no more: it asks for a new one | no |
 
 A snapshot holds what is on its way, too: the file with its event may be recycled the moment after.
+An event that is larger than can be read back is not written, and fails at once.
 An event whose write failed may be on the disk all the same, and a deletion that nobody was told
 about would come true at the next start: so a failure asks for a snapshot without it (`is_settled`),
 at once and then on every tick until one is written.
@@ -26,6 +27,7 @@ older one could bring deleted topics back, and none at all would make every topi
 | _saving | the files of meta/ | a snapshot's sync: never taken on the loop |
 """
 
+import errno
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -34,7 +36,7 @@ from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from .control import Event, apply, decode_event, merged
+from .control import EVENT_SIZE_MAX, Event, apply, decode_event, merged
 from .errors import CorruptMetadata, CorruptSegment
 from .metadata import Metadata, decode_metadata
 from .storage import Storage, read_file, replace_file
@@ -48,6 +50,11 @@ _NAME: Final = re.compile(r"snapshot-(\d{1,18})\.msgpack")
 
 class EventLog(Protocol):
     """Where events go.  Errors are OSError."""
+
+    @property
+    def event_size_max(self) -> int:
+        """Bytes of one event, at most."""
+        ...
 
     def control(self, payload: bytes) -> None:
         """Durable when this returns."""
@@ -135,17 +142,24 @@ class MetadataLog:
 
     # Changing
 
+    @property
+    def event_size_max(self) -> int:
+        """Bytes of one event, at most."""
+        return (
+            EVENT_SIZE_MAX if self._log is None else min(EVENT_SIZE_MAX, self._log.event_size_max)
+        )
+
     def record(self, kind: str, **fields: object) -> Metadata:
         """Write one event; the state after it, durable when this returns.  Blocking.
 
         Raises OSError: it did not happen, as far as anybody here will see.
         """
-        event = self._next(kind, fields)
+        event, payload = self._next(kind, fields)
         try:
             if self._log is None:
                 self.save()
             else:
-                self._log.control(event.encode())
+                self._log.control(payload)
         except OSError:
             self._failed(event)
             self.settle()
@@ -154,7 +168,11 @@ class MetadataLog:
 
     def record_soon(self, done: Done, kind: str, **fields: object) -> None:
         """Have one event written; `done` hears of it.  For the loop."""
-        event = self._next(kind, fields)
+        try:
+            event, payload = self._next(kind, fields)
+        except OSError as exc:
+            done(exc)
+            return
 
         def written(error: OSError | None) -> None:
             if error is None:
@@ -164,7 +182,7 @@ class MetadataLog:
             done(error)
 
         if self._log is not None:
-            self._log.control_soon(event.encode(), written)
+            self._log.control_soon(payload, written)
             return
         try:
             self.save()
@@ -173,11 +191,19 @@ class MetadataLog:
         else:
             written(None)
 
-    def _next(self, kind: str, fields: dict[str, object]) -> Event:
+    def _next(self, kind: str, fields: dict[str, object]) -> tuple[Event, bytes]:
+        """The event, and as it is written.  Raises OSError: it is too large to be read back."""
         with self._lock:
-            self._seq += 1
-            event = self._pending[self._seq] = Event(self._seq, kind, fields)
-        return event
+            event = Event(self._seq + 1, kind, fields)
+            payload = event.encode()
+            size_max = self.event_size_max
+            if len(payload) > size_max:
+                # No number is used up: one that is missing in the log is taken for a loss.
+                text = f"the event {kind} of {len(payload)} bytes is above {size_max}"
+                raise OSError(errno.EMSGSIZE, text)
+            self._seq = event.seq
+            self._pending[event.seq] = event
+        return event, payload
 
     def _happened(self, event: Event) -> Metadata:
         with self._lock:

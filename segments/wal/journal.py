@@ -194,6 +194,11 @@ class Wal:
         """Where the frames of this partition go."""
         return self._shards[shard_number(topic_id, partition, len(self._shards))]
 
+    @property
+    def event_size_max(self) -> int:
+        """Bytes of a control event, at most: what fits a file."""
+        return self.config.batch_bytes_max
+
     def control(self, payload: bytes) -> None:
         """Make a control event durable.  Blocking.  Raises OSError."""
         self._shards[0].write([Frame(FrameType.CONTROL, payload=payload)])

@@ -5,6 +5,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.consumer_members import Beat
 from segbroker.broker.groups import monotonic_ms
+from segbroker.broker.offset_store import METADATA_SIZE_MAX
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse
 from segbroker.protocol.messages_groups import (
@@ -64,6 +65,33 @@ async def test_a_commit_that_was_answered_survives_a_power_cut() -> None:
     async with serving(storage=image) as broker, connect(broker.address) as client:
         assert await stands(client, "t") == {("t", 0): 8}
         assert await stands(client, None) == {("t", 0): 8}
+
+
+async def test_a_commit_of_many_partitions_with_long_metadata_can_be_read_back() -> None:
+    """Were it one event, it would be larger than a start takes, and nothing would be opened."""
+    disk = MemoryStorage()
+    topic, partitions = "t" * 200, 300
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        assert partitions * METADATA_SIZE_MAX > broker.core.topics.manager.event_size_max
+        await client.create(topic, partitions)
+        rows = [
+            OffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=7,
+                committed_metadata="m" * METADATA_SIZE_MAX,
+            )
+            for partition in range(partitions)
+        ]
+        request = OffsetCommitRequest(
+            group_id="g",
+            member_id="",
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=rows)],
+        )
+        reply = await client.ask(request, OffsetCommitResponse, 7)
+        assert {row.error_code for row in reply.topics[0].partitions} == {0}
+        image = disk.after_kill()
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        assert await stands(client, topic) == {(topic, 0): 7}
 
 
 async def test_a_recreated_topic_has_no_committed_offsets() -> None:

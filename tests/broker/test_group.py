@@ -8,9 +8,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from segbroker.broker.group import Group, State
+from segbroker.broker.group import Group
 from segbroker.broker.group_members import Joined, Joining, Synced
+from segbroker.broker.group_rounds import OnRecorded, Record, State
 from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.generations import Generation, KeptMember
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
@@ -20,9 +22,31 @@ def numbered() -> "Iterator[int]":
     return count(1)
 
 
-def group(*, delay_ms: int = 0, size_max: int = 1_000) -> Group:
+def recorded_at_once(kept: Generation, done: OnRecorded) -> None:
+    done(0, ErrorCode.NONE)
+
+
+def group(*, delay_ms: int = 0, size_max: int = 1_000, record: Record = recorded_at_once) -> Group:
     ids = numbered()
-    return Group("g", lambda prefix: f"{prefix}-{next(ids)}", delay_ms, size_max)
+    return Group("g", lambda prefix: f"{prefix}-{next(ids)}", delay_ms, size_max, record)
+
+
+class Disk:
+    """Where generations are recorded: what was asked for waits until it is `settled`."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Generation, OnRecorded]] = []
+        self.durable = Generation(0)
+
+    def record(self, kept: Generation, done: OnRecorded) -> None:
+        self.asked.append((kept, done))
+
+    def settle(self, now_ms: int, code: ErrorCode = ErrorCode.NONE) -> None:
+        """The oldest is durable, or fails with `code`."""
+        kept, done = self.asked.pop(0)
+        if not code:
+            self.durable = kept
+        done(now_ms, code)
 
 
 class Client:
@@ -279,15 +303,277 @@ def test_a_commit_without_membership_is_for_groups_without_members(generation: i
     assert shared.check_commit(0, member_id, None, generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+# What is recorded, and when
+
+
+def test_nobody_hears_of_an_assignment_before_it_is_durable() -> None:
+    disk = Disk()
+    shared = group(record=disk.record)
+    one, two = Client(shared), Client(shared)
+    one.join(0)
+    two.join(0)
+    one.join(0)
+    one.sync(1, {one.member_id: b"1", two.member_id: b"2"})
+    two.sync(2)
+    assert (one.synced, two.synced) == ([], [])
+    (kept, _) = disk.asked[0]
+    assert [(m.member_id, m.assignment) for m in kept.members] == [
+        (one.member_id, b"1"),
+        (two.member_id, b"2"),
+    ]
+    disk.settle(3)
+    assert [client.synced[0].assignment for client in (one, two)] == [b"1", b"2"]
+    assert shared.state is State.STABLE
+
+
+def test_a_leader_that_asks_again_meanwhile_waits_and_records_nothing_more() -> None:
+    disk = Disk()
+    one = Client(group(record=disk.record))
+    one.join(0)
+    one.sync(1, {one.member_id: b"first"})
+    one.sync(2, {one.member_id: b"second"})
+    assert [answer.code for answer in one.synced] == [ErrorCode.REBALANCE_IN_PROGRESS]
+    assert len(disk.asked) == 1
+    disk.settle(3)
+    assert one.synced[1].assignment == b"first"
+
+
+def test_a_rebalance_that_begins_meanwhile_makes_the_outcome_void() -> None:
+    disk = Disk()
+    shared = group(record=disk.record)
+    one, two = Client(shared), Client(shared)
+    one.join(0)
+    one.sync(1, {one.member_id: b"all"})
+    two.join(2)
+    assert one.synced[0].code is ErrorCode.REBALANCE_IN_PROGRESS
+    one.join(3)
+    disk.settle(4)
+    assert shared.state is State.COMPLETING
+    one.sync(5, {one.member_id: b"1", two.member_id: b"2"})
+    assert len(one.synced) == 1
+    disk.settle(6)
+    assert one.synced[1].assignment == b"1"
+
+
+def test_what_cannot_be_recorded_is_nobodys_and_a_rebalance_begins() -> None:
+    disk = Disk()
+    shared = group(record=disk.record)
+    one, two = Client(shared), Client(shared)
+    one.join(0)
+    two.join(0)
+    one.join(0)
+    two.sync(1)
+    one.sync(1, {one.member_id: b"1", two.member_id: b"2"})
+    disk.settle(2, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    for client in (one, two):
+        assert client.synced == [Synced(ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+        assert client.heartbeat(3) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert not any(member.assignment for member in shared.members.values())
+    one.join(4)
+    two.join(4)
+    assert one.generation == two.generation == 3
+
+
+def test_a_disk_that_hangs_holds_nobody_longer_than_a_rebalance() -> None:
+    disk = Disk()
+    one = Client(group(record=disk.record))
+    one.join(0)
+    one.sync(1, {one.member_id: b"all"})
+    for now in range(0, REBALANCE_MS + 1, 3000):
+        one.group.tick(now)
+    assert one.synced[0].code is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_static_member_hears_of_its_place_when_its_new_id_is_durable() -> None:
+    disk = Disk()
+    one = Client(group(record=disk.record), "i1")
+    one.join(0)
+    one.sync(0, {one.member_id: b"all"})
+    disk.settle(0)
+    again = Client(one.group, "i1")
+    again.join(10)
+    assert one.heartbeat(11) is ErrorCode.FENCED_INSTANCE_ID
+    assert not again.joined
+    disk.settle(12)
+    assert again.joined[0].skip_assignment
+    assert disk.durable.members[0].member_id == again.member_id
+    assert disk.durable.members[0].assignment == b"all"
+    assert disk.durable.leader == again.member_id
+
+
+def test_a_static_member_whose_place_cannot_be_recorded_tries_again() -> None:
+    disk = Disk()
+    one = Client(group(record=disk.record), "i1")
+    one.join(0)
+    one.sync(0, {one.member_id: b"all"})
+    disk.settle(0)
+    again = Client(one.group, "i1")
+    again.join(10)
+    disk.settle(11, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert again.joined == [Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE, "")]
+    again.join(12)
+    disk.settle(13)
+    assert again.joined[1].code is ErrorCode.NONE
+    again.sync(14)
+    assert again.synced[0].assignment == b"all"
+
+
+def test_a_static_member_that_waits_for_its_place_takes_part_in_a_rebalance_that_begins() -> None:
+    disk = Disk()
+    shared = group(record=disk.record)
+    one = Client(shared, "i1")
+    one.join(0)
+    one.sync(0, {one.member_id: b"all"})
+    disk.settle(0)
+    again, two = Client(shared, "i1"), Client(shared)
+    again.join(10)
+    two.join(11)
+    assert [client.joined[0].generation for client in (again, two)] == [2, 2]
+    disk.settle(12)
+    assert len(again.joined) == 1
+
+
+def test_a_place_that_is_taken_twice_is_the_last_ones() -> None:
+    disk = Disk()
+    one = Client(group(record=disk.record), "i1")
+    one.join(0)
+    one.sync(0, {one.member_id: b"all"})
+    disk.settle(0)
+    second, third = Client(one.group, "i1"), Client(one.group, "i1")
+    second.join(10)
+    third.join(11)
+    assert second.joined[0].code is ErrorCode.FENCED_INSTANCE_ID
+    disk.settle(12)
+    disk.settle(12)
+    assert third.joined[0].code is ErrorCode.NONE
+    assert [member.member_id for member in disk.durable.members] == [third.member_id]
+
+
+def test_that_a_group_is_empty_is_recorded_and_nobody_waits() -> None:
+    disk = Disk()
+    one = Client(group(record=disk.record))
+    one.join(0)
+    one.sync(0, {one.member_id: b"all"})
+    disk.settle(0)
+    assert one.group.leave(1, one.member_id, None) is ErrorCode.NONE
+    assert one.group.state is State.EMPTY
+    disk.settle(2)
+    assert disk.durable == Generation(2, "consumer")
+
+
+def test_a_group_that_ends_records_nothing() -> None:
+    disk = Disk()
+    one = Client(group(record=disk.record))
+    one.join(0)
+    one.sync(0, {one.member_id: b"all"})
+    one.group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    disk.settle(1)
+    assert [answer.code for answer in one.synced] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert not disk.asked
+    assert one.group.state is State.DEAD
+
+
+# What is restored
+
+KEPT = Generation(
+    7,
+    "consumer",
+    "range",
+    "a",
+    (
+        KeptMember("a", None, "c", "h", SESSION_MS, REBALANCE_MS, {"range": b"t"}, b"of a"),
+        KeptMember("b", "i1", "c", "h", SESSION_MS, REBALANCE_MS, {"range": b"t"}, b"of b"),
+    ),
+)
+
+
+def restored(now_ms: int = 0, gone: frozenset[str] = frozenset()) -> tuple[Group, Client, Client]:
+    shared = group()
+    shared.restore(now_ms, KEPT, gone)
+    clients = []
+    for kept in KEPT.members:
+        client = Client(shared, kept.instance_id)
+        client.member_id, client.generation = kept.member_id, KEPT.number
+        clients.append(client)
+    return shared, clients[0], clients[1]
+
+
+def test_members_of_a_restored_generation_go_on() -> None:
+    shared, one, two = restored()
+    for client in (one, two):
+        assert client.heartbeat(1) is ErrorCode.NONE
+        client.sync(1)
+        assert shared.check_commit(1, client.member_id, client.instance, 7) is ErrorCode.NONE
+        assert shared.check_commit(1, client.member_id, client.instance, 6)
+    assert [one.synced[0].assignment, two.synced[0].assignment] == [b"of a", b"of b"]
+    two.join(2)  # its last answer was lost
+    assert (two.joined[0].generation, two.joined[0].leader) == (7, "a")
+    assert shared.kept() == KEPT
+
+
+def test_a_restored_member_that_is_gone_is_missed_for_its_session() -> None:
+    shared, one, two = restored(now_ms=100)
+    assert shared.due_ms == 100 + SESSION_MS
+    two.heartbeat(5_000)
+    shared.tick(100 + SESSION_MS)
+    assert two.heartbeat(100 + SESSION_MS) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert one.heartbeat(100 + SESSION_MS) is ErrorCode.UNKNOWN_MEMBER_ID
+    two.join(100 + SESSION_MS)
+    assert (two.joined[0].generation, two.joined[0].leader) == (8, "b")
+
+
+def test_a_restored_member_that_cannot_be_alive_is_not_waited_for() -> None:
+    shared, _, two = restored(now_ms=100, gone=frozenset("a"))
+    assert shared.due_ms == 100
+    shared.tick(100)
+    two.join(101)
+    assert two.joined[0].generation == 8
+
+
 class GroupMachine(RuleBasedStateMachine):
-    """Members come, go, stall and turn into zombies; time passes in steps."""
+    """Members come, go, stall and turn into zombies; time passes in steps; the broker restarts."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.group = group(delay_ms=100)
+        self.disk = Disk()
+        self.ids = numbered()
+        self.group = self._group()
         self.now_ms = 0
         self.clients: list[Client] = []
-        self.generations: dict[int, dict[str, bytes]] = {}
+        self.owners: dict[int, dict[str, bytes]] = {}
+
+    def _group(self) -> Group:
+        return Group("g", lambda prefix: f"{prefix}-{next(self.ids)}", 100, 1_000, self.disk.record)
+
+    @rule(code=st.sampled_from([ErrorCode.NONE] * 3 + [ErrorCode.COORDINATOR_NOT_AVAILABLE]))
+    def records(self, code: ErrorCode) -> None:
+        while self.disk.asked:
+            self.disk.settle(self.now_ms, code)
+
+    @rule()
+    def restarts(self) -> None:
+        """What was durable goes on; clients know what they were told."""
+        self.disk.asked.clear()
+        self.group = self._group()
+        self.group.generation = self.disk.durable.number
+        if self.disk.durable.members:
+            self.group.restore(self.now_ms, self.disk.durable, frozenset())
+        for client in self.clients:
+            client.group = self.group
+            client.joined.clear()  # a generation that nobody was given may be counted again
+
+    @invariant()
+    def a_generation_is_told_as_it_was_recorded(self) -> None:
+        """Whatever restarts: who was told an assignment was told that of its generation."""
+        for client in self.clients:
+            for answer in client.synced:
+                if answer.assignment:
+                    number, member_id = answer.assignment.decode().split(":")
+                    seen = self.owners.setdefault(int(number), {})
+                    assert seen.setdefault(member_id, answer.assignment) == answer.assignment
+        kept = self.disk.durable
+        told = [int(number) for number in self.owners]
+        assert kept.number >= max(told, default=0), "somebody was told of more than is durable"
 
     @precondition(lambda self: len(self.clients) < 8)
     @rule(first=st.booleans(), instance=st.sampled_from([None, None, "i1", "i2"]))

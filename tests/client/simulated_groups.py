@@ -7,10 +7,11 @@
 Each member has an application that works at one record at a time, for as long as the world says.
 The wire is real bytes; answers that have to wait (a join, a fetch of nothing) are given when it is
 time.  Faults: `world.kill(member)` (its session has to end), `world.cut(member)` (its connections),
-`world.restart()` (the broker forgets the members, not what they committed).
+`world.restart()` (the members of the last generation that was recorded go on), `world.forget()`
+(the broker knows no members any more, but what they committed).
 
-Checked all the time: no two members work at one partition; but for the first moments after a
-restart, when a member does not know yet that the broker has forgotten it.
+Checked all the time: no two members work at one partition; but for the first moments after the
+broker forgot them, when a member does not know that yet.
 """
 
 import heapq
@@ -22,6 +23,7 @@ from typing import Any
 
 from segbroker.broker.group import Group
 from segbroker.broker.group_members import Joined, Joining, Synced
+from segbroker.broker.group_rounds import OnRecorded
 from segbroker.client.assigned import Fetched
 from segbroker.client.connection import Connection
 from segbroker.client.errors import ConnectionLost
@@ -57,6 +59,7 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.protocol.record_batch import encode_batch, read_header
 from segbroker.protocol.schema import Message
+from segbroker.segments.generations import Generation
 
 from .simulated import Cluster
 
@@ -161,10 +164,17 @@ class GroupWorld:
         self.unsure_until_ms = 0
         self._numbers = count()
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
+        self.kept: Generation | None = None
         self.group = self._new_group()
 
     def _new_group(self) -> Group:
-        return Group("g", lambda prefix: f"{prefix}-{next(self._numbers)}", 0, 1_000)
+        return Group(
+            "g", lambda prefix: f"{prefix}-{next(self._numbers)}", 0, 1_000, self._recorded
+        )
+
+    def _recorded(self, kept: Generation, done: OnRecorded) -> None:
+        self.kept = kept
+        done(self.now_ms, ErrorCode.NONE)
 
     # What may happen.
 
@@ -187,6 +197,13 @@ class GroupWorld:
             connection.lost(ConnectionLost("10.0.0.1: cut"), self.now_ms)
 
     def restart(self) -> None:
+        for member in self.members:
+            self.cut(member)
+        self.group = self._new_group()
+        if self.kept is not None and self.kept.members:
+            self.group.restore(self.now_ms, self.kept, frozenset())
+
+    def forget(self) -> None:
         for member in self.members:
             self.cut(member)
         self.group = self._new_group()

@@ -55,13 +55,15 @@ def test_members_of_every_kind_lose_no_record_to_deaths_cuts_and_restarts(seed: 
         pause = world.now_ms + random.choice([10, 300, 2_000])
         world.run(lambda pause=pause: world.now_ms >= pause)  # type: ignore[misc]
         alive = [member for member in world.members if member.is_alive]
-        match random.randrange(5):
+        match random.randrange(6):
             case 0 if len(alive) > 1:
                 world.kill(random.choice(alive))
             case 1:
                 world.cut(random.choice(alive))
             case 2:
                 world.restart()
+            case 3:
+                world.forget()
             case _:
                 start()
     world.run(world.is_settled)
@@ -76,7 +78,7 @@ def test_a_slow_member_that_the_broker_forgot_meanwhile_is_thrown_out_all_the_sa
     slow = world.start(max_poll_interval_ms=60_000)
     world.run(lambda: slow.in_hand is not None)
     slow.busy_until_ms = world.now_ms + 600_000
-    world.restart()
+    world.forget()
     membership = slow.reading.group.membership
     world.run(lambda: membership.phase is Phase.OUT, within_ms=300_000)
     assert world.now_ms < slow.busy_until_ms

@@ -8,7 +8,8 @@ no way back    when a commit is accepted, or a position fetched, below what was 
                it was sent; only an explicit seek moves a group back
 
 A belief is with reason while the broker that told it lives and the member was answered within its
-session.  Times are monotonic seconds; a broker's incarnation counts its starts.
+session.  A generation of the classic protocol outlives the broker.  Times are monotonic seconds; a
+broker's incarnation counts its starts.
 """
 
 import threading
@@ -55,12 +56,12 @@ class Ledger:
         self.counts = {"told": 0, "commits": 0, "refused": 0, "fetched": 0, "seeks": 0}
         self._believers: dict[str, Believer] = {}
         self._told: dict[int, str] = {}
-        self._generations: dict[tuple[int, int, int], str] = {}
+        self._generations: dict[tuple[int, int], str] = {}
         self._stands: dict[int, int] = {}
         self._lock = threading.Lock()
 
     def restarted(self) -> None:
-        """The broker was killed and is there again: nobody is a member any more."""
+        """The broker was killed and is there again: sessions begin anew."""
         with self._lock:
             self.incarnation += 1
 
@@ -83,7 +84,7 @@ class Ledger:
                 self._check_free(name, partition, now_s)
                 self._told[partition] = name
                 if generation is not None:
-                    key = (self.incarnation, generation, partition)
+                    key = (generation, partition)
                     other = self._generations.setdefault(key, name)
                     if other != name:
                         raise Broken(f"{self.group}: {key} has {other} and {name}")

@@ -34,6 +34,8 @@ def events_on(storage: MemoryStorage) -> list[Event]:
 class Remembered:
     """An event log that keeps what it is given; `fails` and `held` at the test's word."""
 
+    event_size_max = 1 << 20
+
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
         self.waiting: list[Done] = []
@@ -268,3 +270,18 @@ def test_what_another_kind_keeps_survives_a_version_that_does_not_know_it(
     log.record("producer_ids", next=5)
     log.save()
     assert loaded(log, []).sections == {"leases": [1, 2]}
+
+
+def test_an_event_that_could_not_be_read_back_is_not_written_and_leaves_no_hole(
+    log: MetadataLog, events: Remembered
+) -> None:
+    log.record("producer_ids", next=1)
+    events.event_size_max = 100
+    told: list[OSError | None] = []
+    log.record_soon(told.append, "offsets_forgotten", group="g" * 100, rows=None)
+    with pytest.raises(OSError, match=r"event offsets_forgotten of 1\d\d bytes is above 100"):
+        log.record("offsets_forgotten", group="g" * 100, rows=None)
+    assert [type(error) for error in told] == [OSError]
+    assert log.is_settled
+    log.record("producer_ids", next=2)
+    assert [decode_event(payload).seq for payload in events.payloads] == [1, 2]

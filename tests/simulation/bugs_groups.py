@@ -14,7 +14,9 @@ import segbroker.client.membership
 import segbroker.segments.opened_partitions
 import segbroker.segments.resuming
 import segbroker.segments.retention
+from segbroker.broker.group_rounds import Rounds
 from segbroker.broker.groups import Groups
+from segbroker.broker.kept_generations import KeptGenerations
 from segbroker.client.records import TopicPartition
 from segbroker.segments.lost_tail import begin_at
 
@@ -29,6 +31,11 @@ TRANSACTIONS = {
 }
 HAVE_GROUP = (Topic("g0", 3, "fsync", 2048, use="group"),)
 HAVE_TRANSACTIONS = (Topic("x0", 2, "fsync", 2048, use="transactions"),)
+COME_AND_GO = {
+    "groups": (GroupPlan("team", "g0", 6, 8, ("range",), 500, 0.05),),
+    "faults": tuple((0.7 * n, "power_cut") for n in range(1, 10)),
+    "sync_s": (0.05, 0.2),
+}
 KILLS = {"faults": ((0.5, "kill"), (1.0, "kill")), "last_crash": "kill"}
 
 
@@ -58,6 +65,22 @@ def _told_before_stored(commit: Callable[..., Any]) -> Callable[..., Any]:
     return committed
 
 
+def _told_before_kept(keep: Callable[..., Any]) -> Callable[..., Any]:
+    def kept(self: KeptGenerations, group_id: str, generation: Any, done: Any) -> None:  # noqa: ANN401
+        keep(self, group_id, generation, lambda error: None)
+        done(None)
+
+    return kept
+
+
+def _counts_anew(restore: Callable[..., Any]) -> Callable[..., Any]:
+    def restored(self: Rounds, *args: Any) -> None:  # noqa: ANN401
+        restore(self, *args)
+        self.generation = 0
+
+    return restored
+
+
 def _begins_at_0(storage: Any, paths: Any, offset: int, epoch: int, now_ms: int) -> None:  # noqa: ANN401
     begin_at(storage, paths, 0, epoch, now_ms)
 
@@ -85,6 +108,19 @@ BUGS = (
         POWER | GROUP | {"faults": ((0.7, "power_cut"), (1.4, "power_cut"))},
         topics=HAVE_GROUP,
         seeds_max=20,
+    ),
+    Bug(
+        "members hear of their generation before it is durable",
+        replaced(KeptGenerations, "keep", _told_before_kept),
+        POWER | COME_AND_GO,
+        topics=HAVE_GROUP,
+        seeds_max=20,
+    ),
+    Bug(
+        "a restored group counts its generations anew",
+        replaced(Rounds, "restore", _counts_anew),
+        GROUP | KILLS,
+        topics=HAVE_GROUP,
     ),
     Bug(
         "aborted records are handed out",

@@ -7,10 +7,12 @@
 | no way back | a commit is taken, or a position told, below what stood when it came | I16 |
 
 Of KIP-848 groups a generation says nothing: who was given a partition has it until it says that it
-reads it no more, leaves, is refused, or is silent for too long (holders.py).
+reads it no more, leaves, is refused, or is silent for too long (holders.py).  A broker that was
+started anew knows no members of them, so their owners are of one incarnation.
 
-A request is judged by what had been answered when its last byte came; a broker that was started
-anew knows no members, so owners are of one incarnation.  Nobody seeks in a run.
+Generations of classic groups outlive every end of the broker: whoever was told of one has been told
+of what was durable.  A request is judged by what had been answered when its last byte came.  Nobody
+seeks in a run.
 """
 
 from dataclasses import dataclass, field
@@ -66,12 +68,18 @@ class Ledger:
     holders: Holders = field(default_factory=Holders)
     stands: dict[Place, int] = field(default_factory=dict)
     owners: dict[Place, str] = field(default_factory=dict)
-    _given: dict[tuple[int, int, Place], str] = field(default_factory=dict)
+    consumer_groups: set[str] = field(default_factory=set)
+    """Names of the KIP-848 groups."""
+    _given: dict[tuple[int, Place], str] = field(default_factory=dict)
 
     def restarted(self) -> None:
         """The broker has been started anew."""
         self.incarnation += 1
-        self.owners = {}
+        self.owners = {
+            place: owner
+            for place, owner in self.owners.items()
+            if place[0] not in self.consumer_groups
+        }
         self.holders.clear()
 
     def asked(self, frame: bytes) -> Asked:
@@ -114,7 +122,7 @@ class Ledger:
             return
         for topic, partition in assigned_partitions(response.assignment) or ():
             place = (request.group_id, topic, partition)
-            key = (self.incarnation, request.generation_id, place)
+            key = (request.generation_id, place)
             other = self._given.setdefault(key, request.member_id)
             if other != request.member_id:
                 self.world.violation(

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
@@ -86,6 +87,7 @@ class Simulation:
         self.tap = Tap(world, self.network, ANSWER_LIMIT_S)
         for group in plan.groups:
             if group.protocol == "consumer":
+                self.tap.ledger.consumer_groups.add(group.name)
                 self.tap.ledger.holders.session_s = group.session_timeout_ms / 1000
         self.nemesis = Nemesis(world, plan, self.disk, self.network)
         self.nemesis.on_start = self.tap.ledger.restarted
@@ -111,6 +113,7 @@ class Simulation:
             nursery.start_soon(self.network.run)
             await self.nemesis.start()
             await self._make_topics()
+            await self._begin_groups()
             nursery.start_soon(self._look)
             async with trio.open_nursery() as consuming:
                 for consumer in self.plan.consumers:
@@ -157,6 +160,23 @@ class Simulation:
             await process.broker.core.topics.create(
                 topic.name, topic.partitions, TopicConfig.parse(topic.config)
             )
+
+    async def _begin_groups(self) -> None:
+        """Each group of the classic protocol has an offset from the first: one without any is
+        forgotten when nobody is in it, and counts its generations anew."""
+        process = self.nemesis.process
+        assert process is not None
+        from segbroker.broker.recording import recorded
+        from segbroker.segments.committed import CommitRow
+
+        core = process.broker.core
+        for group in self.plan.groups:
+            if group.protocol == "classic":
+                topic_id = core.topics.all[group.topic].topic_id
+                row = CommitRow(group.topic, topic_id, 0, 0, -1, "")
+                name, at_ms = group.name, core.now_ms()
+                failure = await recorded(partial(core.groups.commit, name, [row], at_ms))
+                assert failure is None, "nothing fails yet"
 
     async def _look(self) -> None:
         """What must hold at every moment."""

@@ -164,7 +164,7 @@ def test_kafka_python_subscribes_commits_and_resumes(
     assert sorted(half + read(COUNT - COUNT // 2)) == list(range(COUNT))
 
 
-def test_committed_offsets_survive_a_kill_and_members_join_again(tmp_path: Path) -> None:
+def test_committed_offsets_survive_a_kill(tmp_path: Path) -> None:
     daemon = start(tmp_path / "data")
     filled(daemon.address, "kept")
     conf = {"enable.auto.commit": False, "reconnect.backoff.max.ms": 200}

@@ -1,5 +1,8 @@
 """Our member in one group with members of other makes, cooperative and eager, either leading."""
 
+import gc
+import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,9 +14,9 @@ from kafka import KafkaConsumer
 
 from segbroker.client import Admin, Consumer, Producer
 
-from ..support.daemon import Daemon
+from ..support.daemon import Daemon, running
 from ..support.java import JavaMember
-from ..support.waiting import until
+from ..support.waiting import DEADLINE_S, until
 
 PARTITIONS = 6
 COUNT = 300
@@ -50,7 +53,7 @@ class Member:
             make: of which library it is.
             poll: what came within a moment.
             owned: the partitions that it has.
-            tell: what it thinks of its membership, for when it does not become as it should.
+            tell: what it thinks of its membership; another text in each generation.
         """
         self.make = make
         self.values: list[int] = []
@@ -79,6 +82,10 @@ class Member:
         has = f"{self.make}: has {sorted(self.owned)}, read {len(self.values)} values"
         return f"{has} {self._tell()}".rstrip()
 
+    def membership(self) -> str:
+        """What it thinks of its membership."""
+        return str(self._tell())
+
     def stop(self) -> None:
         self._stop.set()
         self._thread.join()
@@ -91,6 +98,7 @@ def ours(daemon: Daemon, name: str) -> Iterator[Member]:
             "ours",
             lambda: [record.value for record in consumer.poll(timeout_ms=50)],
             lambda: {tp.partition for tp in consumer.assignment},
+            lambda: consumer.group_metadata,
         )
         try:
             yield member
@@ -99,22 +107,32 @@ def ours(daemon: Daemon, name: str) -> Iterator[Member]:
 
 
 @contextmanager
-def librdkafka(daemon: Daemon, name: str, strategy: str) -> Iterator[Member]:
+def librdkafka(
+    daemon: Daemon, name: str, strategy: str, *, session_timeout_ms: int = 6_000
+) -> Iterator[Member]:
+    changes: list[str] = []
     consumer = Theirs(
         {
             "bootstrap.servers": daemon.address,
             "group.id": name,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": session_timeout_ms,
+            "reconnect.backoff.max.ms": 200,
             "heartbeat.interval.ms": 200,
             "partition.assignment.strategy": strategy,
         }
     )
-    consumer.subscribe([name])
+    consumer.subscribe(
+        [name],
+        on_assign=lambda *_: changes.append("assigned"),
+        on_revoke=lambda *_: changes.append("revoked"),
+        on_lost=lambda *_: changes.append("lost"),
+    )
     member = Member(
         "librdkafka",
         lambda: [m.value() for m in consumer.consume(100, 0.05) if m.error() is None],
         lambda: {tp.partition for tp in consumer.assignment()},
+        lambda: changes,
     )
     try:
         yield member
@@ -124,13 +142,13 @@ def librdkafka(daemon: Daemon, name: str, strategy: str) -> Iterator[Member]:
 
 
 @contextmanager
-def kafka_python(daemon: Daemon, name: str) -> Iterator[Member]:
+def kafka_python(daemon: Daemon, name: str, *, session_timeout_ms: int = 6_000) -> Iterator[Member]:
     consumer = KafkaConsumer(
         bootstrap_servers=daemon.address,
         group_id=name,
         auto_offset_reset="earliest",
         heartbeat_interval_ms=200,
-        session_timeout_ms=6_000,
+        session_timeout_ms=session_timeout_ms,
     )
     # Else it may join twice, and overlook the second answer for good: kafka_python_together.py.
     consumer.partitions_for_topic(name)
@@ -243,3 +261,46 @@ def test_our_member_shares_with_java(
             fill(daemon, name, COUNT)
             until(lambda: have_read(2 * COUNT, first, second), first, second, group=group)
         until(lambda: first.owned == set(range(PARTITIONS)), first, group=group)
+
+
+def open_sockets() -> list[socket.socket]:
+    return [one for one in gc.get_objects() if isinstance(one, socket.socket) and one.fileno() >= 0]
+
+
+@pytest.fixture
+def sockets_left_open() -> Iterator[None]:
+    """Close those of connections that kafka-python was making while the broker was away: it keeps
+    them to the end of the process."""
+    before = set(map(id, open_sockets()))
+    yield
+    for one in open_sockets():
+        if id(one) not in before:
+            one.close()
+
+
+@pytest.mark.usefixtures("sockets_left_open")
+def test_no_member_of_any_make_notices_that_the_broker_was_killed(tmp_path: Path) -> None:
+    """The generation goes on: nothing is taken away, nothing is given anew."""
+    name, session_timeout_ms = "kept", int(DEADLINE_S * 1000)
+    with running(tmp_path / "data") as daemon:
+        group = (daemon.address, name)
+        with Admin(daemon.address) as admin:
+            admin.create_topic(name, partitions=PARTITIONS)
+        fill(daemon, name, 0)
+        with (
+            ours(daemon, name) as mine,
+            librdkafka(daemon, name, "range", session_timeout_ms=session_timeout_ms) as second,
+            kafka_python(daemon, name, session_timeout_ms=session_timeout_ms) as third,
+        ):
+            members = mine, second, third
+            until(lambda: shared(*members) and have_read(COUNT, *members), *members, group=group)
+            before = [member.membership() for member in members]
+            with Admin(daemon.address) as admin:
+                described = admin.describe_group(name)
+            daemon.stop(signal.SIGKILL)
+            daemon.again()
+            fill(daemon, name, COUNT)
+            until(lambda: have_read(2 * COUNT, *members), *members, group=group)
+            with Admin(daemon.address) as admin:
+                assert admin.describe_group(name) == described
+            assert [member.membership() for member in members] == before

@@ -1,0 +1,297 @@
+"""How a generation of a classic group comes about, and who keeps it.
+
+    EMPTY -> PREPARING -> COMPLETING -> STABLE
+      ^         ^  |          |           |      a member joins anew, changes, leaves or vanishes:
+      |         +--+----------+-----------+      back to PREPARING
+      +------------+ nobody is left              DEAD: deleted, forgotten by whoever has it
+
+    PREPARING    until everybody who is known has joined, or the rebalance is out of time
+    COMPLETING   the leader deals out, then the generation is recorded: durable before anybody
+                 hears of it, so that no crash brings an older one back that others have succeeded
+    STABLE       recorded: everybody has its assignment
+
+| what comes while a generation is being recorded | then |
+|---|---|
+| its leader once more | it waits with the others |
+| a rebalance begins: a member joins, leaves, vanishes, the time is up | the outcome is void |
+| it cannot be recorded | nobody has anything; who waits is told; a rebalance begins |
+
+Who takes a static member's place in a stable group waits for the same: it is answered when its id
+is recorded, or, if a rebalance begins meanwhile, at the end of that.  That a group is empty is
+recorded without a wait.  Generations rise by one with each rebalance that ends.
+
+Invariants: every join and sync is answered exactly once; `due_ms` is never later than the next
+thing that has to happen.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, TypeAlias
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.generations import Generation
+
+from .assignor_choice import vote
+from .group_members import Joined, Member, Members, Synced
+
+NEVER_MS: Final = 1 << 62
+
+OnRecorded: TypeAlias = Callable[[int, ErrorCode], None]
+"""Told the time, and why it is not durable: at once or later, in the order of the recording."""
+Record: TypeAlias = Callable[[Generation, OnRecorded], None]
+
+
+class State(Enum):
+    """Where a group stands; the value is Kafka's word for it."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(slots=True, eq=False)
+class Rounds:
+    """The state of one group, and what happens to it without being asked for."""
+
+    group_id: str
+    new_member_id: Callable[[str], str]
+    initial_delay_ms: int
+    size_max: int
+    record: Record
+    state: State = State.EMPTY
+    generation: int = 0
+    protocol_type: str = ""
+    protocol: str = ""
+    leader: str = ""
+    roster: Members = field(default_factory=Members)
+    empty_since_ms: int = 0
+    due_ms: int = NEVER_MS
+    _rebalance_ends_ms: int = NEVER_MS
+    _is_first: bool = False
+    _dealt: int = -1
+    """The last generation whose assignments were brought."""
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """Everybody with a place, by member id."""
+        return self.roster.by_id
+
+    def kept(self) -> Generation:
+        """This generation, as it is recorded."""
+        members = tuple(member.kept() for member in self.members.values())
+        return Generation(self.generation, self.protocol_type, self.protocol, self.leader, members)
+
+    def restore(self, now_ms: int, kept: Generation, gone: frozenset[str]) -> None:
+        """Go on with a generation that was recorded, of a new group: sessions begin anew.
+
+        gone: ids of members whose session has ended already.
+        """
+        assert self.state is State.EMPTY, "nobody has joined"
+        assert kept.members, "somebody is in it"
+        self.state = State.STABLE
+        self.generation, self.protocol_type, self.protocol, self.leader, _ = kept
+        for one in kept.members:
+            member = self.roster.restore(one)
+            self._alive(now_ms, member)
+            if member.member_id in gone:
+                member.session_ends_ms = now_ms
+                self._due(now_ms)
+
+    # Preparing
+
+    def _prepare(self, now_ms: int) -> None:
+        """Begin a rebalance, or look whether the one under way is complete."""
+        if self.state is not State.PREPARING:
+            was_empty = self.state is State.EMPTY
+            for member in self.members.values():
+                member.assignment = b"" if self.state is State.COMPLETING else member.assignment
+                if member.on_synced is not None:
+                    on_synced, member.on_synced = member.on_synced, None
+                    on_synced(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
+            self.state = State.PREPARING
+            self._is_first = was_empty and self.initial_delay_ms > 0
+            wait_ms = self.initial_delay_ms if self._is_first else self.roster.rebalance_ms()
+            self._rebalance_ends_ms = now_ms + wait_ms
+            self._due(self._rebalance_ends_ms)
+        self._complete_if_all(now_ms)
+
+    def _complete_if_all(self, now_ms: int) -> None:
+        if self._is_first or self.roster.given:
+            return
+        if all(member.on_joined is not None for member in self.members.values()):
+            self._complete(now_ms)
+
+    def _complete(self, now_ms: int) -> None:
+        """The rebalance ends: who has joined is a member of the next generation."""
+        self._is_first = False
+        for member in [m for m in self.members.values() if m.on_joined is None]:
+            if member.instance_id is None:
+                self.roster.remove(member)
+        joined = [member for member in self.members.values() if member.on_joined is not None]
+        if not self.members:
+            self._become_empty(now_ms)
+            return
+        self.generation += 1
+        if not joined:  # static ones, until their sessions end
+            self._rebalance_ends_ms = now_ms + max(1, self.roster.rebalance_ms())
+            self._due(self._rebalance_ends_ms)
+            return
+        self.state = State.COMPLETING
+        self.protocol = vote([member.protocols for member in self.members.values()])
+        leader = self.members.get(self.leader)
+        if leader is None or leader.on_joined is None:
+            self.leader = joined[0].member_id
+        self._rebalance_ends_ms = now_ms + self.roster.rebalance_ms()
+        self._due(self._rebalance_ends_ms)
+        for member in joined:
+            self._alive(now_ms, member)
+        for member in joined:
+            on_joined, member.on_joined = member.on_joined, None
+            assert on_joined is not None
+            on_joined(self._joined(member))
+
+    def _joined(self, member: Member, *, skip_assignment: bool = False) -> Joined:
+        is_leader = member.member_id == self.leader
+        return Joined(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            self.leader,
+            tuple(
+                (one.member_id, one.instance_id, one.protocols[self.protocol])
+                for one in self.members.values()
+            )
+            if is_leader
+            else (),
+            skip_assignment,
+        )
+
+    def _become_empty(self, now_ms: int) -> None:
+        """Nobody is left; this counts as a generation."""
+        assert not self.members, "nobody is left"
+        self.generation += 1
+        self.state = State.EMPTY
+        self.protocol = self.leader = ""
+        self.empty_since_ms = now_ms
+        self._rebalance_ends_ms = NEVER_MS
+        # Were it lost, members that are gone would be missed for a session after a restart.
+        self.record(self.kept(), _nobody_waits)
+
+    # Completing
+
+    def _deal_out(self, assignments: Mapping[str, bytes]) -> None:
+        """The leader has brought the assignments: they hold when they are recorded."""
+        if self._dealt == self.generation:
+            return
+        generation = self._dealt = self.generation
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+
+        def recorded(now_ms: int, code: ErrorCode) -> None:
+            if self.state is not State.COMPLETING or self.generation != generation:
+                return  # a rebalance has begun meanwhile, and everybody was told
+            if code:
+                self._not_recorded(now_ms, code)
+            else:
+                self._become_stable(now_ms)
+
+        self.record(self.kept(), recorded)
+
+    def _become_stable(self, now_ms: int) -> None:
+        self.state = State.STABLE
+        self._rebalance_ends_ms = NEVER_MS
+        for member in self.members.values():
+            if member.on_synced is not None:
+                on_synced, member.on_synced = member.on_synced, None
+                self._alive(now_ms, member)
+                on_synced(self._synced(member))
+            # Who has not asked yet has its session to do so.
+
+    def _not_recorded(self, now_ms: int, code: ErrorCode) -> None:
+        for member in self.members.values():
+            if member.on_synced is not None:
+                on_synced, member.on_synced = member.on_synced, None
+                self._alive(now_ms, member)
+                on_synced(Synced(code))
+        self._prepare(now_ms)
+
+    def _synced(self, member: Member) -> Synced:
+        return Synced(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
+
+    def _join_when_recorded(self, member: Member, asked_as: str, *, skip_assignment: bool) -> None:
+        """A member has taken a place in the present generation: it is told when that is recorded.
+
+        asked_as: the member id of its request, for the answer if it cannot be.
+        """
+        done = member.on_joined
+
+        def recorded(now_ms: int, code: ErrorCode) -> None:
+            if done is None or member.on_joined is not done or self.state is not State.STABLE:
+                return  # it was answered, or the rebalance that has begun answers it
+            member.on_joined = None
+            self._alive(now_ms, member)
+            if code:
+                done(Joined(code, asked_as))
+            else:
+                done(self._joined(member, skip_assignment=skip_assignment))
+
+        self.record(self.kept(), recorded)
+
+    # Leaving, and time
+
+    def _drop(self, now_ms: int, member: Member) -> None:
+        self.roster.remove(member)
+        if self.state is State.PREPARING:
+            self._complete_if_all(now_ms)
+        elif not self.members:
+            self._become_empty(now_ms)
+        else:
+            self._prepare(now_ms)
+
+    def _alive(self, now_ms: int, member: Member) -> None:
+        member.session_ends_ms = now_ms + member.session_timeout_ms
+        self._due(member.session_ends_ms)
+
+    def _due(self, at_ms: int) -> None:
+        self.due_ms = min(self.due_ms, at_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due."""
+        for member_id in [one for one, ends in self.roster.given.items() if ends <= now_ms]:
+            del self.roster.given[member_id]
+        for member in tuple(self.members.values()):
+            if member.is_waiting:
+                self._alive(now_ms, member)
+            elif member.session_ends_ms <= now_ms and member.member_id in self.members:
+                self._drop(now_ms, member)
+        if self.state is State.PREPARING:
+            if self._rebalance_ends_ms <= now_ms:
+                self._complete(now_ms)
+            else:
+                self._complete_if_all(now_ms)
+        elif self.state is State.COMPLETING and self._rebalance_ends_ms <= now_ms:
+            for member in [m for m in self.members.values() if m.on_synced is None]:
+                if member.member_id in self.members and self.state is State.COMPLETING:
+                    self.roster.remove(member)
+            if self.members:
+                self._prepare(now_ms)
+            else:
+                self._become_empty(now_ms)
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """The exact time of the next thing to do."""
+        self.due_ms = min(
+            self._rebalance_ends_ms,
+            min(self.roster.given.values(), default=NEVER_MS),
+            min((m.session_ends_ms for m in self.members.values()), default=NEVER_MS),
+        )
+
+
+def _nobody_waits(now_ms: int, code: ErrorCode) -> None:
+    """That a group is empty is recorded again by who keeps the house, if it was not."""

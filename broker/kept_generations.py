@@ -1,0 +1,135 @@
+"""What is written down of the generations of classic groups, so that members outlive a restart.
+
+    generation complete -> control event, durable -> its members are answered (group_rounds.py)
+    start               -> the last event of each group -> a stable group, sessions begin anew
+
+| the group | is written down |
+|---|---|
+| has a generation, or a static member took a place in it | with all members, waited for |
+| is empty | its number, from which the next one counts on |
+| is forgotten: deleted, expired, or nobody is in it and it has no offsets | not any more |
+
+At the limit: a generation above SIZE_MAX bytes, or above what one event may be, or one with which
+all of them would be above ALL_SIZES_MAX, is written down without its members, with a warning: the
+group works as any other, and after a restart its members are unknown and join again.
+
+Invariant: what is written down is a generation of which somebody may have been told, or an older
+one that nobody has succeeded: whoever is of an older one than that is refused after a restart.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import structlog
+
+from segbroker.protocol.vendor import pack
+from segbroker.segments.generations import (
+    GENERATION,
+    SECTION,
+    Generation,
+    generations_in,
+    has_members,
+    number_of,
+)
+from segbroker.segments.manager import DiskManager
+
+from .exposure import is_loopback
+
+log = structlog.get_logger()
+
+SIZE_MAX: Final = 2 << 20
+"""Bytes of one generation: some 4,000 members, 500 bytes each."""
+ALL_SIZES_MAX: Final = 64 << 20
+"""Bytes of all of them: they are part of every snapshot of the metadata."""
+_OVERHEAD: Final = 100
+"""Bytes of an event beside the group's name and the generation's fields."""
+
+
+class KeptGenerations:
+    """The generations of one data directory."""
+
+    def __init__(self, manager: DiskManager) -> None:
+        self._manager = manager
+        self._size_max = min(SIZE_MAX, manager.event_size_max)
+        self._sizes = {group: _size(group, kept) for group, kept in self._all()}
+        self._all_sizes = sum(self._sizes.values())
+
+    def _all(self) -> Iterator[tuple[str, Generation]]:
+        return generations_in(self._manager.section(SECTION))
+
+    def names(self) -> list[str]:
+        """Every group of which something is written down."""
+        return list(self._manager.section(SECTION) or ())
+
+    def number(self, group_id: str) -> int:
+        """The generation that is written down of a group; 0: none is."""
+        return number_of(self._manager.section(SECTION), group_id)
+
+    def has_members(self, group_id: str) -> bool:
+        """Whether it is written down that somebody is in a group."""
+        return has_members(self._manager.section(SECTION), group_id)
+
+    def with_members(self) -> Iterator[tuple[str, Generation]]:
+        """The groups that somebody was in when the last broker ended."""
+        return ((group, kept) for group, kept in self._all() if kept.members)
+
+    def gone(self, kept: Generation) -> frozenset[str]:
+        """Ids of members that cannot be alive: they ran on this machine, which was started anew.
+
+        Not the static ones: a place is kept for who comes back to it under another id.
+        """
+        if not self._manager.is_new_boot:
+            return frozenset()
+        return frozenset(
+            member.member_id
+            for member in kept.members
+            if member.instance_id is None and is_loopback(member.client_host)
+        )
+
+    def keep(self, group_id: str, kept: Generation, done: Callable[[OSError | None], None]) -> None:
+        """Write a generation down; `done` when that is durable, or has failed."""
+        size = _size(group_id, kept)
+        others = self._all_sizes - self._sizes.get(group_id, 0)
+        if kept.members and (size > self._size_max or others + size > ALL_SIZES_MAX):
+            log.warning(
+                "generation_without_members",
+                group=group_id,
+                generation=kept.number,
+                members=len(kept.members),
+                size=size,
+                size_max=self._size_max,
+                all_sizes=others,
+                all_sizes_max=ALL_SIZES_MAX,
+            )
+            kept = Generation(kept.number, kept.protocol_type)
+            size = _size(group_id, kept)
+        self._sizes[group_id] = size
+        self._all_sizes = others + size
+
+        def written(error: OSError | None) -> None:
+            if error is not None:
+                log.warning(
+                    "generation_not_recorded",
+                    group=group_id,
+                    generation=kept.number,
+                    error=str(error),
+                )
+            done(error)
+
+        self._manager.record_soon(written, GENERATION, group=group_id, **kept.fields())
+
+    def forget(self, group_id: str) -> None:
+        """Have nothing written down of a group, if something is.  Not waited for."""
+        if not self.number(group_id):
+            return
+        self._all_sizes -= self._sizes.pop(group_id, 0)
+
+        def written(error: OSError | None) -> None:
+            if error is not None:
+                log.warning("generation_not_forgotten", group=group_id, error=str(error))
+
+        self._manager.record_soon(written, GENERATION, group=group_id, members=None)
+
+
+def _size(group_id: str, kept: Generation) -> int:
+    return _OVERHEAD + len(group_id.encode()) + len(pack(kept.fields()))
