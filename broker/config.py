@@ -12,8 +12,9 @@ are `dynamic` can be changed while the broker runs (settings.py).
 and environments is the CLI.
 
 In TOML the keys stand at the top level under their own names (`listen = "127.0.0.1:9092"`).  Sizes
-may be written as whole numbers or with a binary unit ("64 MiB").  An unknown key is an error in
-every source: a typing mistake must not silently leave a default in force.
+and times may be written as whole numbers or with a unit ("64 MiB", "10 s").  An unknown key is an
+error in every source: a typing mistake must not silently leave a default in force
+(unknown_keys.py says what was meant).
 """
 
 import tomllib
@@ -35,6 +36,7 @@ from .connection_overrides import parse_overrides
 from .exposure import check_exposure
 from .listener_spec import ListenerSpec, parse_listeners, parse_mechanisms
 from .principal import parse_principals
+from .unknown_keys import is_service_link, what_was_meant
 
 ENV_PREFIX: Final = "SEGBROKER_"
 # Variables with our prefix that belong to the command line, not to the broker.
@@ -74,6 +76,8 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, LimitKeys, ListeningKeys)
                 f"is not below group_consumer_session_timeout_ms="
                 f"{self.group_consumer_session_timeout_ms}"
             )
+        if not self.data:
+            raise InvalidConfig("data = '' names no directory; . is the current one")
         split_address(self.listen, key="listen")
         if self.advertised:
             split_address(self.advertised, key="advertised")
@@ -144,7 +148,8 @@ def merge(
     for source, layer in layers:
         for name, value in layer.items():
             if name not in known:
-                raise InvalidConfig(f"unknown key {name!r} (from the {source})")
+                told = f"unknown key {name!r} (from the {source})"
+                raise InvalidConfig(told + what_was_meant(name, value, _kafka_names()))
             values[name] = value
             sources[name] = source
     return BrokerConfig(**values, sources=sources)
@@ -161,5 +166,12 @@ def _environment(environment: Mapping[str, str]) -> dict[str, object]:
     return {
         name.removeprefix(ENV_PREFIX).lower(): value
         for name, value in environment.items()
-        if name.startswith(ENV_PREFIX) and name not in FOREIGN_VARIABLES
+        if name.startswith(ENV_PREFIX)
+        and name not in FOREIGN_VARIABLES
+        and not is_service_link(name)
     }
+
+
+def _kafka_names() -> dict[str, str | None]:
+    """Kafka's name of each key, if it has one."""
+    return {spec.name: spec.metadata["kafka"] for spec in keys()}

@@ -1,8 +1,9 @@
 """A key of the configuration: its default, its meaning, its bounds, its name in Kafka.
 
 A key is a field of a dataclass whose metadata says all that docs/configuration.md, DescribeConfigs,
-`segbroker serve --help` and the errors tell.  Text becomes a value here and nowhere else: sizes may
-have a binary unit ("64 MiB"), and what is out of bounds is an error that names key and value.
+`segbroker serve --help` and the errors tell.  Text becomes a value here and nowhere else: sizes and
+times may have a unit ("64 MiB", "10 s"), and what is out of bounds is an error that names key and
+value.
 
 `dynamic`: the key can be changed while the broker runs (settings.py); the others are read at start.
 """
@@ -10,11 +11,12 @@ have a binary unit ("64 MiB"), and what is out of bounds is an error that names 
 from dataclasses import MISSING, Field, field
 from typing import Any, Final, TypeAlias
 
+from segbroker.segments.units import expected, units_of, whole_with_unit
+
 from .address import InvalidConfig
 
 Value: TypeAlias = str | int | bool
 
-_UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "B": 1}
 _TRUE: Final = frozenset({"true", "1", "yes", "on"})
 _FALSE: Final = frozenset({"false", "0", "no", "off"})
 DAY_MS: Final = 24 * 60 * 60 * 1000
@@ -93,14 +95,9 @@ def _boolean(name: str, value: object) -> bool:
 def _number(name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    text = str(value).strip()
-    factor = 1
-    if "bytes" in name.split("_"):
-        for unit, size in _UNITS.items():
-            if text.endswith(unit):
-                text, factor = text.removesuffix(unit).strip(), size
-                break
+    units = units_of(name)
     try:
-        return int(text) * factor
+        return whole_with_unit(str(value), units)
     except ValueError:
-        raise InvalidConfig(f"{name} = {value!r} is not a whole number") from None
+        problem = f"is not a whole number{expected(units)}"
+        raise InvalidConfig(f"{name} = {value!r} {problem}") from None

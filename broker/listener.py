@@ -25,6 +25,11 @@ _BACKLOG: Final = 1024
 _PAUSE_S: Final = 0.1
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
+
+class CannotListen(OSError):
+    """An address cannot be listened on; `filename` is the address."""
+
+
 Accepted = Callable[[socket.socket, tuple[str, int]], None]
 
 
@@ -60,13 +65,20 @@ class Listener:
 
 
 async def bind_all(config: BrokerConfig) -> list[Listener]:
-    """All that the configuration names. Raises OSError; nothing is left open then."""
+    """All that the configuration names.
+
+    Raises CertificateUnusable and CannotListen; nothing is left open then.
+    """
     specs = config.listener_specs
     certificate = Certificate(config) if any(spec.protocol.is_tls for spec in specs) else None
     listeners: list[Listener] = []
     try:
         for spec in specs:
-            sock = await bind(spec.host, spec.port)
+            try:
+                sock = await bind(spec.host, spec.port)
+            except OSError as exc:
+                address = join_address(spec.host, spec.port)
+                raise CannotListen(exc.errno, exc.strerror, address) from exc
             host, port = sock.getsockname()[:2]
             used = certificate if spec.protocol.is_tls else None
             listeners.append(Listener(spec, sock, (host, port), used))

@@ -237,7 +237,8 @@ class Certificate:
             until_ms = valid_until_ms(_content(config.ssl_certificate))
         except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
             files = ", ".join(self._files)
-            raise CertificateUnusable(f"the certificate cannot be used ({files}): {exc}") from exc
+            why = (isinstance(exc, OSError) and exc.strerror) or exc
+            raise CertificateUnusable(f"the certificate cannot be used ({files}): {why}") from exc
         self._valid_until_ms = until_ms
         return context
 

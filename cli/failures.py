@@ -151,6 +151,8 @@ def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:
         bootstrap += ":9092"  # the port that was tried
     if any(words in text for words in _HUNG_UP):
         return f"somebody is there; if it wants {wants or 'a login'}: -X security.protocol=..."
+    if "no answer" in text:
+        return "somebody listens there and says nothing: a broker that hangs, or no Kafka broker"
     if bootstrap.startswith(LOCAL):
         return f"start a broker: segbroker serve --listen {bootstrap}   (or name another with -b)"
     return "is a broker running there? -b names another"
@@ -190,18 +192,27 @@ def _protocol(error: BaseException, params: Mapping[str, Any]) -> Failure | None
     return Failure(str(error), ExitCode.DAMAGED)
 
 
+def _cannot_listen(error: OSError, what: str) -> Failure:
+    hint = ""
+    match error.errno:
+        case errno.EADDRINUSE:
+            what = f"the address is in use: {error.filename}"
+            hint = "another broker may run there; --listen 127.0.0.1:0 takes a free port"
+        case errno.EACCES:
+            what = f"cannot listen on {error.filename}: {what}"
+            hint = "ports below 1024 are for root, or who has CAP_NET_BIND_SERVICE"
+        case _:
+            what = f"cannot listen on {error.filename}: {what}"
+    return Failure(what, ExitCode.SYSTEM, hint)
+
+
 def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
     if not isinstance(error, OSError):
         return None
-    if error.errno == errno.EADDRINUSE and "listen" in params:
-        return Failure(
-            f"the address is in use: {params['listen']}",
-            ExitCode.SYSTEM,
-            "another broker may run there; --listen 127.0.0.1:0 takes a free port",
-        )
     what = error.strerror or str(error)
+    listener = _loaded("broker.listener")
+    if listener is not None and isinstance(error, listener.CannotListen):
+        return _cannot_listen(error, what)
     if error.filename is not None:
         what = f"{error.filename}: {what}"
-    elif "listen" in params:
-        what = f"cannot listen on {params['listen']}: {what}"
     return Failure(what, ExitCode.SYSTEM)

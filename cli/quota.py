@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import click
 
+from segbroker.segments.units import SIZES, split_unit
+
 from .command import Group, bootstrap_option, note
 from .exit_codes import ExitCode
 from .failures import Failure
 from .topic import echo_table, json_option, open_admin
 
-_UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "B": 1}
 # Flag, key on the wire, what it is.
 KEYS: Final = (
     ("produce", "producer_byte_rate", "Bytes of produce requests."),
@@ -62,13 +63,9 @@ def _entity(user: str | None, client_id: str | None, ip: str | None) -> dict[str
 def _amount(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     if value is None:
         return None
-    text, factor = value.strip(), 1
-    for unit, size in _UNITS.items():
-        if text.endswith(unit):
-            text, factor = text.removesuffix(unit).strip(), size
-            break
+    number, size = split_unit(value, SIZES)
     try:
-        return float(text) * factor
+        return float(number) * size
     except ValueError:
         raise click.BadParameter(f"{value!r} is no amount: 500, 2.5, 10MiB") from None
 

@@ -28,6 +28,7 @@ from segbroker.broker.config import BrokerConfig, keys, merge
 
 from .command import Command
 from .exit_codes import ExitCode
+from .failures import Failure
 
 if TYPE_CHECKING:
     import trio
@@ -128,7 +129,7 @@ def serve(
       segbroker serve --data /var/lib/segbroker --listen 127.0.0.1:9092
       segbroker serve --listen 127.0.0.1:0 --durability disk
     """
-    settings = merge(flags, os.environ, config.read_text() if config else "")
+    settings = merge(flags, os.environ, _text(config) if config else "")
     if show_config:
         for spec in keys():
             value = getattr(settings, spec.name)
@@ -138,8 +139,14 @@ def serve(
             shown = f'"{value}"' if isinstance(value, str) else str(value).lower()
             click.echo(f"{f'{spec.name} = {shown}':<40} # {settings.source(spec.name)}")
         return
-    ctx.params["listen"] = settings.listen  # for the error of a port in use, whoever chose it
     ctx.exit(run(settings))
+
+
+def _text(config: Path) -> str:
+    try:
+        return config.read_text("utf-8")
+    except UnicodeDecodeError as exc:
+        raise Failure(f"{config} is not text in UTF-8, as TOML is", ExitCode.CONFIG) from exc
 
 
 def raise_descriptor_limit() -> None:

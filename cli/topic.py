@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from segbroker.segments.inert_settings import INERT
+from segbroker.segments.units import units_of, whole_with_unit
 
 from .asking import ask, require_terminal, yes_option
 from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS, AnyCallable, Group, bootstrap_option, note
@@ -58,8 +59,16 @@ def _settings(
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise click.BadParameter(f"{text!r} is not KEY=VALUE")
-        settings[key] = value
+        settings[key] = _without_unit(key, value)
     return settings
+
+
+def _without_unit(key: str, value: str) -> str:
+    """7d of retention.ms as the number that every broker takes; what is none stays as it is."""
+    try:
+        return str(whole_with_unit(value, units_of(key)))
+    except ValueError:
+        return value
 
 
 def settings_option(whose: str, listed_by: str) -> Callable[[AnyCallable], AnyCallable]:
@@ -70,7 +79,8 @@ def settings_option(whose: str, listed_by: str) -> Callable[[AnyCallable], AnyCa
         metavar="KEY=VALUE",
         multiple=True,
         callback=_settings,
-        help=f"A setting of the {whose}; `{listed_by}` lists them. May be repeated.",
+        help=f"A setting of the {whose}; `{listed_by}` lists them. Sizes and times may have a unit"
+        " (16MiB, 7d). May be repeated.",
     )
 
 

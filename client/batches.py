@@ -70,6 +70,7 @@ class Batches:
         self.unfinished_count = 0
         self.sealed_count = 0
         self.wanted: Callable[[str], object] = _nothing
+        self.looked_again: Callable[[], Completion[None]] | None = None
         self._random = random
         self._now_ms = now_ms
         self._wall_ms = wall_ms
@@ -99,16 +100,24 @@ class Batches:
             if not isinstance(partition, int):
                 raise TypeError(f"partition={partition!r} is not an int")
             if not 0 <= partition < state.partition_count and partition not in state.partitions:
-                raise ValueError(
-                    f"partition {partition} of topic {topic!r} is outside"
-                    f" [0, {state.partition_count})"
-                )
+                return self._look_again(state, partition)
             return state.queue(partition)
         if key is not None:
             return state.queue(partitions_for_keys([key], state.partition_count)[0])
         if state.sticky is None:
             state.sticky = state.queue(self._random.randrange(state.partition_count))
         return state.sticky
+
+    def _look_again(self, state: TopicQueue, partition: int) -> Completion[None]:
+        """What to wait for, as the topic may have grown; ValueError when that was looked at."""
+        if partition > 0 and self.looked_again is not None and partition not in state.beyond:
+            state.beyond.add(partition)
+            self._wake_by(0)
+            return self.looked_again()
+        state.beyond.discard(partition)
+        raise ValueError(
+            f"partition {partition} of topic {state.name!r} is outside [0, {state.partition_count})"
+        )
 
     def _new_topic(self, topic: str) -> TopicQueue:
         if not isinstance(topic, str):

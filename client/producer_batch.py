@@ -261,6 +261,7 @@ class TopicQueue:
     """The partitions of one topic, as far as they were used."""
 
     __slots__ = (
+        "beyond",
         "error",
         "known",
         "name",
@@ -275,6 +276,8 @@ class TopicQueue:
         self.name = name
         self.wake_by = wake_by
         self.partition_count = 0
+        # Those that there were not when we looked last; whoever asks for them again is refused.
+        self.beyond: set[int] = set()
         self.topic_id: UUID = ZERO_UUID
         self.partitions: dict[int, PartitionQueue] = {}
         self.sticky: PartitionQueue | None = None

@@ -88,6 +88,7 @@ class Producing:
         self._due_ms: int | None = None
         self._wanted: list[str] = []
         accumulator.wanted = self._wanted.append
+        accumulator.looked_again = engine.cluster.refreshed
         engine.components.append(self)
         if self.settings.transactional_id is not None:
             self.transactions = Transactions(engine, accumulator, self._identity, self.flush)

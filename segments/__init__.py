@@ -8,6 +8,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     posix            ... on this machine; nothing else touches `os`
     memory           ... in memory, with a power switch
     names            which names a topic may have, what its files are called
+    units            numbers as people write them: 64 MiB, 7 d
     setting_values   text of a topic setting, as a value
     inert_settings   Kafka's topic settings that are taken without effect
     topic_config     the settings of a topic

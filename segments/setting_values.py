@@ -20,7 +20,8 @@ def whole(low: int, high: int = INT64_MAX) -> Callable[[str, str], int]:
         try:
             value = int(text)
         except ValueError:
-            raise InvalidConfig(key, text, "is not a whole number") from None
+            what = {"bytes": " of bytes", "ms": " of milliseconds"}.get(key.rpartition(".")[2], "")
+            raise InvalidConfig(key, text, f"is not a whole number{what}") from None
         if not low <= value <= high:
             raise InvalidConfig(key, text, f"is outside [{low}, {high}]")
         return value

@@ -5,10 +5,11 @@ inert_settings.py has what is taken without one.  A key whose effect does not ex
 its meaning; a value that would make a user rely on something that does not exist is refused
 instead.
 
-Invariants: `max.message.bytes` never exceeds `segment.bytes`, for a batch lies in one segment.  An
-`ephemeral` topic has a limit in bytes, EPHEMERAL_RETENTION_BYTES per partition unless another is
-set: it lies in the memory of the broker.  For the same reason it is not compacted without being
-deleted from.  `min.compaction.lag.ms` never exceeds `max.compaction.lag.ms`.
+Invariants: `max.message.bytes` never exceeds `segment.bytes`, for a batch lies in one segment: of
+the two, whichever was not set follows the other.  An `ephemeral` topic has a limit in bytes,
+EPHEMERAL_RETENTION_BYTES per partition unless another is set: it lies in the memory of the broker.
+For the same reason it is not compacted without being deleted from.  `min.compaction.lag.ms` never
+exceeds `max.compaction.lag.ms`.
 """
 
 from collections.abc import Callable, Mapping
@@ -104,7 +105,8 @@ def _policies(key: str, text: str) -> str:
 KEYS: Final[tuple[_Key, ...]] = (
     _Key(
         "segment.bytes", "segment_bytes", "int", "1048576", whole(512, INT32_MAX),
-        "A segment file is never larger; a batch that would pass it begins the next one.",
+        "A segment file is never larger; a batch that would pass it begins the next one. Not set: "
+        "at least max.message.bytes.",
     ),
     _Key(
         "segment.ms", "segment_ms", "long", "604800000", whole(1, INT64_MAX),
@@ -124,7 +126,8 @@ KEYS: Final[tuple[_Key, ...]] = (
     ),
     _Key(
         "max.message.bytes", "max_message_bytes", "int", "", whole(61, INT32_MAX),
-        "Largest batch (after compression); segment.bytes by default, and never more than that.",
+        "Largest batch (after compression); segment.bytes by default, and never more than a "
+        "segment.bytes that was set.",
     ),
     _Key(
         "message.timestamp.type", "message_timestamp_type", "string", "CreateTime",
@@ -294,7 +297,8 @@ class TopicConfig:
             raise InvalidConfig(
                 "max.message.bytes",
                 self.max_message_bytes,
-                f"exceeds segment.bytes={self.segment_bytes}; a batch lies in one segment",
+                f"exceeds segment.bytes={self.segment_bytes}; a batch lies in one segment:"
+                " leave that out, or set it to as much",
             )
         least_ms = min(self.message_timestamp_after_max_ms, self.message_timestamp_before_max_ms)
         is_chosen = self.message_timestamp_type is TimestampType.CREATE_TIME
@@ -326,6 +330,8 @@ class TopicConfig:
 
     def _default(self, key: _Key) -> str:
         """The default of a key, given the keys before it."""
+        if key.name == "segment.bytes" and (text := self.overrides.get("max.message.bytes")):
+            return str(max(int(key.default), whole(61, INT32_MAX)("max.message.bytes", text)))
         if key.name == "max.message.bytes":
             return str(self.segment_bytes)
         if key.name == "retention.bytes" and self.durability is Durability.EPHEMERAL:

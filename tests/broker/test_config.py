@@ -47,6 +47,14 @@ def test_without_any_source_the_defaults_stand() -> None:
         ({}, {"SEGBROKER_LANES": "many"}, "", ["lanes", "'many'"]),
         ({}, {"SEGBROKER_LANE": "3"}, "", ["unknown key 'lane'", "environment"]),
         ({}, {}, "no_such_key = 1", ["unknown key 'no_such_key'", "file"]),
+        ({}, {"SEGBROKER_FRAME_BYTE_MAX": "1"}, "", ["did you mean frame_bytes_max?"]),
+        ({}, {}, "num.partitions = 4", ["what Kafka calls num.partitions is partitions here"]),
+        ({}, {}, "log.retention.ms = 4", ["segbroker topic alter NAME -c retention.ms=..."]),
+        ({}, {}, "retention_ms = 4", ["retention.ms is set for each topic"]),
+        ({}, {}, "[broker]\nlanes = 4", ["unknown key 'broker'", "stand at the top level"]),
+        ({"data": ""}, {}, "", ["data = ''", "no directory"]),
+        ({}, {}, "idle_timeout_ms = '10 sec'", ["'10 sec'", "with a unit: ms, min, s, h, d"]),
+        ({}, {}, "frame_bytes_max = '10 MB'", ["'10 MB'", "with a unit: KiB, MiB, GiB"]),
         ({}, {}, "partitions = ", ["not TOML"]),
         ({"durability": "eventually"}, {}, "", ["durability", "'eventually'", "fsync", "disk"]),
         ({"auto_create_topics": "perhaps"}, {}, "", ["auto_create_topics", "'perhaps'"]),
@@ -76,6 +84,28 @@ def test_variables_of_the_command_line_are_not_ours() -> None:
 def test_a_size_may_have_a_binary_unit(text: str, size: int) -> None:
     assert merge({"ingest_bytes_max": text}).ingest_bytes_max == size
     assert merge({"cleaner_buffer_bytes": text}).cleaner_buffer_bytes == size
+
+
+def test_what_kubernetes_says_of_a_service_called_segbroker_is_not_ours() -> None:
+    links = {
+        "SEGBROKER_SERVICE_HOST": "10.0.0.1",
+        "SEGBROKER_SERVICE_PORT": "9092",
+        "SEGBROKER_SERVICE_PORT_KAFKA": "9092",
+        "SEGBROKER_PORT": "tcp://10.0.0.1:9092",
+        "SEGBROKER_PORT_9092_TCP": "tcp://10.0.0.1:9092",
+        "SEGBROKER_PORT_9092_TCP_PROTO": "tcp",
+        "SEGBROKER_PORT_9092_TCP_PORT": "9092",
+        "SEGBROKER_PORT_9092_TCP_ADDR": "10.0.0.1",
+    }
+    assert merge({}, links) == BrokerConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("250 ms", 250), ("10s", 10_000), ("5 min", 300_000), ("1 h", 3_600_000), ("70", 70)],
+)
+def test_a_time_may_have_a_unit(text: str, ms: int) -> None:
+    assert merge({"idle_timeout_ms": text}).idle_timeout_ms == ms
 
 
 def test_a_unit_is_no_part_of_a_count() -> None:

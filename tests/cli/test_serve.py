@@ -73,6 +73,32 @@ def test_a_port_in_use_is_said_in_one_sentence(tmp_path: Path) -> None:
     assert f"Error: the address is in use: {daemon.address}" in said
 
 
+def test_of_several_listeners_the_one_that_cannot_be_is_named(tmp_path: Path) -> None:
+    daemon = start(tmp_path / "data")
+    mine = f"SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://{daemon.address}"
+    try:
+        second = segbroker("serve", "--data", str(tmp_path / "two"), "--listeners", mine)
+    finally:
+        daemon.stop()
+    assert second.returncode == 9
+    assert f"Error: the address is in use: {daemon.address}" in second.stderr.decode().splitlines()
+
+
+def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
+    tls = ("--listeners", "SSL://127.0.0.1:0", "--ssl-certificate", "missing.pem")
+    seen = segbroker("serve", "--data", str(tmp_path / "data"), *tls)
+    said = "Error: the certificate cannot be used (missing.pem): No such file or directory"
+    assert (seen.returncode, seen.stderr.decode().splitlines()[-1]) == (9, said)
+
+
+def test_a_configuration_that_is_no_text_is_said(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_bytes(b"data = '\xff'\n")
+    seen = segbroker("serve", "--config", str(config))
+    assert seen.returncode == 3
+    assert seen.stderr.decode() == f"Error: {config} is not text in UTF-8, as TOML is\n"
+
+
 @pytest.mark.parametrize(
     ("words", "env", "toml", "named"),
     [

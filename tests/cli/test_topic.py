@@ -150,6 +150,18 @@ def test_the_long_list_has_records_and_durability(run: Run, topic: str) -> None:
     assert topic in json.loads(run("topic", "list", "--json").stdout)
 
 
+def test_sizes_and_times_of_settings_may_have_a_unit(run: Run, topic: str) -> None:
+    words = ("-c", "retention.ms=7d", "-c", "max.message.bytes=4MiB")
+    assert run("topic", "create", topic, *words).returncode == 0
+    assert run("topic", "alter", topic, "-c", "segment.ms=2 h").returncode == 0
+    facts = json.loads(run("topic", "describe", topic, "--json").stdout)
+    config = {row["key"]: row["value"] for row in facts["config"]}
+    wanted = {"retention.ms": "604800000", "segment.ms": "7200000"}
+    wanted |= {"max.message.bytes": "4194304", "segment.bytes": "4194304"}
+    assert wanted.items() <= config.items()
+    run("topic", "delete", topic, "--yes")
+
+
 def test_a_topic_that_exists_is_refused_or_accepted_as_asked(run: Run, topic: str) -> None:
     run("topic", "create", topic)
     again = run("topic", "create", topic)

@@ -368,6 +368,17 @@ def test_columns_for_arrow(daemon: Daemon, topic: str) -> None:
 # Administration.
 
 
+def test_a_partition_that_was_added_a_moment_ago_can_be_sent_to(daemon: Daemon, topic: str) -> None:
+    with Admin(daemon.address) as admin, Producer(daemon.address) as producer:
+        admin.create_topic(topic, partitions=1)
+        producer.send(topic, b"known").result(60)
+        admin.create_partitions(topic, 3)
+        assert producer.send(topic, b"new", partition=2).result(60).partition == 2
+        admin.create_partitions(topic, 4)
+        deliveries = producer.send_many(topic, [b"a", b"b"], partition=3)
+        assert [one.offset for one in deliveries.result(60)] == [0, 1]
+
+
 def test_topics_are_made_described_changed_and_deleted(daemon: Daemon, topic: str) -> None:
     with Admin(daemon.address) as admin:
         admin.create_topic(topic, partitions=2, config={"segment.bytes": "65536"})

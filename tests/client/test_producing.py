@@ -451,8 +451,11 @@ def test_a_partition_that_does_not_exist_is_refused_with_the_bounds() -> None:
     world = World()
     sender = Sender(world)
     sender.send("a", b"x")
-    with pytest.raises(ValueError, match=r"partition 3 of topic 'a' is outside \[0, 1\)"):
-        sender.send("a", b"x", partition=3)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"partition 3 of topic 'a' is outside \[0, 1\)"):
+            sender.send("a", b"x", partition=3)
+    with pytest.raises(ValueError, match=r"partition -1 of topic 'a' is outside \[0, 1\)"):
+        sender.try_send("a", b"x", partition=-1)
 
 
 @pytest.mark.parametrize("value", ["text", 5, [b"x"]])

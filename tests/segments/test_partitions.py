@@ -162,7 +162,11 @@ def test_topics_that_are_or_are_not_there_are_told() -> None:
     [
         ({"segment.bites": "1"}, "segment.bites=1: there is no such topic setting"),
         ({"segment.ms": "soon"}, "segment.ms=soon: is not a whole number"),
-        ({"max.message.bytes": "2000000"}, "max.message.bytes=2000000: exceeds segment.bytes=104"),
+        (
+            {"max.message.bytes": "2000000", "segment.bytes": "1048576"},
+            "max.message.bytes=2000000: exceeds segment.bytes=1048576; .* leave that out",
+        ),
+        ({"max.message.bytes": "2 MB"}, "max.message.bytes=2 MB: is not a whole number of bytes"),
         ({"cleanup.policy": "compress"}, "cleanup.policy=compress: is none of delete, compact"),
         ({"min.cleanable.dirty.ratio": "2"}, r"min.cleanable.dirty.ratio=2: is outside \[0, 1\]"),
         (
@@ -187,6 +191,8 @@ def test_the_defaults_are_one_mebibyte_and_fsync() -> None:
     assert (config.segment_bytes, config.max_message_bytes) == (1 << 20, 1 << 20)
     assert config.durability is Durability.FSYNC
     assert TopicConfig({"segment.bytes": "4096"}).max_message_bytes == 4096
+    assert TopicConfig({"max.message.bytes": "4096"}).segment_bytes == 1 << 20
+    assert TopicConfig({"max.message.bytes": "10000000"}).segment_bytes == 10_000_000
     assert all(setting.is_default and setting.documentation for setting in config.describe())
 
 

@@ -1,0 +1,56 @@
+"""What somebody may have meant who set a key that there is not.
+
+    frame_byte_max         a slip of the finger: the nearest key
+    num.partitions = 4     Kafka's name (in TOML a table): ours is told
+    log.retention.ms       a setting of topics, not of the broker
+    [broker]               a table: keys stand at the top level
+
+Kubernetes gives each container variables about every service of its namespace, as Docker's links
+did: beside a service called segbroker there is SEGBROKER_PORT=tcp://10.0.0.1:9092.  These are not
+ours.
+"""
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from segbroker.segments.topic_config import KEYS as TOPIC_KEYS
+
+_TOPIC_SETTINGS: Final = frozenset(key.name for key in TOPIC_KEYS)
+_SERVICE_LINK: Final = re.compile(
+    r"SEGBROKER(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+
+
+def is_service_link(variable: str) -> bool:
+    """Whether Kubernetes sets a variable of this name for a service called segbroker."""
+    return _SERVICE_LINK.fullmatch(variable) is not None
+
+
+def what_was_meant(name: str, value: object, keys: Mapping[str, str | None]) -> str:
+    """The end of the sentence about an unknown key; may be empty.
+
+    Args:
+        name: of the key.
+        value: what it was set to; a dict of a TOML table.
+        keys: our keys, each with Kafka's name of it or None.
+    """
+    ours = {kafka: key for key, kafka in keys.items() if kafka is not None}
+    for dotted in _dotted(name, value):
+        if dotted in ours:
+            return f": what Kafka calls {dotted} is {ours[dotted]} here"
+        setting = dotted.replace("_", ".").removeprefix("log.")
+        if setting in _TOPIC_SETTINGS:
+            return f": {setting} is set for each topic: segbroker topic alter NAME -c {setting}=..."
+    if isinstance(value, dict):
+        return ": keys stand at the top level, not in a table"
+    near = get_close_matches(name, keys, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _dotted(name: str, value: object) -> list[str]:
+    """The names as Kafka's file has them: what is a.b = 1 there is a table a in TOML."""
+    if not isinstance(value, dict):
+        return [name]
+    return [f"{name}.{rest}" for key, inner in value.items() for rest in _dotted(key, inner)]
