@@ -29,6 +29,7 @@ What is where; a module imports only what stands above it:
     manifest_dump    the manifest of a partition
     state_dump       producer state, metadata snapshot
     wal_dump         a file of the write-ahead log
+    service_manager  systemd hears of a start and an end
     serve            the subcommands, one module each
     produce
     consume

@@ -31,7 +31,7 @@ def status_lines(info: Info) -> Iterator[str]:
 
 def _concerns(info: Info) -> Iterator[str]:
     storage, wal, scrub, cleaner = (info[key] for key in ("storage", "wal", "scrub", "cleaner"))
-    for row in info.get("read_only", ())[:ROWS_SHOWN]:
+    for row in sorted(info.get("read_only", ()), key=_where)[:ROWS_SHOWN]:
         yield str(row["why"])
     if (more := storage["partitions_read_only"] - ROWS_SHOWN) > 0:
         yield f"{plural(more, 'more partition')} of the same kind"

@@ -22,7 +22,7 @@ import click
 
 from .asking import ask, require_terminal, yes_option
 from .command import Group, bootstrap_option, note
-from .group_lag import Ages, Facts, facts_of
+from .group_lag import Ages, Facts, facts_of, facts_of_all
 from .start_position import parse_start
 from .tables import table_lines
 from .topic import echo_table, json_option, open_admin
@@ -43,21 +43,42 @@ def group() -> None:
 
 
 @group.command("list")
+@click.option("-l", "--long", is_flag=True, help="With state, protocol, members and lag.")
 @json_option
 @bootstrap_option
-def list_(as_json: bool, bootstrap: str) -> None:
+def list_(long: bool, as_json: bool, bootstrap: str) -> None:
     """List the consumer groups, one per line.
 
     \b
-    Example:
+    Examples:
       segbroker group list
+      segbroker group list --long
     """
     with open_admin(bootstrap) as admin:
-        found = admin.list_groups()
+        if not long:
+            found = admin.list_groups()
+            if as_json:
+                click.echo(json.dumps([row._asdict() for row in found]))
+            else:
+                click.echo("".join(f"{row.group_id}\n" for row in found), nl=False)
+            return
+        facts = list(facts_of_all(admin, Ages(bootstrap)))
     if as_json:
-        click.echo(json.dumps([row._asdict() for row in found]))
+        click.echo(json.dumps(facts))
         return
-    click.echo("".join(f"{row.group_id}\n" for row in found), nl=False)
+    rows = [
+        (
+            fact["group"],
+            fact["state"],
+            fact["type"],
+            f"{len(fact['members']):,}",
+            f"{fact['lag']:,}",
+            _seconds(fact["lag_seconds"]),
+        )
+        for fact in facts
+    ]
+    head = ("group", "state", "protocol", "members", "lag", "seconds")
+    echo_table(head, rows, numbers={3, 4, 5})
 
 
 @group.command()

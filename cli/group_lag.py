@@ -9,7 +9,8 @@ read again.  A partition that does not answer within READ_TIMEOUT_MS has no age 
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Ages:
 
 def facts_of(admin: "Admin", name: str, ages: Ages) -> Facts:
     """What `describe --json` prints.  Raises GroupIdNotFound."""
-    from segbroker.client.errors import GroupIdNotFound
+    from segbroker.client.errors import GroupIdNotFound, UnknownTopicOrPartition
     from segbroker.client.group_administration import DEAD
 
     described = admin.describe_group(name)
@@ -70,7 +71,8 @@ def facts_of(admin: "Admin", name: str, ages: Ages) -> Facts:
     partitions = sorted({*stands, *owners})
     ends = {}
     for topic in sorted({tp.topic for tp in partitions}):
-        ends.update(admin.offsets(topic, "end"))
+        with suppress(UnknownTopicOrPartition):  # deleted a moment ago: nothing to be behind of
+            ends.update(admin.offsets(topic, "end"))
     lags = {tp: ends[tp].offset - stands[tp].offset for tp in stands if tp in ends}
     behind = ages.of({tp: stands[tp].offset for tp, lag in lags.items() if lag > 0})
     rows = [
@@ -104,3 +106,12 @@ def facts_of(admin: "Admin", name: str, ages: Ages) -> Facts:
         "lag_seconds": max((row["lag_seconds"] or 0.0 for row in rows), default=0.0),
         "partitions": rows,
     }
+
+
+def facts_of_all(admin: "Admin", ages: Ages) -> Iterator[Facts]:
+    """The facts of each group, by name."""
+    from segbroker.client.errors import GroupIdNotFound
+
+    for row in admin.list_groups():
+        with suppress(GroupIdNotFound):  # deleted a moment ago
+            yield facts_of(admin, row.group_id, ages)

@@ -2,7 +2,8 @@
 
     stdout   exactly one line, flushed, when connections are taken:
                  segbroker listening on 127.0.0.1:9092
-             scripts wait for it and take the address from its last word (port 0 took a free one)
+             scripts wait for it and take the address from its last word (port 0 took a free one);
+             systemd is told as well (service_manager.py)
     stderr   the log, see --log-format
 
     SIGTERM or SIGINT   once: no new connection, requests in flight are answered (for at most
@@ -29,6 +30,7 @@ from segbroker.broker.config import BrokerConfig, keys, merge
 from .command import Command
 from .exit_codes import ExitCode
 from .failures import Failure
+from .service_manager import READY, STOPPING, tell
 
 if TYPE_CHECKING:
     import trio
@@ -180,6 +182,7 @@ def run(settings: BrokerConfig) -> int:
                 # A line for each listener, in the order of the configuration; flushes.
                 lines = [f"segbroker listening on {one.address}" for one in broker.listeners]
                 click.echo("\n".join(lines))
+                tell(READY)
 
     trio.run(main)
     return 128 + forced[0] if forced else ExitCode.OK
@@ -205,6 +208,7 @@ async def _obey(
             await broker.reload_certificate()
         elif not draining:
             draining = True
+            tell(STOPPING)
             broker.drain()
         else:
             forced.append(number)

@@ -8,6 +8,7 @@ Each method raises the broker's error (see errors), with the broker's own words 
 and TimedOut or BrokerUnreachable after `api_timeout_ms`.
 """
 
+import atexit
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from random import Random
@@ -80,6 +81,15 @@ class Admin:
         self._driver.start(self._engine)
         return self
 
+    def open(self) -> Self:
+        """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
+
+        Whoever forgets to is closed when the process ends.  Raises as entering the block.
+        """
+        self.__enter__()
+        atexit.register(self.close)
+        return self
+
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -90,6 +100,7 @@ class Admin:
 
     def close(self) -> None:
         """End.  Again: nothing."""
+        atexit.unregister(self.close)
         self._driver.stop()
 
     def create_topic(

@@ -18,6 +18,7 @@ is CorruptBatch.  After an error the consumer can be used further.
 One thread at a time: BusyError for a second one.
 """
 
+import atexit
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -161,6 +162,15 @@ class Consumer(Generic[Notice]):
         self._driver.start(self._reading.engine)
         return self
 
+    def open(self) -> Self:
+        """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
+
+        Whoever forgets to is closed when the process ends.  Raises as entering the block.
+        """
+        self.__enter__()
+        atexit.register(self.close)
+        return self
+
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -172,6 +182,7 @@ class Consumer(Generic[Notice]):
 
     def close(self) -> None:
         """End; in a group commit what was gone past, and leave.  Again: nothing."""
+        atexit.unregister(self.close)
         self._close(is_hurried=False)
 
     def _close(self, *, is_hurried: bool) -> None:

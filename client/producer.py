@@ -15,6 +15,7 @@ a moment (none after Ctrl-C), and what stays undelivered is said in a note on th
 A producer may be used by several threads.
 """
 
+import atexit
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
@@ -160,6 +161,15 @@ class Producer:
         self._driver.start(self._producing.engine)
         return self
 
+    def open(self) -> Self:
+        """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
+
+        Whoever forgets to is closed when the process ends.  Raises as entering the block.
+        """
+        self.__enter__()
+        atexit.register(self.close)
+        return self
+
     def __exit__(
         self,
         exc_type: type[BaseException] | None,
@@ -178,6 +188,7 @@ class Producer:
 
         In the child of a fork nothing is delivered: that is the parent's to do.
         """
+        atexit.unregister(self.close)
         if self._driver.is_forked:
             return
         try:

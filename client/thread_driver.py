@@ -67,7 +67,7 @@ class ThreadDriver:
         if self.is_forked:
             raise ClosedError(FORKED)
         if self._engine is None or self._thread is None:
-            raise ClosedError("not open: use it inside its `with` block")
+            raise ClosedError("not open: use it inside its `with` block, or open() it")
         return self._engine
 
     @property

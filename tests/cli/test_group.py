@@ -47,6 +47,12 @@ def test_a_group_is_listed_described_moved_and_deleted(
     run("produce", topic, stdin=b"".join(b"%d\n" % n for n in range(20)))
     with member(daemon, topic, 20):
         assert topic in run("group", "list").stdout.decode().split()
+        lines = run("group", "list", "--long").stdout.decode().splitlines()
+        assert lines[0].split() == ["group", "state", "protocol", "members", "lag", "seconds"]
+        rows = [line.split() for line in lines]
+        assert [topic, "Stable", "classic", "1", "0", "0.0", "s"] in rows
+        listed = json.loads(run("group", "list", "--long", "--json").stdout)
+        assert [one["lag"] for one in listed if one["group"] == topic] == [0]
         facts = json.loads(run("group", "describe", topic, "--json").stdout)
         assert facts["state"] == "Stable"
         (one,) = facts["partitions"]

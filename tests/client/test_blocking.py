@@ -368,6 +368,34 @@ def test_columns_for_arrow(daemon: Daemon, topic: str) -> None:
 # Administration.
 
 
+def test_clients_can_be_opened_without_a_block(daemon: Daemon, topic: str) -> None:
+    producer = Producer(daemon.address, linger_ms=60_000).open()
+    producer.send(topic, b"value")
+    producer.close()  # delivers
+    consumer = Consumer(daemon.address, topic, start="start", stop_at_end=True).open()
+    assert [record.value for record in consumer] == [b"value"]
+    consumer.close()
+    admin = Admin(daemon.address).open()
+    assert topic in admin.list_topics()
+    admin.close()
+    admin.close()
+    with pytest.raises(ClosedError, match=r"or open\(\) it"):
+        Admin(daemon.address).list_topics()
+
+
+def test_a_producer_that_nobody_closed_delivers_at_the_end_of_the_process(
+    daemon: Daemon, topic: str
+) -> None:
+    program = (
+        "from segbroker.client import Producer\n"
+        f"producer = Producer({daemon.address!r}, linger_ms=60_000).open()\n"
+        f"producer.send({topic!r}, b'value')\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    with Consumer(daemon.address, topic, start="start", stop_at_end=True) as consumer:
+        assert [record.value for record in consumer] == [b"value"]
+
+
 def test_a_partition_that_was_added_a_moment_ago_can_be_sent_to(daemon: Daemon, topic: str) -> None:
     with Admin(daemon.address) as admin, Producer(daemon.address) as producer:
         admin.create_topic(topic, partitions=1)
