@@ -16,7 +16,7 @@ from tests.support.daemon import Daemon, start
 
 from .ledger import Broken, Ledger
 from .raw import SESSION_MS, ClassicMember, ConsumerMember, Member
-from .rdkafka import RdkafkaMember
+from .rdkafka import RdkafkaMember, lengthen_session
 
 PARTITIONS = 6
 RECORDS = 2_000
@@ -62,6 +62,8 @@ def play(
         raw = {"classic": Ledger("classic"), "consumer": Ledger("consumer")}
         theirs = {f"{name}-theirs": Ledger(f"{name}-theirs") for name in raw}
         ledgers = [*raw.values(), *(theirs.values() if rdkafka else ())]
+        if rdkafka:
+            lengthen_session(daemon.address, theirs["consumer-theirs"].group)
         clients = [
             RdkafkaMember(daemon.address, theirs[f"{kind}-theirs"], f"r{n}", TOPIC, kind, random)
             for kind in raw

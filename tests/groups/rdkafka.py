@@ -6,12 +6,29 @@ from random import Random
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
-from . import raw
 from .ledger import Ledger
 
-SESSION_MS: Final = 6_000
+SESSION_MS: Final = {"classic": 6_000, "consumer": 45_000}
+"""By protocol.  What a member was told is known here when its thread comes to it; on a machine that
+is busy a short session may be over by then."""
 COMMIT_TIMEOUT_S: Final = 10
+
+
+def lengthen_session(address: str, group: str) -> None:
+    """Give a group of the consumer protocol, whose session the broker sets, the one from above."""
+    session = ConfigEntry(
+        "consumer.session.timeout.ms",
+        str(SESSION_MS["consumer"]),
+        incremental_operation=AlterConfigOpType.SET,
+    )
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[session])
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    for changed in admin.incremental_alter_configs([resource]).values():
+        changed.result(60)
 
 
 class RdkafkaMember:
@@ -27,10 +44,8 @@ class RdkafkaMember:
         self._topic = topic
         self._protocol = protocol
         self._random = random
-        # The broker sets that of the consumer protocol.  Half of it binds: when the broker last
-        # heard of the member is not known here.
-        session_ms = SESSION_MS if protocol == "classic" else raw.SESSION_MS
-        self._session_s = session_ms / 2000
+        # Half of it binds: when the broker last heard of the member is not known here.
+        self._session_s = SESSION_MS[protocol] / 2000
         self._strategy = "cooperative-sticky"
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -62,7 +77,7 @@ class RdkafkaMember:
         }
         if self._protocol == "classic":
             conf |= {
-                "session.timeout.ms": SESSION_MS,
+                "session.timeout.ms": SESSION_MS["classic"],
                 "heartbeat.interval.ms": 200,
                 "partition.assignment.strategy": self._strategy,
             }
@@ -71,7 +86,8 @@ class RdkafkaMember:
         def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
             mine = {one.partition for one in consumer.assignment()}
             mine |= {one.partition for one in partitions}
-            self._ledger.answered(name, self._session_s)
+            # Binds nobody until a commit is taken: it may be of a broker that was killed since.
+            self._ledger.answered(name, self._session_s, asked_s=0.0)
             self._ledger.told(name, mine)
 
         def gone(_: Consumer, partitions: list[TopicPartition]) -> None:
@@ -88,7 +104,7 @@ class RdkafkaMember:
         consumer.close()
 
     def _commit(self, consumer: Consumer, name: str, partition: int, offset: int) -> None:
-        sent = self._ledger.sending(name, partition, offset + 1)
+        sent, asked_s = self._ledger.sending(name, partition, offset + 1), time.monotonic()
         try:
             rows = consumer.commit(
                 offsets=[TopicPartition(self._topic, partition, offset + 1)], asynchronous=False
@@ -98,5 +114,7 @@ class RdkafkaMember:
             return
         if rows and rows[0].error is None:
             self._ledger.accepted(name, sent)
+            if sent.incarnation == self._ledger.incarnation:
+                self._ledger.answered(name, self._session_s, asked_s)
         else:
             self._ledger.refused()
