@@ -19,7 +19,7 @@ from segbroker.segments.manifest import Row, RowKind
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.names import LogPaths
 from segbroker.segments.sealing import seal
-from segbroker.segments.storage import Storage
+from segbroker.segments.storage import Storage, read_file
 
 from .crashing import CrashingStorage
 from .tools import SMALL, flip, values_of
@@ -144,6 +144,19 @@ def test_a_request_to_delete_survives_damage_in_the_manifest() -> None:
     flip(disk, PATHS.manifest, 32 + 70)  # its second row
     with open_log(disk) as log:
         assert log.log_start_offset == 5
+
+
+def test_why_records_went_is_known_when_a_later_row_of_the_manifest_is_damaged() -> None:
+    disk = MemoryStorage()
+    log = log_with(disk)
+    evict(log._log, 2, GapReason.TTL)
+    log.close()
+    before = read_file(disk, PATHS.manifest)
+    flip(disk, PATHS.manifest, len(before) - 10)  # the checkpoint behind it
+    for _ in range(2):
+        with open_log(disk) as log:
+            assert floors_of(log) == (4, GapReason.TTL, 4)
+            assert values_of(log) == [record(i) for i in range(4, 10)]
 
 
 def test_what_went_with_a_lost_manifest_is_told_as_lost() -> None:

@@ -119,11 +119,14 @@ def test_over_many_segments_and_many_wal_files_nothing_is_lost_and_the_wal_stays
     assert size <= 1 << 16
 
 
-def test_recovery_may_be_interrupted_at_every_operation() -> None:
+@pytest.mark.parametrize("is_prepared", [True, False])
+def test_recovery_may_be_interrupted_at_every_operation(is_prepared: bool) -> None:
     disk = MemoryStorage()
     manager, handler = begun(disk, SMALL)
     manager.create_topic("u", 1, PLAIN, now_ms=1_000)
     other = manager.get_handler("u", 0)
+    # Without segments made ahead the names of the later files are not durable.
+    handler._rolling._making = not is_prepared
     for number in range(12):
         append(handler, batch_of(b"%d" % number))
         append(other, batch_of(b"%d" % number))

@@ -117,6 +117,20 @@ def test_a_clean_close_leaves_a_snapshot_and_no_event() -> None:
     assert list(manager_on(disk.after_power_cut()).topics) == ["t"]
 
 
+def test_a_start_that_finds_nothing_new_writes_no_snapshot() -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, PLAIN, now_ms=0)
+    manager.close()
+    before = disk.listdir("/data/meta")
+    for _ in range(2):
+        manager = manager_on(disk)
+        assert disk.listdir("/data/meta") == before
+        manager.close()
+    assert manager_on(disk).allocate_producer_ids(1) == range(1)
+    assert disk.listdir("/data/meta") == before, "an event is enough"
+
+
 def test_what_the_wal_recycles_is_in_a_snapshot() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)

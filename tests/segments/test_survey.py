@@ -293,6 +293,21 @@ def test_rows_that_do_not_go_on_where_the_last_one_ended_are_not_believed() -> N
         assert log.append([record(40)], now_ms=0) == 40
 
 
+def test_a_row_that_begins_inside_of_another_stands_for_none() -> None:
+    # | 0 .. 4 | 5 .. 9 |  and a row that says: segment 1 is [7, 10)
+    disk = disk_with(40, closed=True)
+    manifest = decode_manifest(read_file(disk, PATHS.manifest))
+    assert manifest is not None
+    rows = list(manifest.rows)
+    (second,) = (row for row in rows if (row.kind, row.number) == (RowKind.SEGMENT, 1))
+    strange = second._replace(base_offset=second.base_offset + 2)
+    replace_file(disk, PATHS.manifest, encode_manifest(1_000, [*rows, strange]))
+    with open_log(disk) as log:
+        assert log._log.sealed.base_offsets[1] == second.base_offset
+        assert values_of(log) == [record(i) for i in range(40)]
+        assert gaps_of(log) == []
+
+
 def test_a_survey_changes_no_byte() -> None:
     disk = disk_with(20)
     flip(disk, PATHS.log(3), 70)

@@ -2,14 +2,19 @@
 
 import pytest
 
+from segbroker.protocol.batch_layout import HEADER_SIZE
 from segbroker.protocol.checksums import xxh3_64
-from segbroker.protocol.record_batch import encode_batch
+from segbroker.protocol.record_batch import emptied_batch, encode_batch, read_header
+from segbroker.segments.errors import PartitionReadOnly
+from segbroker.segments.log import SegmentedLog
 from segbroker.segments.manifest import HEADER, MAGIC, VERSION, Row, RowKind
 from segbroker.segments.ready import AHEAD_MAX
+from segbroker.segments.recovery import Tail, scan
 from segbroker.segments.storage import replace_file
+from segbroker.segments.topic_config import TopicConfig
 
 from .test_survey import PATHS, disk_with, gaps_of, open_log, record
-from .tools import values_of
+from .tools import SMALL, flip, values_of
 
 
 @pytest.mark.parametrize("hole", [AHEAD_MAX, AHEAD_MAX + 1])
@@ -57,3 +62,33 @@ def test_a_manifest_of_another_kind_is_not_read_though_its_checksum_is_right(
     with open_log(disk) as log:
         assert log.log_start_offset == 0
         assert values_of(log) == [record(number) for number in range(20)]
+
+
+def test_a_batch_without_records_behind_damage_is_found_at_the_very_end() -> None:
+    # | 0 | ? | 2, emptied |   61 bytes, no record: what a cleaning leaves of a producer's last
+    whole = [
+        bytearray(
+            encode_batch(
+                [record(n)], timestamps_ms=1, producer_id=7, producer_epoch=0, base_sequence=n
+            )
+        )
+        for n in range(3)
+    ]
+    for number, batch in enumerate(whole):
+        batch[:8] = number.to_bytes(8, "big")
+        batch[12:16] = bytes(4)
+    last = emptied_batch(read_header(whole[2]))
+    assert len(last) == HEADER_SIZE
+    whole[1][70] ^= 1
+    content = b"".join((*whole[:2], last))
+    found = scan(memoryview(content), 0)
+    assert (found.tail, found.resume) == (Tail.HOLE, len(content) - HEADER_SIZE)
+
+
+@pytest.mark.parametrize("policy", ["refuse", "readonly"])
+def test_a_log_of_the_library_says_by_its_own_name_that_it_is_damaged(policy: str) -> None:
+    disk = disk_with(20, closed=True)
+    flip(disk, PATHS.log(3), 70)
+    config = TopicConfig({**SMALL.overrides, "on.corruption": policy})
+    with pytest.raises(PartitionReadOnly, match="partition 0 of topic 't'"):
+        SegmentedLog.open(disk, "/log", "t", config, now_ms=1_000).append([b"x"], now_ms=1_000)

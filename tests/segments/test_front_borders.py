@@ -1,0 +1,117 @@
+"""Where the front of a log is drawn to the offset and to the millisecond: columns, aborted ranges,
+ages, caps."""
+
+import pytest
+
+from segbroker.protocol.markers import Outcome
+from segbroker.segments.columns import SealedSegments
+from segbroker.segments.manifest import Row, RowKind
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.transaction_index import NONE_OPEN, Aborted, TransactionIndex
+
+from .test_retention import partition_on
+from .tools import append, batch_of
+
+NOW = 1_700_000_000_000
+
+
+def columns() -> SealedSegments:
+    """| 0 .. 9 | 10 .. 19 | 20 .. 29 |, numbers 3, 5 and 6, newest at 100, 50 and 200 ms."""
+    sealed = SealedSegments(3, 0)
+    for number, base, stamp in ((3, 0, 100), (5, 10, 50), (6, 20, 200)):
+        sealed.add(
+            Row(RowKind.SEGMENT, number, base, base + 10, 1_000, records=10, max_timestamp=stamp)
+        )
+    return sealed
+
+
+@pytest.mark.parametrize(
+    ("offset", "below", "place"),
+    [(0, 0, 0), (9, 0, 0), (10, 1, 1), (19, 1, 1), (20, 2, 2), (29, 2, 2), (30, 3, 2), (31, 3, 2)],
+)
+def test_a_segment_lies_below_an_offset_when_its_last_one_does(
+    offset: int, below: int, place: int
+) -> None:
+    assert (columns().count_below(offset), columns().find(offset)) == (below, place)
+
+
+@pytest.mark.parametrize(("before_ms", "count"), [(50, 0), (100, 0), (101, 2), (200, 2), (201, 3)])
+def test_a_segment_is_older_when_its_newest_record_is_and_no_earlier_one_is_newer(
+    before_ms: int, count: int
+) -> None:
+    assert (columns().count_older(before_ms), columns().find_time(before_ms)) == (count, count)
+
+
+@pytest.mark.parametrize(("number", "place"), [(2, None), (3, 0), (4, None), (6, 2), (7, None)])
+def test_a_segment_is_found_by_its_number(number: int, place: int | None) -> None:
+    sealed = columns()
+    assert sealed.place_of(number) == place
+    row = sealed.row(number)
+    assert (None if row is None else (row.base_offset, row.end_offset)) == (
+        None if place is None else (10 * place, 10 * place + 10)
+    )
+
+
+def index() -> TransactionIndex:
+    """7 was aborted from 10 to 15, 8 from 12 to 30; 9 is open from 20 on, 7 again from 25."""
+    made = TransactionIndex()
+    made.began(7, 10)
+    made.began(8, 12)
+    made.began(7, 13)
+    made.ended(7, Outcome.ABORT, 15)
+    made.began(9, 20)
+    made.began(7, 25)
+    made.ended(8, Outcome.ABORT, 30)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "found"),
+    [
+        (0, 10, []),
+        (0, 11, [7]),
+        (0, 12, [7]),
+        (0, 13, [7, 8]),
+        (15, 16, [7, 8]),
+        (16, 17, [8]),
+        (30, 31, [8]),
+        (31, 99, []),
+    ],
+)
+def test_an_aborted_range_is_told_to_who_reads_any_of_its_offsets(
+    begin: int, end: int, found: list[int]
+) -> None:
+    made = index()
+    assert [row.producer_id for row in made.ranges().between(begin, end)] == found
+    assert [row.producer_id for row in made.copy().ranges().between(begin, end)] == found
+
+
+def test_a_range_is_forgotten_when_the_log_begins_behind_its_marker() -> None:
+    made = index()
+    assert made.forget_before(15) == 0
+    assert made.forget_before(16) == 1
+    assert made.aborted == [Aborted(8, 12, 30)]
+    assert made.forget_marked(30, set()) == 0, "it ends at what was not cleaned"
+    assert made.forget_marked(31, {30}) == 0
+    assert made.forget_marked(31, set()) == 1
+    assert (made.open, made.first_open_offset) == ({9: 20, 7: 25}, 20)
+
+
+def test_the_first_open_offset_is_that_of_the_oldest_open_transaction() -> None:
+    made = index()
+    made.ended(9, Outcome.COMMIT, 40)
+    assert made.first_open_offset == 25
+    made.ended(9, Outcome.ABORT, 41)
+    made.ended(7, Outcome.COMMIT, 42)
+    assert (made.first_open_offset, made.open) == (NONE_OPEN, {})
+    assert [row.producer_id for row in made.aborted] == [7, 8]
+
+
+def test_as_old_as_it_may_be_stays_and_a_millisecond_more_goes() -> None:
+    manager, handler = partition_on(MemoryStorage(), retention_ms=1_000)
+    append(handler, batch_of(b"x", now_ms=NOW), NOW)
+    handler.keep_house(NOW + 1_000, NOW + 1_000)
+    assert (handler.log_start_offset, handler.high_watermark) == (0, 1)
+    handler.keep_house(NOW + 1_001, NOW + 1_001)
+    assert (handler.log_start_offset, handler.high_watermark) == (1, 1)
+    manager.close()

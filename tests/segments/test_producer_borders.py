@@ -1,0 +1,111 @@
+"""What a partition remembers of a producer, at the limits: five batches, the last sequence, epochs,
+the exact millisecond."""
+
+import pytest
+
+from segbroker.protocol.record_batch import encode_batch
+from segbroker.segments.errors import InvalidProducerEpoch, OutOfOrderSequence
+from segbroker.segments.handler import PRODUCER_EXPIRATION_MS, DiskHandler
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.producers import WINDOW
+
+from .test_retention import manager_on, partition_on
+from .tools import append, batch_of
+
+LAST = 2**31 - 1
+NOW = 1_700_000_000_000
+
+
+def send(
+    handler: DiskHandler, sequence: int, *, records: int = 1, epoch: int = 0, at: int = NOW
+) -> bool:
+    """Whether it was taken for a repetition."""
+    values = [b"x"] * records
+    return append(
+        handler, batch_of(*values, producer=(7, epoch, sequence), now_ms=at), at
+    ).duplicate
+
+
+def again(disk: MemoryStorage, manager: DiskManager, how: str) -> DiskHandler:
+    """The partition after a start."""
+    if how == "closed":
+        manager.close()
+        return manager_on(disk).get_handler("t", 0)
+    if how == "killed":
+        return manager_on(disk.after_kill()).get_handler("t", 0)
+    return manager.get_handler("t", 0)
+
+
+@pytest.mark.parametrize("how", ["open", "closed", "killed"])
+def test_the_last_five_batches_are_known_and_the_one_before_is_out_of_order(how: str) -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    for sequence in range(WINDOW + 1):
+        assert not send(handler, sequence)
+    handler = again(disk, manager, how)
+    for sequence in range(1, WINDOW + 1):
+        assert send(handler, sequence)
+    with pytest.raises(OutOfOrderSequence, match=f"sent sequence 0, expected {WINDOW + 1}"):
+        send(handler, 0)
+    assert not send(handler, WINDOW + 1)
+    with pytest.raises(OutOfOrderSequence):
+        send(handler, 1)
+    assert send(handler, 2)
+
+
+def test_a_repetition_has_as_many_records_as_the_batch_that_it_repeats() -> None:
+    _, handler = partition_on(MemoryStorage(), retention_ms=-1)
+    send(handler, 0, records=3)
+    for records in (2, 4):
+        with pytest.raises(OutOfOrderSequence, match="sent sequence 0, expected 3"):
+            send(handler, 0, records=records)
+    assert send(handler, 0, records=3)
+    with pytest.raises(OutOfOrderSequence, match="sent sequence 2, expected 3"):
+        send(handler, 2)
+
+
+@pytest.mark.parametrize("how", ["open", "closed", "killed"])
+@pytest.mark.parametrize(("records", "following"), [(1, LAST), (2, 0), (3, 1)])
+def test_behind_the_greatest_sequence_comes_zero(how: str, records: int, following: int) -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    assert not send(handler, LAST - 1, records=records)
+    handler = again(disk, manager, how)
+    assert send(handler, LAST - 1, records=records)
+    with pytest.raises(OutOfOrderSequence, match=f"expected {following}"):
+        send(handler, following + 1 if following != LAST else 0)
+    assert not send(handler, following)
+
+
+@pytest.mark.parametrize("how", ["open", "closed", "killed"])
+def test_a_new_epoch_begins_with_sequence_zero_and_ends_the_old_one(how: str) -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    send(handler, 0, epoch=3)
+    handler = again(disk, manager, how)
+    with pytest.raises(OutOfOrderSequence, match="sent sequence 1, expected 0"):
+        send(handler, 1, epoch=4)
+    assert not send(handler, 0, epoch=4)
+    with pytest.raises(InvalidProducerEpoch):
+        send(handler, 0, epoch=3)
+    assert send(handler, 0, epoch=4)
+    with pytest.raises(OutOfOrderSequence, match="sent sequence 2, expected 1"):
+        send(handler, 2, epoch=4)
+
+
+def test_a_batch_without_a_sequence_says_nothing_of_its_producer() -> None:
+    _, handler = partition_on(MemoryStorage(), retention_ms=-1)
+    batch = encode_batch([b"x"], timestamps_ms=NOW)
+    for _ in range(2):
+        assert not append(handler, memoryview(bytearray(batch)), NOW).duplicate
+    assert list(handler.producers()) == []
+
+
+def test_a_producer_is_known_to_the_millisecond() -> None:
+    manager, handler = partition_on(MemoryStorage(), retention_ms=-1)
+    send(handler, 0)
+    manager.keep_house_now(NOW + PRODUCER_EXPIRATION_MS)
+    assert [producer_id for producer_id, _ in handler.producers()] == [7]
+    manager.keep_house_now(NOW + PRODUCER_EXPIRATION_MS + 1)
+    assert list(handler.producers()) == []
