@@ -294,16 +294,16 @@ def test_rows_that_do_not_go_on_where_the_last_one_ended_are_not_believed() -> N
 
 
 def test_a_row_that_begins_inside_of_another_stands_for_none() -> None:
-    # | 0 .. 4 | 5 .. 9 |  and a row that says: segment 1 is [7, 10)
+    # | 0 .. 4 | 5 .. 9 | 10 .. 14 |   and a row that says: segment 2 is [7, 15)
     disk = disk_with(40, closed=True)
     manifest = decode_manifest(read_file(disk, PATHS.manifest))
     assert manifest is not None
     rows = list(manifest.rows)
-    (second,) = (row for row in rows if (row.kind, row.number) == (RowKind.SEGMENT, 1))
-    strange = second._replace(base_offset=second.base_offset + 2)
+    second, third = [row for row in rows if row.kind == RowKind.SEGMENT][1:3]
+    strange = third._replace(base_offset=second.base_offset + 2)
     replace_file(disk, PATHS.manifest, encode_manifest(1_000, [*rows, strange]))
     with open_log(disk) as log:
-        assert log._log.sealed.base_offsets[1] == second.base_offset
+        assert log._log.sealed.base_offsets[2] == third.base_offset
         assert values_of(log) == [record(i) for i in range(40)]
         assert gaps_of(log) == []
 
