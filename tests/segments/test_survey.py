@@ -301,7 +301,8 @@ def test_a_row_that_begins_inside_of_another_stands_for_none() -> None:
     rows = list(manifest.rows)
     second, third = [row for row in rows if row.kind == RowKind.SEGMENT][1:3]
     strange = third._replace(base_offset=second.base_offset + 2)
-    replace_file(disk, PATHS.manifest, encode_manifest(1_000, [*rows, strange]))
+    assert rows[-1].kind == RowKind.CHECKPOINT
+    replace_file(disk, PATHS.manifest, encode_manifest(1_000, [*rows[:-1], strange, rows[-1]]))
     with open_log(disk) as log:
         assert log._log.sealed.base_offsets[2] == third.base_offset
         assert values_of(log) == [record(i) for i in range(40)]
