@@ -101,7 +101,7 @@ def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mend
             for gap in gaps:
                 report.add("gap", path, gap.begin, gap.end, reason=gap.reason.name.lower())
         index = index_of(data, row.base_offset, found, log.files.interval)
-        if whole and len(data) == row.size:
+        if whole:  # of another size than its row says, no index fits
             if _has_index(storage, paths, row, index):
                 return Mended([], is_changed=False)
             report.add("index_rebuilt", paths.index(number))

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ..soak.equivalent import EQUIVALENT
+from ..soak.mutations import keys, mutants
 from .planted.catalogue import BUGS
 from .planted.planting import Bug, applies
 
@@ -39,3 +41,7 @@ def test_planted_bugs_are_found() -> None:
         command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=280
     )
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_what_is_known_to_make_no_difference_still_stands_in_the_source() -> None:
+    assert set(EQUIVALENT) <= set(keys(mutants(1)))

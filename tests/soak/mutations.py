@@ -14,7 +14,7 @@ plain tests and crash scenarios that run them (reach.py), the quickest first, un
 
 Survivors are printed as a diff, with the number that repeats them (`--one`, then with more time).
 A change that makes no difference (a cache, a bound that is never met, one sync more) is no fault:
-each has to be read.  What every function is run by is measured first; `--reach FILE` keeps it.
+each has to be read, and then stands in equivalent.py and is left out.  What every function is run by is measured first; `--reach FILE` keeps it.
 What opens a log is run by nearly every test: `--first survey,recovery` shows a mutant first to the
 tests of the files that have one of these words in their names.
 """
@@ -27,9 +27,10 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import unified_diff
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from types import CodeType, FunctionType
@@ -41,6 +42,7 @@ from tests.segments.crash.scenarios import SCENARIOS
 from tests.segments.planted.places import Place, places
 from tests.segments.planted.planting import SAID_BYTES_MAX, SEGMENTS, Outcome, in_child
 
+from .equivalent import EQUIVALENT, Key
 from .reach import IMPORTED, Probe, Reach, collect_tests, load, measure, run_tests, save
 
 MODULES = (
@@ -89,6 +91,20 @@ def mutants(seed: int) -> list[Mutant]:
         )
     Random(seed).shuffle(made)
     return made
+
+
+def keys(some: Iterable[Mutant]) -> dict[Key, Mutant]:
+    """By what they are, whatever their numbers."""
+    found: dict[Key, Mutant] = {}
+    for mutant in sorted(some, key=attrgetter("number")):
+        place = mutant.place
+        old = " ".join(mutant.source[place.begin : place.end].split())
+        new = " ".join(place.text.split())
+        like = 0
+        while (key := (mutant.module, place.function, old, new, like)) in found:
+            like += 1
+        found[key] = mutant
+    return found
 
 
 def put_in_place(mutant: Mutant) -> None:
@@ -196,10 +212,13 @@ def main() -> int:
     options = parser.parse_args()
     modules = options.module.split(",") if options.module else MODULES
     numbers = [int(number) for number in options.one.split(",")] if options.one else None
+    drawn = mutants(options.seed)
+    known = {mutant.number for key, mutant in keys(drawn).items() if key in EQUIVALENT}
     chosen = [
         mutant
-        for mutant in mutants(options.seed)
-        if mutant.module in modules and (numbers is None or mutant.number in numbers)
+        for mutant in drawn
+        if mutant.module in modules
+        and (mutant.number not in known if numbers is None else mutant.number in numbers)
     ]
     collect_tests()
     reach = _reach(options.reach)

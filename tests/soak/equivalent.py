@@ -1,0 +1,108 @@
+"""Changes of one place that make no difference, each read by a person: not to be judged again.
+
+By module, function, what stands there, what would, and how many of the same stand before it in the
+function.  Whoever changes the line takes its row out; tests/segments/test_planted_bugs.py holds
+that every row still speaks of a place.
+
+| kind | why the condition, call or sum stays all the same |
+|---|---|
+| cost | it saves a write, a sync, a look or a wait; nobody sees another outcome |
+| second line | something else holds the same promise; one of the two may change some day |
+| model | it matters where a directory loses an earlier change and keeps a later one |
+"""
+
+from typing import Final, TypeAlias
+
+Key: TypeAlias = tuple[str, str, str, str, int]
+
+EQUIVALENT: Final[dict[Key, str]] = {
+    ("opening", "_make_durable", "segment.size and writes_again", "(segment.size)", 0): (
+        "cost: the same bytes are written once more"
+    ),
+    ("resuming", "_chunks", "start + ROWS_MAX", "(start + ROWS_MAX + 1)", 0): (
+        "cost: a row in two events says the same twice"
+    ),
+    (
+        "known",
+        "Known.knows_base",
+        "self.start.max_timestamp >= 0",
+        "(self.start.max_timestamp > 0)",
+        0,
+    ): "second line: a first segment that begins at 0 is read as if nobody knew, and found at 0",
+    (
+        "truncating",
+        "truncate_log",
+        "offset < s.next_offset",
+        "(offset <= s.next_offset)",
+        0,
+    ): "cost: a cut at the end of a segment leaves one empty segment less",
+    ("truncating", "truncate_log", "storage.fsync_dir(paths.folder)", "pass", 0): (
+        "model: a snapshot that came back alone covers more than the log has, and is not used"
+    ),
+    (
+        "producer_snapshot",
+        "covers",
+        "log.producers_saved >= end_offset or not len(log.producers)",
+        "(not len(log.producers))",
+        0,
+    ): "cost: a snapshot that says nothing new",
+    (
+        "wal.replay",
+        "_replay_shard",
+        "max(found.next_sequence, number + 1)",
+        "(found.next_sequence)",
+        0,
+    ): "second line: a number is used again only when no file has it, and its header has to agree",
+    (
+        "wal.replay",
+        "_replay_shard",
+        "max(found.next_sequence, number + 1)",
+        "(found.next_sequence)",
+        1,
+    ): "second line: the same of the other files",
+    (
+        "wal.replay",
+        "_replay_shard",
+        "found.next_lsn = max(found.next_lsn, frame.lsn + 1)",
+        "pass",
+        0,
+    ): "second line: all files are absorbed before an lsn is given again",
+    ("wal.replay", "_replay_shard", "frame.lsn + 1", "(frame.lsn + 1 + 1)", 0): (
+        "second line: between two lives an lsn may be left out"
+    ),
+    (
+        "wal.replay",
+        "_was_given_up",
+        "frame.lsn > suspect.lsn",
+        "(frame.lsn >= suspect.lsn)",
+        0,
+    ): "second line: no two have the same",
+    ("wal.journal", "Wal.absorbed", "shard.prepare_soon()", "pass", 0): (
+        "cost: the first write waits for its file"
+    ),
+    (
+        "wal.shard",
+        "Shard._commit",
+        "group.size >= GROUP_BYTES_MAX",
+        "(group.size > GROUP_BYTES_MAX)",
+        0,
+    ): ("cost: a group may have a byte more"),
+    ("swapping", "_put", "storage.fsync_dir(paths.folder)", "pass", 0): (
+        "model: what is unlinked later is in the same directory"
+    ),
+    (
+        "deleting",
+        "unlink_doomed",
+        "log.is_superseded or not log.doomed",
+        "(not log.doomed)",
+        0,
+    ): "second line: the log that was opened instead does not have these segments either",
+    (
+        "deleting",
+        "_begin_at",
+        "count and log.failed is None and not covers(log, base_offset)",
+        "(count and log.failed is None)",
+        0,
+    ): "cost: a snapshot that says nothing new",
+}
+"""Why, by what it is."""
