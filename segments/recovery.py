@@ -210,12 +210,19 @@ class Loss(NamedTuple):
 
 
 def rebuild(
-    data: memoryview, offset: int, end_offset: int, loss: Loss, *, is_followed: bool
+    data: memoryview,
+    offset: int,
+    end_offset: int,
+    loss: Loss,
+    *,
+    is_followed: bool,
+    starts_at: int = -1,
 ) -> Rebuilt:
     """What is whole in a damaged segment, with gaps for the rest.
 
     offset: due at the beginning.  end_offset: what the segment has to reach; -1: nobody says.
-    is_followed: the next segment begins at end_offset, so nothing here may pass it.
+    is_followed: the next segment begins at end_offset, so nothing here may pass it.  starts_at:
+    where its first batch begins, by `first_offset_of`, when that is higher than `offset`.
     """
     parts: list[bytes | memoryview] = []
     gaps: list[Gap] = []
@@ -225,6 +232,9 @@ def rebuild(
         gaps.append(loss.gap(offset, until))
         parts.extend(loss.batches(gaps[-1]))
 
+    if starts_at > offset:
+        gap(starts_at)
+        offset = starts_at
     while True:
         found = scan(data, offset, position, epochs=loss.epochs)
         kept = found.batches

@@ -376,7 +376,14 @@ def _judge(known: Known, found: list[Step], last: int, around: Circumstances) ->
                 around.above,
             )
             ours = step.data[:0] if step.is_stranger else step.data
-            rebuilt = rebuild(ours, offset, end_offset, loss, is_followed=place < last)
+            rebuilt = rebuild(
+                ours,
+                offset,
+                end_offset,
+                loss,
+                is_followed=place < last,
+                starts_at=step.starts_at,
+            )
             offset = rebuilt.next_offset
         else:
             offset = step.scan.next_offset

@@ -10,7 +10,7 @@ from segbroker.segments.log import SegmentedLog
 from segbroker.segments.manifest import HEADER, MAGIC, VERSION, Row, RowKind
 from segbroker.segments.ready import AHEAD_MAX
 from segbroker.segments.recovery import Tail, scan
-from segbroker.segments.storage import replace_file
+from segbroker.segments.storage import read_file, replace_file
 from segbroker.segments.topic_config import TopicConfig
 
 from .test_survey import PATHS, disk_with, gaps_of, open_log, record
@@ -92,3 +92,30 @@ def test_a_log_of_the_library_says_by_its_own_name_that_it_is_damaged(policy: st
     config = TopicConfig({**SMALL.overrides, "on.corruption": policy})
     with pytest.raises(PartitionReadOnly, match="partition 0 of topic 't'"):
         SegmentedLog.open(disk, "/log", "t", config, now_ms=1_000).append([b"x"], now_ms=1_000)
+
+
+def test_a_batch_inside_the_value_of_a_damaged_one_is_not_where_the_log_goes_on() -> None:
+    # | 0 | 1: its value holds a whole batch of offset 50, its checksum is wrong | 2 |
+    def batch(offset: int, value: bytes) -> bytearray:
+        made = bytearray(encode_batch([value], timestamps_ms=1_000))
+        made[:8] = offset.to_bytes(8, "big")
+        made[12:16] = bytes(4)
+        return made
+
+    inside = batch(50, b"never a record of this log")
+    damaged = batch(1, b"before" + inside + b"behind")
+    damaged[-3] ^= 1
+    first, last = batch(0, b"0"), batch(2, b"2")
+    found = scan(memoryview(b"".join((first, damaged, last))), 0)
+    assert (found.tail, found.resume) == (Tail.HOLE, len(first) + len(damaged))
+
+
+def test_what_is_missing_in_front_of_the_first_file_behind_the_manifest_is_a_gap() -> None:
+    # 0 .. 14 are sealed | 15 | 16 | 17 |   and the first batch of the last file is gone
+    disk = disk_with(18)
+    content = read_file(disk, PATHS.log(3))
+    replace_file(disk, PATHS.log(3), content[88:])
+    for _ in range(2):
+        with open_log(disk) as log:
+            assert [(begin, end) for begin, end, _ in gaps_of(log)] == [(15, 16)]
+            assert values_of(log) == [record(n) for n in range(18) if n != 15]

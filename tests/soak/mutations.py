@@ -14,9 +14,11 @@ plain tests and crash scenarios that run them (reach.py), the quickest first, un
 
 Survivors are printed as a diff, with the number that repeats them (`--one`, then with more time).
 A change that makes no difference (a cache, a bound that is never met, one sync more) is no fault:
-each has to be read, and then stands in equivalent.py and is left out.  What every function is run by is measured first; `--reach FILE` keeps it.
-What opens a log is run by nearly every test: `--first survey,recovery` shows a mutant first to the
-tests of the files that have one of these words in their names.
+each has to be read, and then stands in equivalent.py and is left out.
+
+What every function is run by is measured first; `--reach FILE` keeps it.  What opens a log is run
+by nearly every test: `--first survey,recovery` shows a mutant first to the tests of the files that
+have one of these words in their names.
 """
 
 import argparse
