@@ -1,6 +1,7 @@
 """Compaction at its limits: segments that just fit into one, ages, producers without a batch."""
 
 import errno
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -173,11 +174,17 @@ def test_a_disk_that_fails_behind_the_decision_makes_the_partition_read_only_unt
 
 
 class Interrupting(MemoryStorage):
-    """Calls `meanwhile`, once, while a segment is read."""
+    """Calls `meanwhile`, once, while a segment is read, and `at_end` when one has its name."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.meanwhile: list[object] = []
+        self.meanwhile: list[Callable[[], object]] = []
+        self.at_end: list[Callable[[], object]] = []
+
+    def fsync_dir(self, path: str) -> None:
+        super().fsync_dir(path)
+        while self.at_end:
+            self.at_end.pop()()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         plain = super().open(path, create=create, read_only=read_only)
@@ -192,9 +199,7 @@ class InterruptingFile(MemoryFile):
     def pread(self, buffer: memoryview, position: int) -> int:
         count = super().pread(buffer, position)
         while self.disk.meanwhile:
-            call = self.disk.meanwhile.pop()
-            assert callable(call)
-            call()
+            self.disk.meanwhile.pop()()
         return count
 
 
@@ -215,3 +220,25 @@ def test_damage_that_a_reader_repairs_under_a_cleaning_is_no_failure_of_the_clea
     assert handler.compacting.cleanings_count == 0, "interrupted, it is due again"
     log.clean_sealed()
     assert [record.offset for record in log.records()] == [2, 3]
+
+
+def test_a_segment_that_is_repaired_while_its_cleaned_one_is_written_is_not_clean() -> None:
+    disk = Interrupting()
+    log = Compacted(disk)
+    for value in (b"1", b"2"):
+        log.send((b"a", value * 200))
+    log.send((b"b", b"1"))
+    log.seal()
+    handler = log.handler
+    path = handler._log.paths.log(handler.sealed_numbers()[-1])
+
+    def damage() -> None:
+        flip(disk, path, 100)
+        assert handler.mend(CorruptSegment(path, 0, "a reader met it"))
+
+    disk.at_end.append(damage)
+    log.clean_sealed()
+    assert (handler.compacting.cleanings_count, handler.compacting.clean_offset) == (0, 0)
+    log.clean_sealed()
+    assert handler.compacting.clean_offset == 3
+    assert [record.offset for record in log.records()] == [1]

@@ -259,6 +259,25 @@ def test_the_start_row_of_an_earlier_version_may_lie_anywhere_in_its_segment() -
     assert not image.exists("/log/quarantine")
 
 
+def test_the_start_row_of_an_earlier_version_and_a_damaged_first_batch_open_all_the_same() -> None:
+    disk = MemoryStorage()
+    log = open_log(disk)
+    for i in range(5):
+        log.append([record(i)], now_ms=1_000)
+    image = disk.after_kill()
+    replace_file(
+        image,
+        PATHS.manifest,
+        encode_manifest(1_000, [Row(RowKind.START, base_offset=2, max_timestamp=-1)]),
+    )
+    flip(image, PATHS.log(0), 70)
+    with open_log(image) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (2, 5)
+        assert values_of(log)[-2:] == [record(3), record(4)]
+        accounted(log)
+    assert image.exists("/log/quarantine")
+
+
 def test_the_start_row_of_an_earlier_version_is_enough_without_a_segment() -> None:
     disk = MemoryStorage()
     disk.mkdir("/log")

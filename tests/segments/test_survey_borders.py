@@ -2,14 +2,12 @@
 
 import pytest
 
-from segbroker.protocol.batch_layout import HEADER_SIZE
 from segbroker.protocol.checksums import xxh3_64
-from segbroker.protocol.record_batch import emptied_batch, encode_batch, read_header
+from segbroker.protocol.record_batch import encode_batch
 from segbroker.segments.errors import PartitionReadOnly
 from segbroker.segments.log import SegmentedLog
 from segbroker.segments.manifest import HEADER, MAGIC, VERSION, Row, RowKind
 from segbroker.segments.ready import AHEAD_MAX
-from segbroker.segments.recovery import Tail, scan
 from segbroker.segments.storage import read_file, replace_file
 from segbroker.segments.topic_config import TopicConfig
 
@@ -64,27 +62,6 @@ def test_a_manifest_of_another_kind_is_not_read_though_its_checksum_is_right(
         assert values_of(log) == [record(number) for number in range(20)]
 
 
-def test_a_batch_without_records_behind_damage_is_found_at_the_very_end() -> None:
-    # | 0 | ? | 2, emptied |   61 bytes, no record: what a cleaning leaves of a producer's last
-    whole = [
-        bytearray(
-            encode_batch(
-                [record(n)], timestamps_ms=1, producer_id=7, producer_epoch=0, base_sequence=n
-            )
-        )
-        for n in range(3)
-    ]
-    for number, batch in enumerate(whole):
-        batch[:8] = number.to_bytes(8, "big")
-        batch[12:16] = bytes(4)
-    last = emptied_batch(read_header(whole[2]))
-    assert len(last) == HEADER_SIZE
-    whole[1][70] ^= 1
-    content = b"".join((*whole[:2], last))
-    found = scan(memoryview(content), 0)
-    assert (found.tail, found.resume) == (Tail.HOLE, len(content) - HEADER_SIZE)
-
-
 @pytest.mark.parametrize("policy", ["refuse", "readonly"])
 def test_a_log_of_the_library_says_by_its_own_name_that_it_is_damaged(policy: str) -> None:
     disk = disk_with(20, closed=True)
@@ -92,22 +69,6 @@ def test_a_log_of_the_library_says_by_its_own_name_that_it_is_damaged(policy: st
     config = TopicConfig({**SMALL.overrides, "on.corruption": policy})
     with pytest.raises(PartitionReadOnly, match="partition 0 of topic 't'"):
         SegmentedLog.open(disk, "/log", "t", config, now_ms=1_000).append([b"x"], now_ms=1_000)
-
-
-def test_a_batch_inside_the_value_of_a_damaged_one_is_not_where_the_log_goes_on() -> None:
-    # | 0 | 1: its value holds a whole batch of offset 50, its checksum is wrong | 2 |
-    def batch(offset: int, value: bytes) -> bytearray:
-        made = bytearray(encode_batch([value], timestamps_ms=1_000))
-        made[:8] = offset.to_bytes(8, "big")
-        made[12:16] = bytes(4)
-        return made
-
-    inside = batch(50, b"never a record of this log")
-    damaged = batch(1, b"before" + inside + b"behind")
-    damaged[-3] ^= 1
-    first, last = batch(0, b"0"), batch(2, b"2")
-    found = scan(memoryview(b"".join((first, damaged, last))), 0)
-    assert (found.tail, found.resume) == (Tail.HOLE, len(first) + len(damaged))
 
 
 def test_what_is_missing_in_front_of_the_first_file_behind_the_manifest_is_a_gap() -> None:

@@ -1,0 +1,91 @@
+"""Where a scan goes on behind damage: what is believed of the bytes behind it, and what is not."""
+
+import pytest
+
+from segbroker.protocol.batch_layout import HEADER_SIZE
+from segbroker.protocol.record_batch import emptied_batch, encode_batch, read_header
+from segbroker.segments.recovery import Scan, Tail, scan
+from segbroker.segments.segment import OFFSET_SPAN_MAX
+
+
+def batch(offset: int, value: bytes = b"value", producer_id: int = -1) -> bytes:
+    """A batch of one record as it is stored."""
+    made = bytearray(
+        encode_batch(
+            [value],
+            timestamps_ms=1_000,
+            producer_id=producer_id,
+            producer_epoch=0 if producer_id >= 0 else -1,
+            base_sequence=offset if producer_id >= 0 else -1,
+        )
+    )
+    made[:8] = offset.to_bytes(8, "big")
+    made[12:16] = bytes(4)  # leader epoch
+    return bytes(made)
+
+
+def bad(whole: bytes) -> bytes:
+    """The same with a byte that its checksum does not allow."""
+    return whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:]
+
+
+def scanned(*parts: bytes) -> Scan:
+    return scan(memoryview(b"".join(parts)), 0)
+
+
+SIZE = len(batch(0))
+
+
+def test_a_batch_without_records_is_found_at_the_very_end() -> None:
+    # | 0 | ? | 2, emptied |   61 bytes: what a cleaning leaves of a producer's last batch
+    last = emptied_batch(read_header(batch(2, producer_id=7)))
+    assert len(last) == HEADER_SIZE
+    found = scanned(batch(0), bad(batch(1)), last)
+    assert (found.tail, found.resume) == (Tail.HOLE, 2 * SIZE)
+
+
+def test_a_batch_inside_the_value_of_a_damaged_one_is_not_where_the_log_goes_on() -> None:
+    # | 0 | 1: its value holds a whole batch of offset 50 | 2 |
+    damaged = bad(batch(1, b"before" + batch(50, b"never a record of this log") + b"behind"))
+    found = scanned(batch(0), damaged, batch(2))
+    assert (found.tail, found.resume) == (Tail.HOLE, SIZE + len(damaged))
+
+
+@pytest.mark.parametrize(("size", "tail"), [(HEADER_SIZE - 1, Tail.TORN), (HEADER_SIZE, Tail.HOLE)])
+def test_in_front_of_the_last_batch_there_was_room_for_the_one_that_is_missing(
+    size: int, tail: Tail
+) -> None:
+    found = scanned(batch(0), b"?" * size, batch(2))
+    assert (found.tail, found.resume) == (tail, SIZE + size if tail is Tail.HOLE else -1)
+
+
+def test_a_batch_that_the_next_one_does_not_continue_is_not_believed() -> None:
+    found = scanned(batch(0), bad(batch(1)), batch(5), batch(9))
+    assert (found.tail, found.resume) == (Tail.HOLE, 3 * SIZE)
+    found = scanned(batch(0), bad(batch(1)), batch(5), batch(6))
+    assert (found.tail, found.resume) == (Tail.HOLE, 2 * SIZE)
+    found = scanned(batch(0), bad(batch(1)), batch(5), bad(batch(9)))
+    assert (found.tail, found.resume) == (Tail.HOLE, 2 * SIZE)
+
+
+@pytest.mark.parametrize("rest", range(1, 9))
+def test_a_batch_is_believed_in_front_of_a_torn_one(rest: int) -> None:
+    found = scanned(batch(0), bad(batch(1)), batch(2), batch(3)[:rest])
+    assert (found.tail, found.resume) == (Tail.HOLE, 2 * SIZE)
+
+
+@pytest.mark.parametrize(
+    ("offset", "is_believed"),
+    [(1, False), (2, True), (1 + OFFSET_SPAN_MAX, True), (2 + OFFSET_SPAN_MAX, False)],
+)
+def test_the_offset_behind_damage_is_higher_and_fits_the_segment(
+    offset: int, is_believed: bool
+) -> None:
+    found = scanned(batch(0), bad(batch(1)), batch(offset), batch(offset + 1))
+    assert (found.tail is Tail.HOLE and found.resume == 2 * SIZE) == is_believed
+
+
+@pytest.mark.parametrize("size", [1, HEADER_SIZE - 1, HEADER_SIZE, 5_000])
+def test_zeros_are_zeros_to_the_last_byte(size: int) -> None:
+    assert scanned(batch(0), bytes(size)).tail is Tail.ZEROS
+    assert scanned(batch(0), bytes(size - 1) + b"\1").tail is Tail.TORN
