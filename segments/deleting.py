@@ -140,7 +140,7 @@ def _begin_at(log: PartitionLog, offset: int, count: int, floor: Floor) -> Row:
     try:
         log.note([row], sync=True)
     except OSError as exc:
-        if exc.errno not in _NO_SPACE or not count:
+        if exc.errno not in _NO_SPACE:
             raise
         for number in going:
             if log.storage.exists(log.paths.index(number)):

@@ -96,7 +96,7 @@ class Survey(NamedTuple):
     def damaged(self) -> Step | None:
         """The first file with damage that no power cut explains; None without."""
         for step in self.steps:
-            if step.decision is Decision.REPAIR and step.rebuilt is not None:
+            if step.rebuilt is not None:
                 lost_tail = all(gap.reason is GapReason.LOST_TAIL for gap in step.rebuilt.gaps)
                 if step.scan.tail is Tail.FOREIGN or not lost_tail:
                     return step

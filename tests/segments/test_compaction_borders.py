@@ -14,6 +14,7 @@ from segbroker.segments.index import ENTRY_SIZE, BlockBuilder
 from segbroker.segments.manifest import Row, RowKind
 from segbroker.segments.memory import MemoryFile, MemoryStorage
 from segbroker.segments.segment import OFFSET_SPAN_MAX
+from segbroker.segments.storage import read_file, replace_file
 from segbroker.segments.swapping import NewSegment
 
 from .compacted import DAY, NOW, Compacted
@@ -86,6 +87,33 @@ def test_a_segment_takes_the_next_one_up_to_each_limit_and_not_beyond(
         leader_epoch=first.leader_epoch + more if limit == "epoch" else first.leader_epoch,
     )
     assert new.has_room(following) == (not more)
+
+
+def test_without_a_manifest_a_cleaned_segment_in_the_middle_stands_for_those_that_came_back() -> (
+    None
+):
+    # | once, full | k | k | k | k |: the first stays as it is, of the others one is made
+    log = Compacted(MemoryStorage())
+    log.send((b"once", bytes(400)))
+    for _ in range(4):
+        log.send((b"k", bytes(300)))
+    log.seal()
+    folder = "/data/topics/t/partition_0"
+    before = {name: read_file(log.disk, f"{folder}/{name}") for name in log.disk.listdir(folder)}
+    log.clean_sealed()
+    assert len(sizes(log)) == 2
+    expected = [(record.offset, record.key) for record in log.records()]
+    assert expected == [(0, b"once"), (4, b"k")]
+    disk = log.disk.after_kill()
+    for name, content in before.items():
+        if name.endswith(".log") and not disk.exists(f"{folder}/{name}"):
+            replace_file(disk, f"{folder}/{name}", content)
+    disk.unlink(next(f"{folder}/{name}" for name in before if name.endswith(".manifest")))
+    log.disk = disk
+    log.open()
+    assert [(record.offset, record.key) for record in log.records()] == expected
+    assert not disk.exists("/data/quarantine")
+    log.check()
 
 
 def test_a_cleaned_segment_goes_when_its_last_record_is_too_old_and_not_before() -> None:

@@ -3,12 +3,14 @@ the exact millisecond."""
 
 import pytest
 
-from segbroker.protocol.record_batch import encode_batch
+from segbroker.protocol.markers import Outcome, encode_marker
+from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.errors import InvalidProducerEpoch, OutOfOrderSequence
 from segbroker.segments.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.producers import WINDOW
+from segbroker.segments.transaction_index import Aborted
 
 from .test_retention import manager_on, partition_on
 from .tools import append, batch_of
@@ -100,6 +102,29 @@ def test_a_batch_without_a_sequence_says_nothing_of_its_producer() -> None:
     for _ in range(2):
         assert not append(handler, memoryview(bytearray(batch)), NOW).duplicate
     assert list(handler.producers()) == []
+
+
+@pytest.mark.parametrize("how", ["open", "closed", "killed"])
+def test_what_is_open_and_what_was_aborted_is_known_after_a_start(how: str) -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    send(handler, 0)
+    for offset, producer_id in ((1, 8), (2, 9), (3, 8)):
+        batch = encode_batch(
+            [b"x"],
+            timestamps_ms=NOW,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=offset // 3,
+            transactional=True,
+        )
+        append(handler, memoryview(bytearray(batch)), NOW)
+    marker = memoryview(encode_marker(Outcome.ABORT, 8, 0, NOW))
+    handler.append(marker, check_batch(marker, stored=True), NOW)
+    handler = again(disk, manager, how)
+    assert (handler.last_stable_offset, handler.high_watermark) == (2, 5)
+    assert handler.transactions.open == {9: 2}
+    assert handler.transactions.aborted == [Aborted(8, 1, 4)]
 
 
 def test_a_producer_is_known_to_the_millisecond() -> None:

@@ -7,6 +7,7 @@ from segbroker.segments.ceilings import BLOCK
 from segbroker.segments.errors import CorruptMetadata, OutOfOrderSequence
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import read_file
+from segbroker.segments.topic_config import TopicConfig
 
 from .classes import gaps_in, manager_on, topic_with
 from .tools import append, batch_of, flip, lose_wal
@@ -76,6 +77,20 @@ def test_a_producer_that_lost_synced_batches_goes_on_with_its_sequence_over_a_ki
         assert not append(handler, batch_of(b"x", producer=(7, 0, 3))).duplicate
         with pytest.raises(OutOfOrderSequence):
             append(handler, batch_of(b"x", producer=(7, 0, 6)))
+
+
+def test_what_was_synced_is_vouched_for_by_the_write_ahead_log_also_of_class_disk() -> None:
+    # | 0 | 1 | 2 |   synced, and killed; 2 is damaged, which looks like a torn write
+    disk = MemoryStorage()
+    manager = topic_with(disk, "disk")
+    manager.create_topic("u", 1, TopicConfig({"durability": "fsync"}), now_ms=0)
+    manager.get_handler("t", 0).sync()
+    append(manager.get_handler("u", 0), batch_of(b"its group says so"))
+    disk = disk.after_kill()
+    flip(disk, LOG, 2 * len(batch_of(b"0")) + 65)
+    handler = manager_on(disk).get_handler("t", 0)
+    assert [gap[:3] for gap in gaps_in(handler)] == [(2, 3, GapReason.CORRUPTION)]
+    assert append(handler, batch_of(b"next")).base_offset == 3
 
 
 @pytest.mark.parametrize("left", ["events", "frames"])

@@ -1,5 +1,7 @@
 """The write-ahead log at its limits: files that are full to the byte, groups that just fit."""
 
+from collections.abc import Callable
+
 import pytest
 
 from segbroker.segments.memory import MemoryStorage
@@ -101,6 +103,20 @@ def test_what_is_too_large_to_stand_still_for_is_left_to_the_thread(more: int) -
     size = writer.pending.frames_size
     assert size == HERE_BYTES_MAX + more
     assert writer.shard.commit_here(writer, size) == (not more)
+
+
+def test_a_lone_writer_hears_of_its_sync_by_the_way_that_it_names() -> None:
+    disk = MemoryStorage()
+    wal = quick(disk, WalConfig(file_bytes=8192, shard_bytes=4 * 8192, quick_after=1))
+    writer = Writer(wal)
+    writer.append(b"first")
+    soon: list[Callable[[], None]] = []
+    writer.pending.add(b"later", 0, 5, 5, 10, 1)
+    assert writer.shard.commit_here(writer, writer.pending.frames_size, soon.append)
+    assert writer.durable == 5
+    (report,) = soon
+    report()
+    assert writer.durable == 10
 
 
 def test_more_frames_than_an_ordinal_can_count_take_a_second_sync_and_lack_none() -> None:

@@ -196,3 +196,24 @@ def test_a_damaged_frame_without_its_trailer_is_told_by_its_batches_if_they_make
     assert [(one.lsn, one.frames, one.durable) for one in found.missing] == [(1, 1, True)]
     assert found.lost_below == ({(TOPIC, 0): 9} if delta == 1 else {})
     assert found.unnamed == {0}, "it is not by a trailer"
+
+
+def test_a_frame_that_is_named_in_a_later_group_does_not_name_one_that_is_gone() -> None:
+    # | A | B | C | D E F, one group |   nothing is left of B, of E its trailer
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    shard = wal.shard_of(TOPIC, 0)
+    frames = [
+        Frame(FrameType.BATCHES, TOPIC, 0, 0, place, place, 1, b"12345", end_offset=place + 1)
+        for place in range(6)
+    ]
+    for group in (frames[:1], frames[1:2], frames[2:3], frames[3:]):
+        shard.write(group)
+    size = OVERHEAD + 5
+    file = disk.open(f"{ROOT}/shard-00/wal-0.log")
+    file.pwrite(bytes(size), FRAMES_BEGIN + size)
+    file.pwrite(b"?????", FRAMES_BEGIN + 5 * size - TRAILER_SIZE - 13)
+    found = replayed(disk)
+    assert [frame.base_offset for frame in found.partitions[TOPIC, 0]] == [0, 2, 3, 5]
+    assert found.lost_below == {(TOPIC, 0): 5}
+    assert found.unnamed == {0}

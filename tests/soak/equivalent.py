@@ -36,6 +36,19 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "(offset <= s.next_offset)",
         0,
     ): "cost: a cut at the end of a segment leaves one empty segment less",
+    ("metadata_log", "MetadataLog.save", "self._number + 1", "(self._number + 1 + 1)", 0): (
+        "second line: numbers of snapshots rise, whether or not they have holes"
+    ),
+    (
+        "wal.frames",
+        "_suspects",
+        "len(data) - position",
+        "(len(data) - position + 1)",
+        0,
+    ): "cost: a frame of a byte too few has no batches to tell of",
+    ("wal.shard", "Shard._next_file", "raise self._is_full()", "pass", 0): (
+        "second line: without a thread a checkpoint has made room, or said why not, by then"
+    ),
     ("truncating", "truncate_log", "storage.fsync_dir(paths.folder)", "pass", 0): (
         "model: a snapshot that came back alone covers more than the log has, and is not used"
     ),
