@@ -265,7 +265,8 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
             continue
         row.group_state = group.state.value
         row.protocol_type = group.protocol_type
-        # Until the leader has spoken there is a choice, but nothing that follows from it.
+        # Until the leader has spoken, and that is durable, there is a choice, but nothing that
+        # follows from it.
         is_stable = group.state is State.STABLE
         row.protocol_data = group.protocol if is_stable else ""
         row.members = [
@@ -275,7 +276,7 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
                 client_id=member.client_id,
                 client_host=f"/{member.client_host}",
                 member_metadata=member.protocols.get(row.protocol_data, b"") if is_stable else b"",
-                member_assignment=member.assignment,
+                member_assignment=member.assignment if is_stable else b"",
             )
             for member in group.members.values()
         ]

@@ -1,10 +1,11 @@
 """Two small state files, each with a checksum over all of it.
 
 *.producers           producer state of a partition
-snapshot-<n>.msgpack  topics and numbers of the whole broker
+snapshot-<n>.msgpack  topics, numbers of the whole broker, how many are in each classic group
 """
 
 from segbroker.segments.errors import CorruptSegment
+from segbroker.segments.generations import SECTION, generations_in
 from segbroker.segments.metadata import decode_metadata
 from segbroker.segments.producers import decode_producers
 
@@ -26,6 +27,10 @@ def dump_metadata(content: bytes, path: str) -> Report:
         "boot": f"{state.boot} {state.boot_id}".strip(),
         "epoch_floor": state.epoch_floor,
         "retired": state.retired,
+        "generations": {
+            group: f"{kept.number} with {len(kept.members)} members"
+            for group, kept in generations_in(state.sections.get(SECTION))
+        },
     }
     for name, topic in sorted(state.topics.items()):
         report.rows.append(

@@ -10,6 +10,8 @@ from click.testing import CliRunner
 
 from segbroker.cli.main import segbroker as segbroker_command
 from segbroker.client import Admin, Producer
+from segbroker.segments.generations import GENERATION, Generation, KeptMember
+from segbroker.segments.manager import DiskManager
 
 from ..support.daemon import start
 from .conftest import in_process as segbroker
@@ -185,6 +187,23 @@ def test_a_snapshot_shows_the_topics_and_a_flipped_bit_is_damage(
     run = segbroker("dump", str(damaged))
     assert run.returncode == 8
     assert "does not match its size or checksum" in run.stdout.decode()
+
+
+def test_generations_of_groups_are_seen_in_the_write_ahead_log_and_in_the_snapshot(
+    tmp_path: Path,
+) -> None:
+    member = KeptMember("m-1", None, "app", "h", 1_000, 2_000, {"range": b"t"}, b"all")
+    kept = Generation(3, "consumer", "range", "m-1", (member,))
+    with DiskManager(str(tmp_path / "data")) as manager:
+        manager.record_now(GENERATION, group="billing", **kept.fields())
+        (log,) = (tmp_path / "data" / "wal").rglob("wal-*.log")
+        (row,) = json.loads(segbroker("dump", "--json", str(log)).stdout)["rows"]
+    says = row["says"]
+    assert (says["group"], says["generation"], says["leader"]) == ("billing", 3, "m-1")
+    assert says["members"][0][:3] == ["m-1", None, "app"]
+    (snapshot,) = (tmp_path / "data" / "meta").glob("*.msgpack")
+    report = json.loads(segbroker("dump", "--json", str(snapshot)).stdout)
+    assert report["generations"] == {"billing": "3 with 1 members"}
 
 
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:

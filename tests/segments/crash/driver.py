@@ -17,6 +17,7 @@ from segbroker.segments.cleaner import Cleaner
 from segbroker.segments.committed import COMMITTED, FORGOTTEN, CommitRow
 from segbroker.segments.control import Event, apply, decode_event
 from segbroker.segments.errors import StorageError
+from segbroker.segments.generations import GENERATION, Generation, KeptMember
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import _Directory
@@ -384,6 +385,19 @@ class Driver:
     def forget(self, group: str) -> None:
         """Nothing is known of the group any more."""
         self.record(FORGOTTEN, group=group, rows=None)
+
+    def generation(self, group: str, number: int, **assignments: bytes) -> None:
+        """A classic group has this generation; assignments: by member id, none for nobody."""
+        members = tuple(
+            KeptMember(member_id, None, "c", "h", 10_000, 10_000, {"range": b"t"}, assignment)
+            for member_id, assignment in assignments.items()
+        )
+        kept = Generation(number, "consumer", "range", next(iter(assignments), ""), members)
+        self.record(GENERATION, group=group, **kept.fields())
+
+    def forget_generation(self, group: str) -> None:
+        """Nothing is known of its members any more."""
+        self.record(GENERATION, group=group, members=None)
 
     def damage(self, topic: str, partition: int, base_offset: int) -> None:
         """A byte of the batch at `base_offset` is another, on the disk; nobody has it open."""

@@ -62,6 +62,22 @@ def offsets_of_groups(driver: Driver) -> None:
 
 
 @scenario(durability="fsync")
+def generations_of_groups(driver: Driver) -> None:
+    driver.generation("g", 1, a=b"all")
+    driver.commit("g", "t", 1)
+    driver.generation("g", 2, a=b"one", b=b"two")
+    driver.kill()
+    driver.open()
+    driver.generation("g", 3, b=b"all")
+    driver.generation("h", 1, c=b"x" * 300)
+    driver.running.wal.checkpoint()
+    driver.generation("g", 4)
+    driver.close()
+    driver.open()
+    driver.forget_generation("g")
+
+
+@scenario(durability="fsync")
 def offsets_of_a_group_and_a_wal_that_is_recycled(driver: Driver) -> None:
     for offset in range(12):
         driver.append("t", size=300)
