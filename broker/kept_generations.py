@@ -78,7 +78,7 @@ class KeptGenerations:
 
         Not the static ones: a place is kept for who comes back to it under another id.
         """
-        if not self._manager.is_new_boot:
+        if not (self._manager.is_new_boot and self._manager.knows_boot):
             return frozenset()
         return frozenset(
             member.member_id

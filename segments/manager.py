@@ -423,6 +423,11 @@ class DiskManager:
         return self._known.seq + 1
 
     @property
+    def knows_boot(self) -> bool:
+        """Whether the machine says in which boot it is; where not, every start is a new one."""
+        return bool(self._known.boot_id)
+
+    @property
     def boot_number(self) -> int:
         """How many boots of the machine this directory was open in."""
         return self._known.boot

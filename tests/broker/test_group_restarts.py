@@ -30,6 +30,13 @@ from ..support.wire_transactions import V2, Tx
 from .conftest import Events, serving
 
 
+class BootlessStorage(MemoryStorage):
+    """On a machine that is no Linux."""
+
+    def boot_id(self) -> str:
+        return ""
+
+
 @asynccontextmanager
 async def broker_on(
     storage: Storage, connections: int = 1, **changes: int
@@ -296,6 +303,18 @@ async def test_members_that_ran_on_a_machine_that_was_started_anew_are_not_waite
         three = WireMember(client)
         await three.join()
         assert three.generation == two.generation + 2  # that it was empty counts
+
+
+async def test_members_on_a_machine_that_does_not_say_when_it_was_started_go_on() -> None:
+    disk = BootlessStorage()
+    async with broker_on(disk) as (_, (client,)):
+        one = WireMember(client)
+        await one.join()
+        await one.deal()
+    async with broker_on(disk) as (broker, (client,)):
+        assert broker.core.topics.manager.is_new_boot
+        one.client = client
+        assert await one.beat() == 0
 
 
 async def test_generations_of_an_empty_group_count_on_until_it_is_deleted() -> None:
