@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any, Final
 
 import pytest
@@ -123,6 +124,7 @@ class Connect:
     """Workers on one broker."""
 
     def __init__(self, broker: Daemon, cache: Path, folder: Path) -> None:
+        self.broker = broker
         self.address = broker.address
         self._path = jars(cache)
         self._folder = folder
@@ -156,6 +158,11 @@ class Connect:
         place = self._folder / f"{name}-{self._started}.properties"
         place.write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
         return str(place)
+
+    def members(self, *groups: str) -> list[set[str]]:
+        """Ids of the members of groups."""
+        with Admin(self.address) as admin:
+            return [{one.member_id for one in admin.describe_group(g).members} for g in groups]
 
     def lines(self) -> list[str]:
         """What the topic holds, of committed transactions."""
@@ -213,3 +220,25 @@ def test_distributed_workers_read_each_line_once_though_one_is_killed_and_all_st
         (offset,) = again.ask("/connectors/source/offsets")["offsets"]
         assert offset["offset"] == {"position": files.source.stat().st_size}
         assert again.program.terminate() in (0, 143)
+
+
+def test_a_worker_keeps_its_connectors_running_though_the_broker_is_killed(
+    connect: Connect, files: Files
+) -> None:
+    # For a heartbeat's time a worker does without its coordinator; then it gives its work up.
+    patient = {"session.timeout.ms": "120000", "heartbeat.interval.ms": "60000"}
+    with connect.worker("Distributed", DISTRIBUTED | patient, {}) as worker:
+        for name, conf in files.connectors().items():
+            worker.put(name, conf)
+        files.put(100)
+        eventually(lambda: set(files.written()) == set(files.lines), worker.program)
+        eventually(lambda: worker.runs("source") and worker.runs("sink"), worker.program)
+        before = connect.members("connect", "connect-sink")
+        connect.broker.stop(SIGKILL)
+        connect.broker.again()
+        files.put(100)
+        eventually(lambda: set(files.written()) == set(files.lines), worker.program)
+        assert connect.lines() == files.lines
+        # A task that had been started again would be another member.
+        assert connect.members("connect", "connect-sink") == before
+        assert worker.program.terminate() in (0, 143)
