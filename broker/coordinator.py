@@ -15,9 +15,11 @@ After an event that failed, and may be on the disk all the same, nothing is chan
 without it is written (15, retried by clients): a decision that comes to light later must not meet
 its opposite.
 
-Limit: `transactional_ids_max` ids, then a new one is refused (44).
+Limits: `transactional_ids_max` ids, then a new one is refused (44); offsets with so much metadata
+that they would not fit one event (28).
 """
 
+import errno
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -364,7 +366,9 @@ class Coordinator:
         failure = await recorded(lambda done: self._manager.record_soon(done, kind, **fields))
         if failure is not None:
             log.error("transaction_not_recorded", kind=kind, error=str(failure))
-            return _UNAVAILABLE
+            # The metadata of its offsets is all that can be so large.
+            too_large = failure.errno == errno.EMSGSIZE
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else _UNAVAILABLE
         return ErrorCode.NONE
 
     def complete_soon(self, entry: Entry) -> None:

@@ -1,7 +1,7 @@
 """Members of classic groups over the end of their broker: kills, power cuts, failing disks."""
 
 import errno
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -23,10 +23,9 @@ from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import Storage
 
 from ..support.gated_storage import GatedStorage
-from ..support.waiting import DEADLINE_S
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import GROUP, WireMember, described
-from ..support.wire_transactions import V2, Tx
+from ..support.wire_transactions import V2, Tx, until
 from .conftest import Events, serving
 
 
@@ -54,13 +53,6 @@ async def broker_on(
             broker,
             [await stack.enter_async_context(connect(broker.address)) for _ in range(connections)],
         )
-
-
-async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until it is so."""
-    with trio.fail_after(DEADLINE_S):
-        while not await true():  # noqa: ASYNC110 - the broker tells nobody
-            await trio.sleep(0.01)
 
 
 def written_of(broker: Broker) -> Mapping[str, Any]:

@@ -3,18 +3,25 @@
 import pytest
 import trio
 
+from segbroker.broker.offset_store import METADATA_SIZE_MAX
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import FetchResponse
 from segbroker.protocol.messages_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
 from segbroker.segments.errors import PartitionReadOnly
+from segbroker.segments.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import connect, fetch_request, values
 from ..support.wire_transactions import (
     NOW_MS,
+    V2,
     VERSIONS,
     Tx,
     aborted,
@@ -131,6 +138,39 @@ async def test_offsets_stand_with_the_commit_and_are_unstable_before(version: in
         assert await tx.stage("g", "t", 6) == 0
         assert await tx.end(commit=True) == 0
         assert await stands(client, "g", "t", stable=True) == (0, 6)
+
+
+async def test_offsets_that_do_not_fit_an_event_are_refused_and_the_transaction_goes_on() -> None:
+    disk = MemoryStorage()
+    topic, partitions = "t" * 200, 300
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create(topic, partitions)
+        assert partitions * METADATA_SIZE_MAX > broker.core.topics.manager.event_size_max
+        tx = Tx(client, "tx", V2)
+        await tx.init()
+        assert await tx.stage("g", topic, 1) == 0
+        rows = [
+            TxnOffsetCommitRequestPartition(
+                partition_index=index,
+                committed_offset=2,
+                committed_metadata="m" * METADATA_SIZE_MAX,
+            )
+            for index in range(partitions)
+        ]
+        request = TxnOffsetCommitRequest(
+            transactional_id="tx",
+            group_id="g",
+            producer_id=tx.producer_id,
+            producer_epoch=tx.epoch,
+            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=rows)],
+        )
+        reply = await client.ask(request, TxnOffsetCommitResponse, 5)
+        codes = {row.error_code for row in reply.topics[0].partitions}
+        assert codes == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+        assert await tx.end(commit=True) == 0
+        image = disk.after_kill()
+    async with serving(storage=image) as broker, connect(broker.address) as client:
+        assert await stands(client, "g", topic, stable=True) == (0, 1)
 
 
 async def test_offsets_of_a_topic_that_was_deleted_do_not_displace_those_of_its_successor() -> None:
