@@ -12,6 +12,7 @@ from segbroker.segments.wal.frames import FRAMES_BEGIN, FrameType, header_of, sc
 
 from .crash.observing import see_handler
 from .crash.recording import Fault, RecordingStorage
+from .tools import flip
 
 ROOT = "/data"
 WAL = f"{ROOT}/wal/shard-00/wal-0.log"
@@ -179,6 +180,30 @@ def test_of_a_partition_whose_directory_is_gone_the_log_ahead_keeps_the_end() ->
     assert (lost.base_offset, lost.next_offset, lost.reason) == (0, 1, "corruption")
     assert (kept.base_offset, kept.next_offset, kept.is_gap) == (1, 2, False)
     assert ends(manager)[1] == (1, 1)
+
+
+@pytest.mark.parametrize("then", ["killed", "cut", "closed"])
+def test_a_loss_that_only_a_trailer_tells_of_is_in_the_log_before_anybody_asks(then: str) -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    append(manager, "t", 0, b"acknowledged")
+    disk = disk.after_power_cut()
+    data = read_file(disk, WAL)
+    header = header_of(data)
+    assert header is not None
+    found = scan_file(memoryview(data), header)
+    place = [frame.type for frame in found.frames].index(FrameType.BATCHES)
+    flip(disk, WAL, found.positions[place] + 80)
+    manager = manager_on(disk)  # the frames of the WAL are gone now; nobody opens the partition
+    if then == "closed":
+        manager.close()
+    disk = disk.after_power_cut() if then == "cut" else disk.after_kill()
+    manager = manager_on(disk)
+    (lost,) = see_handler(manager.get_handler("t", 0)).items
+    assert (lost.base_offset, lost.next_offset, lost.reason) == (0, 1, "corruption")
+    append(manager, "t", 0, b"next")
+    assert see_handler(manager.get_handler("t", 0)).end == 2
 
 
 def test_records_of_a_deleted_topic_are_no_loss() -> None:

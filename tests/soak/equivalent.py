@@ -19,6 +19,16 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("opening", "_make_durable", "segment.size and writes_again", "(segment.size)", 0): (
         "cost: the same bytes are written once more"
     ),
+    ("opening", "_make_durable", "segment.size or steps", "(segment.size)", 0): (
+        "second line: a file that was cut to nothing was synced by who cut it"
+    ),
+    (
+        "wal.frames",
+        "_resume",
+        'int.from_bytes(data[found + 16 : found + 24], "big") > after',
+        "(int.from_bytes(data[found + 16:found + 24], 'big') >= after)",
+        0,
+    ): "second line: no two have the same",
     ("resuming", "_chunks", "start + ROWS_MAX", "(start + ROWS_MAX + 1)", 0): (
         "cost: a row in two events says the same twice"
     ),
