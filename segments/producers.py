@@ -154,7 +154,7 @@ class ProducerTable:
         if known is None or sequence < 0:
             return None
         opened = self.transactions.open
-        if opened and header.producer_id in opened and not header.attributes & TRANSACTIONAL_BIT:
+        if header.producer_id in opened and not header.attributes & TRANSACTIONAL_BIT:
             raise TransactionOpen(header.producer_id, opened[header.producer_id])
         if epoch < known.epoch:
             raise InvalidProducerEpoch(header.producer_id, epoch, known.epoch)

@@ -133,6 +133,20 @@ def test_a_cleaned_segment_goes_when_its_last_record_is_too_old_and_not_before()
     assert log.handler.log_start_offset == 4
 
 
+def test_what_a_cleaning_before_the_start_left_behind_goes_with_the_first_one_after_it() -> None:
+    log = Compacted(MemoryStorage())
+    log.send((b"a", b"1"))
+    stray = log.handler._log.paths.cleaned(99)
+    log.manager.close()
+    replace_file(log.disk, stray, b"of a cleaning that was not decided")
+    log.open()
+    log.send((b"a", b"2"))
+    assert log.disk.exists(stray), "the log was closed in order: its directory was not listed"
+    log.clean()
+    assert not log.disk.exists(stray)
+    assert [record.offset for record in log.records()] == [1]
+
+
 def test_a_producer_that_a_marker_of_a_new_epoch_left_without_a_batch_is_cleaned_over() -> None:
     # 0: b of epoch 0 | 1: its commit | 2: a of epoch 0 | 3: aborted by epoch 1 | 4: a b
     log = Compacted(MemoryStorage(), delete_retention_ms=DAY)

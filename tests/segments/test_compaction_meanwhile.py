@@ -228,6 +228,7 @@ def test_a_cleaning_that_is_abandoned_leaves_no_file_and_may_begin_anew() -> Non
     assert not log.cleaner.is_running
     assert not cleaned_files(log)
     log.clean_sealed()
+    assert (log.handler.compacting.cleanings_count, log.handler.read_only) == (1, None)
     log.check()
 
 

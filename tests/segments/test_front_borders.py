@@ -5,12 +5,15 @@ import pytest
 
 from segbroker.protocol.markers import Outcome
 from segbroker.segments.columns import SealedSegments
+from segbroker.segments.errors import PartitionFull, PartitionReadOnly, StorageError
 from segbroker.segments.manifest import Row, RowKind
 from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.producers import ProducerTable, decode_producers
 from segbroker.segments.transaction_index import NONE_OPEN, Aborted, TransactionIndex
 
-from .test_retention import partition_on
-from .tools import append, batch_of
+from .crash.recording import Fault, RecordingStorage
+from .test_retention import manager_on, partition_on
+from .tools import SMALL, append, batch_of, read_from
 
 NOW = 1_700_000_000_000
 
@@ -94,6 +97,7 @@ def test_a_range_is_forgotten_when_the_log_begins_behind_its_marker() -> None:
     assert made.forget_marked(30, set()) == 0, "it ends at what was not cleaned"
     assert made.forget_marked(31, {30}) == 0
     assert made.forget_marked(31, set()) == 1
+    assert (made.aborted, made.ranges().between(0, 99)) == ([], [])
     assert (made.open, made.first_open_offset) == ({9: 20, 7: 25}, 20)
 
 
@@ -115,3 +119,62 @@ def test_as_old_as_it_may_be_stays_and_a_millisecond_more_goes() -> None:
     handler.keep_house(NOW + 1_001, NOW + 1_001)
     assert (handler.log_start_offset, handler.high_watermark) == (1, 1)
     manager.close()
+
+
+def test_a_topic_that_came_to_reject_drops_nothing_that_it_has() -> None:
+    manager, handler = partition_on(MemoryStorage(), 10, retention_ms=-1)
+    capped = {"retention.records": "4", "retention.full.policy": "reject", "retention.ms": "-1"}
+    manager.alter_topic("t", {**SMALL.overrides, **capped})
+    manager.housekeeping(NOW)
+    assert (handler.log_start_offset, handler.evict_floor) == (0, 0)
+    with pytest.raises(PartitionFull):
+        append(handler, batch_of(b"x", now_ms=NOW), NOW)
+
+
+def test_no_segment_goes_while_its_producers_cannot_be_saved() -> None:
+    disk = RecordingStorage()
+    _, handler = partition_on(disk, retention_ms=1_000)
+    append(handler, batch_of(bytes(400), now_ms=NOW, producer=(7, 0, 0)), NOW)
+    append(handler, batch_of(bytes(400), now_ms=NOW + 5_000), NOW)
+    disk.faults.append(Fault("fdatasync", ".producers.tmp", 0))
+    handler.keep_house(NOW + 2_000, NOW + 2_000)
+    assert handler.log_start_offset == 0
+    handler.keep_house(NOW + 2_000, NOW + 2_000)
+    assert handler.log_start_offset == 1
+    again = manager_on(disk.after_kill()).get_handler("t", 0)
+    assert [producer_id for producer_id, _ in again.producers()] == [7]
+
+
+def test_a_log_start_whose_sync_failed_is_not_taken_for_durable_by_a_recovery() -> None:
+    disk = RecordingStorage()
+    _, handler = partition_on(disk, 6, retention_ms=-1)
+    disk.faults.append(Fault("fdatasync", ".manifest", 0))
+    with pytest.raises(StorageError, match="cannot delete records"):
+        handler.delete_records_before(3)
+    disk.faults.append(Fault("fdatasync", handler._log.active.path.rpartition("/")[2], 0))
+    with pytest.raises(PartitionReadOnly):
+        handler.sync()
+    assert not handler.attend(NOW), "it was opened again"
+    start = handler.log_start_offset
+    again = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert (again.log_start_offset, again.high_watermark) == (start, 6)
+
+
+def test_what_has_gone_keeps_no_descriptor_that_would_keep_its_space() -> None:
+    manager, handler = partition_on(MemoryStorage(), 6, retention_ms=-1)
+    read_from(handler, 0)
+    before = manager.statistics().open_files
+    assert before > 1
+    handler.delete_records_before(4)
+    assert manager.statistics().open_files == before - 2
+
+
+def test_a_transaction_whose_producer_is_not_known_stays_open_in_the_snapshot() -> None:
+    made = ProducerTable({}, index())
+    decoded = decode_producers(made.encode(99))
+    assert decoded is not None
+    table, end = decoded
+    assert (end, len(table)) == (99, 0)
+    assert table.transactions.open == {9: 20, 7: 25}
+    assert table.transactions.aborted == made.transactions.aborted
+    assert table.transactions.first_open_offset == 20

@@ -125,7 +125,8 @@ def test_a_start_that_finds_nothing_new_writes_no_snapshot() -> None:
     before = disk.listdir("/data/meta")
     for _ in range(2):
         manager = manager_on(disk)
-        assert disk.listdir("/data/meta") == before
+        assert manager.get_handler("t", 0).high_watermark == 0
+        assert (disk.listdir("/data/meta"), events_on(disk)) == (before, [])
         manager.close()
     assert manager_on(disk).allocate_producer_ids(1) == range(1)
     assert disk.listdir("/data/meta") == before, "an event is enough"

@@ -134,3 +134,23 @@ def test_a_producer_is_known_to_the_millisecond() -> None:
     assert [producer_id for producer_id, _ in handler.producers()] == [7]
     manager.keep_house_now(NOW + PRODUCER_EXPIRATION_MS + 1)
     assert list(handler.producers()) == []
+
+
+def test_a_producer_with_an_open_transaction_is_known_however_long_that_takes() -> None:
+    manager, handler = partition_on(MemoryStorage(), retention_ms=-1)
+    batch = encode_batch(
+        [b"x"],
+        timestamps_ms=NOW,
+        producer_id=8,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    append(handler, memoryview(bytearray(batch)), NOW)
+    send(handler, 0)
+    manager.keep_house_now(NOW + PRODUCER_EXPIRATION_MS + 1)
+    assert [producer_id for producer_id, _ in handler.producers()] == [8]
+    marker = memoryview(encode_marker(Outcome.COMMIT, 8, 0, NOW))
+    handler.append(marker, check_batch(marker, stored=True), NOW)
+    manager.keep_house_now(NOW + 2 * PRODUCER_EXPIRATION_MS)
+    assert list(handler.producers()) == []

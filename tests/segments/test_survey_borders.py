@@ -7,6 +7,7 @@ from segbroker.protocol.record_batch import encode_batch
 from segbroker.segments.errors import PartitionReadOnly
 from segbroker.segments.log import SegmentedLog
 from segbroker.segments.manifest import HEADER, MAGIC, VERSION, Row, RowKind
+from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.ready import AHEAD_MAX
 from segbroker.segments.storage import read_file, replace_file
 from segbroker.segments.topic_config import TopicConfig
@@ -80,3 +81,22 @@ def test_what_is_missing_in_front_of_the_first_file_behind_the_manifest_is_a_gap
         with open_log(disk) as log:
             assert [(begin, end) for begin, end, _ in gaps_of(log)] == [(15, 16)]
             assert values_of(log) == [record(n) for n in range(18) if n != 15]
+
+
+def test_a_file_of_the_right_size_and_place_with_other_records_is_not_what_was_closed() -> None:
+    disks = []
+    for values in ([b"x" * 27], [b"y" * 10, b"z" * 10]):
+        disk = MemoryStorage()
+        with open_log(disk) as log:
+            log.append(values, now_ms=1_000)
+        disks.append(disk)
+    disk, other = disks
+    foreign = read_file(other, PATHS.log(0))
+    assert len(foreign) == len(read_file(disk, PATHS.log(0)))
+    replace_file(disk, PATHS.log(0), foreign)
+    for _ in range(2):
+        with open_log(disk) as log:
+            assert values_of(log) == []
+            assert [(begin, end) for begin, end, _ in gaps_of(log)] == [(0, 1)]
+    (kept,) = disk.listdir("/log/quarantine")
+    assert read_file(disk, f"/log/quarantine/{kept}") == foreign

@@ -29,6 +29,16 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "(int.from_bytes(data[found + 16:found + 24], 'big') >= after)",
         0,
     ): "second line: no two have the same",
+    ("wal.frames", "_end_of", "end_offset < 0", "(end_offset <= 0)", 0): (
+        "second line: no batch ends at 0"
+    ),
+    (
+        "wal.frames",
+        "_suspects",
+        "len(data) - position >= overhead",
+        "(len(data) - position > overhead)",
+        0,
+    ): "cost: a frame of nothing but its overhead has no batches to tell of",
     ("resuming", "_chunks", "start + ROWS_MAX", "(start + ROWS_MAX + 1)", 0): (
         "cost: a row in two events says the same twice"
     ),
@@ -127,5 +137,36 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "(count and log.failed is None)",
         0,
     ): "cost: a snapshot that says nothing new",
+    (
+        "deleting",
+        "compact_manifest",
+        "not log.is_superseded and not log.is_closed and log.manifest.is_long(rows_count)",
+        "(not log.is_superseded and (not log.is_closed))",
+        0,
+    ): "cost: a manifest that is short is written anew",
+    (
+        "deleting",
+        "compact_manifest",
+        "len(log.sealed) + len(log.epochs) + 1",
+        "(len(log.sealed) + len(log.epochs) + 1 + 1)",
+        0,
+    ): "cost: a manifest may have a row of history more",
+    ("deleting", "_unlink", "log.storage.fsync_dir(log.paths.folder)", "pass", 0): (
+        "second line: a file that came back is removed by the next opening"
+    ),
+    (
+        "swapping",
+        "_put",
+        "log.files.indexes.put((paths.folder, row.number), index)",
+        "pass",
+        0,
+    ): "cost: the first reader reads the index from its file",
+    (
+        "mending",
+        "mend",
+        "log.files.indexes.put((paths.folder, number), index)",
+        "pass",
+        0,
+    ): "cost: the first reader reads the index from its file",
 }
 """Why, by what it is."""

@@ -30,6 +30,9 @@ _BORDERS: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 
 
+_LEVELS = ("debug", "info", "warning", "error", "exception")
+
+
 class Place(NamedTuple):
     """A change: the source from `begin` to `end` becomes `text`."""
 
@@ -134,7 +137,7 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        if isinstance(node.value, ast.Call) and "log." not in ast.unparse(node.value.func):
+        if isinstance(node.value, ast.Call) and not _is_said(node.value.func):
             self._add("left out", node, "pass")
         self.generic_visit(node)
 
@@ -157,3 +160,9 @@ class _Finder(ast.NodeVisitor):
 
 def _is_ordered(operator: ast.cmpop) -> bool:
     return isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+
+
+def _is_said(function: ast.expr) -> bool:
+    """Whether a call is a line for the log."""
+    name = ast.unparse(function)
+    return name.startswith(("log.", "logger.")) and name.partition(".")[2] in _LEVELS
