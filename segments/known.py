@@ -208,9 +208,12 @@ def write_known(
     now_ms: int,
     cleaned: CleanPoints = NEVER_CLEANED,
     checkpoint: Row | None = None,
+    *,
+    is_new: bool = False,
 ) -> int:
     """Put a manifest without history in the place of the old one; its size.  Its name is not
-    synced yet.  checkpoint: one that goes on vouching for the log as it is."""
+    synced yet.  checkpoint: one that goes on vouching for the log as it is.  is_new: there is
+    none that could be lost, so this one is not synced, either."""
     rows = [
         *(Row(RowKind.EPOCH, leader_epoch=epoch, base_offset=begin) for epoch, begin in epochs),
         start,
@@ -219,8 +222,11 @@ def write_known(
         *([] if checkpoint is None else [checkpoint]),
     ]
     encoded = encode_manifest(now_ms, rows, paths.owner)
-    write_temporary(storage, paths.manifest + ".tmp", encoded)
-    storage.rename(paths.manifest + ".tmp", paths.manifest)
+    if is_new:
+        write_temporary(storage, paths.manifest, encoded, synced=False)
+    else:
+        write_temporary(storage, paths.manifest + ".tmp", encoded)
+        storage.rename(paths.manifest + ".tmp", paths.manifest)
     return len(encoded)
 
 

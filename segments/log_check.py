@@ -80,7 +80,10 @@ class LogChecker:
         storage, paths = self._storage, self._paths
         yield from self._manifest()
         found = survey(storage, paths, self._around)
-        if found.manifest_lost:
+        if found.manifest_lost and not self._was_synced():
+            text = "the manifest of a log that was never synced is missing"
+            yield note(paths.manifest, text, "it is made again from the segments")
+        elif found.manifest_lost:
             yield damage(
                 paths.manifest,
                 "the manifest is missing, unreadable or of another log",
@@ -106,7 +109,8 @@ class LogChecker:
         self._progress(len(content))
         manifest = decode_manifest(content)
         if manifest is None:
-            yield damage(path, "the header is damaged", "all segments are read instead")
+            if any(content) or self._was_synced():
+                yield damage(path, "the header is damaged", "all segments are read instead")
             return
         rest = content[manifest.size :]
         if not rest:
@@ -116,6 +120,12 @@ class LogChecker:
             yield note(path, f"{len(rest)} bytes of a row that was not written whole", action)
         else:
             yield damage(path, f"the row at byte {manifest.size} is damaged", action)
+
+    def _was_synced(self) -> bool:
+        """Whether there are files that come after the first sync of a log, which makes the manifest
+        durable: without them the power may have taken it, and nothing else with it."""
+        names = self._storage.listdir(self._paths.folder)
+        return any(name.endswith((".index", ".producers", ".start", ".cleaned")) for name in names)
 
     # Sealed
 

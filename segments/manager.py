@@ -18,7 +18,7 @@ Invariant: a handler is in the dictionary exactly as long as its topic exists an
 
 import base64
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, TypeVar
@@ -47,13 +47,13 @@ from .report import RecoveryReport, ReportRow
 from .resuming import CeilingRow, Resuming
 from .storage import Storage, StorageLock, make_dirs
 from .topic_config import TopicConfig
-from .topic_registry import TopicRegistry
+from .topic_registry import NewTopic, Outcome, TopicRegistry
 from .unopened import Unopened
 from .upkeep import Upkeep
 from .wal.journal import Wal, WalConfig
 from .wal.replay import Replay
 
-__all__ = ["DiskManager", "Statistics", "TopicMeta"]
+__all__ = ["DiskManager", "NewTopic", "Outcome", "Statistics", "TopicMeta"]
 
 log = structlog.get_logger()
 
@@ -382,14 +382,29 @@ class DiskManager:
 
         Raises InvalidTopicName, InvalidPartitions, TopicExists, StorageError.
         """
-        return self._registry.create_topic(name, partitions, config, now_ms=now_ms)
+        (outcome,) = self.create_topics([NewTopic(name, partitions, config)])
+        if isinstance(outcome, StorageError):
+            raise outcome
+        return outcome
+
+    def create_topics(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
+        """Make several topics, whose syncs are shared: of each what `create_topic` returns or
+        raises.  Blocking."""
+        return self._registry.create_topics(wanted)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; it is gone for good when this returns, its files soon after.
 
         Raises UnknownTopic, StorageError.
         """
-        self._registry.delete_topic(name)
+        (outcome,) = self.delete_topics([name])
+        if isinstance(outcome, StorageError):
+            raise outcome
+
+    def delete_topics(self, names: Sequence[str]) -> list[Outcome]:
+        """Delete several topics, whose syncs are shared; of each what it was, or why it is not
+        gone.  Blocking."""
+        return self._registry.delete_topics(names)
 
     def create_partitions(self, name: str, count: int) -> TopicMeta:
         """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""

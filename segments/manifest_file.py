@@ -5,6 +5,11 @@ at a time, under the log's seal lock.
 
 After a failed write or sync the file is doubtful: nothing more is appended to it or synced in it.
 All that it says is in memory, so it is replaced by a new file, and nothing is lost by the failure.
+
+The manifest of a new log says nothing that is not known without it, so it is written without a
+sync (docs/decisions/0143).  It and the names in its directory become durable with the first row
+that has to be, or, `settle`, with the first sync of the log: whatever is durable in a log has a
+manifest that is.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,11 +27,16 @@ HISTORY_ROWS_MAX: Final = 64
 class ManifestFile:
     """Where the next row goes.  `size` is the bytes that are valid."""
 
-    __slots__ = ("_owner", "_path", "_storage", "is_doubtful", "size")
+    __slots__ = ("_folder", "_owner", "_path", "_storage", "is_doubtful", "is_durable", "size")
 
-    def __init__(self, storage: Storage, paths: LogPaths, size: int) -> None:
+    def __init__(
+        self, storage: Storage, paths: LogPaths, size: int, *, is_durable: bool = True
+    ) -> None:
         self.size = size
         self.is_doubtful = False
+        self.is_durable = is_durable
+        """Whether what it said in the beginning is synced, and its name."""
+        self._folder = paths.folder
         self._storage = storage
         self._path = paths.manifest
         self._owner = paths.owner
@@ -40,11 +50,29 @@ class ManifestFile:
             encoded = b"".join([row.encode() for row in rows])
             self._write(file, encoded)
             if sync:
-                file.fdatasync()
+                self._sync(file)
         finally:
             file.close()
         self.is_doubtful = False
         self.size += len(encoded)
+
+    def settle(self) -> None:
+        """Make the manifest of a new log durable, with every name there is in its directory.
+
+        In any thread, also beside the others here.  Raises OSError: then the log fails, and what
+        comes in its place has a new one (salvaging.py).
+        """
+        file = self._storage.open(self._path)
+        try:
+            self._sync(file)
+        finally:
+            file.close()
+
+    def _sync(self, file: StorageFile) -> None:
+        file.fdatasync()
+        if not self.is_durable:
+            self._storage.fsync_dir(self._folder)
+            self.is_durable = True
 
     def _write(self, file: StorageFile, encoded: bytes) -> None:
         try:
@@ -60,6 +88,7 @@ class ManifestFile:
         self.is_doubtful = True
         replace_file(self._storage, self._path, encoded)
         self.is_doubtful = False
+        self.is_durable = True
         self.size = len(encoded)
 
     def is_long(self, rows_count: int) -> bool:

@@ -25,7 +25,7 @@ Invariant: a Metadata is never changed; whoever holds one may read it without a 
 """
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -108,30 +108,42 @@ class Metadata:
 
     def with_topic(self, meta: TopicMeta) -> "Metadata":
         """With this topic new or changed."""
-        retired = {name: epoch for name, epoch in self.retired.items() if name != meta.name}
+        return self.with_topics([meta])
+
+    def with_topics(self, metas: Collection[TopicMeta]) -> "Metadata":
+        """With these topics, of different names, new or changed."""
+        topics, retired = dict(self.topics), dict(self.retired)
+        for meta in metas:
+            topics[meta.name] = meta
+            retired.pop(meta.name, None)
+        ids = [meta.topic_id for meta in metas]
         return replace(
             self,
-            topics={**self.topics, meta.name: meta},
+            topics=topics,
             retired=retired,
-            ceilings=self.ceilings.with_topic(meta.topic_id),
-            epochs=self.epochs.with_topic(meta.topic_id),
+            ceilings=self.ceilings.with_topics(ids),
+            epochs=self.epochs.with_topics(ids),
         )
 
-    def without_topic(self, name: str) -> "Metadata":
-        """With this topic deleted and its highest epoch remembered."""
-        gone = self.topics[name]
-        topics = {key: meta for key, meta in self.topics.items() if key != name}
-        highest = max([gone.epoch, *self.epochs.get(gone.topic_id, {}).values()])
-        floor, retired = self.epoch_floor, {**self.retired, name: highest}
-        if len(retired) > RETIRED_MAX:
-            floor, retired = max(floor, 1 + max(retired.values())), {}
+    def without_topics(self, names: Collection[str]) -> "Metadata":
+        """With these topics deleted and their highest epochs remembered."""
+        if not names:
+            return self
+        topics, retired, floor = dict(self.topics), dict(self.retired), self.epoch_floor
+        ids = []
+        for name in names:
+            gone = topics.pop(name)
+            ids.append(gone.topic_id)
+            retired[name] = max([gone.epoch, *self.epochs.get(gone.topic_id, {}).values()])
+            if len(retired) > RETIRED_MAX:
+                floor, retired = max(floor, 1 + max(retired.values())), {}
         return replace(
             self,
             topics=topics,
             retired=retired,
             epoch_floor=floor,
-            ceilings=self.ceilings.without_topic(gone.topic_id),
-            epochs=self.epochs.without_topic(gone.topic_id),
+            ceilings=self.ceilings.without_topics(ids),
+            epochs=self.epochs.without_topics(ids),
         )
 
     def with_ceilings(self, rows: Iterable[tuple[UUID, int, Ceiling]]) -> "Metadata":

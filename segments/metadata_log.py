@@ -30,13 +30,13 @@ older one could bring deleted topics back, and none at all would make every topi
 import errno
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from .control import EVENT_SIZE_MAX, Event, apply, decode_event, merged
+from .control import EVENT_SIZE_MAX, Event, apply_all, decode_event
 from .errors import CorruptMetadata, CorruptSegment
 from .metadata import Metadata, decode_metadata
 from .storage import Storage, read_file, replace_file
@@ -56,8 +56,8 @@ class EventLog(Protocol):
         """Bytes of one event, at most."""
         ...
 
-    def control(self, payload: bytes) -> None:
-        """Durable when this returns."""
+    def control(self, *payloads: bytes) -> None:
+        """Durable when this returns; none of them, for all that anybody knows, when it raises."""
         ...
 
     def control_soon(self, payload: bytes, done: Done) -> None:
@@ -130,9 +130,7 @@ class MetadataLog:
         events = [event for event in map(decode_event, payloads) if event.seq > state.seq]
         highest = max((event.seq for event in events), default=state.seq)
         absent = highest - state.seq - len({event.seq for event in events})
-        for event in merged(events):
-            state = apply(state, event)
-        self._state = state
+        state = self._state = apply_all(state, events)
         self._seq = max(self._seq, state.seq)
         return absent
 
@@ -154,35 +152,40 @@ class MetadataLog:
 
         Raises OSError: it did not happen, as far as anybody here will see.
         """
-        event, payload = self._next(kind, fields)
+        return self.record_all(kind, [fields])
+
+    def record_all(self, kind: str, several: Iterable[Mapping[str, object]]) -> Metadata:
+        """As `record`, an event for each of several, with one sync.  Raises OSError: none of them
+        happened, as far as anybody here will see."""
+        events, payloads = self._next(kind, several)
         try:
             if self._log is None:
                 self.save()
             else:
-                self._log.control(payload)
+                self._log.control(*payloads)
         except OSError:
-            self._failed(event)
+            self._failed(events)
             self.settle()
             raise
-        return self._happened(event)
+        return self._happened(events)
 
     def record_soon(self, done: Done, kind: str, **fields: object) -> None:
         """Have one event written; `done` hears of it.  For the loop."""
         try:
-            event, payload = self._next(kind, fields)
+            events, payloads = self._next(kind, [fields])
         except OSError as exc:
             done(exc)
             return
 
         def written(error: OSError | None) -> None:
             if error is None:
-                self._happened(event)
+                self._happened(events)
             else:
-                self._failed(event)
+                self._failed(events)
             done(error)
 
         if self._log is not None:
-            self._log.control_soon(payload, written)
+            self._log.control_soon(payloads[0], written)
             return
         try:
             self.save()
@@ -191,29 +194,34 @@ class MetadataLog:
         else:
             written(None)
 
-    def _next(self, kind: str, fields: dict[str, object]) -> tuple[Event, bytes]:
-        """The event, and as it is written.  Raises OSError: it is too large to be read back."""
+    def _next(
+        self, kind: str, several: Iterable[Mapping[str, object]]
+    ) -> tuple[list[Event], list[bytes]]:
+        """The events, and as they are written.  Raises OSError: one is too large to be read
+        back."""
         with self._lock:
-            event = Event(self._seq + 1, kind, fields)
-            payload = event.encode()
-            size_max = self.event_size_max
-            if len(payload) > size_max:
+            events = [Event(seq, kind, fields) for seq, fields in enumerate(several, self._seq + 1)]
+            payloads = [event.encode() for event in events]
+            size, size_max = max(map(len, payloads), default=0), self.event_size_max
+            if size > size_max:
                 # No number is used up: one that is missing in the log is taken for a loss.
-                text = f"the event {kind} of {len(payload)} bytes is above {size_max}"
+                text = f"the event {kind} of {size} bytes is above {size_max}"
                 raise OSError(errno.EMSGSIZE, text)
-            self._seq = event.seq
-            self._pending[event.seq] = event
-        return event, payload
+            self._seq += len(events)
+            self._pending.update({event.seq: event for event in events})
+        return events, payloads
 
-    def _happened(self, event: Event) -> Metadata:
+    def _happened(self, events: Sequence[Event]) -> Metadata:
         with self._lock:
-            self._state = apply(self.state, event)
-            self._pending.pop(event.seq, None)
+            self._state = apply_all(self.state, events)
+            for event in events:
+                self._pending.pop(event.seq, None)
             return self._state
 
-    def _failed(self, event: Event) -> None:
+    def _failed(self, events: Sequence[Event]) -> None:
         with self._lock:
-            self._pending.pop(event.seq, None)
+            for event in events:
+                self._pending.pop(event.seq, None)
             self._doubts += 1
 
     # Absorbing
@@ -223,9 +231,7 @@ class MetadataLog:
         with self._saving:
             with self._lock:
                 state, doubts = self.state, self._doubts
-                for event in self._pending.values():
-                    state = apply(state, event)
-                state = replace(state, seq=self._seq)
+                state = replace(apply_all(state, self._pending.values()), seq=self._seq)
             old, new = self._number, self._number + 1
             replace_file(self._storage, self._path(new), state.encode())
             self._number = new

@@ -159,11 +159,11 @@ class OpenedPartitions:
                 log.warning("size_not_read", topic=topic, partition=partition, error=str(exc))
             return None
 
-    def close_topic(self, name: str) -> None:
+    def close_topic(self, meta: TopicMeta) -> None:
         """Close the partitions of a topic that is gone."""
         with self._lock:
-            keys = [key for key in self.handlers if key[0] == name]
-            handlers = [self.handlers.pop(key) for key in keys]
+            keys = [(meta.name, partition) for partition in range(meta.partitions)]
+            handlers = [self.handlers.pop(key) for key in keys if key in self.handlers]
         for handler in handlers:
             handler.close(checkpoint=False)
 
@@ -195,6 +195,21 @@ class OpenedPartitions:
             with self._lock:
                 self._opening.discard(key)
                 self._opened.notify_all()
+
+    def get_handlers(self, places: Iterable[tuple[str, int]]) -> list[DiskHandler | StorageError]:
+        """Several, one after the other; of each what `get_handler` returns or raises.
+
+        Blocking: for lanes, which are asked once for all of them.
+        """
+        found: list[DiskHandler | StorageError] = []
+        for topic, partition in places:
+            try:
+                found.append(self.get_handler(topic, partition))
+            except StorageError as exc:
+                found.append(exc)
+            except OSError as exc:
+                found.append(StorageError(f"cannot open partition {partition} of {topic!r}: {exc}"))
+        return found
 
     def _open_handler(self, topic: str, partition: int) -> DiskHandler:
         meta = self.meta(topic)

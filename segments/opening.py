@@ -7,6 +7,10 @@
     producers      snapshot, then the headers of the batches behind it (producer_replay.py)
 
 Recovery may be interrupted anywhere and started again; run twice it changes nothing more.
+
+A log in which nothing ever was is opened without a sync: there is nothing to keep, and what its
+manifest says is known without it.  Its files become durable with the first sync of the log
+(manifest_file.py).
 """
 
 from segbroker.protocol.record_batch import GapReason
@@ -26,7 +30,7 @@ from .report import LogReport
 from .sealed import SealedFiles
 from .sealing import seal
 from .segment import ActiveSegment
-from .storage import Storage, make_dirs, write_all
+from .storage import Storage, make_dirs, read_file, write_all
 from .survey import Circumstances, Step, survey
 from .topic_config import Durability, TopicConfig
 
@@ -85,6 +89,7 @@ def open_log(
         epochs = _epochs(known, unsealed, leader_epoch)
         # An epoch that begins here is durable before a batch carries it.
         is_told = epochs == known.epochs and paths.owner in (0, known.owner)
+        is_new = found.is_empty and (is_told or not known.size)
         manifest_size = known.size if is_told else 0
         if not manifest_size:
             start = start_row(
@@ -102,13 +107,18 @@ def open_log(
                 now_ms,
                 known.cleaned,
                 known.checkpoint if is_clean else None,
+                is_new=is_new,
             )
-        if not is_clean or not is_told:
-            storage.fsync_dir(paths.folder)
-        if not is_clean:
+        if not is_new and not is_clean:
+            if is_told and known.checkpoint is None and writes_again:
+                # Nothing says that the process before has synced it.
+                _write_again(storage, paths.manifest, known.size)
             _make_durable(unsealed, steps, writes_again=writes_again)
+        if not is_new and not (is_clean and is_told):
+            storage.fsync_dir(paths.folder)
         for segment in unsealed:
             segment.synced_size = segment.size
+            segment.name_is_durable = not is_new
         opened = PartitionLog(
             storage,
             paths,
@@ -119,8 +129,11 @@ def open_log(
             log_start_offset=found.log_start_offset,
             epochs=epochs,
             manifest_size=manifest_size,
+            manifest_is_durable=not is_new,
             open_logs=open_logs,
-            made=max([unsealed[-1].number, *(step.number for step in steps)]),
+            made=unsealed[-1].number
+            if is_new
+            else max([unsealed[-1].number, *(step.number for step in steps)]),
             floor=found.floor,
             cleaned=known.cleaned,
         )
@@ -155,6 +168,17 @@ def _make_durable(unsealed: list[ActiveSegment], steps: list[Step], *, writes_ag
             write_all(segment.opened(), steps[place].data[: segment.size], 0)
         if segment.size or steps:
             segment.opened().fdatasync()
+
+
+def _write_again(storage: Storage, path: str, size: int) -> None:
+    """As `_make_durable`, of the first bytes of a file that changes by new bytes at its end."""
+    content = read_file(storage, path)[:size]
+    file = storage.open(path)
+    try:
+        write_all(file, content, 0)
+        file.fdatasync()
+    finally:
+        file.close()
 
 
 def _told(paths: LogPaths, step: Step) -> str:

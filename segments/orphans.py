@@ -19,7 +19,8 @@ from typing import NamedTuple
 from .known import read_known
 from .metadata import Metadata
 from .names import LogPaths, partition_paths
-from .storage import Storage, make_dirs, remove_tree
+from .recovery import base_header
+from .storage import Storage, make_dirs, read_file, remove_tree
 from .topic_config import Durability
 
 
@@ -84,11 +85,17 @@ def _partitions(storage: Storage, root: str, topic: str) -> Iterator[tuple[int, 
 def _has_records(storage: Storage, paths: LogPaths, deleted_epoch: int) -> bool:
     """Whether there are records that no deletion spoke of: above its leader epoch."""
     numbers = [paths.segment_number(name) for name in storage.listdir(paths.folder)]
-    if not any(_size(storage, paths.log(n)) for n in numbers if n is not None):
+    written = [
+        n for n in sorted(n for n in numbers if n is not None) if _size(storage, paths.log(n))
+    ]
+    if not written:
         return False
     known = read_known(storage, paths)
-    first_epochs = known.epochs[:1] if known is not None else []
-    return not any(epoch <= deleted_epoch for epoch, _ in first_epochs)
+    if known is not None and known.epochs:
+        return known.epochs[0][0] > deleted_epoch
+    # A log that was never synced may have lost its manifest.
+    first = base_header(memoryview(read_file(storage, paths.log(written[0]))))
+    return first is None or first.leader_epoch > deleted_epoch
 
 
 def _size(storage: Storage, path: str) -> int:

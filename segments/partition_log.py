@@ -98,6 +98,7 @@ class PartitionLog:
         log_start_offset: int,
         epochs: list[tuple[int, int]],
         manifest_size: int,
+        manifest_is_durable: bool,
         open_logs: OpenLogs,
         made: int,
         floor: Floor = NO_FLOOR,
@@ -112,7 +113,7 @@ class PartitionLog:
         self.rotating = unsealed[:-1]
         self.active = unsealed[-1]
         self.ready = ReadySegments(storage, paths, made)
-        self.manifest = ManifestFile(storage, paths, manifest_size)
+        self.manifest = ManifestFile(storage, paths, manifest_size, is_durable=manifest_is_durable)
         self.open_logs = open_logs
         self.log_start_offset = log_start_offset
         self.floor = floor
@@ -190,6 +191,12 @@ class PartitionLog:
     @property
     def segments_count(self) -> int:
         return len(self.sealed) + len(self.rotating) + 1
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever written, or told, that a crash may not take."""
+        is_empty = not self.active.size and not self.rotating and not len(self.sealed)
+        return is_empty and not self.manifest.is_durable
 
     @property
     def has_unsynced(self) -> bool:
@@ -387,20 +394,29 @@ class PartitionLog:
                 segments = self.rotating if rotating_only else [*self.rotating, self.active]
                 # The offset first: a batch is accounted for after its bytes were written.
                 todo = [(segment, segment.next_offset, segment.size) for segment in segments]
-            for segment, next_offset, size in todo:
-                if segment.synced_size < size:
-                    try:
-                        if not segment.name_is_durable:
-                            self.storage.fsync_dir(self.paths.folder)
-                            segment.name_is_durable = True
+            try:
+                self._sync_names(
+                    [segment for segment, _, size in todo if segment.synced_size < size]
+                )
+                for segment, next_offset, size in todo:
+                    if segment.synced_size < size:
                         segment.opened().fdatasync()
-                    except OSError as exc:
-                        self.failed = exc
-                        self.sync_failed = True
-                        raise
-                    segment.synced_size = size
-                self.recovery_point = max(self.recovery_point, next_offset)
+                        segment.synced_size = size
+                    self.recovery_point = max(self.recovery_point, next_offset)
+            except OSError as exc:
+                self.failed = exc
+                self.sync_failed = True
+                raise
             return self.recovery_point
+
+    def _sync_names(self, segments: Sequence[ActiveSegment]) -> None:
+        """Make durable what has to be before the content of these is.  Raises OSError."""
+        if segments and not self.manifest.is_durable:
+            self.manifest.settle()
+        elif not all(segment.name_is_durable for segment in segments):
+            self.storage.fsync_dir(self.paths.folder)
+        for segment in segments:
+            segment.name_is_durable = True
 
     # Who holds what
 

@@ -5,7 +5,7 @@
 
 Changing one entry copies one bucket and the partitions of one topic, not all of them: the state
 has 10,000 topics and changes with every reservation of offsets.  A topic is in the map from
-`with_topic` on; rows of other topics are passed over.
+`with_topics` on; rows of other topics are passed over.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -45,16 +45,26 @@ class PartitionMap(Mapping[UUID, Mapping[int, T]]):
     def __len__(self) -> int:
         return sum(map(len, self._buckets))
 
-    def with_topic(self, topic_id: UUID) -> "PartitionMap[T]":
-        """With this topic, which keeps what it has."""
-        bucket = self._buckets[topic_id.int % BUCKETS]
-        return self._with({topic_id.int % BUCKETS: {topic_id: {}, **bucket}})
+    def with_topics(self, topic_ids: Iterable[UUID]) -> "PartitionMap[T]":
+        """With these topics, which keep what they have."""
+        changed: dict[int, Bucket[T]] = {}
+        for topic_id in topic_ids:
+            self._copied(topic_id, changed).setdefault(topic_id, {})
+        return self._with(changed)
 
-    def without_topic(self, topic_id: UUID) -> "PartitionMap[T]":
-        """Without anything of this topic."""
-        bucket = dict(self._buckets[topic_id.int % BUCKETS])
-        bucket.pop(topic_id, None)
-        return self._with({topic_id.int % BUCKETS: bucket})
+    def without_topics(self, topic_ids: Iterable[UUID]) -> "PartitionMap[T]":
+        """Without anything of these topics."""
+        changed: dict[int, Bucket[T]] = {}
+        for topic_id in topic_ids:
+            self._copied(topic_id, changed).pop(topic_id, None)
+        return self._with(changed)
+
+    def _copied(self, topic_id: UUID, changed: dict[int, Bucket[T]]) -> Bucket[T]:
+        """The bucket of this topic among those that are changed."""
+        place = topic_id.int % BUCKETS
+        if place not in changed:
+            changed[place] = dict(self._buckets[place])
+        return changed[place]
 
     def with_rows(self, rows: Iterable[tuple[UUID, int, T]]) -> "PartitionMap[T]":
         """With these values, the last one of a partition; of topics that are in the map."""

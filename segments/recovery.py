@@ -330,8 +330,13 @@ def _is_resume(data: memoryview, damaged: int, position: int, offset: int) -> bo
 
 def base_offset_of(data: memoryview) -> int | None:
     """What the first batch of a segment says of itself; None when it is not valid."""
-    header = _batch_at(data, 0)
+    header = base_header(data)
     return None if header is None else header.base_offset
+
+
+def base_header(data: memoryview) -> BatchHeader | None:
+    """The header of the first batch of a segment; None when it is not valid."""
+    return _batch_at(data, 0)
 
 
 def first_offset_of(data: memoryview, offset: int | None, *, is_confirmed: bool) -> int | None:

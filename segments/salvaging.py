@@ -37,7 +37,7 @@ def salvage(log: PartitionLog, high_watermark: int) -> None:
     The caller holds seal_lock and append_lock, and opens the log anew.  Raises CorruptSegment when
     something that was visible cannot be read any more, OSError.
     """
-    if log.manifest.is_doubtful:
+    if log.manifest.is_doubtful or not log.manifest.is_durable:
         log.manifest.replace(log.active.created_ms, log.manifest_rows())
     for segment in (*log.rotating, log.active):
         if segment.size:

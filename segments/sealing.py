@@ -10,7 +10,8 @@ counts: a row is written after the log file it speaks of was synced, a snapshot 
 it has seen.
 
 A checkpoint is the whole state, synced: written when a log is closed in order, so that the next
-opening scans nothing that it does not want to check.  A log that was only read writes none.
+opening scans nothing that it does not want to check.  A log that was only read writes none, nor
+does one in which nothing ever was.
 """
 
 from typing import Final
@@ -74,7 +75,7 @@ def close_log(log: PartitionLog, *, clean: bool = True) -> None:
         return
     try:
         if clean:
-            if log.checkpointed != log.log_end_offset or log.rotating:
+            if not log.is_new and (log.checkpointed != log.log_end_offset or log.rotating):
                 seal(log)
                 unlink_doomed(log)
                 checkpoint(log)

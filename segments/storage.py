@@ -138,14 +138,16 @@ def read_file(storage: Storage, path: str) -> bytearray:
         file.close()
 
 
-def write_temporary(storage: Storage, path: str, content: Buffer) -> None:
-    """Make the file `path` with this content, synced.  Its name is not: that is the caller's."""
+def write_temporary(storage: Storage, path: str, content: Buffer, *, synced: bool = True) -> None:
+    """Make the file `path` with this content, synced.  Its name is not: that is the caller's.
+    synced: False: nor is the content."""
     file = storage.open(path, create=True)
     try:
         file.truncate(0)  # left over from a crash
         if len(content):
             write_all(file, content, 0)
-        file.fdatasync()
+        if synced:
+            file.fdatasync()
     finally:
         file.close()
 
@@ -181,9 +183,13 @@ def make_dirs(storage: Storage, path: str) -> None:
 def remove_tree(storage: Storage, path: str) -> None:
     """Remove a directory and everything in it; only for names that are out of use already."""
     for name in storage.listdir(path):
-        child = f"{path}/{name}"
-        try:
-            storage.unlink(child)
-        except (IsADirectoryError, PermissionError):
-            remove_tree(storage, child)
+        remove_any(storage, f"{path}/{name}")
     storage.rmdir(path)
+
+
+def remove_any(storage: Storage, path: str) -> None:
+    """Remove a file, or a directory and everything in it, the same way."""
+    try:
+        storage.unlink(path)
+    except (IsADirectoryError, PermissionError):
+        remove_tree(storage, path)

@@ -88,6 +88,20 @@ class Survey(NamedTuple):
     """Segments written anew that no decision speaks of."""
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever written to the log, nor told of it but where it begins: at 0."""
+        known = self.known
+        return (
+            not any(len(step.data) or step.rebuilt for step in self.steps)
+            and not self.log_start_offset
+            and not len(known.sealed)
+            and known.checkpoint is None
+            and known.pending is None
+            and len(known.epochs) <= 1
+            and not (self.deleted or self.strangers or self.leftovers)
+        )
+
+    @property
     def gaps(self) -> list[Gap]:
         """What opening the log reports as lost."""
         return [gap for step in self.steps if step.rebuilt for gap in step.rebuilt.gaps]

@@ -4,14 +4,19 @@ Creating and growing make the directories, then the event: a crash in between le
 the next opening removes.  Deleting goes the other way: the event is the deletion, then the
 directory gets a name that no topic can have, then its files go.
 
+Several topics are made, or deleted, together: all their directories, then the syncs of these, of
+which the first does the work of all on a file system with a journal, then all their events with
+one sync.  Each has an outcome of its own; where a sync fails it is that of all.
+
 `admin_lock` is held over an event's sync: administration only.  What is known is replaced as a
 whole, never changed, so the loop reads it without a lock.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import structlog
@@ -24,12 +29,26 @@ from .names import check_topic_name, partition_paths
 from .opened_partitions import OpenedPartitions
 from .orphans import Orphan, remove_orphan
 from .resuming import Resuming
-from .storage import Storage, make_dirs, remove_tree
+from .storage import Storage, remove_any, remove_tree
 from .topic_config import Durability, TopicConfig, check_class_change
 
 log = structlog.get_logger()
 
 PARTITIONS_MAX: Final = 10_000
+REMOVED_AT_ONCE: Final = 100
+"""Directories of a deleted topic that the housekeeper removes before it looks after others."""
+
+
+class NewTopic(NamedTuple):
+    """A topic that is wanted."""
+
+    name: str
+    partitions: int
+    config: TopicConfig
+
+
+Outcome: TypeAlias = TopicMeta | StorageError
+"""What was made, or deleted; or why it was not."""
 
 
 class TopicRegistry:
@@ -63,6 +82,9 @@ class TopicRegistry:
         """Write one event, durably; the caller holds admin_lock.  Raises OSError."""
         self._publish(self._metadata.record(kind, **fields))
 
+    def _record_all(self, kind: str, several: Iterable[Mapping[str, object]]) -> None:
+        self._publish(self._metadata.record_all(kind, several))
+
     def check_new_topic(self, name: str, partitions: int) -> None:
         """Raise what `create_topic` would raise for these, and make nothing."""
         check_topic_name(name)
@@ -71,69 +93,136 @@ class TopicRegistry:
         if name in self._known().topics:
             raise TopicExists(name)
 
-    def create_topic(
-        self, name: str, partitions: int, config: TopicConfig, *, now_ms: int
-    ) -> TopicMeta:
-        """Make a topic; durable when this returns.  Blocking.
+    def create_topics(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
+        """Make topics; those that were made are durable when this returns.  Blocking.
 
-        Raises InvalidTopicName, InvalidPartitions, TopicExists, StorageError.
+        Of each, in their order: InvalidTopicName, InvalidPartitions, TopicExists, StorageError,
+        or what it is.
         """
+        outcomes: dict[int, Outcome] = {}
         with self.admin_lock:
-            self.check_new_topic(name, partitions)
-            metadata = self._known()
-            topic_id = UUID(bytes=self._storage.random_bytes(16), version=4)
-            meta = TopicMeta(name, topic_id, partitions, config, metadata.first_epoch(name))
+            made: dict[int, TopicMeta] = {}
+            names: set[str] = set()
+            for place, new in enumerate(wanted):
+                try:
+                    if new.name in names:
+                        raise TopicExists(new.name)
+                    made[place] = self._make_topic(new)
+                    names.add(new.name)
+                except StorageError as exc:
+                    outcomes[place] = exc
+                except OSError as exc:
+                    outcomes[place] = _not_created(new.name, exc)
             try:
-                if self._storage.exists(self._topic_folder(name)):
-                    self._bury(name, topic_id.hex)  # of an attempt that failed
-                self._make_partitions(meta, range(partitions))
-                self.record("topic_created", **encode_topic(meta))
+                self._sync_folders(made.values())
+                self._record_all("topic_created", map(encode_topic, made.values()))
             except OSError as exc:
-                raise StorageError(f"topic {name!r} was not created: {exc}") from exc
+                outcomes |= {place: _not_created(meta.name, exc) for place, meta in made.items()}
+            else:
+                outcomes |= made
+        return [outcomes[place] for place in range(len(wanted))]
+
+    def _make_topic(self, new: NewTopic) -> TopicMeta:
+        """Its directories, which are not synced yet.  Raises as create_topics says, OSError."""
+        self.check_new_topic(new.name, new.partitions)
+        topic_id = UUID(bytes=self._storage.random_bytes(16), version=4)
+        epoch = self._known().first_epoch(new.name)
+        if self._storage.exists(self._topic_folder(new.name)):
+            self._bury(new.name, topic_id.hex)  # of an attempt that failed
+        meta = TopicMeta(new.name, topic_id, new.partitions, new.config, epoch)
+        if new.config.durability is not Durability.EPHEMERAL:
+            self._storage.mkdir(self._topic_folder(new.name))
+            self._make_partitions(meta, range(new.partitions))
         return meta
 
     def _make_partitions(self, meta: TopicMeta, numbers: range) -> None:
         if meta.config.durability is Durability.EPHEMERAL:
             return
-        folder = self._topic_folder(meta.name)
-        make_dirs(self._storage, folder)
         for partition in numbers:
             path = partition_paths(self._root, meta.name, partition).folder
             if not self._storage.exists(path):
                 self._storage.mkdir(path)
-        self._storage.fsync_dir(folder)
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic; it is gone for good when this returns, its files soon after.
+    def _sync_folders(self, metas: Collection[TopicMeta]) -> None:
+        """Make the directories of new topics durable.  Raises OSError."""
+        names = [m.name for m in metas if m.config.durability is not Durability.EPHEMERAL]
+        if names:
+            self._storage.fsync_dir(f"{self._root}/topics")
+        for name in names:
+            self._storage.fsync_dir(self._topic_folder(name))
 
-        Raises UnknownTopic, StorageError.
+    def delete_topics(self, names: Iterable[str]) -> list[Outcome]:
+        """Delete topics; they are gone for good when this returns, their files soon after.
+
+        Of each, in their order: UnknownTopic, StorageError, or what it was.
         """
+        outcomes: dict[str, Outcome] = {}
         with self.admin_lock:
-            meta = self._partitions.meta(name)
+            going: list[TopicMeta] = []
+            for name in dict.fromkeys(names):
+                try:
+                    outcomes[name] = meta = self._partitions.meta(name)
+                    going.append(meta)
+                except StorageError as exc:
+                    outcomes[name] = exc
+            rows = [{"name": meta.name, "id": meta.topic_id.bytes} for meta in going]
             try:
-                self.record("topic_deleted", name=name, id=meta.topic_id.bytes)
+                self._record_all("topic_deleted", rows)
             except OSError as exc:
-                raise StorageError(f"topic {name!r} was not deleted: {exc}") from exc
-            self._partitions.close_topic(name)
+                for meta in going:
+                    outcomes[meta.name] = StorageError(
+                        f"topic {meta.name!r} was not deleted: {exc}"
+                    )
+                going = []
+            for meta in going:
+                self._partitions.close_topic(meta)
+            graves = self._move_away(going)
+        for grave in graves:
+            self._remove_soon(grave)
+        return list(outcomes.values())
+
+    def _move_away(self, metas: Iterable[TopicMeta]) -> list[str]:
+        """Give the directories of deleted topics names that no topic can have; which those are.
+
+        What cannot be moved is deleted all the same: the next opening removes the orphan.
+        """
+        graves: list[str] = []
+        for meta in metas:
+            folder = self._topic_folder(meta.name)
             if meta.config.durability is Durability.EPHEMERAL:
-                if self._volatile.exists(self._topic_folder(name)):
-                    remove_tree(self._volatile, self._topic_folder(name))
-                return
+                if self._volatile.exists(folder):
+                    remove_tree(self._volatile, folder)
+                continue
             grave = self._topic_folder(f"~{meta.topic_id.hex}")
             try:
-                self._storage.rename(self._topic_folder(name), grave)
+                self._storage.rename(folder, grave)
+                graves.append(grave)
+            except OSError as exc:
+                log.warning("deleted_topic_not_moved", topic=meta.name, error=str(exc))
+        if graves:
+            try:
                 self._storage.fsync_dir(f"{self._root}/topics")
             except OSError as exc:
-                # It is deleted all the same; the next opening removes the orphan.
-                log.warning("deleted_topic_not_moved", topic=name, error=str(exc))
-                return
-        self._partitions.threads.housekeeper.submit(lambda: self._unlink(grave))
+                log.warning("deleted_topics_not_moved", count=len(graves), error=str(exc))
+                return []
+        return graves
 
-    def _unlink(self, grave: str) -> None:
+    def _remove_soon(self, grave: str) -> None:
+        self._partitions.threads.housekeeper.submit(lambda: self._remove_some(grave))
+
+    def _remove_some(self, grave: str) -> None:
+        """A part of what a deleted topic leaves; the housekeeper has others to look after."""
         try:
-            remove_tree(self._storage, grave)
+            names = self._storage.listdir(grave)
+            for name in islice(names, REMOVED_AT_ONCE):
+                remove_any(self._storage, f"{grave}/{name}")
+            if len(names) <= REMOVED_AT_ONCE:
+                self._storage.rmdir(grave)
+                return
         except OSError as exc:
             log.warning("deleted_topic_not_removed", folder=grave, error=str(exc))
+            return
+        self._remove_soon(grave)
 
     def create_partitions(self, name: str, count: int) -> TopicMeta:
         """Let a topic grow to `count` partitions.  Raises UnknownTopic, InvalidPartitions."""
@@ -146,6 +235,7 @@ class TopicRegistry:
             grown = replace(meta, partitions=count)
             try:
                 self._make_partitions(meta, range(meta.partitions, count))
+                self._sync_folders([meta])
                 self.record("partitions_grown", name=name, id=meta.topic_id.bytes, partitions=count)
             except OSError as exc:
                 raise StorageError(f"topic {name!r} did not grow: {exc}") from exc
@@ -191,3 +281,7 @@ class TopicRegistry:
 
     def _topic_folder(self, name: str) -> str:
         return f"{self._root}/topics/{name}"
+
+
+def _not_created(name: str, exc: OSError) -> StorageError:
+    return StorageError(f"topic {name!r} was not created: {exc}")

@@ -86,7 +86,9 @@ class Unopened:
     def _peek(self, paths: LogPaths, config: TopicConfig) -> int:
         try:
             known = read_known(self._storage, paths)
-            return NEVER if known is None else due_ms(self._storage, paths, config, known)
+            if known is None:  # nobody ever opened it; or it was never synced, and the power went
+                return 0 if self._storage.listdir(paths.folder) else NEVER
+            return due_ms(self._storage, paths, config, known)
         except OSError as exc:
             log.warning("retention_not_looked_at", path=paths.folder, error=str(exc))
             return NEVER

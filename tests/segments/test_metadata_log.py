@@ -41,8 +41,8 @@ class Remembered:
         self.waiting: list[Done] = []
         self.fails = False
 
-    def control(self, payload: bytes) -> None:
-        self.payloads.append(payload)
+    def control(self, *payloads: bytes) -> None:
+        self.payloads += payloads
         if self.fails:
             raise OSError(5, "no sync")
 

@@ -19,7 +19,7 @@ from segbroker.segments.control import Event, apply, decode_event
 from segbroker.segments.errors import StorageError
 from segbroker.segments.generations import GENERATION, Generation, KeptMember
 from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager
+from segbroker.segments.manager import DiskManager, NewTopic, TopicMeta
 from segbroker.segments.memory import _Directory
 from segbroker.segments.names import partition_paths
 from segbroker.segments.topic_config import Durability, TopicConfig
@@ -141,12 +141,34 @@ class Driver:
         self.epochs[name] = meta.epoch
         self._changed()
 
+    def create_all(self, *names: str) -> None:
+        """Topics of one partition, made together."""
+        wanted = [NewTopic(name, 1, TopicConfig(SMALL)) for name in names]
+        for new in wanted:
+            life = Life([PartitionModel(new.config.durability)], 1, [dict(SMALL)])
+            self.model.topics[new.name] = [life, *self.model.topics.get(new.name, [None])]
+        for outcome in self.running.create_topics(wanted):
+            assert isinstance(outcome, TopicMeta), outcome
+            made = self.model.topics[outcome.name][0]
+            assert made is not None
+            made.topic_id, made.partitions[0].epoch_min = outcome.topic_id.bytes, outcome.epoch
+            self.model.topics[outcome.name] = [made]
+            assert outcome.epoch > self.epochs.get(outcome.name, -1), "I4"
+            self.epochs[outcome.name] = outcome.epoch
+        self._changed()
+
     def delete(self, name: str) -> None:
-        lives = self.model.topics[name]
-        self.model.topics[name] = [*lives, None]
+        self.delete_all(name)
+
+    def delete_all(self, *names: str) -> None:
+        for name in names:
+            self.model.topics[name] = [*self.model.topics[name], None]
         self.model.changed()
-        self.running.delete_topic(name)
-        self.model.topics[name] = [None]
+        for outcome in self.running.delete_topics(names):
+            if isinstance(outcome, StorageError):
+                raise outcome  # gone or not
+        for name in names:
+            self.model.topics[name] = [None]
         self._changed()
 
     def grow(self, name: str, count: int) -> None:

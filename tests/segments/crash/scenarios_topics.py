@@ -11,6 +11,18 @@ def topics_in_a_row(driver: Driver) -> None:
     driver.append("two", count=2)
 
 
+@scenario(durability="fsync")
+def topics_made_and_deleted_together(driver: Driver) -> None:
+    driver.append("t")
+    driver.create_all("one", "two", "three")
+    driver.append("two", count=2)
+    driver.append("one")
+    driver.delete_all("t", "two")
+    driver.append("three")
+    driver.create_all("two", "four")
+    driver.append("two")
+
+
 @scenario()
 def a_topic_of_many_partitions(driver: Driver) -> None:
     driver.create("t", 4)

@@ -6,8 +6,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_temporary_file_is_not_synced",
         "storage",
-        "            write_all(file, content, 0)\n        file.fdatasync()\n",
-        "            write_all(file, content, 0)\n",
+        "        if synced:\n            file.fdatasync()\n",
+        "",
         "the_first_records",
     ),
     Bug(
@@ -48,17 +48,45 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_directories_of_partitions_are_not_synced",
         "topic_registry",
-        "                self._storage.mkdir(path)\n        self._storage.fsync_dir(folder)\n",
-        "                self._storage.mkdir(path)\n",
+        "            self._storage.fsync_dir(self._topic_folder(name))\n",
+        "            pass\n",
         "the_first_records",
+    ),
+    Bug(
+        "the_directories_of_topics_are_not_synced",
+        "topic_registry",
+        '        if names:\n            self._storage.fsync_dir(f"{self._root}/topics")\n',
+        "",
+        "topics_made_and_deleted_together",
+    ),
+    Bug(
+        "of_topics_made_together_one_is_written",
+        "metadata_log",
+        "                self._log.control(*payloads)\n",
+        "                self._log.control(*payloads[:1])\n",
+        "topics_made_and_deleted_together",
+    ),
+    Bug(
+        "the_names_of_a_new_log_are_not_synced",
+        "manifest_file",
+        "            self._storage.fsync_dir(self._folder)\n",
+        "",
+        "the_first_records_of_class_disk",
+    ),
+    Bug(
+        "a_log_with_records_counts_as_a_new_one",
+        "survey",
+        "            not any(len(step.data) or step.rebuilt for step in self.steps)\n",
+        "            not any(step.rebuilt for step in self.steps)\n",
+        "killed_and_only_ticked",
     ),
     Bug(
         "a_topic_is_known_before_it_has_directories",
         "topic_registry",
-        "                self._make_partitions(meta, range(partitions))\n"
-        '                self.record("topic_created", **encode_topic(meta))\n',
-        '                self.record("topic_created", **encode_topic(meta))\n'
-        "                self._make_partitions(meta, range(partitions))\n",
+        "                self._sync_folders(made.values())\n"
+        '                self._record_all("topic_created", map(encode_topic, made.values()))\n',
+        '                self._record_all("topic_created", map(encode_topic, made.values()))\n'
+        "                self._sync_folders(made.values())\n",
         "topics_in_a_row",
     ),
     Bug(
@@ -71,10 +99,10 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_files_of_a_topic_go_before_its_deletion_is_known",
         "topic_registry",
-        '                self.record("topic_deleted", name=name, id=meta.topic_id.bytes)\n',
+        '                self._record_all("topic_deleted", rows)\n',
         "                remove_tree(self._storage, self._topic_folder(name))\n"
         "                self._storage.mkdir(self._topic_folder(name))\n"
-        '                self.record("topic_deleted", name=name, id=meta.topic_id.bytes)\n',
+        '                self._record_all("topic_deleted", rows)\n',
         "a_topic_is_deleted_with_unsynced_records",
     ),
     Bug(
@@ -122,8 +150,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_name_of_a_segment_is_not_synced",
         "partition_log",
-        "                    if not segment.name_is_durable:\n",
-        "                    if False:\n",
+        "        elif not all(segment.name_is_durable for segment in segments):\n",
+        "        elif False:\n",
         "a_log_grows",
     ),
     Bug(

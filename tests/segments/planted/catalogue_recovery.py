@@ -48,8 +48,8 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "names_that_recovery_keeps_are_not_synced",
         "opening",
-        "            storage.fsync_dir(paths.folder)\n        if not is_clean:\n",
-        "            pass\n        if not is_clean:\n",
+        "            storage.fsync_dir(paths.folder)\n        for segment in unsealed:\n",
+        "            pass\n        for segment in unsealed:\n",
         "rolls_of_class_disk",
     ),
     Bug(
@@ -114,8 +114,8 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "the_epoch_of_a_deleted_topic_is_forgotten",
         "metadata",
-        "        floor, retired = self.epoch_floor, {**self.retired, name: highest}\n",
-        "        floor, retired = self.epoch_floor, dict(self.retired)\n",
+        "            retired[name] = max(",
+        "            _ = max(",
         "a_topic_is_made_again",
     ),
     Bug(

@@ -186,7 +186,7 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "control_events_are_not_written",
         "metadata_log",
-        "                self._log.control(payload)\n",
+        "                self._log.control(*payloads)\n",
         "                pass\n",
         "topics_in_a_row",
     ),
