@@ -275,8 +275,10 @@ class Connection:
                     self.greeted = True
                     began = 0.0 if core.quotas is None else clock()
                     if (pending := handle(core, peer, frame)) is not None:
+                        peer.waiting = reader.waiting_frames
                         core.turn.end()
                         await (timed(pending, self._worked) if began else pending)
+                        peer.waiting = tuple  # an idle connection holds no buffer
                         if peer.sasl is not None and peer.sasl.refusal is not None:
                             raise peer.sasl.refusal
                     elif began:

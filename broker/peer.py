@@ -1,7 +1,7 @@
 """Who is at the other end of a connection, as the requests see it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,6 +39,9 @@ class Peer:
     sasl: SaslSession | None = None
     # Until when its connection is not read, on trio's clock (quotas.py); 0: it is.
     muted_until: float = 0.0
+    # What it has sent behind the request that is being handled, for who may do for several at
+    # once what that one waits for; set where a handler returns something to await.
+    waiting: Callable[[], Iterable[memoryview]] = tuple
     # Its buckets, as quotas.py looked them up last.
     meter: object = None
     # outbox.flush, made once: what a slot gives to the turn.

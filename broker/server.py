@@ -198,7 +198,7 @@ class Broker:
         turn = Turn()
         ingest = Ingest(config.ingest_bytes_max)
         deadlines = Deadlines(turn.end)
-        topics = Topics(manager, config, lanes, ingest, turn, self._now_ms)
+        topics = Topics(manager, config, lanes, ingest, turn)
         producer_ids = ProducerIds(manager, lanes)
         authentication = Authentication(manager, config, lanes)
         await lanes.run(authentication.prepare)

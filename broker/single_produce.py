@@ -10,14 +10,20 @@ small records sent one by one are made of nothing else.
 Invariant: for every request that fits, the reply is byte for byte that of produce.py (tested).
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 import trio
 
-from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.headers import RequestHeader, encode_response
-from segbroker.protocol.hot import SingleProduce, encode_single_produce_response
+from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.errors import ErrorCode, RemoteProtocolError
+from segbroker.protocol.headers import RequestHeader, encode_response, parse_request_header
+from segbroker.protocol.hot import (
+    SingleProduce,
+    decode_single_produce,
+    encode_single_produce_response,
+)
 from segbroker.protocol.messages_core import (
     ProduceResponse,
     ProduceResponsePartition,
@@ -34,6 +40,9 @@ from .peer import Peer
 from .produce import AcksZeroRefused
 from .refused import Refused
 from .replies import Buffer
+
+BEHIND_MAX: Final = 512
+"""Requests that are looked at for what has to be opened."""
 
 
 class SingleProduceSlot:
@@ -195,8 +204,23 @@ async def _open_and_append(
 ) -> None:
     if may_write(core, peer, request.topic):
         # Where it cannot be opened the row says so: it exists and has a storage error.
-        await core.topics.open_all([(request.topic, request.partition)])
+        keys = [(request.topic, request.partition), *_behind(peer)]
+        await core.topics.open_all(keys, lambda name: may_write(core, peer, name))
     append_single(core, peer, header, request)
+
+
+def _behind(peer: Peer) -> Iterator[tuple[str, int]]:
+    """The partitions of the requests behind this one: they may have to be opened, too, and a client
+    that spreads its records over a new topic has one request for each."""
+    for frame in islice(peer.waiting(), BEHIND_MAX):
+        try:
+            header = parse_request_header(frame)
+        except RemoteProtocolError:
+            return
+        if header.api_key == ApiKey.PRODUCE:
+            request = decode_single_produce(frame, header)
+            if request is not None:
+                yield request.topic, request.partition
 
 
 def append_single(core: Core, peer: Peer, header: RequestHeader, request: SingleProduce) -> None:

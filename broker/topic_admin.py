@@ -15,6 +15,7 @@ DeleteRecords of a topic that is compacted and nothing else: 44 POLICY_VIOLATION
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
@@ -37,6 +38,8 @@ from segbroker.protocol.messages_admin import (
     DeleteTopicsResponse,
     DeleteTopicsResponseTopic,
 )
+from segbroker.segments.errors import StorageError, UnknownTopic
+from segbroker.segments.manager import NewTopic, Outcome
 from segbroker.segments.topic_config import TopicConfig
 
 from .call import Call
@@ -50,10 +53,11 @@ _DEFAULT: Final = -1
 
 
 async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
-    """Create the topics of one request, one after the other."""
+    """Create the topics of one request, together."""
     request = call.request
     counts = Counter(topic.name for topic in request.topics)
-    rows = {}
+    rows: dict[str, CreateTopicsResponseTopic] = {}
+    wanted: list[NewTopic] = []
     pace = Pace()
     for asked in request.topics:
         await pace.step()
@@ -64,30 +68,33 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
         try:
             if counts[asked.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
-            await _create(core, asked, row, validate_only=request.validate_only)
+            wanted.append(_new_topic(core, asked))
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
         except STORAGE_FAILURES as exc:
             row.error_code, row.error_message = wire_error(exc)
+    outcomes: Sequence[Outcome | None] = [None] * len(wanted)
+    if wanted and not request.validate_only:
+        outcomes = await core.topics.create_all(wanted)
+    for new, outcome in zip(wanted, outcomes, strict=True):
+        await pace.step()
+        row = rows[new.name]
+        if isinstance(outcome, StorageError):
+            row.error_code, row.error_message = wire_error(outcome)
+            continue
+        if outcome is not None:
+            row.topic_id = outcome.topic_id
+        row.num_partitions = new.partitions
+        row.replication_factor = 1
+        row.configs = created_configs(new.config)
     return CreateTopicsResponse(topics=list(rows.values()))
 
 
-async def _create(
-    core: Core,
-    asked: CreateTopicsRequestTopic,
-    row: CreateTopicsResponseTopic,
-    *,
-    validate_only: bool,
-) -> None:
+def _new_topic(core: Core, asked: CreateTopicsRequestTopic) -> NewTopic:
+    """Raises Refused, and what creating it would raise."""
     partitions = _partitions(core, asked)
     core.topics.check_new(asked.name, partitions)
-    config = _config(core, asked)
-    if not validate_only:
-        meta = await core.topics.create(asked.name, partitions, config)
-        row.topic_id = meta.topic_id
-    row.num_partitions = partitions
-    row.replication_factor = 1
-    row.configs = created_configs(config)
+    return NewTopic(asked.name, partitions, _config(core, asked))
 
 
 def _partitions(core: Core, asked: CreateTopicsRequestTopic) -> int:
@@ -139,22 +146,33 @@ def _config(core: Core, asked: CreateTopicsRequestTopic) -> TopicConfig:
 
 
 async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
-    """Delete the topics of one request, by name or (v6+) by id."""
+    """Delete the topics of one request, by name or (v6+) by id, together."""
     request = call.request
     pace = Pace()
     rows = []
     for asked in request.topics:
-        rows.append(await _delete(core, asked))
+        rows.append(_doomed(core, asked))
         await pace.step()
-    for name in request.topic_names:
-        rows.append(await _delete_named(core, name))
+    rows += [_named(core, name) for name in request.topic_names]
+    # One that is named twice is gone when it comes a second time.
+    first: dict[str, DeleteTopicsResponseTopic] = {}
+    for row in rows:
+        if row.name is None:
+            continue
+        if first.setdefault(row.name, row) is not row:
+            row.error_code, row.error_message = wire_error(UnknownTopic(row.name))
+    outcomes = await core.topics.delete_all(first)
+    for name, row in first.items():
+        outcome = outcomes[name]
+        if isinstance(outcome, StorageError):
+            row.error_code, row.error_message = wire_error(outcome)
         await pace.step()
     return DeleteTopicsResponse(responses=rows)
 
 
-async def _delete(core: Core, asked: DeleteTopicsRequestTopic) -> DeleteTopicsResponseTopic:
+def _doomed(core: Core, asked: DeleteTopicsRequestTopic) -> DeleteTopicsResponseTopic:
     if asked.name is not None:
-        return await _delete_named(core, asked.name)
+        return _named(core, asked.name)
     meta = core.topics.by_id(asked.topic_id)
     if meta is None:
         return DeleteTopicsResponseTopic(
@@ -163,17 +181,13 @@ async def _delete(core: Core, asked: DeleteTopicsRequestTopic) -> DeleteTopicsRe
             error_code=ErrorCode.UNKNOWN_TOPIC_ID,
             error_message=f"there is no topic with id {asked.topic_id}",
         )
-    return await _delete_named(core, meta.name)
+    return _named(core, meta.name)
 
 
-async def _delete_named(core: Core, name: str) -> DeleteTopicsResponseTopic:
+def _named(core: Core, name: str) -> DeleteTopicsResponseTopic:
     row = DeleteTopicsResponseTopic(name=name)
     if meta := core.topics.get(name):
         row.topic_id = meta.topic_id
-    try:
-        await core.topics.delete(name)
-    except STORAGE_FAILURES as exc:
-        row.error_code, row.error_message = wire_error(exc)
     return row
 
 

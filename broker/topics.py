@@ -6,15 +6,17 @@
 
 Reading is a dictionary look-up on the loop.  Opening may scan files and creating syncs
 directories, so both go to a lane; administration is one at a time, which makes "create if it is
-not there" atomic however many clients ask for the same topic at once.
+not there" atomic however many clients ask for the same topic at once.  Topics that are made or
+deleted by one request share their syncs, and so do those that are asked for while another is made.
 
 Deleting first ends the service (waiters are answered, the name is closed to opening), then
 removes: nothing is appended to files that are being unlinked.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
@@ -22,9 +24,9 @@ import structlog
 import trio
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.errors import TopicExists, UnknownTopic
+from segbroker.segments.errors import StorageError, TopicExists, UnknownTopic
 from segbroker.segments.handler import DiskHandler
-from segbroker.segments.manager import DiskManager, TopicMeta
+from segbroker.segments.manager import DiskManager, NewTopic, Outcome, TopicMeta
 from segbroker.segments.topic_config import TopicConfig
 
 from .config import BrokerConfig
@@ -37,9 +39,21 @@ from .turn import Turn
 
 log = structlog.get_logger()
 
+CHANGED_AT_ONCE: Final = 500
+"""Topics that are made or deleted together: they share their syncs, and others wait meanwhile."""
 OPENING_AT_ONCE: Final = 4
-"""Partitions of one request that are opened at a time, and half of the lanes at most: opening is
-made of syncs, which overlap."""
+"""Lanes that open partitions of one request, and half of them at most: opening is made of syncs,
+which overlap."""
+OPENED_TOGETHER: Final = 16
+"""Partitions that a lane opens before it is asked again: to ask costs as much as to open one."""
+
+
+class _Wanted:
+    """A topic that somebody waits for, and what came of it."""
+
+    def __init__(self, new: NewTopic) -> None:
+        self.new = new
+        self.outcome: Outcome | None = None
 
 
 class Topics:
@@ -52,14 +66,12 @@ class Topics:
         lanes: Lanes,
         ingest: Ingest,
         turn: Turn,
-        now_ms: Callable[[], int],
     ) -> None:
         self.manager = manager
         self.config = config
         self._lanes = lanes
         self._ingest = ingest
         self._turn = turn
-        self._now_ms = now_ms
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._opening: dict[tuple[str, int], trio.Event] = {}
         self._deleting: set[str] = set()
@@ -67,6 +79,7 @@ class Topics:
         self._indexed: Mapping[str, TopicMeta] | None = None
         self._by_id: dict[UUID, str] = {}
         self._administration = trio.Lock()
+        self._wanted: list[_Wanted] = []
         self.on_opened: Callable[[Partition], None] | None = None
         """Told of every partition from the moment on in which it is served, and again when its log
         was opened anew after a failure: what was open in it may have lost its end."""
@@ -133,7 +146,10 @@ class Topics:
             if not self.exists(name, index):
                 return None
             if (opening := self._opening.get(key)) is None:
-                return await self._open(key)
+                (outcome,) = await self._open_some([key])
+                if isinstance(outcome, StorageError):
+                    raise outcome
+                return outcome
             await opening.wait()
 
     async def open_all(
@@ -153,30 +169,73 @@ class Topics:
                 closed[key] = None
             await pace.step()
         rest = iter(closed)
+        at_once = min(OPENING_AT_ONCE, max(1, self.config.lanes // 2), len(closed))
+        together = min(OPENED_TOGETHER, len(closed) // max(1, at_once))
 
         async def work() -> None:
             pace = Pace()
-            for name, index in rest:
-                with suppress(*STORAGE_FAILURES):
-                    await self.open(name, index)
-                await pace.step()  # of a topic that was deleted meanwhile nothing waits
+            while some := list(islice(rest, max(1, together))):
+                mine = [key for key in some if self._is_closed(key)]
+                if mine:
+                    await self._open_some(mine)
+                for name, index in some:  # those that others opened
+                    with suppress(*STORAGE_FAILURES):
+                        if (name, index) not in mine:
+                            await self.open(name, index)
+                    await pace.step()  # of a topic that was deleted meanwhile nothing waits
 
-        at_once = min(OPENING_AT_ONCE, max(1, self.config.lanes // 2))
         async with trio.open_nursery() as nursery:
-            for _ in range(min(at_once, len(closed))):
+            for _ in range(at_once):
                 nursery.start_soon(work)
 
+    def _is_closed(self, key: tuple[str, int]) -> bool:
+        return key not in self._partitions and key not in self._opening and self.exists(*key)
+
     async def create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
-        """Create a topic. Raises TopicExists, InvalidTopicName, StorageError."""
-        async with self._administration:
-            meta = await self._lanes.run(self._create, name, partitions, config)
-        log.info(
-            "topic_created",
-            topic=name,
-            partitions=partitions,
-            durability=config.durability.value,
-        )
-        return meta
+        """Create a topic, together with those that others want meanwhile.
+
+        Raises TopicExists, InvalidTopicName, StorageError.
+        """
+        wanted = _Wanted(NewTopic(name, partitions, config))
+        self._wanted.append(wanted)
+        try:
+            async with self._administration:
+                if wanted.outcome is None:
+                    others = [one for one in self._wanted if one is not wanted]
+                    some = [wanted, *others[: CHANGED_AT_ONCE - 1]]
+                    self._wanted = [one for one in self._wanted if one not in some]
+                    outcomes = await self._create_some([one.new for one in some])
+                    for one, outcome in zip(some, outcomes, strict=True):
+                        one.outcome = outcome
+        finally:
+            if wanted in self._wanted:  # cancelled before anybody began
+                self._wanted.remove(wanted)
+        made = wanted.outcome
+        assert made is not None, "made by us, or by who was before us"
+        if isinstance(made, StorageError):
+            raise made
+        return made
+
+    async def create_all(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
+        """Create the topics of one request; of each what `create` returns or raises."""
+        outcomes: list[Outcome] = []
+        for start in range(0, len(wanted), CHANGED_AT_ONCE):
+            async with self._administration:
+                outcomes += await self._create_some(wanted[start : start + CHANGED_AT_ONCE])
+        return outcomes
+
+    async def _create_some(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
+        """The caller holds the administration."""
+        outcomes: list[Outcome] = await self._lanes.run(self.manager.create_topics, wanted)
+        for outcome in outcomes:
+            if isinstance(outcome, TopicMeta):
+                log.info(
+                    "topic_created",
+                    topic=outcome.name,
+                    partitions=outcome.partitions,
+                    durability=outcome.config.durability.value,
+                )
+        return outcomes
 
     async def auto_create(self, name: str) -> TopicMeta | None:
         """The topic, created with defaults when there is none; None: it is being deleted.
@@ -191,20 +250,34 @@ class Topics:
         except TopicExists:  # another client was first
             return self.get(name)
 
-    async def delete(self, name: str) -> None:
-        """Delete a topic and everything in it. Raises UnknownTopic, StorageError."""
-        async with self._administration:
-            if self.get(name) is None:
-                raise UnknownTopic(name)
-            self._deleting.add(name)
-            try:
-                while busy := [e for key, e in self._opening.items() if key[0] == name]:
-                    await busy[0].wait()
-                self._stop_serving(name)
-                await self._lanes.run(self.manager.delete_topic, name)
-            finally:
-                self._deleting.discard(name)
-        log.info("topic_deleted", topic=name)
+    async def delete_all(self, names: Iterable[str]) -> dict[str, Outcome]:
+        """Delete topics and everything in them; of each what it was, or why it is still there."""
+        wanted = list(dict.fromkeys(names))
+        outcomes: dict[str, Outcome] = {}
+        for start in range(0, len(wanted), CHANGED_AT_ONCE):
+            some = wanted[start : start + CHANGED_AT_ONCE]
+            async with self._administration:
+                outcomes |= zip(some, await self._delete_some(some), strict=True)
+        return outcomes
+
+    async def _delete_some(self, names: Sequence[str]) -> list[Outcome]:
+        """The caller holds the administration."""
+        known = [meta for name in names if (meta := self.get(name)) is not None]
+        self._deleting.update(meta.name for meta in known)
+        pace = Pace()
+        try:
+            while busy := [e for key, e in self._opening.items() if key[0] in self._deleting]:
+                await busy[0].wait()
+            for meta in known:
+                self._stop_serving(meta)
+                await pace.step()
+            outcomes: list[Outcome] = await self._lanes.run(self.manager.delete_topics, names)
+        finally:
+            self._deleting.difference_update(meta.name for meta in known)
+        for outcome in outcomes:
+            if isinstance(outcome, TopicMeta):
+                log.info("topic_deleted", topic=outcome.name)
+        return outcomes
 
     async def create_partitions(self, name: str, count: int) -> None:
         """Let a topic grow to `count` partitions. Raises UnknownTopic, StorageError."""
@@ -245,38 +318,41 @@ class Topics:
             merged.setdefault("durability", self.config.durability)
         return TopicConfig.parse(merged)
 
-    def _create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
-        return self.manager.create_topic(name, partitions, config, now_ms=self._now_ms())
-
-    async def _open(self, key: tuple[str, int]) -> Partition:
-        done = self._opening[key] = trio.Event()
+    async def _open_some(self, keys: Sequence[tuple[str, int]]) -> list[Partition | StorageError]:
+        """Open those that nobody is opening, by one call of a lane; of each what came of it."""
+        done = trio.Event()
+        self._opening.update(dict.fromkeys(keys, done))
         try:
-            handler: DiskHandler = await self._lanes.run(self.manager.get_handler, *key)
-            self._unopened.pop(key, None)
-            partition = Partition(handler, ingest=self._ingest, turn=self._turn)
-            self._partitions[key] = partition
-            handler.on_recovered = partial(self._opened, partition)
-            self._opened(partition)
-            return partition
-        except STORAGE_FAILURES as exc:
-            self._unopened[key] = wire_error(exc)
-            name, index = key
-            log.error("partition_not_opened", topic=name, partition=index, error=str(exc))
-            raise
+            found = await self._lanes.run(self.manager.partitions.get_handlers, keys)
+            return [self._serve(key, one) for key, one in zip(keys, found, strict=True)]
         finally:
-            del self._opening[key]
+            for key in keys:
+                del self._opening[key]
             done.set()
+
+    def _serve(
+        self, key: tuple[str, int], handler: DiskHandler | StorageError
+    ) -> Partition | StorageError:
+        if isinstance(handler, StorageError):
+            self._unopened[key] = wire_error(handler)
+            name, index = key
+            log.error("partition_not_opened", topic=name, partition=index, error=str(handler))
+            return handler
+        self._unopened.pop(key, None)
+        partition = Partition(handler, ingest=self._ingest, turn=self._turn)
+        self._partitions[key] = partition
+        handler.on_recovered = partial(self._opened, partition)
+        self._opened(partition)
+        return partition
 
     def _opened(self, partition: Partition) -> None:
         if self.on_opened is not None:
             self.on_opened(partition)
 
-    def _stop_serving(self, name: str) -> None:
-        for key in [key for key in self._unopened if key[0] == name]:
-            del self._unopened[key]
-        for key in [key for key in self._partitions if key[0] == name]:
-            partition = self._partitions.pop(key)
-            partition.close(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} was deleted meanwhile"
-            )
+    def _stop_serving(self, meta: TopicMeta) -> None:
+        why = f"topic {meta.name} was deleted meanwhile"
+        for index in range(meta.partitions):
+            self._unopened.pop((meta.name, index), None)
+            if (partition := self._partitions.pop((meta.name, index), None)) is not None:
+                partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
         self._turn.end()

@@ -29,6 +29,7 @@ arrived or RECEIVE_GROWTH_MAX more, whatever size a peer claims.  After large fr
 at once above `keep_max`, else when SHRINK_AFTER refills used less than a quarter of it.
 """
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
@@ -142,6 +143,17 @@ class FrameReader:
             return None
         self._read = end
         return self._view[begin:end]
+
+    def waiting_frames(self) -> Iterator[memoryview]:
+        """The whole frames that `next_frame` will return, which stay where they are; up to the
+        first that it will refuse.  Valid as long as those."""
+        position = self._read
+        while position + _SIZE_SIZE <= self._write:
+            (size,) = _unpack_size(self._view, position)
+            begin, position = position + _SIZE_SIZE, position + _SIZE_SIZE + size
+            if not self._size_min <= size <= self._size_max or position > self._write:
+                return
+            yield self._view[begin:position]
 
     def _refill(self) -> None:
         """Nothing is unread: begin at the front again, in a smaller buffer if that will do."""

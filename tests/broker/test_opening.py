@@ -1,5 +1,7 @@
 """Requests that name many partitions which are not open yet."""
 
+from collections.abc import Iterable
+
 from segbroker.broker.topics import OPENING_AT_ONCE
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
@@ -11,11 +13,14 @@ from segbroker.protocol.messages_core import (
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
     ListOffsetsResponse,
+    ProduceResponse,
 )
+from segbroker.segments.errors import StorageError
+from segbroker.segments.handler import DiskHandler
 from segbroker.segments.memory import MemoryStorage
 
 from ..segments.tools import flip
-from ..support.wire_client import connect, values
+from ..support.wire_client import batch, connect, produce_request, values
 from .conftest import Events, serving
 
 COUNT = 3 * OPENING_AT_ONCE
@@ -74,3 +79,35 @@ async def test_one_that_cannot_be_opened_is_told_and_the_others_are_served(event
         for index in set(range(COUNT)) - {DAMAGED}:
             assert values(found[index]) == [b"%d" % index]
         assert len(broker.core.topics.served) == COUNT - 1
+
+
+async def test_partitions_of_requests_that_wait_behind_each_other_are_opened_together() -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", partitions=COUNT, on_corruption="refuse")
+        await client.produce("t", b"first", partition=DAMAGED)
+    flip(disk, f"/data/topics/t/partition_{DAMAGED}/t_partition_{DAMAGED}_segment_0.log", 64)
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        partitions = broker.core.topics.manager.partitions
+        get_handlers = partitions.get_handlers
+        asked: list[int] = []
+
+        def counting(places: Iterable[tuple[str, int]]) -> list[DiskHandler | StorageError]:
+            some = list(places)
+            asked.append(len(some))
+            return get_handlers(some)
+
+        partitions.get_handlers = counting  # type: ignore[method-assign]
+        requests = [produce_request("t", batch(b"v"), partition=n) for n in range(COUNT)]
+        frames = [client.encode(request, 9)[1] for request in requests]
+        await client.send_bytes(b"".join(frames))
+        replies = [(await client.receive(ProduceResponse, 9))[1] for _ in frames]
+        rows = [reply.responses[0].partition_responses[0] for reply in replies]
+        assert [row.index for row in rows] == list(range(COUNT))
+        refused = ErrorCode.POLICY_VIOLATION
+        assert [row.error_code for row in rows] == [
+            refused if n == DAMAGED else ErrorCode.NONE for n in range(COUNT)
+        ]
+        assert [row.base_offset for row in rows if not row.error_code] == [0] * (COUNT - 1)
+        assert sum(asked) <= COUNT + 1  # the one that cannot be opened is tried again for its own
+        assert len(asked) < COUNT

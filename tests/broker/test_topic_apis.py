@@ -1,5 +1,6 @@
 """Topics are created, deleted and grown, or refused one by one."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import trio
@@ -21,6 +22,8 @@ from segbroker.protocol.messages_admin import (
 from segbroker.protocol.messages_core import (
     FetchResponse,
 )
+from segbroker.segments.errors import TopicExists
+from segbroker.segments.manager import NewTopic, Outcome
 
 from ..support.wire_client import (
     WireClient,
@@ -191,3 +194,51 @@ async def test_a_topic_may_grow_but_not_shrink() -> None:
             ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ]
         assert (await client.produce("t", b"v", partition=4)).error_code == 0
+
+
+async def test_topics_that_are_asked_for_while_one_is_made_are_made_together() -> None:
+    async with serving() as broker:
+        topics, manager = broker.core.topics, broker.core.topics.manager
+        create_topics = manager.create_topics
+        together: list[int] = []
+
+        def counting(wanted: Sequence[NewTopic]) -> list[Outcome]:
+            together.append(len(wanted))
+            return create_topics(wanted)
+
+        manager.create_topics = counting  # type: ignore[method-assign]
+        existed: list[str] = []
+
+        async def create(name: str) -> None:
+            try:
+                meta = await topics.create(name, 2, topics.topic_config({}))
+                assert (meta.name, topics.get(name)) == (name, meta)
+            except TopicExists:
+                existed.append(name)
+
+        names = [f"t{number}" for number in range(20)]
+        async with trio.open_nursery() as nursery:
+            for name in (*names, "t7"):
+                nursery.start_soon(create, name)
+        assert existed == ["t7"]
+        assert sorted(topics.all) == sorted(names)
+        assert sum(together) == len(names) + 1
+        assert len(together) <= 2
+
+
+async def test_who_gives_up_waiting_for_a_topic_has_none_made_later() -> None:
+    async with serving() as broker:
+        topics, given_up = broker.core.topics, trio.Event()
+
+        async def administer(*, task_status: trio.TaskStatus[None]) -> None:
+            async with topics._administration:
+                task_status.started()
+                await given_up.wait()
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(administer)
+            with trio.move_on_after(0.01):
+                await topics.create("unwanted", 1, topics.topic_config({}))
+            given_up.set()
+        await topics.create("wanted", 1, topics.topic_config({}))
+        assert list(topics.all) == ["wanted"]

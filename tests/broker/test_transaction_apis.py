@@ -179,7 +179,7 @@ async def test_offsets_of_a_topic_that_was_deleted_do_not_displace_those_of_its_
         tx = Tx(client, "tx")
         await tx.init()
         assert await tx.stage("g", "t", 5) == 0
-        await broker.core.topics.delete("t")
+        await broker.core.topics.delete_all(["t"])
         await client.create("t")
         later = Tx(client, "later")
         await later.init()

@@ -35,6 +35,22 @@ def test_frames_are_the_same_however_the_network_cuts_them() -> None:
             assert reader.buffered == 0
 
 
+def test_frames_that_wait_are_those_that_come_next_and_stay_where_they_are() -> None:
+    for cut in range(len(STREAM) + 1):
+        reader = FrameReader()
+        reader.receive_data(STREAM[:cut])
+        waiting = [bytes(frame) for frame in reader.waiting_frames()]
+        assert reader.buffered == cut
+        assert waiting == frames_of(reader), cut
+        assert list(reader.waiting_frames()) == []
+
+
+def test_frames_behind_one_that_is_refused_do_not_wait() -> None:
+    reader = FrameReader(100)
+    reader.receive_data(API_VERSIONS + size_prefix(101) + bytes(101) + API_VERSIONS)
+    assert [bytes(frame) for frame in reader.waiting_frames()] == FRAMES[:1]
+
+
 def test_receiving_into_the_buffer_is_the_same_as_receiving_data() -> None:
     reader = FrameReader()
     out = []
