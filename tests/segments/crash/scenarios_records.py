@@ -27,6 +27,15 @@ def rolls(driver: Driver) -> None:
 
 
 @scenario(durability=DISK)
+def rolls_behind_a_first_sync(driver: Driver) -> None:
+    driver.append("t")
+    driver.tick()
+    driver.append("t", count=9)
+    driver.tick()
+    driver.append("t", count=3)
+
+
+@scenario(durability=DISK)
 def rolls_of_class_disk(driver: Driver) -> None:
     driver.append("t", count=5)
     driver.tick()

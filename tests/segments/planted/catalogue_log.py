@@ -166,7 +166,7 @@ LOG_BUGS: tuple[Bug, ...] = (
         "ready",
         "                self._storage.fsync_dir(self._paths.folder)\n",
         "                pass\n",
-        "rolls_of_class_disk",
+        "rolls_behind_a_first_sync",
     ),
     Bug(
         "sealed_before_it_is_synced",
