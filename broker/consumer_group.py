@@ -213,6 +213,22 @@ class ConsumerGroup:
                 ErrorCode.FENCED_INSTANCE_ID, f"instance {instance_id!r} is member {holder!r} now"
             )
 
+    def expel(self, now_ms: int, member_id: str, instance_id: str | None) -> ErrorCode:
+        """An administrator has a member leave, named by its id or by its instance.
+
+        It is told at its next heartbeat that it is none, and may join again.
+        """
+        if instance_id is not None:
+            holder = self._static.get(instance_id, "")
+            if member_id and holder and holder != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+            member_id = holder
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        self._drop(now_ms, member)
+        return ErrorCode.NONE
+
     def _check_epoch(self, member: ConsumerMember, beat: Beat) -> None:
         """Its epoch, or the one before: the answer that told it the new one was lost."""
         if beat.epoch == member.epoch:

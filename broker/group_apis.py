@@ -188,7 +188,10 @@ async def heartbeat(core: Core, call: Call[HeartbeatRequest]) -> HeartbeatRespon
 
 
 async def leave_group(core: Core, call: Call[LeaveGroupRequest]) -> LeaveGroupResponse:
-    """Members leave: one, or from version 3 on several with an answer each."""
+    """Members leave: one, or from version 3 on several with an answer each.
+
+    Members of KIP-848's protocol leave by their heartbeats; here an administrator expels them.
+    """
     request = call.request
     members = request.members
     if call.version < _MEMBERS_SINCE:
@@ -196,21 +199,30 @@ async def leave_group(core: Core, call: Call[LeaveGroupRequest]) -> LeaveGroupRe
     group = core.groups.get(request.group_id)
     if group is None and not request.group_id:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    consumers = core.groups.get_consumer(request.group_id) if group is None else None
+    leave = _no_member
+    if group is not None:
+        leave = group.leave
+    elif consumers is not None:
+        leave = consumers.expel
     rows = [
         LeaveGroupResponseMember(
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
-            error_code=ErrorCode.UNKNOWN_MEMBER_ID
-            if group is None
-            else group.leave(monotonic_ms(), member.member_id, member.group_instance_id),
+            error_code=leave(monotonic_ms(), member.member_id, member.group_instance_id),
         )
         for member in members
     ]
-    if group is not None:
-        core.groups.changed(group)
+    for changed in (group, consumers):
+        if changed is not None:
+            core.groups.changed(changed)
     if call.version < _MEMBERS_SINCE:
         return LeaveGroupResponse(error_code=rows[0].error_code)
     return LeaveGroupResponse(members=rows)
+
+
+def _no_member(now_ms: int, member_id: str, instance_id: str | None) -> int:
+    return ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def list_groups(core: Core, call: Call[ListGroupsRequest]) -> ListGroupsResponse:

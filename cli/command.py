@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -74,6 +75,24 @@ class Group(click.Group):
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):  # while the subcommand was still being imported
             ctx.exit(ExitCode.INTERRUPTED)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as exc:
+            if exc.option_name in ("-b", "--bootstrap", "-X", "--context"):
+                exc.message = f"{exc.option_name} stands behind the command that it is for"
+            raise
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            near = get_close_matches(name, self.list_commands(ctx), n=1)
+            if near:  # click knows only commands that are imported
+                ctx.fail(f"No such command {name!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.leaves, *self.commands]  # as written, not by the alphabet

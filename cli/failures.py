@@ -110,6 +110,14 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             return Failure(text, ExitCode.REFUSED, hint)
         case errors.AuthenticationFailed() | errors.TlsFailed():
             return Failure(text, ExitCode.REFUSED, "-X sets TLS and login; see docs/security.md")
+        case (
+            errors.TopicAuthorizationFailed()
+            | errors.GroupAuthorizationFailed()
+            | errors.ClusterAuthorizationFailed()
+            | errors.TransactionalIdAuthorizationFailed()
+        ):
+            hint = "who may can allow it: segbroker acl add; which operation it was says the log"
+            return Failure(text, ExitCode.REFUSED, f"{hint} of the broker (access_denied)")
         case errors.ResourceNotFound():
             return Failure(text, ExitCode.NOT_FOUND)
         case errors.BrokerUnreachable() | errors.ConnectionLost():

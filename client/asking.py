@@ -63,7 +63,8 @@ def look(
         except SegbrokerError as exc:
             if not exc.retryable or isinstance(exc, UnknownTopicOrPartition):
                 raise
-        yield Pause(backoff.next_delay_ms())
+            why = exc
+        yield Pause(backoff.next_delay_ms(), why)
 
 
 def look_vendor(
@@ -102,7 +103,8 @@ def change(
         except BrokerError as exc:
             if exc.code not in NOT_DONE:
                 raise
-        yield Pause(backoff.next_delay_ms())
+            why = exc
+        yield Pause(backoff.next_delay_ms(), why)
         yield Refresh()
 
 

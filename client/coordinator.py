@@ -64,12 +64,14 @@ class Coordinator:
             except SegbrokerError as exc:
                 if not _may_pass(exc):
                     raise
+                why: SegbrokerError | None = exc
             else:
+                why = None
                 self.node_id = row.node_id
                 if self.engine.cluster.node(row.node_id) is not None:
                     return row.node_id
                 self.engine.cluster.invalidate()
-            yield Pause(backoff.next_delay_ms())
+            yield Pause(backoff.next_delay_ms(), why)
 
     def ask(
         self,

@@ -71,7 +71,10 @@ class AskAll:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
+    """`why`: what was answered, for the case that the deadline comes first."""
+
     delay_ms: int
+    why: SegbrokerError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +235,9 @@ class Engine:
                 self._ask(need, running, resume, now_ms)
             case AskAll(asks):
                 self._ask_all(asks, running, now_ms)
-            case Pause(delay_ms):
+            case Pause(delay_ms, why):
                 running.resume_ms = now_ms + delay_ms
+                running.last_error = why or running.last_error
             case Refresh():
                 self._when_done(self.cluster.refreshed(), running, now_ms)
             case Until(completion):
@@ -242,9 +246,8 @@ class Engine:
     def _when_done(self, completion: Completion[Any], running: _Running, now_ms: int) -> None:
         def wake() -> None:
             running.resume_ms = now_ms  # resumed by the next step: not from within the setter
-            running.last_error = (
-                completion.error if isinstance(completion.error, SegbrokerError) else None
-            )
+            if isinstance(completion.error, SegbrokerError):
+                running.last_error = completion.error
 
         completion.on_done(wake)
 

@@ -126,7 +126,7 @@ def fetch_offsets(
         error = broker_error(min(codes), about)
         if not error.retryable:
             raise error
-        yield Pause(backoff.next_delay_ms())
+        yield Pause(backoff.next_delay_ms(), error)
 
 
 def _rows(

@@ -61,10 +61,12 @@ def look_up(
             for leader, wanted in by_leader.items()
         ]
         replies = yield AskAll(asks)
+        error: SegbrokerError | None = None
         for reply in replies:
             if isinstance(reply, SegbrokerError):
-                if not reply.retryable:
-                    raise reply
+                error = reply
+                if not error.retryable:
+                    raise error
                 continue
             assert isinstance(reply, ListOffsetsResponse)
             for topic in reply.topics:
@@ -78,7 +80,7 @@ def look_up(
                         raise error
         if len(found) == len(times):
             return found
-        yield Pause(backoff.next_delay_ms())
+        yield Pause(backoff.next_delay_ms(), error)
         yield Refresh()
 
 

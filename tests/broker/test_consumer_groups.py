@@ -291,6 +291,28 @@ async def test_a_group_with_members_stays_of_its_protocol_and_one_without_become
         assert (back.error_code, back.member_epoch > classic.generation_id) == (0, True)
 
 
+async def test_an_administrator_removes_members_by_id_and_by_instance() -> None:
+    async def leave(member: str, instance: str | None) -> int:
+        row = LeaveGroupRequestMember(member_id=member, group_instance_id=instance)
+        request = LeaveGroupRequest(group_id="g", members=[row])
+        reply = await client.ask(request, LeaveGroupResponse, 5)
+        return reply.members[0].error_code
+
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        epoch = (await beat(client, joining("a", instance_id="one"))).member_epoch
+        await beat(client, joining("b"))
+        assert await leave("", "two") == ErrorCode.UNKNOWN_MEMBER_ID
+        assert await leave("b", "one") == ErrorCode.FENCED_INSTANCE_ID
+        assert await leave("", "one") == 0
+        assert await leave("b", None) == 0
+        assert await leave("b", None) == ErrorCode.UNKNOWN_MEMBER_ID
+        alive = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=epoch)
+        assert (await beat(client, alive)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        deleted = DeleteGroupsRequest(groups_names=["g"])
+        assert (await client.ask(deleted, DeleteGroupsResponse, 2)).results[0].error_code == 0
+
+
 async def test_tools_see_of_which_protocol_a_group_is() -> None:
     async with (
         serving(group_initial_rebalance_delay_ms=0) as broker,

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +88,13 @@ def test_without_an_authorizer_the_command_says_how_to_start_one(run: Run) -> No
     refused = run("acl", "list")
     assert refused.returncode == ExitCode.REFUSED
     assert "--authorizer acl" in refused.stderr.decode()
+
+
+def test_who_is_not_allowed_reads_what_to_do(tmp_path: Path) -> None:
+    with running(tmp_path / "data", "--authorizer", "acl") as daemon:
+        seen = segbroker("topic", "create", "t", "-b", daemon.address)
+    assert seen.returncode == ExitCode.REFUSED
+    error, hint = seen.stderr.decode().splitlines()
+    assert error == "Error: create topic 't': Not allowed on this topic"
+    assert "segbroker acl add" in hint
+    assert "access_denied" in hint

@@ -77,7 +77,9 @@ def test_the_version_and_the_help_import_neither_client_nor_broker() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["cosnume"], "No such command"),
+        (["cosnume"], "No such command 'cosnume'. Did you mean 'consume'?"),
+        (["topics", "list"], "Did you mean 'topic'?"),
+        (["-b", "h:1", "topic", "list"], "-b stands behind the command that it is for"),
         (["produce"], "Missing argument"),
         (["produce", "t", "-z", "rar"], "'rar' is not one of"),
         (["produce", "t", "-H", "novalue"], "'novalue' is not NAME=VALUE"),

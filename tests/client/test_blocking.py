@@ -24,13 +24,14 @@ from segbroker.client import (
     Producer,
     Record,
     RecordMetadata,
+    TimedOut,
     TopicAlreadyExists,
     TopicPartition,
     UnknownTopicOrPartition,
 )
 
 from ..support.cutting_proxy import CuttingProxy
-from ..support.daemon import Daemon, start
+from ..support.daemon import Daemon, running, start
 from ..support.ports import keep_port, port_of
 
 
@@ -366,6 +367,21 @@ def test_columns_for_arrow(daemon: Daemon, topic: str) -> None:
 
 
 # Administration.
+
+
+def test_a_question_that_is_not_answered_in_time_says_what_the_last_answer_was(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path / "data") as daemon, Admin(daemon.address) as admin:
+        admin.create_topic("t", partitions=1)
+        (tmp_path / "data/topics/t/partition_0").rename(tmp_path / "gone")
+        with (
+            Admin(daemon.address, api_timeout_ms=4_000) as hurried,
+            pytest.raises(TimedOut, match=r"; last: offsets of t-0: "),
+        ):
+            hurried.offsets("t", "end")
+        (tmp_path / "gone").rename(tmp_path / "data/topics/t/partition_0")
+        assert admin.offsets("t", "end")[TopicPartition("t", 0)].offset == 0
 
 
 def test_clients_can_be_opened_without_a_block(daemon: Daemon, topic: str) -> None:
