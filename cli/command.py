@@ -80,9 +80,10 @@ class Group(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as exc:
-            if exc.option_name in ("-b", "--bootstrap", "-X", "--context"):
-                exc.message = f"{exc.option_name} stands behind the command that it is for"
-            raise
+            if exc.option_name not in ("-b", "--bootstrap", "-X", "--context"):
+                raise
+            where = f"{exc.option_name} stands behind the command that it is for"
+            raise click.UsageError(where, ctx) from exc
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

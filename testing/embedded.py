@@ -143,6 +143,9 @@ class EmbeddedBroker:
 
     # ------------------------------------------------------------------------------ use
 
+    def __repr__(self) -> str:
+        return f"<EmbeddedBroker {self.address if self._broker is not None else 'not started'}>"
+
     @property
     def address(self) -> str:
         """`host:port`, for the bootstrap setting of any Kafka client."""
@@ -177,9 +180,10 @@ class EmbeddedBroker:
 
         Raises:
             DeliveryFailed: the broker refuses them.
+            TypeError: one value instead of several, or one that is not bytes.
         """
         with Producer(self.address) as producer:
-            producer.send_many(topic, list(values), partition=partition)
+            producer.send_many(topic, values, partition=partition)
 
     def records(self, topic: str) -> list[Record]:
         """All records that a topic holds now, in offset order within each partition."""

@@ -26,6 +26,13 @@ def test_the_partitions_and_settings_of_a_topic_are_those_asked_for(
         segbroker.create_topic("wide")
 
 
+def test_one_value_instead_of_several_is_said_to_be_one(segbroker: EmbeddedBroker) -> None:
+    with pytest.raises(TypeError, match="values are a bytes: one value"):
+        segbroker.send("orders", b"two apples")
+    assert repr(segbroker) == f"<EmbeddedBroker {segbroker.address}>"
+    assert repr(EmbeddedBroker()) == "<EmbeddedBroker not started>"
+
+
 def test_two_brokers_know_nothing_of_each_other() -> None:
     with EmbeddedBroker() as one, EmbeddedBroker() as other:
         one.create_topic("only-here")
