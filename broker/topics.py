@@ -117,6 +117,11 @@ class Topics:
         """The partition if it is open already: the hot path's look-up."""
         return self._partitions.get((name, index))
 
+    @property
+    def unopened(self) -> Mapping[tuple[str, int], tuple[ErrorCode, str]]:
+        """The partitions that could not be opened when they were asked for, and why."""
+        return self._unopened
+
     def why_unopened(self, name: str, index: int) -> tuple[ErrorCode, str]:
         """Code and sentence for a partition that is not served."""
         if not self.exists(name, index):

@@ -80,6 +80,10 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "counters": asdict(core.counters),
         "storage": asdict(core.topics.manager.statistics()),
         "read_only": list(islice(_read_only(core), READ_ONLY_MAX)),
+        "not_opened": [
+            {"topic": topic, "partition": index, "why": why}
+            for (topic, index), (_, why) in islice(core.topics.unopened.items(), READ_ONLY_MAX)
+        ],
         "wal": asdict(core.topics.manager.wal.statistics()),
         "recovery": {
             "counts": report.summary(),

@@ -33,6 +33,8 @@ def _concerns(info: Info) -> Iterator[str]:
     storage, wal, scrub, cleaner = (info[key] for key in ("storage", "wal", "scrub", "cleaner"))
     for row in sorted(info.get("read_only", ()), key=_where)[:ROWS_SHOWN]:
         yield str(row["why"])
+    for row in sorted(info.get("not_opened", ()), key=_where)[:ROWS_SHOWN]:
+        yield f"partition {row['partition']} of topic {row['topic']!r} is not served: {row['why']}"
     if (more := storage["partitions_read_only"] - ROWS_SHOWN) > 0:
         yield f"{plural(more, 'more partition')} of the same kind"
     if count := wal["shards_failed"]:

@@ -108,6 +108,26 @@ def test_the_state_of_a_broker_begins_with_what_needs_a_look(tmp_path: Path) -> 
         assert "performance" not in told
 
 
+def test_a_partition_that_cannot_be_opened_needs_a_look(tmp_path: Path) -> None:
+    with running(tmp_path / "data") as daemon:
+        words = ("-b", daemon.address)
+        segbroker("topic", "create", "flights", "--partitions", "2", *words)
+        (tmp_path / "data/topics/flights/partition_1").rename(tmp_path / "gone")
+        sent = segbroker(
+            "produce", "flights", "-p", "1", "--timeout", "2", *words, stdin=b"value\n"
+        )
+        assert sent.returncode == ExitCode.UNDELIVERED
+        lines = segbroker("broker", "status", *words).stdout.decode().splitlines()
+        assert lines[1] == "needs a look:"
+        assert lines[2].startswith("  partition 1 of topic 'flights' is not served: ")
+        assert lines[2].endswith("the partition's directory is missing")
+        (tmp_path / "gone").rename(tmp_path / "data/topics/flights/partition_1")
+        sent = segbroker("produce", "flights", "-p", "1", *words, stdin=b"value\n")
+        assert sent.returncode == ExitCode.OK
+        lines = segbroker("broker", "status", *words).stdout.decode().splitlines()
+        assert lines[1] == "nothing needs a look"
+
+
 def test_a_partition_that_takes_no_writes_needs_a_look(tmp_path: Path) -> None:
     with running(tmp_path / "data") as daemon:
         words = ["topic", "create", "t", "--partitions", "1", "-c", "on.corruption=readonly"]

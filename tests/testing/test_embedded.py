@@ -28,7 +28,7 @@ def test_the_partitions_and_settings_of_a_topic_are_those_asked_for(
 
 def test_one_value_instead_of_several_is_said_to_be_one(segbroker: EmbeddedBroker) -> None:
     with pytest.raises(TypeError, match="values are a bytes: one value"):
-        segbroker.send("orders", b"two apples")
+        segbroker.send("orders", b"two apples")  # type: ignore[arg-type]  # the mistake
     assert repr(segbroker) == f"<EmbeddedBroker {segbroker.address}>"
     assert repr(EmbeddedBroker()) == "<EmbeddedBroker not started>"
 
