@@ -168,6 +168,23 @@ def test_a_producer_that_a_marker_of_a_new_epoch_left_without_a_batch_is_cleaned
     assert [(number, known.epoch) for number, known in log.handler.producers()] == [(7, 1)]
 
 
+def test_what_is_left_of_a_producer_counts_at_the_very_end_of_a_segment() -> None:
+    # | a | of a producer, emptied |  b, a segment of its own |
+    log = Compacted(MemoryStorage())
+    log.send((b"a", b"1" * 200))
+    log.send((b"b", b"1" * 100), producer=(7, 0, 0))
+    log.seal()
+    log.send((b"b", b"2" * 400))
+    log.clean()
+    assert sizes(log) == [1, 1]
+    assert len(log.batches()[1]) == 61
+    disk = log.disk.after_kill()
+    disk.unlink("/data/topics/t/partition_0/t_partition_0.producers")
+    log.disk = disk
+    log.open()
+    assert [producer_id for producer_id, _ in log.handler.producers()] == [7]
+
+
 def test_of_many_cleanings_the_closest_become_one_and_none_is_taken_for_an_earlier_one() -> None:
     points, now_ms = NEVER_CLEANED, NOW
     true_ms: dict[int, int] = {}
@@ -183,6 +200,9 @@ def test_of_many_cleanings_the_closest_become_one_and_none_is_taken_for_an_earli
     assert len(late) == len(true_ms)
     assert all(0 <= one <= 3 * 17 for one in late)
     assert sum(one > 0 for one in late) >= 8
+    # A clock that was set back: the log is clean so far all the same.
+    back = points.reached(points.end_offset + 1, NOW - DAY, DAY)
+    assert (back.end_offset, back.cleaned_ms) == (points.end_offset + 1, now_ms)
     pauses = [later.cleaned_ms - earlier.cleaned_ms for earlier, later in pairwise(points.points)]
     assert pauses.count(10) == 2, "eight of the ten that were 10 ms apart went first"
 
@@ -206,6 +226,9 @@ def test_a_disk_that_fails_behind_the_decision_makes_the_partition_read_only_unt
         assert log.handler.read_only is None
     else:
         assert "the disk said no" in str(log.handler.read_only)
+        again = Compacted(log.disk.after_power_cut())
+        assert [record.offset for record in again.records()] == [2]
+        assert again.manager.report.counts["cleaning_finished"] == 1
         log.now_ms += DAY
         assert not log.handler.attend(log.now_ms)
     assert log.handler.read_only is None

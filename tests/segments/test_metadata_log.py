@@ -2,16 +2,25 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from segbroker.segments import control
 from segbroker.segments.control import Event, apply, decode_event, register
-from segbroker.segments.errors import StorageError, UnsupportedFormat
+from segbroker.segments.errors import CorruptSegment, StorageError, UnsupportedFormat
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.metadata import Ceiling, Metadata, TopicMeta, encode_topic
+from segbroker.segments.metadata import (
+    RETIRED_MAX,
+    VERSION,
+    Ceiling,
+    Metadata,
+    TopicMeta,
+    decode_metadata,
+    encode_topic,
+)
 from segbroker.segments.metadata_log import Done, MetadataLog
 from segbroker.segments.topic_config import TopicConfig
 from segbroker.segments.wal.replay import replay
@@ -255,6 +264,48 @@ def _history(chance: random.Random) -> Iterator[Event]:
                 yield Event(seq, "ceilings", {"rows": rows})
             case _:
                 yield Event(seq, "producer_ids", {"next": seq * 10})
+
+
+def test_events_of_an_earlier_topic_of_the_name_say_nothing_of_this_one() -> None:
+    old, new = topic("t", 1), topic("t", 2, partitions=3)
+    state = Metadata("cluster").with_topic(new)
+    state = state.with_ceilings([(new.topic_id, 0, Ceiling(40, 1))])
+    state = state.with_epochs([(new.topic_id, 0, 5)])
+    key = {"name": "t", "id": old.topic_id.bytes}
+    for kind, fields in (
+        ("topic_deleted", {}),
+        ("partitions_grown", {"partitions": 9}),
+        ("topic_altered", {"config": {"segment.bytes": "4096"}}),
+    ):
+        assert apply(state, Event(1, kind, {**key, **fields})) == replace(state, seq=1)
+    # Its own making, again: what was reserved since then stays reserved.
+    made = Event(1, "topic_created", encode_topic(new))
+    assert apply(state, made) == replace(state, seq=1)
+    # The deletion of this one was absorbed, and the making of another comes again.
+    after = apply(state, Event(1, "topic_created", encode_topic(old)))
+    assert (after.topics["t"].topic_id, after.ceiling((new.topic_id, 0))) == (old.topic_id, None)
+
+
+def test_a_snapshot_of_a_later_version_is_not_read() -> None:
+    data = bytearray(Metadata("cluster").encode())
+    for version in (0, VERSION + 1):
+        data[4:6] = version.to_bytes(2, "big")
+        with pytest.raises(CorruptSegment, match=f"version {version}, not"):
+            decode_metadata(bytes(data), "snapshot")
+    data[:6] = b"SBMX" + VERSION.to_bytes(2, "big")
+    with pytest.raises(CorruptSegment, match="SBMX"):
+        decode_metadata(bytes(data), "snapshot")
+
+
+def test_deleted_names_that_are_too_many_to_remember_leave_a_floor_for_every_epoch() -> None:
+    names = {f"old {number}": 3 for number in range(RETIRED_MAX - 1)}
+    state = Metadata("cluster", retired={**names, "highest": 8}).with_topic(topic("t"))
+    assert (state.first_epoch("old 1"), state.first_epoch("never")) == (4, 0)
+    state = state.without_topic("t")
+    for known in (state, decode_metadata(state.encode(), "snapshot")):
+        assert (known.retired, known.first_epoch("old 1"), known.first_epoch("never")) == ({}, 9, 9)
+    few = Metadata("cluster", retired=names).with_topic(topic("t")).without_topic("t")
+    assert (len(few.retired), few.first_epoch("t"), few.first_epoch("never")) == (RETIRED_MAX, 1, 0)
 
 
 def test_an_event_of_an_unknown_kind_is_not_passed_over(log: MetadataLog) -> None:

@@ -60,15 +60,21 @@ def test_a_topic_that_became_fsync_and_was_settled_loses_by_corruption_alone() -
     assert [gap[:3] for gap in gaps_in(handler)] == [(4, 5, GapReason.CORRUPTION)]
 
 
-def test_a_producer_that_lost_synced_batches_goes_on_with_its_sequence_over_a_kill() -> None:
-    # | 0 | 1 | of a producer, and 2, which was synced, closed over, and is gone
+@pytest.mark.parametrize("lost", [(".manifest", ".producers"), (".manifest",)])
+def test_a_producer_that_lost_synced_batches_goes_on_with_its_sequence_over_a_kill(
+    lost: tuple[str, ...],
+) -> None:
+    # | 0 | 1 | of a producer, and 2, which was synced, closed over, and is gone; a snapshot that
+    # knows of it is one of more than the log has
     disk = MemoryStorage()
     manager = topic_with(disk, "disk", 0)
     for sequence in range(3):
         append(manager.get_handler("t", 0), batch_of(b"x", producer=(7, 0, sequence)))
     manager.close()
     cut(disk, 2 * len(batch_of(b"x")))
-    lose(disk, ".manifest", ".producers")
+    lose(disk, *lost)
+    handler = manager_on(disk.after_kill()).get_handler("t", 0)
+    assert not append(handler, batch_of(b"x", producer=(7, 0, 2))).duplicate
     handler = manager_on(disk).get_handler("t", 0)
     assert [gap[:3] for gap in gaps_in(handler)] == [(2, 3, GapReason.CORRUPTION)]
     for image in (disk.after_kill(), disk.after_power_cut()):
@@ -91,6 +97,18 @@ def test_what_was_synced_is_vouched_for_by_the_write_ahead_log_also_of_class_dis
     handler = manager_on(disk).get_handler("t", 0)
     assert [gap[:3] for gap in gaps_in(handler)] == [(2, 3, GapReason.CORRUPTION)]
     assert append(handler, batch_of(b"next")).base_offset == 3
+
+
+def test_what_is_cut_off_is_told_with_its_size() -> None:
+    disk = MemoryStorage()
+    topic_with(disk, "fsync")
+    disk = disk.after_kill()
+    file = disk.open(LOG)
+    file.pwrite(b"torn", file.size())
+    manager = manager_on(disk)
+    assert manager.get_handler("t", 0).high_watermark == 3
+    (row,) = [row for row in manager.report.rows if row.what == "cut"]
+    assert (row.path, row.bytes) == (LOG, 4)
 
 
 @pytest.mark.parametrize("left", ["events", "frames"])

@@ -168,5 +168,25 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "pass",
         0,
     ): "cost: the first reader reads the index from its file",
+    ("evicting", "Evicting.look_at_ages", "self._age_ms = age_ms", "pass", 0): (
+        "cost: what is sealed behind the round goes with the next one"
+    ),
+    (
+        "journaling",
+        "Journaling.flush_here",
+        "self._direct_end > self._log().recovery_point",
+        "(self._direct_end >= self._log().recovery_point)",
+        0,
+    ): "cost: one more write is left to the thread",
+    (
+        "manifest_file",
+        "ManifestFile.is_long",
+        "rows > rows_count + max(rows_count, HISTORY_ROWS_MAX)",
+        "(rows >= rows_count + max(rows_count, HISTORY_ROWS_MAX))",
+        0,
+    ): "cost: a manifest is written anew a row earlier",
+    ("dirtiness", "dirt_of", "end <= first", "(end < first)", 0): (
+        "cost: nothing is added up, to nothing"
+    ),
 }
 """Why, by what it is."""
