@@ -301,10 +301,10 @@ def test_deleted_names_that_are_too_many_to_remember_leave_a_floor_for_every_epo
     names = {f"old {number}": 3 for number in range(RETIRED_MAX - 1)}
     state = Metadata("cluster", retired={**names, "highest": 8}).with_topic(topic("t"))
     assert (state.first_epoch("old 1"), state.first_epoch("never")) == (4, 0)
-    state = state.without_topic("t")
+    state = state.without_topics(["t"])
     for known in (state, decode_metadata(state.encode(), "snapshot")):
         assert (known.retired, known.first_epoch("old 1"), known.first_epoch("never")) == ({}, 9, 9)
-    few = Metadata("cluster", retired=names).with_topic(topic("t")).without_topic("t")
+    few = Metadata("cluster", retired=names).with_topic(topic("t")).without_topics(["t"])
     assert (len(few.retired), few.first_epoch("t"), few.first_epoch("never")) == (RETIRED_MAX, 1, 0)
 
 

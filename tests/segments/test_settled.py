@@ -56,8 +56,11 @@ def test_a_topic_that_became_fsync_and_was_settled_loses_by_corruption_alone() -
     disk = disk.after_kill()
     lose_wal(disk)
     flip(disk, LOG, 4 * size + 65)
-    handler = manager_on(disk).get_handler("t", 0)
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
     assert [gap[:3] for gap in gaps_in(handler)] == [(4, 5, GapReason.CORRUPTION)]
+    told = [row.what for row in manager.report.rows if row.topic == "t"]
+    assert told == ["quarantined", "repaired", "gap"]
 
 
 @pytest.mark.parametrize("lost", [(".manifest", ".producers"), (".manifest",)])
