@@ -117,6 +117,8 @@ def parse_line(line: bytes, delimiter: bytes, null_when_empty: bool) -> Parsed:
 
 
 def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) -> bytes:
+    if value == "":
+        raise click.BadParameter("an empty one splits nothing; without -K records have no key")
     try:
         return unescape(value) if value is not None else b""
     except ValueError as exc:

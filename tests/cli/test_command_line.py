@@ -84,6 +84,7 @@ def test_the_version_and_the_help_import_neither_client_nor_broker() -> None:
         (["produce", "t", "-z", "rar"], "'rar' is not one of"),
         (["produce", "t", "-H", "novalue"], "'novalue' is not NAME=VALUE"),
         (["produce", "t", "-K", "\\q"], "\\q is no escape"),
+        (["produce", "t", "-K", ""], "an empty one splits nothing"),
         (["consume", "t", "-o", "yesterday"], "'yesterday' is not start, end, OFFSET, -N or @TIME"),
         (["consume", "t", "-f", "%q"], "%q is unknown"),
         (["consume", "t", "-f", "%s", "-J"], "-f and -J"),
