@@ -8,11 +8,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from segbroker.protocol.headers import encode_request
 from segbroker.protocol.messages_core import (
@@ -23,7 +26,7 @@ from segbroker.protocol.messages_core import (
 )
 
 from . import latency, librdkafka, peers
-from .machine import resident_mib
+from .machine import cpu_seconds, resident_mib
 from .report import Entry, Row
 from .report import latency as said_latency
 from .servers import segbroker
@@ -74,13 +77,44 @@ def many_partitions(server: peers.Segbroker, count: int) -> Iterator[str]:
     began = time.perf_counter()
     topic = server.create_topic(partitions=count)
     created = time.perf_counter() - began
+    filled = _fill(server, [(topic, partition) for partition in range(count)])
+    yield f"{count:,} partitions (created in {created:.1f} s, one record to each in {filled})"
+
+
+@contextmanager
+def many_topics(server: peers.Segbroker, count: int) -> Iterator[str]:
+    """`count` topics made by one request, each with a record; as many others, made and deleted."""
+    kept, deleted = ([f"{word}-{n}" for n in range(count)] for word in ("kept", "deleted"))
+    admin = AdminClient({"bootstrap.servers": server.address})
+    began = time.perf_counter()
+    for names in (kept, deleted):
+        wanted = [NewTopic(name, 1, 1, config={"durability": "disk"}) for name in names]
+        made = admin.create_topics(wanted, request_timeout=librdkafka.DEADLINE_S)
+        for each in made.values():
+            each.result(librdkafka.DEADLINE_S)
+    created = (time.perf_counter() - began) / 2
+    filled = _fill(server, [(name, 0) for name in kept])
+    began = time.perf_counter()
+    gone = admin.delete_topics(deleted, request_timeout=librdkafka.DEADLINE_S)
+    for each in gone.values():
+        each.result(librdkafka.DEADLINE_S)
+    took = time.perf_counter() - began
+    yield (
+        f"{count:,} topics (created in {created:.1f} s by one request, one record to each in "
+        f"{filled}, as many others deleted in {took:.1f} s)"
+    )
+
+
+def _fill(server: peers.Segbroker, partitions: Sequence[tuple[str, int]]) -> str:
+    """One record to each, the first of all; how long that took, and the processor of the daemon."""
+    began, before = time.perf_counter(), cpu_seconds(server.pid)
     producer = librdkafka.producer(server.address)
-    for partition in range(count):
+    for topic, partition in partitions:
         producer.produce(topic, bytes(100), partition=partition)
     left = producer.flush(librdkafka.DEADLINE_S)
-    assert left == 0, f"{left} of {count} partitions got no record"
-    filled = time.perf_counter() - began - created
-    yield f"{count:,} partitions (created in {created:.1f} s, one record to each in {filled:.1f} s)"
+    assert left == 0, f"{left} of {len(partitions)} partitions got no record"
+    spent = (cpu_seconds(server.pid) - before) / len(partitions)
+    return f"{time.perf_counter() - began:.1f} s, {spent * 1000:.2f} ms of its processor for each"
 
 
 @contextmanager
@@ -104,6 +138,7 @@ Load: TypeAlias = Callable[[peers.Segbroker, int], AbstractContextManager[str]]
 LOADS: tuple[tuple[Load, int], ...] = (
     (idle_connections, 10_000),
     (many_partitions, 10_000),
+    (many_topics, 2_000),
     (slow_readers, 1_000),
 )
 

@@ -35,6 +35,7 @@ from .ingest import Ingest
 from .lanes import Lanes
 from .pace import Pace
 from .partition import Partition
+from .together import Together
 from .turn import Turn
 
 log = structlog.get_logger()
@@ -46,14 +47,6 @@ OPENING_AT_ONCE: Final = 4
 which overlap."""
 OPENED_TOGETHER: Final = 16
 """Partitions that a lane opens before it is asked again: to ask costs as much as to open one."""
-
-
-class _Wanted:
-    """A topic that somebody waits for, and what came of it."""
-
-    def __init__(self, new: NewTopic) -> None:
-        self.new = new
-        self.outcome: Outcome | None = None
 
 
 class Topics:
@@ -79,7 +72,8 @@ class Topics:
         self._indexed: Mapping[str, TopicMeta] | None = None
         self._by_id: dict[UUID, str] = {}
         self._administration = trio.Lock()
-        self._wanted: list[_Wanted] = []
+        self._creating = Together(self._create_some, self._administration, CHANGED_AT_ONCE)
+        self.opened_count = self.closed_count = 0
         self.on_opened: Callable[[Partition], None] | None = None
         """Told of every partition from the moment on in which it is served, and again when its log
         was opened anew after a failure: what was open in it may have lost its end."""
@@ -201,25 +195,10 @@ class Topics:
 
         Raises TopicExists, InvalidTopicName, StorageError.
         """
-        wanted = _Wanted(NewTopic(name, partitions, config))
-        self._wanted.append(wanted)
-        try:
-            async with self._administration:
-                if wanted.outcome is None:
-                    others = [one for one in self._wanted if one is not wanted]
-                    some = [wanted, *others[: CHANGED_AT_ONCE - 1]]
-                    self._wanted = [one for one in self._wanted if one not in some]
-                    outcomes = await self._create_some([one.new for one in some])
-                    for one, outcome in zip(some, outcomes, strict=True):
-                        one.outcome = outcome
-        finally:
-            if wanted in self._wanted:  # cancelled before anybody began
-                self._wanted.remove(wanted)
-        made = wanted.outcome
-        assert made is not None, "made by us, or by who was before us"
-        if isinstance(made, StorageError):
-            raise made
-        return made
+        outcome = await self._creating.call(NewTopic(name, partitions, config))
+        if isinstance(outcome, StorageError):
+            raise outcome
+        return outcome
 
     async def create_all(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
         """Create the topics of one request; of each what `create` returns or raises."""
@@ -346,6 +325,7 @@ class Topics:
         self._unopened.pop(key, None)
         partition = Partition(handler, ingest=self._ingest, turn=self._turn)
         self._partitions[key] = partition
+        self.opened_count += 1
         handler.on_recovered = partial(self._opened, partition)
         self._opened(partition)
         return partition
@@ -359,5 +339,6 @@ class Topics:
         for index in range(meta.partitions):
             self._unopened.pop((meta.name, index), None)
             if (partition := self._partitions.pop((meta.name, index), None)) is not None:
+                self.closed_count += 1
                 partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
         self._turn.end()

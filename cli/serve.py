@@ -166,6 +166,7 @@ def run(settings: BrokerConfig) -> int:
     import trio
 
     from segbroker.broker.logs import configure
+    from segbroker.broker.long_lived import spare
     from segbroker.broker.server import Broker
 
     configure(settings)
@@ -182,6 +183,7 @@ def run(settings: BrokerConfig) -> int:
                 # A line for each listener, in the order of the configuration; flushes.
                 lines = [f"segbroker listening on {one.address}" for one in broker.listeners]
                 click.echo("\n".join(lines))
+                nursery.start_soon(spare, broker.core.topics)
                 tell(READY)
 
     trio.run(main)
