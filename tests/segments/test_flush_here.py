@@ -234,7 +234,9 @@ def test_quick_is_what_was_quick_for_long_enough_and_lately() -> None:
 
     assert not is_quick_after(*[0.0001] * (ROW - 1))
     assert is_quick_after(0.0001)
-    now[0] += FRESH_S * 1.01
+    now[0] += FRESH_S * 0.5
+    assert quickness.is_quick
+    now[0] += FRESH_S * 0.51
     assert not quickness.is_quick, "who knows what it does now"
     assert is_quick_after(0.0001)
     slow = SLOW_S * 1.01

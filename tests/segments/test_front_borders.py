@@ -9,6 +9,7 @@ from segbroker.segments.errors import PartitionFull, PartitionReadOnly, StorageE
 from segbroker.segments.manifest import Row, RowKind
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.producers import ProducerTable, decode_producers
+from segbroker.segments.salvaging import FIRST_RETRY_MS, Retry
 from segbroker.segments.transaction_index import NONE_OPEN, Aborted, TransactionIndex
 
 from .crash.recording import Fault, RecordingStorage
@@ -180,3 +181,15 @@ def test_a_transaction_whose_producer_is_not_known_stays_open_in_the_snapshot() 
     assert table.transactions.open == {9: 20, 7: 25}
     assert table.transactions.aborted == made.transactions.aborted
     assert table.transactions.first_open_offset == 20
+
+
+def test_after_a_recovery_the_next_one_is_tried_at_once() -> None:
+    retry = Retry()
+    assert retry.is_due(NOW)
+    retry.failed(NOW, passes=False)
+    assert not retry.is_due(NOW + FIRST_RETRY_MS)
+    assert retry.is_due(NOW + FIRST_RETRY_MS + 1)
+    retry.failed(NOW, passes=False)
+    assert not retry.is_due(NOW + 2 * FIRST_RETRY_MS)
+    retry.succeeded()
+    assert retry.is_due(NOW)

@@ -248,3 +248,24 @@ def test_what_was_copied_out_of_a_file_that_is_gone_is_not_copied_again() -> Non
     wal.checkpoint()
     assert other.shard.full_count == 0
     assert content(replayed(disk.after_power_cut()), 1) == b"precious"
+
+
+def test_spare_files_are_used_again_unless_they_have_another_size() -> None:
+    disk = MemoryStorage()
+    folder = f"{ROOT}/shard-00"
+    wal, _ = begun(disk)
+    Writer(wal).append(b"one")
+    wal.close(empty=True)
+    spare = disk.listdir(folder)
+    assert len(spare) == 2
+    wal, _ = begun(disk)
+    Writer(wal).append(b"one")
+    assert len(disk.listdir(folder)) == 2, "no other was made"
+    wal.close(empty=True)
+    assert len(disk.listdir(folder)) == 2
+    larger = WalConfig(file_bytes=2 * SMALL.file_bytes, shard_bytes=8 * SMALL.file_bytes)
+    wal, _ = begun(disk, larger)
+    Writer(wal).append(b"one")
+    sizes = {disk.open(f"{folder}/{name}").size() for name in disk.listdir(folder)}
+    assert sizes == {larger.file_bytes}
+    assert (len(disk.listdir(folder)), wal.statistics().files) == (2, 2)
