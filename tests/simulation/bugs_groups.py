@@ -21,8 +21,8 @@ from segbroker.client.records import TopicPartition
 from segbroker.segments.lost_tail import begin_at
 
 from .bugs import CALM, POWER, Bug, replaced
+from .plan import LONG_SESSION_MS, Topic, Transactor
 from .plan import Group as GroupPlan
-from .plan import Topic, Transactor
 
 TEAM = GroupPlan("team", "g0", 3, 3, ("range",), 500, 0.05)
 GROUP = {"groups": (TEAM,)}
@@ -35,6 +35,10 @@ COME_AND_GO = {
     "groups": (GroupPlan("team", "g0", 6, 8, ("range",), 500, 0.05),),
     "faults": tuple((0.7 * n, "power_cut") for n in range(1, 10)),
     "sync_s": (0.05, 0.2),
+}
+COME_BACK = {
+    "groups": (GroupPlan("team", "g0", 4, 12, ("range",), LONG_SESSION_MS, 0.05),),
+    "faults": tuple((1.5 * n, "kill") for n in range(1, 6)),
 }
 KILLS = {"faults": ((0.5, "kill"), (1.0, "kill")), "last_crash": "kill"}
 
@@ -71,6 +75,14 @@ def _told_before_kept(keep: Callable[..., Any]) -> Callable[..., Any]:
         done(None)
 
     return kept
+
+
+def _seated_and_not_kept(join: Callable[..., Any]) -> Callable[..., Any]:
+    def joined(self: Rounds, member: Any, asked_as: str, **options: bool) -> None:  # noqa: ANN401
+        done, member.on_joined = member.on_joined, None
+        done(self._joined(member, **options))
+
+    return joined
 
 
 def _counts_anew(restore: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,6 +127,12 @@ BUGS = (
         POWER | COME_AND_GO,
         topics=HAVE_GROUP,
         seeds_max=20,
+    ),
+    Bug(
+        "the place that a static member takes is not written down",
+        replaced(Rounds, "_join_when_recorded", _seated_and_not_kept),
+        COME_BACK,
+        topics=HAVE_GROUP,
     ),
     Bug(
         "a restored group counts its generations anew",

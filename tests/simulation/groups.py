@@ -2,7 +2,8 @@
 
 A member of a classic group is the real client, one of a KIP-848 group is in consumer_members.py.
 One that dies says no goodbye, so that its session has to end before somebody else has its
-partitions.  What the broker tells and takes is judged on the wire (ledger.py); here each stretch of
+partitions; where sessions are long, members are static, and the next life takes the place of the
+last.  What the broker tells and takes is judged on the wire (ledger.py); here each stretch of
 reading between two changes of what a member has is a reader of its own in the history.
 
 In calm a group has to stand at the end of every partition, within its sessions and rebalances.
@@ -57,7 +58,7 @@ class Groups:
                 with trio.CancelScope() as scope:
                     if not last:
                         scope.deadline = trio.current_time() + self.random.uniform(0.2, 3.0)
-                    await self._life(group, f"{name}.{life}").run(until, scope, dies=dies)
+                    await self._life(group, name, life).run(until, scope, dies=dies)
             except SegbrokerError as exc:
                 self.world.trace("member_failed", name, type(exc).__name__, str(exc)[:60])
             except BaseExceptionGroup as found:
@@ -65,9 +66,10 @@ class Groups:
             self.world.trace("member_ended", name, life, dies)
             await trio.sleep(0.05)
 
-    def _life(self, group: Group, name: str) -> "_Life | ConsumerMember":
+    def _life(self, group: Group, who: str, life: int) -> "_Life | ConsumerMember":
+        name = f"{who}.{life}"
         if group.protocol == "classic":
-            return _Life(self, group, name)
+            return _Life(self, group, name, who if group.is_static else None)
         return ConsumerMember(
             self.world, self.network, self.history, self.ledger, self.random, group, name
         )
@@ -86,12 +88,13 @@ class Groups:
 class _Life:
     """One life of a member."""
 
-    def __init__(self, groups: Groups, group: Group, name: str) -> None:
+    def __init__(self, groups: Groups, group: Group, name: str, instance_id: str | None) -> None:
         self.world = groups.world
         self.history = groups.history
         self.random = groups.random
         self.group = group
         self.name = name
+        self.instance_id = instance_id
         self._stretch = 0
 
     async def run(self, until: Callable[[], bool], scope: trio.CancelScope, *, dies: bool) -> None:
@@ -101,6 +104,7 @@ class _Life:
             self.group.topic,
             group=self.group.name,
             client_id=self.name,
+            instance_id=self.instance_id,
             assignors=self.group.assignors,
             session_timeout_ms=self.group.session_timeout_ms,
             heartbeat_interval_ms=max(50, self.group.session_timeout_ms // 5),

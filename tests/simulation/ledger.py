@@ -5,6 +5,7 @@
 | one owner | a member is given a partition that another has in the same generation | I15 |
 | fenced | a commit is taken that came after somebody else was given the partition | I15 |
 | no way back | a commit is taken, or a position told, below what stood when it came | I16 |
+| a place is kept | a static member is fenced that was told last that the place is its own | |
 
 Of KIP-848 groups a generation says nothing: who was given a partition has it until it says that it
 reads it no more, leaves, is refused, or is silent for too long (holders.py).  A broker that was
@@ -27,6 +28,10 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatResponse,
 )
 from segbroker.protocol.messages_groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
@@ -39,8 +44,8 @@ from segbroker.protocol.schema import Message
 from .holders import Holders, Place
 from .world import World
 
-# OffsetCommit, OffsetFetch, SyncGroup, ConsumerGroupHeartbeat.
-KEYS: Final = frozenset({8, 9, 14, 68})
+# OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat.
+KEYS: Final = frozenset({8, 9, 11, 12, 14, 68})
 OUT: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 
 
@@ -71,6 +76,9 @@ class Ledger:
     consumer_groups: set[str] = field(default_factory=set)
     """Names of the KIP-848 groups."""
     _given: dict[tuple[int, Place], str] = field(default_factory=dict)
+    _seats: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Of static members, by group and instance: who was told last that the place is its own, as
+    long as nobody asks for it."""
 
     def restarted(self) -> None:
         """The broker has been started anew."""
@@ -89,6 +97,8 @@ class Ledger:
         came_s = self.world.now()
         if isinstance(message, ConsumerGroupHeartbeatRequest):
             self._says(message, came_s)
+        if isinstance(message, JoinGroupRequest) and message.group_instance_id is not None:
+            self._seats.pop((message.group_id, message.group_instance_id), None)
         return Asked(
             header.api_key,
             header.api_version,
@@ -103,7 +113,14 @@ class Ledger:
         """Its answer leaves."""
         _, reply = decode_response(frame, asked.api_key, asked.api_version)
         match asked.message, reply:
+            case JoinGroupRequest() as request, JoinGroupResponse() as response:
+                if request.group_instance_id is not None and not response.error_code:
+                    seat = (request.group_id, request.group_instance_id)
+                    self._seats[seat] = response.member_id
+            case HeartbeatRequest() as request, HeartbeatResponse() as response:
+                self._seated(request, response.error_code)
             case SyncGroupRequest() as request, SyncGroupResponse() as response:
+                self._seated(request, response.error_code)
                 self._given_to(asked, request, response)
             case OffsetCommitRequest() as request, OffsetCommitResponse() as response:
                 self._taken(asked, request, response)
@@ -115,6 +132,11 @@ class Ledger:
             case OffsetFetchRequest(), OffsetFetchResponse() as response:
                 self._told(asked, response)
 
+    def _seated(self, request: HeartbeatRequest | SyncGroupRequest, code: int) -> None:
+        seat = (request.group_id, request.group_instance_id or "")
+        if code == ErrorCode.FENCED_INSTANCE_ID and self._seats.get(seat) == request.member_id:
+            self.world.violation(f"thrown out: {request.member_id} has the place {seat}")
+
     def _given_to(
         self, asked: Asked, request: SyncGroupRequest, response: SyncGroupResponse
     ) -> None:
@@ -123,11 +145,13 @@ class Ledger:
         for topic, partition in assigned_partitions(response.assignment) or ():
             place = (request.group_id, topic, partition)
             key = (request.generation_id, place)
-            other = self._given.setdefault(key, request.member_id)
-            if other != request.member_id:
+            # Under whatever member id: a static member's place is one.
+            owner = request.group_instance_id or request.member_id
+            other = self._given.setdefault(key, owner)
+            if other != owner:
                 self.world.violation(
                     f"two owners: {place} of generation {request.generation_id} is given to "
-                    f"{request.member_id} and to {other}"
+                    f"{owner} and to {other}"
                 )
             self.owners[place] = request.member_id
             self.world.trace("given", *place, request.member_id)

@@ -23,6 +23,8 @@ TRANSACTIONS_SHARE: Final = 0.3
 CONSUMER_GROUPS_SHARE: Final = 0.2
 EXPRESS_SHARE: Final = 0.5
 
+LONG_SESSION_MS: Final = 6_000
+
 
 @dataclass(frozen=True)
 class Topic:
@@ -93,6 +95,11 @@ class Group:
     session_timeout_ms: int
     pause_s: float
     protocol: str = "classic"
+
+    @property
+    def is_static(self) -> bool:
+        """Whether its members are static ones: where a life begins before the last is missed."""
+        return self.protocol == "classic" and self.session_timeout_ms == LONG_SESSION_MS
 
 
 @dataclass(frozen=True)
@@ -265,7 +272,7 @@ def _group(random: Random, duration_s: float) -> Group:
         members=random.choice((2, 2, 3)),
         lives=random.choice((1, 2, 3)),
         assignors=random.choice((("cooperative-sticky",), ("range",), ("sticky", "range"))),
-        session_timeout_ms=random.choice((500, 1_500, 6_000)),
+        session_timeout_ms=random.choice((500, 1_500, LONG_SESSION_MS)),
         pause_s=random.choice((0.0, 0.05)) * duration_s,
     )
 
