@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+# Once for all: what the runs below import themselves is dropped after each, and typing, which
+# remembers annotations, would hand those of one run's modules to the next one's.
+import segbroker.testing.embedded  # noqa: F401
+
 pytest_plugins = ["pytester"]
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "testing.md"
