@@ -25,6 +25,7 @@ from .words import plural
 
 if TYPE_CHECKING:
     from segbroker.client import Admin
+    from segbroker.client.errors import SegbrokerError
 
 PARTITIONS_MAX = 100_000
 Facts: TypeAlias = dict[str, Any]
@@ -143,7 +144,7 @@ def list_(long: bool, as_json: bool, bootstrap: str) -> None:
     """
     with open_admin(bootstrap) as admin:
         names = admin.list_topics()
-        facts = [facts_of(admin, name) for name in names] if long else []
+        facts, failed = _facts_of_all(admin, names) if long else ([], None)
     if as_json:
         click.echo(json.dumps(facts if long else names))
     elif not long:
@@ -159,6 +160,8 @@ def list_(long: bool, as_json: bool, bootstrap: str) -> None:
             for fact in facts
         ]
         echo_table(("topic", "partitions", "records", "durability"), rows, numbers={1, 2})
+    if failed is not None:
+        raise failed  # the others are said all the same
 
 
 @topic.command()
@@ -347,6 +350,24 @@ def facts_of(admin: "Admin", name: str) -> Facts:
             for key, entry in sorted(description.config.items())
         ],
     }
+
+
+def _facts_of_all(
+    admin: "Admin", names: Iterable[str]
+) -> "tuple[list[Facts], SegbrokerError | None]":
+    """The facts of each topic that can be looked at, and why the first other one cannot."""
+    from segbroker.client.errors import SegbrokerError, UnknownTopicOrPartition
+
+    found: list[Facts] = []
+    failed: SegbrokerError | None = None
+    for name in names:
+        try:
+            found.append(facts_of(admin, name))
+        except UnknownTopicOrPartition:
+            continue  # deleted a moment ago
+        except SegbrokerError as exc:
+            failed = failed or exc
+    return found, failed
 
 
 def _is_idle(facts: Facts, row: Mapping[str, Any]) -> bool:

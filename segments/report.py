@@ -19,7 +19,8 @@
 | refused | the partition was not opened (on.corruption) | - |
 
 Rows are kept up to ROWS_MAX and counted beyond; a loss is logged when it is added, so nothing is
-silent whoever opens the log.  Thread-safe: appending is one list operation.
+silent whoever opens the log.  A fact that is found again is told once: a partition whose disk is
+full is tried anew every few seconds, and would push the others out.  Thread-safe.
 """
 
 from collections import Counter
@@ -77,17 +78,21 @@ class RecoveryReport:
         self.rows: list[ReportRow] = []
         self.counts: Counter[str] = Counter()
         self.offsets_lost = 0
+        self._told: set[ReportRow] = set()
 
     def __len__(self) -> int:
         return sum(self.counts.values())
 
     def add(self, row: ReportRow) -> None:
-        """Keep a row; a loss is logged."""
+        """Keep a row, unless it was there before; a loss is logged."""
+        if row in self._told:
+            return
         self.counts[row.what] += 1
         if row.what == "gap":
             self.offsets_lost += row.to_offset - row.from_offset
         if len(self.rows) < ROWS_MAX:
             self.rows.append(row)
+            self._told.add(row)
         if row.what in WHAT_TO_DO:
             advice = WHAT_TO_DO.get(row.reason, WHAT_TO_DO[row.what])
             log.error(f"recovery_{row.what}", **_fields(row), advice=advice)

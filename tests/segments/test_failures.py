@@ -14,6 +14,7 @@ from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryFile, MemoryStorage, _Inode
 from segbroker.segments.partition_log import PartitionLog
+from segbroker.segments.report import RecoveryReport, ReportRow
 from segbroker.segments.storage import Buffer
 from segbroker.segments.topic_config import TopicConfig
 from segbroker.segments.upkeep import RECOVERIES_FAILED_MAX
@@ -282,3 +283,13 @@ def test_a_snapshot_that_keeps_failing_fills_the_wal_up_to_its_bound_and_no_furt
     assert found == list(range(len(found)))
     assert acked < len(found) <= acked + 2, "one was written, and nobody was told"
     assert set(again.topics) == {"t", "u"}
+
+
+def test_what_every_try_finds_again_does_not_push_other_facts_out_of_the_report() -> None:
+    report = RecoveryReport()
+    gap = ReportRow("gap", "t_partition_1_segment_0.log", "t", 1, 5, 9, reason="corruption")
+    torn = ReportRow("cut", "t_partition_0_segment_3.log", "t", 0, bytes=17, reason="torn tail")
+    for row in (gap, *[torn] * 1_000, gap, torn._replace(bytes=18)):
+        report.add(row)
+    assert report.rows == [gap, torn, torn._replace(bytes=18)]
+    assert report.summary() == {"gap": 1, "cut": 2, "offsets_lost": 4}
