@@ -36,7 +36,7 @@ from .connection_overrides import parse_overrides
 from .exposure import check_exposure
 from .listener_spec import ListenerSpec, parse_listeners, parse_mechanisms
 from .principal import parse_principals
-from .unknown_keys import is_service_link, what_was_meant
+from .unknown_keys import service_links, what_was_meant
 
 ENV_PREFIX: Final = "SEGBROKER_"
 # Variables with our prefix that belong to the command line, not to the broker.
@@ -163,12 +163,11 @@ def _toml(text: str) -> dict[str, object]:
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, object]:
+    foreign = FOREIGN_VARIABLES | service_links(environment)
     return {
         name.removeprefix(ENV_PREFIX).lower(): value
         for name, value in environment.items()
-        if name.startswith(ENV_PREFIX)
-        and name not in FOREIGN_VARIABLES
-        and not is_service_link(name)
+        if name.startswith(ENV_PREFIX) and name not in foreign
     }
 
 

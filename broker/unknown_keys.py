@@ -6,8 +6,9 @@
     [broker]               a table: keys stand at the top level
 
 Kubernetes gives each container variables about every service of its namespace, as Docker's links
-did: beside a service called segbroker there is SEGBROKER_PORT=tcp://10.0.0.1:9092.  These are not
-ours.
+did: beside a service called segbroker (or segbroker-external) there is
+SEGBROKER_PORT=tcp://10.0.0.1:9092.  These are not ours.  It sets all of them together, so without
+that one, of that form, SEGBROKER_SERVICE_HOST is somebody's mistake.
 """
 
 import re
@@ -18,14 +19,35 @@ from typing import Final
 from segbroker.segments.topic_config import KEYS as TOPIC_KEYS
 
 _TOPIC_SETTINGS: Final = frozenset(key.name for key in TOPIC_KEYS)
+_SERVICE_PORT: Final = re.compile(r"(SEGBROKER(?:_[A-Z0-9_]+)?)_PORT")
+_SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://")
 _SERVICE_LINK: Final = re.compile(
-    r"SEGBROKER(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+    r"_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"
 )
+# What Kafka's file has that is called quite otherwise here; topics' settings are in log.*, too.
+_KAFKAS_OTHERS: Final = {"log.dirs": "data"}
+_KAFKAS_TOPIC_SETTINGS: Final = {
+    "log.retention.hours": "retention.ms",
+    "log.retention.minutes": "retention.ms",
+    "message.max.bytes": "max.message.bytes",
+}
+# How like a key must be to one of ours before that one is advised.
+_NEAR: Final = 0.8
 
 
-def is_service_link(variable: str) -> bool:
-    """Whether Kubernetes sets a variable of this name for a service called segbroker."""
-    return _SERVICE_LINK.fullmatch(variable) is not None
+def service_links(environment: Mapping[str, str]) -> set[str]:
+    """The variables that Kubernetes has set for services whose names begin with segbroker."""
+    services = [
+        found[1]
+        for name, value in environment.items()
+        if (found := _SERVICE_PORT.fullmatch(name)) and _SERVICE_ADDRESS.match(value)
+    ]
+    return {
+        name
+        for name in environment
+        for service in services
+        if name.startswith(service) and _SERVICE_LINK.fullmatch(name, len(service))
+    }
 
 
 def what_was_meant(name: str, value: object, keys: Mapping[str, str | None]) -> str:
@@ -36,16 +58,17 @@ def what_was_meant(name: str, value: object, keys: Mapping[str, str | None]) -> 
         value: what it was set to; a dict of a TOML table.
         keys: our keys, each with Kafka's name of it or None.
     """
-    ours = {kafka: key for key, kafka in keys.items() if kafka is not None}
-    for dotted in _dotted(name, value):
+    ours = _KAFKAS_OTHERS | {kafka: key for key, kafka in keys.items() if kafka is not None}
+    for given in _dotted(name, value):
+        dotted = given.replace("_", ".")  # as in the environment, and in TOML without quotes
         if dotted in ours:
             return f": what Kafka calls {dotted} is {ours[dotted]} here"
-        setting = dotted.replace("_", ".").removeprefix("log.")
+        setting = _KAFKAS_TOPIC_SETTINGS.get(dotted, dotted.removeprefix("log."))
         if setting in _TOPIC_SETTINGS:
             return f": {setting} is set for each topic: segbroker topic alter NAME -c {setting}=..."
     if isinstance(value, dict):
         return ": keys stand at the top level, not in a table"
-    near = get_close_matches(name, keys, n=1)
+    near = get_close_matches(name, keys, n=1, cutoff=_NEAR)
     return f"; did you mean {near[0]}?" if near else ""
 
 

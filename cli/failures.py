@@ -116,8 +116,11 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             | errors.ClusterAuthorizationFailed()
             | errors.TransactionalIdAuthorizationFailed()
         ):
-            hint = "who may can allow it: segbroker acl add; which operation it was says the log"
-            return Failure(text, ExitCode.REFUSED, f"{hint} of the broker (access_denied)")
+            hint = (
+                "somebody with ALTER on the cluster can allow it: segbroker acl add;"
+                " the broker's log names the operation (access_denied)"
+            )
+            return Failure(text, ExitCode.REFUSED, hint)
         case errors.ResourceNotFound():
             return Failure(text, ExitCode.NOT_FOUND)
         case errors.BrokerUnreachable() | errors.ConnectionLost():

@@ -13,6 +13,7 @@ from .command import note
 VARIABLE: Final = "NOTIFY_SOCKET"
 READY: Final = b"READY=1"
 STOPPING: Final = b"STOPPING=1"
+_TIMEOUT_S: Final = 1.0
 
 
 def tell(state: bytes) -> None:
@@ -22,6 +23,7 @@ def tell(state: bytes) -> None:
         return
     address = "\0" + name[1:] if name.startswith("@") else name
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        sock.settimeout(_TIMEOUT_S)  # one that does not listen holds nothing up
         try:
             sock.sendto(state, address)
         except OSError as exc:

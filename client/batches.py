@@ -110,11 +110,13 @@ class Batches:
 
     def _look_again(self, state: TopicQueue, partition: int) -> Completion[None]:
         """What to wait for, as the topic may have grown; ValueError when that was looked at."""
-        if partition > 0 and self.looked_again is not None and partition not in state.beyond:
-            state.beyond.add(partition)
-            self._wake_by(0)
-            return self.looked_again()
-        state.beyond.discard(partition)
+        looked = state.beyond.get(partition)
+        if partition > 0 and self.looked_again is not None and (looked is None or not looked.done):
+            if looked is None:
+                looked = state.beyond[partition] = self.looked_again()
+                self._wake_by(0)
+            return looked
+        state.beyond.pop(partition, None)
         raise ValueError(
             f"partition {partition} of topic {state.name!r} is outside [0, {state.partition_count})"
         )

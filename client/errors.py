@@ -30,7 +30,9 @@ from segbroker.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from .records import Gap
 
-OPEN_ALREADY = "open already: a client is in one `with` block at a time"
+OPEN_ALREADY = (
+    "open already: a client is open once at a time, by a `with` block or by open(), not both"
+)
 # How many undelivered records a DeliveryFailed names in its message; all are in `.undelivered`.
 NAMED_MAX = 3
 

@@ -276,8 +276,8 @@ class TopicQueue:
         self.name = name
         self.wake_by = wake_by
         self.partition_count = 0
-        # Those that there were not when we looked last; whoever asks for them again is refused.
-        self.beyond: set[int] = set()
+        # Those that there were not, each with the look for it; who asks after that is refused.
+        self.beyond: dict[int, Completion[None]] = {}
         self.topic_id: UUID = ZERO_UUID
         self.partitions: dict[int, PartitionQueue] = {}
         self.sticky: PartitionQueue | None = None

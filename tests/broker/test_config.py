@@ -51,6 +51,13 @@ def test_without_any_source_the_defaults_stand() -> None:
         ({}, {}, "num.partitions = 4", ["what Kafka calls num.partitions is partitions here"]),
         ({}, {}, "log.retention.ms = 4", ["segbroker topic alter NAME -c retention.ms=..."]),
         ({}, {}, "retention_ms = 4", ["retention.ms is set for each topic"]),
+        ({}, {"SEGBROKER_PORT": "9999"}, "", ["unknown key 'port' (from the environment)"]),
+        ({}, {"SEGBROKER_SERVICE_HOST": "0.0.0.0"}, "", ["unknown key 'service_host'"]),
+        ({}, {"SEGBROKER_NUM_PARTITIONS": "4"}, "", ["num.partitions is partitions here"]),
+        ({}, {"SEGBROKER_LOG_DIRS": "/data"}, "", ["what Kafka calls log.dirs is data here"]),
+        ({}, {}, "log.retention.hours = 4", ["retention.ms is set for each topic"]),
+        ({}, {}, "message_max_bytes = 4", ["max.message.bytes is set for each topic"]),
+        ({}, {}, "auto.create.topics.enable = true", ["is auto_create_topics here"]),
         ({}, {}, "[broker]\nlanes = 4", ["unknown key 'broker'", "stand at the top level"]),
         ({"data": ""}, {}, "", ["data = ''", "no directory"]),
         ({}, {}, "idle_timeout_ms = '10 sec'", ["'10 sec'", "with a unit: ms, min, s, h, d"]),
@@ -97,7 +104,12 @@ def test_what_kubernetes_says_of_a_service_called_segbroker_is_not_ours() -> Non
         "SEGBROKER_PORT_9092_TCP_PORT": "9092",
         "SEGBROKER_PORT_9092_TCP_ADDR": "10.0.0.1",
     }
-    assert merge({}, links) == BrokerConfig()
+    external = {name.replace("SEGBROKER", "SEGBROKER_EXTERNAL"): links[name] for name in links}
+    assert merge({}, links) == merge({}, links | external) == merge({}, external) == BrokerConfig()
+    with pytest.raises(InvalidConfig, match="unknown key 'service_host'"):
+        merge({}, {"SEGBROKER_SERVICE_HOST": "10.0.0.1", **external})
+    with pytest.raises(InvalidConfig, match="unknown key 'porta'"):
+        merge({}, {"SEGBROKER_PORTA": "tcp://10.0.0.1:9092", **links})
 
 
 @pytest.mark.parametrize(

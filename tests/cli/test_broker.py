@@ -124,7 +124,7 @@ def test_a_partition_that_cannot_be_opened_needs_a_look(
         assert lines[2].startswith("  partition 1 of topic 'flights' is not served: ")
         assert lines[2].endswith("the partition's directory is missing")
         segbroker("topic", "create", "trains", "--partitions", "3", *words)
-        monkeypatch.setattr("segbroker.cli.topic.API_TIMEOUT_MS", 1_000)
+        monkeypatch.setattr("segbroker.cli.topic.API_TIMEOUT_MS", 5_000)
         listed = in_process("topic", "list", "--long", *words)
         assert [line.split()[:2] for line in listed.stdout.decode().splitlines()[1:]] == [
             ["trains", "3"]

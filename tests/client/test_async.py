@@ -323,6 +323,30 @@ def test_two_tasks_reading_at_once_is_busy(run: Run, daemon: Daemon, topic: str)
     run(main)
 
 
+def test_several_tasks_can_be_the_first_to_send_to_a_new_partition(
+    run: Run, daemon: Daemon, topic: str
+) -> None:
+    offsets: list[int] = []
+
+    async def main() -> None:
+        async with AsyncAdmin(daemon.address) as admin, AsyncProducer(daemon.address) as producer:
+            await admin.create_topic(topic, partitions=1)
+            await (await producer.send(topic, b"known"))
+            await admin.create_partitions(topic, 4)
+
+            async def send() -> None:
+                offsets.append((await (await producer.send(topic, b"new", partition=3))).offset)
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(4):
+                    tasks.start_soon(send)
+            with pytest.raises(ValueError, match="outside"):
+                await producer.send(topic, b"never", partition=9)
+        assert sorted(offsets) == [0, 1, 2, 3]
+
+    run(main)
+
+
 def test_a_broker_that_comes_back_gets_the_rest(run: Run, tmp_path: Path, topic: str) -> None:
     import signal
 

@@ -423,6 +423,35 @@ def test_a_partition_that_was_added_a_moment_ago_can_be_sent_to(daemon: Daemon, 
         assert [one.offset for one in deliveries.result(60)] == [0, 1]
 
 
+def test_several_threads_can_be_the_first_to_send_to_a_new_partition(
+    daemon: Daemon, topic: str
+) -> None:
+    sent: list[RecordMetadata | Exception] = []
+    with Admin(daemon.address) as admin, Producer(daemon.address) as producer:
+        admin.create_topic(topic, partitions=1)
+        producer.send(topic, b"known").result(60)
+        admin.create_partitions(topic, 4)
+        together = threading.Barrier(4)
+
+        def send() -> None:
+            together.wait(60)
+            try:
+                sent.append(producer.send(topic, b"new", partition=3).result(60))
+            except ValueError as exc:
+                sent.append(exc)
+
+        threads = [threading.Thread(target=send) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with pytest.raises(ValueError, match="outside"):
+            producer.send(topic, b"never", partition=9)
+    assert sorted(one.offset if isinstance(one, RecordMetadata) else -1 for one in sent) == [
+        *range(4)
+    ]
+
+
 def test_topics_are_made_described_changed_and_deleted(daemon: Daemon, topic: str) -> None:
     with Admin(daemon.address) as admin:
         admin.create_topic(topic, partitions=2, config={"segment.bytes": "65536"})
