@@ -14,7 +14,7 @@ start, end     the first record that is kept; behind the last
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -62,10 +62,16 @@ def list_(long: bool, as_json: bool, bootstrap: str) -> None:
             else:
                 click.echo("".join(f"{row.group_id}\n" for row in found), nl=False)
             return
-        facts = list(facts_of_all(admin, Ages(bootstrap)))
+        facts, failed = facts_of_all(admin, Ages(bootstrap))
     if as_json:
         click.echo(json.dumps(facts))
-        return
+    else:
+        _echo_list(facts)
+    if failed is not None:
+        raise failed  # the others are said all the same
+
+
+def _echo_list(facts: Iterable[Facts]) -> None:
     rows = [
         (
             fact["group"],

@@ -4,17 +4,31 @@
     seconds   the age of the next record that it will read: how long that one has been waiting
 
 The age is the record's own timestamp against this machine's clock, so it is as right as both.  It
-takes a read of one record per partition that is behind; a record that was looked at once is not
-read again.  A partition that does not answer within READ_TIMEOUT_MS has no age this time.
+takes a read of one record per place that a group is behind at; one consumer reads them all.  What
+was looked at once is not read again: neither a record, nor that there is none up to the end (what
+a transaction leaves behind is no record).  What does not answer within READ_TIMEOUT_MS has no age
+this time.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS
+from .properties import security
 
 if TYPE_CHECKING:
-    from segbroker.client import Admin, TopicPartition
+    from segbroker.client import (
+        Admin,
+        CommittedOffset,
+        GroupDescription,
+        TopicPartition,
+    )
+    from segbroker.client.errors import SegbrokerError
+
+    Place: TypeAlias = tuple[TopicPartition, int]
+    Ends: TypeAlias = dict[TopicPartition, int]
 
 READ_TIMEOUT_MS: Final = 2_000
 # The first batch comes whatever its size; nothing behind it is wanted.
@@ -24,43 +38,133 @@ Facts: TypeAlias = dict[str, Any]
 
 
 class Ages:
-    """Timestamps of the records that a group will read next; remembers those it has seen."""
+    """Timestamps of the records that groups will read next; remembers what it has seen."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._known: dict[tuple[TopicPartition, int], int] = {}
+        self._known: dict[Place, int] = {}
+        # Where there was no record, and the end up to which there was none.
+        self._without: dict[Place, int] = {}
 
-    def of(self, stands: "Mapping[TopicPartition, int]") -> "dict[TopicPartition, float]":
-        """Seconds since the record at or after each offset was written."""
-        wanted = set(stands.items())
-        self._known = {key: at for key, at in self._known.items() if key in wanted}
-        if missing := dict(wanted - self._known.keys()):
-            self._read(missing)
+    def look(self, behind: "Mapping[Place, int]") -> None:
+        """Read the next record at each place, with its partition's end; forget other places."""
+        self._known = {place: at for place, at in self._known.items() if place in behind}
+        self._without = {
+            place: end for place, end in self._without.items() if behind.get(place) == end
+        }
+        if missing := behind.keys() - self._known.keys() - self._without.keys():
+            left = self._read(missing)
+            self._without |= {place: behind[place] for place in left}
+
+    def seconds(self) -> "dict[Place, float]":
+        """Seconds since the record at or after each place was written, where that is known."""
         now_ms = time.time_ns() // 1_000_000
-        return {tp: max(0, now_ms - at) / 1000 for (tp, _), at in self._known.items()}
+        return {place: max(0, now_ms - at) / 1000 for place, at in self._known.items()}
 
-    def _read(self, missing: "dict[TopicPartition, int]") -> None:
+    def _read(self, missing: "Iterable[Place]") -> "list[Place]":
+        """Those behind which there was no record; none when the time was over first."""
         from segbroker.client import Consumer, TopicPartition
 
+        left: dict[TopicPartition, list[int]] = {}
+        for tp, offset in sorted(missing):
+            left.setdefault(tp, []).append(offset)
         deadline = time.monotonic() + READ_TIMEOUT_MS / 1000
         with Consumer(
-            self._bootstrap, on_gap="skip", fetch_partition_bytes=_READ_BYTES
+            self._bootstrap,
+            on_gap="skip",
+            stop_at_end=True,
+            fetch_partition_bytes=_READ_BYTES,
+            security=security(),
+            connect_timeout_ms=CONNECT_TIMEOUT_MS,
+            api_timeout_ms=API_TIMEOUT_MS,
         ) as consumer:
-            consumer.assign(missing)
-            for tp, offset in missing.items():
-                consumer.seek(tp.topic, tp.partition, offset)
-            left = dict(missing)
+            consumer.assign(left)
+            for tp, offsets in left.items():
+                consumer.seek(tp.topic, tp.partition, offsets[0])
             while left and (rest := deadline - time.monotonic()) > 0:
-                for record in consumer.poll(timeout_ms=rest * 1000):
-                    found = TopicPartition(record.topic, record.partition)
-                    if found in left:
-                        self._known[found, left.pop(found)] = record.timestamp_ms
-                        consumer.pause(found)
+                records = consumer.poll(timeout_ms=rest * 1000)
+                if not records and time.monotonic() < deadline:
+                    return [(tp, offset) for tp, offsets in left.items() for offset in offsets]
+                found = set()
+                for record in records:
+                    tp = TopicPartition(record.topic, record.partition)
+                    offsets = left.get(tp, [])
+                    while offsets and offsets[0] <= record.offset:
+                        self._known[tp, offsets.pop(0)] = record.timestamp_ms
+                        found.add(tp)
+                left = {tp: offsets for tp, offsets in left.items() if offsets}
+                if left:
+                    consumer.assign(left)
+                for tp in found & left.keys():
+                    consumer.seek(tp.topic, tp.partition, left[tp][0])
+        return []
+
+
+class _Group(NamedTuple):
+    """What the broker knows of a group, before it is held against the ends."""
+
+    described: "GroupDescription"
+    stands: "Mapping[TopicPartition, CommittedOffset]"
+    owners: Mapping["TopicPartition", Any]
+
+    @property
+    def topics(self) -> set[str]:
+        return {tp.topic for tp in (*self.stands, *self.owners)}
+
+    def lags(self, ends: "Ends") -> "dict[TopicPartition, int]":
+        return {tp: ends[tp] - at.offset for tp, at in self.stands.items() if tp in ends}
+
+    def behind(self, ends: "Ends") -> "dict[Place, int]":
+        """Where it has something to read, and the end there."""
+        lags = self.lags(ends).items()
+        return {(tp, self.stands[tp].offset): ends[tp] for tp, lag in lags if lag > 0}
 
 
 def facts_of(admin: "Admin", name: str, ages: Ages) -> Facts:
     """What `describe --json` prints.  Raises GroupIdNotFound."""
-    from segbroker.client.errors import GroupIdNotFound, UnknownTopicOrPartition
+    group = _group(admin, name)
+    ends: Ends = {}
+    for topic in sorted(group.topics):
+        ends |= _ends(admin, topic)
+    ages.look(group.behind(ends))
+    return _facts(name, group, ends, ages.seconds())
+
+
+def facts_of_all(admin: "Admin", ages: Ages) -> "tuple[list[Facts], SegbrokerError | None]":
+    """The facts of each group that can be looked at, and why the first other one cannot."""
+    from segbroker.client.errors import GroupIdNotFound, SegbrokerError
+
+    groups: dict[str, _Group] = {}
+    failed: SegbrokerError | None = None
+    for row in admin.list_groups():
+        try:
+            groups[row.group_id] = _group(admin, row.group_id)
+        except GroupIdNotFound:
+            continue  # deleted a moment ago
+        except SegbrokerError as exc:
+            failed = failed or exc
+    ends: Ends = {}
+    unreadable = set()
+    for topic in sorted({topic for group in groups.values() for topic in group.topics}):
+        try:
+            ends |= _ends(admin, topic)
+        except SegbrokerError as exc:
+            failed = failed or exc
+            unreadable.add(topic)
+    groups = {name: group for name, group in groups.items() if not unreadable & group.topics}
+    behind: dict[Place, int] = {}
+    for group in groups.values():
+        behind |= group.behind(ends)
+    try:
+        ages.look(behind)
+    except SegbrokerError as exc:  # those that were read before it have their ages
+        failed = failed or exc
+    seconds = ages.seconds()
+    return [_facts(name, group, ends, seconds) for name, group in groups.items()], failed
+
+
+def _group(admin: "Admin", name: str) -> _Group:
+    from segbroker.client.errors import GroupIdNotFound
     from segbroker.client.group_administration import DEAD
 
     described = admin.describe_group(name)
@@ -68,21 +172,30 @@ def facts_of(admin: "Admin", name: str, ages: Ages) -> Facts:
     if described.state == DEAD and not stands:
         raise GroupIdNotFound(f"there is no group {name!r}")
     owners = {tp: member for member in described.members for tp in member.partitions}
+    return _Group(described, stands, owners)
+
+
+def _ends(admin: "Admin", topic: str) -> "Ends":
+    from segbroker.client.errors import UnknownTopicOrPartition
+
+    with suppress(UnknownTopicOrPartition):  # deleted a moment ago: nothing to be behind of
+        return {tp: end.offset for tp, end in admin.offsets(topic, "end").items()}
+    return {}
+
+
+def _facts(name: str, group: _Group, ends: "Ends", seconds: "Mapping[Place, float]") -> Facts:
+    described, stands, owners = group
+    lags = group.lags(ends)
+    ages = {tp: seconds.get((tp, stands[tp].offset)) if lag else 0.0 for tp, lag in lags.items()}
     partitions = sorted({*stands, *owners})
-    ends = {}
-    for topic in sorted({tp.topic for tp in partitions}):
-        with suppress(UnknownTopicOrPartition):  # deleted a moment ago: nothing to be behind of
-            ends.update(admin.offsets(topic, "end"))
-    lags = {tp: ends[tp].offset - stands[tp].offset for tp in stands if tp in ends}
-    behind = ages.of({tp: stands[tp].offset for tp, lag in lags.items() if lag > 0})
     rows = [
         {
             "topic": tp.topic,
             "partition": tp.partition,
             "offset": stands[tp].offset if tp in stands else None,
-            "end": ends[tp].offset,
+            "end": ends[tp],
             "lag": lags.get(tp),
-            "lag_seconds": 0.0 if lags.get(tp) == 0 else behind.get(tp),
+            "lag_seconds": ages.get(tp),
             "member": owners[tp].member_id if tp in owners else None,
         }
         for tp in partitions
@@ -106,12 +219,3 @@ def facts_of(admin: "Admin", name: str, ages: Ages) -> Facts:
         "lag_seconds": max((row["lag_seconds"] or 0.0 for row in rows), default=0.0),
         "partitions": rows,
     }
-
-
-def facts_of_all(admin: "Admin", ages: Ages) -> Iterator[Facts]:
-    """The facts of each group, by name."""
-    from segbroker.client.errors import GroupIdNotFound
-
-    for row in admin.list_groups():
-        with suppress(GroupIdNotFound):  # deleted a moment ago
-            yield facts_of(admin, row.group_id, ages)

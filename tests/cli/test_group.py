@@ -6,14 +6,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer
 
+from segbroker import client as segbroker
 from segbroker.cli.exit_codes import ExitCode
 
-from ..support.daemon import Daemon
-from .conftest import Run
+from ..support.daemon import Daemon, running
+from .conftest import Run, in_process
 
 DEADLINE_S = 60
 
@@ -121,6 +124,65 @@ def test_how_far_behind_is_said_in_records_and_in_seconds(
     run("group", "seek", topic, topic, "end")
     (row,) = json.loads(run("group", "describe", topic, "--json").stdout)["partitions"]
     assert (row["lag"], row["lag_seconds"]) == (0, 0)
+
+
+def test_the_ages_of_many_groups_are_read_together_and_to_the_end(
+    topic: str, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What has no record up to the end is known by that, and not by waiting.
+    monkeypatch.setattr("segbroker.cli.group_lag.READ_TIMEOUT_MS", 3_600_000)
+    old_ms = (int(time.time()) - 100) * 1000
+    before = {"early": 0, "same": 0, "later": 2, "marker": 4, "open": 6, "end": 7}
+    with segbroker.Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+        with segbroker.Producer(daemon.address, transactional_id=topic) as producer:
+            with producer.transaction():
+                for n in range(4):
+                    record = (topic, b"%d" % n)
+                    producer.send(*record, partition=0, timestamp_ms=old_ms + 10_000 * n)
+            # A marker at 4; then 5 and 6 of a transaction that is open.
+            with suppress(KeyError), producer.transaction():
+                producer.send_many(topic, [b"5", b"6"], partition=0)
+                producer.flush()
+                for name, offset in before.items():
+                    admin.commit(f"{topic}-{name}", {(topic, 0): offset})
+                listed = in_process("group", "list", "--long", "--json", "-b", daemon.address)
+                raise KeyError
+        for name in before:
+            admin.delete_group(f"{topic}-{name}")
+    assert listed.returncode == ExitCode.OK, listed.stderr
+    prefix = f"{topic}-"
+    ours = {
+        one["group"].removeprefix(prefix): one["partitions"][0]
+        for one in json.loads(listed.stdout)
+        if one["group"].startswith(prefix)
+    }
+    assert {name: row["lag"] for name, row in ours.items()} == {
+        name: 7 - offset for name, offset in before.items()
+    }
+    assert ours["early"]["lag_seconds"] == ours["same"]["lag_seconds"]
+    assert 80 <= ours["later"]["lag_seconds"] <= ours["early"]["lag_seconds"] - 20 < 1_000
+    assert (ours["marker"]["lag_seconds"], ours["open"]["lag_seconds"]) == (None, None)
+    assert ours["end"]["lag_seconds"] == 0
+
+
+def test_groups_are_listed_when_one_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path / "data") as daemon, segbroker.Admin(daemon.address) as admin:
+        for name in ("flights", "trains"):
+            admin.create_topic(name, partitions=1)
+            admin.commit(f"of-{name}", {(name, 0): 0})
+        (tmp_path / "data/topics/flights/partition_0").rename(tmp_path / "gone")
+        monkeypatch.setattr("segbroker.cli.topic.API_TIMEOUT_MS", 5_000)
+        listed = in_process("group", "list", "--long", "-b", daemon.address)
+        (tmp_path / "gone").rename(tmp_path / "data/topics/flights/partition_0")
+    assert [line.split()[0] for line in listed.stdout.decode().splitlines()] == [
+        "group",
+        "of-trains",
+    ]
+    assert b"flights" in listed.stderr
+    assert listed.returncode == ExitCode.UNREACHABLE
 
 
 def test_a_group_is_watched_until_ctrl_c(run: Run, topic: str, daemon: Daemon) -> None:
