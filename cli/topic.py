@@ -5,13 +5,14 @@ done is said on standard error.
 """
 
 import json
+import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
 from segbroker.segments.inert_settings import INERT
-from segbroker.segments.units import units_of, whole_with_unit
+from segbroker.segments.units import expected, units_of, whole_with_unit
 
 from .asking import ask, require_terminal, yes_option
 from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS, AnyCallable, Group, bootstrap_option, note
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 PARTITIONS_MAX = 100_000
 Facts: TypeAlias = dict[str, Any]
+_OF_SOME_UNIT: Final = re.compile(r"-?[\d.]+\s*[A-Za-z]+")
 
 
 @click.group(cls=Group)
@@ -66,9 +68,13 @@ def _settings(
 
 def _without_unit(key: str, value: str) -> str:
     """7d of retention.ms as the number that every broker takes; what is none stays as it is."""
+    units = units_of(key)
     try:
-        return str(whole_with_unit(value, units_of(key)))
+        return str(whole_with_unit(value, units))
     except ValueError:
+        if units and _OF_SOME_UNIT.fullmatch(value):
+            whole = f"{key}={value} is no whole number{expected(units)}"
+            raise click.BadParameter(whole) from None
         return value
 
 

@@ -165,7 +165,8 @@ class Consumer(Generic[Notice]):
     def open(self) -> Self:
         """Start without a `with` block, at a prompt or in a notebook; `close` ends it.
 
-        Whoever forgets to is closed when the process ends.  Raises as entering the block.
+        Whoever forgets to is closed at a regular end of the interpreter; not after a signal, nor in
+        a forked worker.  Raises as entering the block.
         """
         self.__enter__()
         atexit.register(self.close)

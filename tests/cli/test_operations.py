@@ -74,17 +74,21 @@ def test_a_copy_of_the_directory_is_a_backup_that_goes_on_elsewhere(tmp_path: Pa
 
 
 def test_what_the_page_counts_is_what_a_broker_tells(run: Run, daemon: Daemon, topic: str) -> None:
-    run("topic", "create", topic)
+    run("topic", "create", topic, "--partitions", "2")
     status = json.loads(run("broker", "status", "--json").stdout)
     assert {"partitions_read_only"} <= status["storage"].keys()
     assert {"shards_failed"} <= status["wal"].keys()
     with Admin(daemon.address) as admin:
-        admin.commit(topic, {(topic, 0): 0})
+        admin.commit(topic, {(topic, 0): 0, (topic, 1): 0})
     source = block("python").replace("127.0.0.1:9092", daemon.address)
     lines: list[str] = []
     exec(
         compile(source, "docs/operations.md", "exec"),
         {"print": lambda *words: lines.append(" ".join(map(str, words)))},
     )
-    assert f'segbroker_lag{{group="{topic}"}} 0' in lines
+    for partition in (0, 1):
+        labels = f'group="{topic}",topic="{topic}",partition="{partition}"'
+        assert f"segbroker_lag{{{labels}}} 0" in lines
+    series = [line.rpartition(" ")[0] for line in lines]
+    assert len(series) == len(set(series))
     assert "segbroker_read_only_partitions 0" in lines

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from segbroker.cli.durability import PROMISES
+from segbroker.cli.exit_codes import ExitCode
 from segbroker.cli.retention import cleaning_lines, retention_lines
 from segbroker.client.cleaning import Cleaning
 from segbroker.segments.topic_config import Durability, TopicConfig
@@ -159,6 +160,14 @@ def test_sizes_and_times_of_settings_may_have_a_unit(run: Run, topic: str) -> No
     wanted = {"retention.ms": "604800000", "segment.ms": "7200000"}
     wanted |= {"max.message.bytes": "4194304", "segment.bytes": "4194304"}
     assert wanted.items() <= config.items()
+    for setting, units in (
+        ("segment.ms=2 weeks", "ms, min, s, h, d"),
+        ("segment.bytes=4MB", "KiB"),
+    ):
+        wrong = run("topic", "alter", topic, "-c", setting)
+        assert wrong.returncode == ExitCode.USAGE
+        assert setting in wrong.stderr.decode()
+        assert f"with a unit: {units}" in wrong.stderr.decode()
     run("topic", "delete", topic, "--yes")
 
 

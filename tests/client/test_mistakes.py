@@ -174,6 +174,8 @@ def test_a_client_in_two_blocks_at_a_time_is_busy(run: Run, daemon: Daemon) -> N
     with Producer(daemon.address) as producer:
         with pytest.raises(BusyError, match="open already"):
             producer.__enter__()
+        with pytest.raises(BusyError, match=r"or by open\(\)"):
+            producer.open()
         assert repr(producer) == f"<Producer {daemon.address}, open>"
     assert repr(producer) == f"<Producer {daemon.address}, not open>"
 
