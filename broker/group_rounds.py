@@ -17,8 +17,10 @@
 | it cannot be recorded | nobody has anything; who waits is told; a rebalance begins |
 
 Who takes a static member's place in a stable group waits for the same: it is answered when its id
-is recorded, or, if a rebalance begins meanwhile, at the end of that.  That a group is empty is
-recorded without a wait.  Generations rise by one with each rebalance that ends.
+is recorded, or, if a rebalance begins meanwhile, at the end of that.  Who takes it in a rebalance
+has it in what was recorded last, before that rebalance ends: after a crash the place is its own.
+That a group is empty is recorded without a wait.  Generations rise by one with each rebalance that
+ends.
 
 Invariants: every join and sync is answered exactly once; `due_ms` is never later than the next
 thing that has to happen.
@@ -71,6 +73,10 @@ class Rounds:
     due_ms: int = NEVER_MS
     _rebalance_ends_ms: int = NEVER_MS
     _is_first: bool = False
+    _last: Generation | None = None
+    """What was recorded last; None: nobody is in it."""
+    _seating: int = 0
+    """How many places that changed hands in this rebalance are being recorded."""
     _dealt: int = -1
     """The last generation whose assignments were brought."""
 
@@ -91,7 +97,7 @@ class Rounds:
         """
         assert self.state is State.EMPTY, "nobody has joined"
         assert kept.members, "somebody is in it"
-        self.state = State.STABLE
+        self.state, self._last = State.STABLE, kept
         self.generation, self.protocol_type, self.protocol, self.leader, _ = kept
         for one in kept.members:
             member = self.roster.restore(one)
@@ -119,7 +125,7 @@ class Rounds:
         self._complete_if_all(now_ms)
 
     def _complete_if_all(self, now_ms: int) -> None:
-        if self._is_first or self.roster.given:
+        if self._is_first or self.roster.given or self._seating:
             return
         if all(member.on_joined is not None for member in self.members.values()):
             self._complete(now_ms)
@@ -177,6 +183,7 @@ class Rounds:
         self.generation += 1
         self.state = State.EMPTY
         self.protocol = self.leader = ""
+        self._last = None
         self.empty_since_ms = now_ms
         self._rebalance_ends_ms = NEVER_MS
         # Were it lost, members that are gone would be missed for a session after a restart.
@@ -200,7 +207,8 @@ class Rounds:
             else:
                 self._become_stable(now_ms)
 
-        self.record(self.kept(), recorded)
+        self._last = self.kept()
+        self.record(self._last, recorded)
 
     def _become_stable(self, now_ms: int) -> None:
         self.state = State.STABLE
@@ -240,7 +248,27 @@ class Rounds:
             else:
                 done(self._joined(member, skip_assignment=skip_assignment))
 
-        self.record(self.kept(), recorded)
+        self._last = self.kept()
+        self.record(self._last, recorded)
+
+    def _seat(self, old: str, new: str) -> None:
+        """A place changes hands in a rebalance: what is written down follows, before it is told."""
+        last = self._last
+        if last is None or all(one.member_id != old for one in last.members):
+            return
+        places = tuple(
+            one._replace(member_id=new) if one.member_id == old else one for one in last.members
+        )
+        leader = new if last.leader == old else last.leader
+        self._last = last._replace(leader=leader, members=places)
+        self._seating += 1
+
+        def recorded(now_ms: int, code: ErrorCode) -> None:
+            self._seating -= 1
+            if self.state is State.PREPARING:
+                self._complete_if_all(now_ms)
+
+        self.record(self._last, recorded)
 
     # Leaving, and time
 

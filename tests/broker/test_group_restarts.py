@@ -195,6 +195,27 @@ async def test_a_static_member_that_took_its_place_keeps_it_and_the_old_one_is_f
         assert await old.commit("t", 1) == ErrorCode.FENCED_INSTANCE_ID
 
 
+async def test_a_place_that_changed_hands_in_a_rebalance_belongs_to_who_was_told() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, 2) as (_, clients):
+        await clients[0].create("t")
+        old = WireMember(clients[0], "i1")
+        await old.join()
+        await old.deal()
+        # With another subscription: a rebalance, which ends before its leader has dealt out.
+        new = WireMember(clients[1], "i1", metadata=b"other")
+        await new.join()
+        assert new.generation == old.generation + 1
+        image = disk.after_power_cut()
+    async with broker_on(image, 2) as (_, clients):
+        old.client, new.client = clients
+        assert (await new.sync()).error_code == ErrorCode.ILLEGAL_GENERATION
+        assert await old.beat() == ErrorCode.FENCED_INSTANCE_ID
+        assert await old.commit("t", 1) == ErrorCode.FENCED_INSTANCE_ID
+        await new.join()
+        assert (await new.deal()).assignment == new.member_id.encode()
+
+
 async def test_an_offset_in_a_transaction_is_taken_of_the_present_generation_alone() -> None:
     disk = MemoryStorage()
     async with broker_on(disk, 2) as (_, clients):
