@@ -170,11 +170,17 @@ def _rows(run: Run) -> Iterable[list[Any]]:
     return chain.from_iterable(fields["rows"] for fields in run)
 
 
+def _generations(state: Metadata, run: Run) -> Metadata:
+    content = generations.changed(state.sections.get(generations.SECTION), run)
+    return replace(state, sections={**state.sections, generations.SECTION: content})
+
+
 RUNS: Final[dict[str, Callable[[Metadata, Run], Metadata]]] = {
     "topic_created": _topics_created,
     "topic_deleted": _topics_deleted,
     "ceilings": _ceilings,
     "epochs": _epochs,
+    generations.GENERATION: _generations,
 }
 """Kinds of which several events, one behind the other, are applied as one."""
 
@@ -231,7 +237,6 @@ def _is_replaced(state: Metadata, topic: str, topic_id: bytes) -> bool:
 
 register(committed.COMMITTED, committed.SECTION, committed.committed)
 register(committed.FORGOTTEN, committed.SECTION, committed.forgotten)
-register(generations.GENERATION, generations.SECTION, generations.changed)
 register(transactions.TRANSACTION, transactions.SECTION, transactions.changed)
 KINDS[transactions.DECIDED] = _transactions_decided
 register(transactions.FORGOTTEN, transactions.SECTION, transactions.forgotten)

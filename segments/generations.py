@@ -16,7 +16,7 @@ holds.  Who leaves or is dropped inside of a generation is recorded by the next 
 ms.  Every function here is pure: what it was given stays as it is.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 SECTION: Final = "generations"
@@ -59,14 +59,15 @@ class Generation(NamedTuple):
         }
 
 
-def changed(content: Content | None, fields: Fields) -> Content:
-    """After the event."""
+def changed(content: Content | None, events: Iterable[Fields]) -> Content:
+    """After these events, in this order: one copy for all of them."""
     groups: dict[str, Mapping[str, Any]] = dict(content or {})
-    if fields["members"] is None:
-        groups.pop(fields["group"], None)
-    else:
-        row = {key: value for key, value in fields.items() if key != "group"}
-        groups[fields["group"]] = row
+    for fields in events:
+        if fields["members"] is None:
+            groups.pop(fields["group"], None)
+        else:
+            row = {key: value for key, value in fields.items() if key != "group"}
+            groups[fields["group"]] = row
     return groups
 
 

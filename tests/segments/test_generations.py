@@ -73,10 +73,12 @@ def test_a_second_time_changes_nothing_and_what_was_given_stays(
     for group, kept in said:
         fields = event(1, group, kept).fields
         before = dict(content or {})
-        once = changed(content, fields)
-        assert changed(once, fields) == once
+        once = changed(content, [fields])
+        assert changed(once, [fields]) == once
         assert dict(content or {}) == before
         content = once
+    events = [event(1, group, kept).fields for group, kept in said]
+    assert changed(None, events) == (content or {}), "several at once are the same"
 
 
 def test_a_generation_is_in_the_event_by_name() -> None:
