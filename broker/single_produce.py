@@ -204,14 +204,15 @@ async def _open_and_append(
 ) -> None:
     if may_write(core, peer, request.topic):
         # Where it cannot be opened the row says so: it exists and has a storage error.
-        keys = [(request.topic, request.partition), *_behind(peer)]
+        keys = [(request.topic, request.partition), *_behind(core, peer)]
         await core.topics.open_all(keys, lambda name: may_write(core, peer, name))
     append_single(core, peer, header, request)
 
 
-def _behind(peer: Peer) -> Iterator[tuple[str, int]]:
+def _behind(core: Core, peer: Peer) -> Iterator[tuple[str, int]]:
     """The partitions of the requests behind this one: they may have to be opened, too, and a client
-    that spreads its records over a new topic has one request for each."""
+    that spreads its records over a new topic has one request for each.  One that could not be
+    opened is tried by its own request alone."""
     for frame in islice(peer.waiting(), BEHIND_MAX):
         try:
             header = parse_request_header(frame)
@@ -219,8 +220,10 @@ def _behind(peer: Peer) -> Iterator[tuple[str, int]]:
             return
         if header.api_key == ApiKey.PRODUCE:
             request = decode_single_produce(frame, header)
-            if request is not None:
-                yield request.topic, request.partition
+            if request is None:
+                continue
+            if (key := (request.topic, request.partition)) not in core.topics.unopened:
+                yield key
 
 
 def append_single(core: Core, peer: Peer, header: RequestHeader, request: SingleProduce) -> None:

@@ -52,7 +52,8 @@ class Together(Generic[A, R]):
                 if not mine.outcome:
                     others = [one for one in self._waiting if one is not mine]
                     some = [mine, *others[: self._limit - 1]]
-                    self._waiting = [one for one in self._waiting if one not in some]
+                    taken = set(some)
+                    self._waiting = [one for one in self._waiting if one not in taken]
                     outcomes = await self._work([one.asked for one in some])
                     for one, outcome in zip(some, outcomes, strict=True):
                         one.outcome.append(outcome)

@@ -45,8 +45,9 @@ CHANGED_AT_ONCE: Final = 500
 OPENING_AT_ONCE: Final = 4
 """Lanes that open partitions of one request, and half of them at most: opening is made of syncs,
 which overlap."""
-OPENED_TOGETHER: Final = 16
-"""Partitions that a lane opens before it is asked again: to ask costs as much as to open one."""
+OPENED_TOGETHER: Final = 4
+"""Partitions that a lane opens before it is asked again: to ask costs as much as to open a new one.
+None of them is served before the last is open, so not many: one may have a long log to look at."""
 
 
 class Topics:
