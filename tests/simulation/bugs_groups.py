@@ -31,6 +31,11 @@ TRANSACTIONS = {
 }
 HAVE_GROUP = (Topic("g0", 3, "fsync", 2048, use="group"),)
 HAVE_TRANSACTIONS = (Topic("x0", 2, "fsync", 2048, use="transactions"),)
+CUT_OFF = {
+    "groups": (GroupPlan("team", "g0", 3, 6, ("range",), 500, 0.05),),
+    "faults": tuple((1.3 * n, "power_cut") for n in range(1, 8)),
+    "sync_s": (0.01, 0.05),
+}
 COME_AND_GO = {
     "groups": (GroupPlan("team", "g0", 6, 8, ("range",), 500, 0.05),),
     "faults": tuple((0.7 * n, "power_cut") for n in range(1, 10)),
@@ -117,7 +122,7 @@ BUGS = (
     Bug(
         "commits are answered before they are durable",
         replaced(Groups, "commit", _told_before_stored),
-        POWER | GROUP | {"faults": ((0.7, "power_cut"), (1.4, "power_cut"))},
+        POWER | CUT_OFF,
         topics=HAVE_GROUP,
         seeds_max=20,
     ),

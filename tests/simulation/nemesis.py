@@ -38,6 +38,7 @@ class Nemesis:
         self.process: Process | None = None
         self.nursery: trio.Nursery | None = None
         self.on_start: Callable[[], object] = lambda: None
+        self.on_started: Callable[[Process], object] = lambda process: None
         self.starts = 0
         self.calm = {
             "latency_s": plan.latency_s,
@@ -65,6 +66,7 @@ class Nemesis:
             self.nursery.start_soon(process.run)
             await process.decided.wait()
             if process.started.is_set():
+                self.on_started(process)
                 self.world.trace("serving", self.starts)
                 return
             assert self.starts < 200, "the broker does not start"

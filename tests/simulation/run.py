@@ -30,6 +30,7 @@ from .network import Network
 from .patches import simulated
 from .pipelines import Pipelines
 from .plan import Plan, draw
+from .process import Process
 from .tap import Tap
 from .threads import Threads
 from .transactions import Transactions
@@ -91,6 +92,7 @@ class Simulation:
                 self.tap.ledger.holders.session_s = group.session_timeout_ms / 1000
         self.nemesis = Nemesis(world, plan, self.disk, self.network)
         self.nemesis.on_start = self.tap.ledger.restarted
+        self.nemesis.on_started = self._look_at_offsets
         self.clients = Clients(world, plan, self.history)
         self.groups = Groups(world, plan, self.history, self.tap.ledger, self.network)
         self.transactions = Transactions(world, plan, self.history)
@@ -177,6 +179,20 @@ class Simulation:
                 name, at_ms = group.name, core.now_ms()
                 failure = await recorded(partial(core.groups.commit, name, [row], at_ms))
                 assert failure is None, "nothing fails yet"
+
+    def _look_at_offsets(self, process: Process) -> None:
+        """Every commit that was answered stands when the broker is there again; members that go on
+        do not ask where they are."""
+        core = process.broker.core
+        for (group, topic, partition), least in self.tap.ledger.stands.items():
+            meta = core.topics.get(topic)
+            rows = {} if meta is None else core.groups.offsets(group, topic, meta.topic_id)
+            offset = rows[partition].offset if partition in rows else -1
+            if offset < least:
+                self.world.violation(
+                    f"forgotten: {group} stands at {offset} in {topic}-{partition} after a start, "
+                    f"it stood at {least}"
+                )
 
     async def _look(self) -> None:
         """What must hold at every moment."""

@@ -1,5 +1,6 @@
 """confluent-kafka from 2.6: members, transactions, TLS and SCRAM."""
 
+import time
 from importlib.metadata import version
 from typing import Any
 
@@ -83,6 +84,10 @@ class ConfluentKafka(Client):
         if offsets is not None:
             group, of, offset = offsets
             consumer = self.join(bootstrap, group, of)
+            ends_s = time.monotonic() + TIMEOUT_S
+            while not consumer.assignment():  # before that it is of no generation
+                consumer.poll(0.05)
+                assert time.monotonic() < ends_s, "nothing was assigned"
             where = [TopicPartition(of, 0, offset)]
             metadata = consumer.consumer_group_metadata()
             producer.send_offsets_to_transaction(where, metadata, TIMEOUT_S)
