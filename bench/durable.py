@@ -46,6 +46,14 @@ def fdatasync_rate(folder: Path, seconds: float = 1.0) -> float:
         (folder / "probe").unlink()
 
 
+def described_load(connections: int, window: int, records: int) -> str:
+    """What a row of one load is called."""
+    return (
+        f"durable produce of {VALUE_SIZE} B, {connections * window * records:,} in flight, "
+        f"{connections} × {window} requests of {records}"
+    )
+
+
 class _Source:
     """One connection with `window` requests in flight."""
 
@@ -117,10 +125,7 @@ def rows(quick: bool = False) -> list[Entry]:
         alone = 0.0
         for connections, window, records in LOADS:
             in_flight = connections * window * records
-            work = (
-                f"durable produce of {VALUE_SIZE} B, {in_flight:,} in flight, "
-                f"{connections} × {window} requests of {records}"
-            )
+            work = described_load(connections, window, records)
             got: dict[str, tuple[float, list[float]]] = {}
             for peer in (ours, *others):
                 topic = peer.create_topic(durable=True)

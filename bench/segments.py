@@ -123,7 +123,7 @@ def blocks() -> None:
             for batch_size in (4_000, 16_000, 64_000):
                 name = f"t{interval}-{batch_size}"
                 config = TopicConfig({"durability": "disk", "index.interval.bytes": str(interval)})
-                manager.create_topic(name, 1, config, now_ms=1)
+                manager.create_topic(name, 1, config)
                 handler = manager.get_handler(name, 0)
                 append = _fill(handler, 64, batch_size)
                 time.sleep(0.5)  # sealed by the housekeeper
@@ -140,7 +140,7 @@ def rolls() -> None:
     batch = encode_batch([bytes(1000)] * 990, timestamps_ms=1)
     for durability in ("disk", "fsync"):
         with tempfile.TemporaryDirectory() as root, DiskManager(root, now_ms=1) as manager:
-            manager.create_topic("rolls", 4, TopicConfig({"durability": durability}), now_ms=1)
+            manager.create_topic("rolls", 4, TopicConfig({"durability": durability}))
             handlers = [manager.get_handler("rolls", partition) for partition in range(4)]
             took = []
             for turn in range(800):

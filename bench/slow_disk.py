@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from . import peers
-from .durable import VALUE_SIZE, run
+from .durable import described_load, run
 from .report import Entry, Note, Row, latency
 from .throughput import described
 
@@ -67,10 +67,7 @@ def rows(quick: bool = False) -> list[Entry]:
         alone = 0.0
         for connections, window, records in LOADS:
             in_flight = connections * window * records
-            work = (
-                f"durable produce of {VALUE_SIZE} B, {in_flight:,} in flight, "
-                f"{connections} × {window} requests of {records}"
-            )
+            work = described_load(connections, window, records)
             topic = ours.create_topic(durable=True)
             mine, times = run(ours, topic, connections, window, records, seconds)
             said = f"{mine:,.0f} acks/s, {latency(times)}"

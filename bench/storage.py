@@ -28,7 +28,7 @@ def _fill(root: Path, topic: str, segments: int) -> None:
     header = check_batch(batch)
     config = TopicConfig.parse({"durability": "disk", "segment.bytes": str(MIB)})
     with DiskManager(str(root), now_ms=1) as manager:
-        manager.create_topic(topic, 1, config, now_ms=1)
+        manager.create_topic(topic, 1, config)
         handler = manager.get_handler(topic, 0)
         for _ in range(segments * (MIB // len(batch)) + 1):
             handler.append(memoryview(batch), header, 1)
@@ -40,7 +40,7 @@ def _fake(root: Path, topic: str, partitions: int, segments: int) -> None:
     A start reads manifests and the active segment only; 100,000 files of 1 MiB would be 100 GB.
     """
     with DiskManager(str(root), now_ms=1) as manager:
-        manager.create_topic(topic, partitions, TopicConfig(), now_ms=1)
+        manager.create_topic(topic, partitions, TopicConfig())
         for partition in range(partitions):
             manager.get_handler(topic, partition)
     rows = [Row(RowKind.EPOCH)]

@@ -73,8 +73,8 @@ class Rounds:
     due_ms: int = NEVER_MS
     _rebalance_ends_ms: int = NEVER_MS
     _is_first: bool = False
-    _last: Generation | None = None
-    """What was recorded last; None: nobody is in it."""
+    _last: Generation = field(default_factory=lambda: Generation(0))
+    """What was recorded last."""
     _seating: int = 0
     """How many places that changed hands in this rebalance are being recorded."""
     _dealt: int = -1
@@ -183,11 +183,10 @@ class Rounds:
         self.generation += 1
         self.state = State.EMPTY
         self.protocol = self.leader = ""
-        self._last = None
         self.empty_since_ms = now_ms
         self._rebalance_ends_ms = NEVER_MS
         # Were it lost, members that are gone would be missed for a session after a restart.
-        self.record(self.kept(), _nobody_waits)
+        self._record(self.kept(), _nobody_waits)
 
     # Completing
 
@@ -207,8 +206,7 @@ class Rounds:
             else:
                 self._become_stable(now_ms)
 
-        self._last = self.kept()
-        self.record(self._last, recorded)
+        self._record(self.kept(), recorded)
 
     def _become_stable(self, now_ms: int) -> None:
         self.state = State.STABLE
@@ -248,19 +246,17 @@ class Rounds:
             else:
                 done(self._joined(member, skip_assignment=skip_assignment))
 
-        self._last = self.kept()
-        self.record(self._last, recorded)
+        self._record(self.kept(), recorded)
 
     def _seat(self, old: str, new: str) -> None:
         """A place changes hands in a rebalance: what is written down follows, before it is told."""
         last = self._last
-        if last is None or all(one.member_id != old for one in last.members):
+        if all(one.member_id != old for one in last.members):
             return
         places = tuple(
             one._replace(member_id=new) if one.member_id == old else one for one in last.members
         )
         leader = new if last.leader == old else last.leader
-        self._last = last._replace(leader=leader, members=places)
         self._seating += 1
 
         def recorded(now_ms: int, code: ErrorCode) -> None:
@@ -268,7 +264,11 @@ class Rounds:
             if self.state is State.PREPARING:
                 self._complete_if_all(now_ms)
 
-        self.record(self._last, recorded)
+        self._record(last._replace(leader=leader, members=places), recorded)
+
+    def _record(self, kept: Generation, told: OnRecorded) -> None:
+        self._last = kept
+        self.record(kept, told)
 
     # Leaving, and time
 

@@ -375,9 +375,7 @@ class DiskManager:
         """Raise what `create_topic` would raise for these, and make nothing."""
         self._registry.check_new_topic(name, partitions)
 
-    def create_topic(
-        self, name: str, partitions: int, config: TopicConfig, *, now_ms: int
-    ) -> TopicMeta:
+    def create_topic(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
         """Make a topic; durable when this returns.  Blocking.
 
         Raises InvalidTopicName, InvalidPartitions, TopicExists, StorageError.

@@ -104,7 +104,7 @@ async def test_partitions_of_requests_that_wait_behind_each_other_are_opened_tog
             asked.append(len(some))
             return get_handlers(some)
 
-        partitions.get_handlers = counting  # type: ignore[method-assign]
+        partitions.get_handlers = counting  # type: ignore[method-assign]  # it counts
         requests = [produce_request("t", batch(b"v"), partition=n) for n in range(COUNT)]
         frames = [client.encode(request, 9)[1] for request in requests]
         await client.send_bytes(b"".join(frames))

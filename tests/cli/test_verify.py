@@ -31,7 +31,7 @@ def make(root: Path, *, closed: bool = True, **config: str) -> Path:
     manager = DiskManager(str(root), flushers=0, now_ms=1_000)
     manager.open()
     overrides = {**CONFIG, **{key.replace("_", "."): value for key, value in config.items()}}
-    manager.create_topic("t", 1, TopicConfig(overrides), now_ms=1_000)
+    manager.create_topic("t", 1, TopicConfig(overrides))
     handler = manager.get_handler("t", 0)
     for number in range(RECORDS):
         append(handler, batch_of(b"%03d" % number + b"x" * 57, producer=(7, 0, number)))

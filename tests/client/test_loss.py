@@ -178,7 +178,7 @@ def test_a_gap_behind_what_an_async_loop_has_paused_comes_behind_it(
         ):
 
             async def resume() -> None:
-                await anyio.sleep(0.3)
+                await anyio.sleep(0.3)  # the loop comes to the end of what is not paused
                 consumer.resume()
 
             items: list[Record | Gap] = []

@@ -158,16 +158,13 @@ def build(
         manager = manager_on(disk, NOW_MS + life)
         with manager:
             if life == 0:
-                manager.create_topic("gone", 1, TopicConfig({}), now_ms=NOW_MS)
+                manager.create_topic("gone", 1, TopicConfig({}))
             if life == 1:
                 manager.delete_topic("gone")
             for name, partitions, durability in topics:
                 if name not in manager.topics:
                     manager.create_topic(
-                        name,
-                        partitions,
-                        TopicConfig({**config, "durability": durability}),
-                        now_ms=0,
+                        name, partitions, TopicConfig({**config, "durability": durability})
                     )
                 for number in range(partitions):
                     handler = manager.get_handler(name, number)

@@ -109,7 +109,7 @@ class Site:
         assert self.manager is not None
         durability = self.random.choice(CLASSES)
         config = TopicConfig({"durability": durability, "segment.bytes": str(SEGMENT_BYTES)})
-        self.manager.create_topic(name, 2, config, now_ms=self.now_ms)
+        self.manager.create_topic(name, 2, config)
         self.classes[name] = durability
 
     def _append(self, topic: str, partition: int) -> None:

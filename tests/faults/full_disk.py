@@ -64,7 +64,7 @@ class FullDisk:
         self.manager = DiskManager(str(self.root), flushers=0, now_ms=self.now_ms)
         self.manager.open()
         if "t" not in self.manager.topics:
-            self.manager.create_topic("t", 1, self.config, now_ms=self.now_ms)
+            self.manager.create_topic("t", 1, self.config)
 
     @property
     def handler(self) -> DiskHandler:
@@ -147,7 +147,7 @@ class FullDisk:
     def trim(self) -> None:
         """A small disk holds a few segments only: begin anew, in a topic of the same name."""
         self.manager.delete_topic("t")
-        self.manager.create_topic("t", 1, self.config, now_ms=self.now_ms)
+        self.manager.create_topic("t", 1, self.config)
         self.acked.clear()
 
 

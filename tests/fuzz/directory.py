@@ -40,7 +40,7 @@ def files() -> dict[str, bytes]:
     storage = MemoryStorage()
     with manager_of(storage) as manager:
         config = TopicConfig.parse({"segment.bytes": "2048"})
-        manager.create_topic(TOPIC, PARTITIONS, config, now_ms=NOW_MS)
+        manager.create_topic(TOPIC, PARTITIONS, config)
         for partition in range(PARTITIONS):
             handler = manager.get_handler(TOPIC, partition)
             for first in range(0, RECORDS, 4):

@@ -18,7 +18,7 @@ def manager_on(storage: MemoryStorage, now_ms: int = 5_000) -> DiskManager:
 def topic_with(storage: MemoryStorage, durability: str, count: int = 3) -> DiskManager:
     """A manager with topic `t` of one partition and `count` records in it, one per batch."""
     manager = manager_on(storage)
-    manager.create_topic("t", 1, TopicConfig({"durability": durability}), now_ms=0)
+    manager.create_topic("t", 1, TopicConfig({"durability": durability}))
     for number in range(count):
         append(manager.get_handler("t", 0), batch_of(b"%d" % number))
     return manager

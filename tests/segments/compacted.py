@@ -50,7 +50,7 @@ class Compacted:
         self.manager = DiskManager("/data", storage=self.disk, flushers=0, now_ms=self.now_ms)
         self.manager.open()
         if "t" not in self.manager.topics:
-            self.manager.create_topic("t", 1, self.config, now_ms=self.now_ms)
+            self.manager.create_topic("t", 1, self.config)
         self.cleaner = Cleaner(self.manager, 1 << 30, 1 << 20, 0)
 
     @property

@@ -20,7 +20,7 @@ NOW_MS = 1_700_000_000_000
 def handler_on(disk: MemoryStorage, **config: str) -> tuple[DiskManager, DiskHandler]:
     manager = DiskManager("/data", storage=disk, flushers=0, now_ms=NOW_MS)
     manager.open()
-    manager.create_topic("t", 1, TopicConfig.parse(config), now_ms=NOW_MS)
+    manager.create_topic("t", 1, TopicConfig.parse(config))
     return manager, manager.get_handler("t", 0)
 
 

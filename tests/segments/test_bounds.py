@@ -26,7 +26,7 @@ class WatchedStorage(MemoryStorage):
 def test_loaded_indexes_are_bounded_and_every_record_is_found_all_the_same() -> None:
     manager = DiskManager("/data", storage=MemoryStorage(), flushers=0, index_bytes_max=1_000)
     with manager:
-        manager.create_topic("t", 1, SMALL, now_ms=0)
+        manager.create_topic("t", 1, SMALL)
         handler = manager.get_handler("t", 0)
         for _ in range(300):
             append(handler, batch_of(b"x" * 300))
@@ -40,7 +40,7 @@ def test_loaded_indexes_are_bounded_and_every_record_is_found_all_the_same() -> 
 def test_opening_a_log_reads_its_manifest_and_no_sealed_segment() -> None:
     disk = WatchedStorage()
     with DiskManager("/data", storage=disk, flushers=0) as manager:
-        manager.create_topic("t", 1, SMALL, now_ms=0)
+        manager.create_topic("t", 1, SMALL)
         for _ in range(20):
             append(manager.get_handler("t", 0), batch_of(b"x" * 300))
     disk.names.clear()
@@ -55,7 +55,7 @@ def test_where_the_platform_cannot_read_without_waiting_every_read_goes_to_a_lan
 ) -> None:
     monkeypatch.delattr(os, "RWF_NOWAIT", raising=False)
     with DiskManager(str(tmp_path), flushers=0) as manager:
-        manager.create_topic("t", 1, SMALL, now_ms=0)
+        manager.create_topic("t", 1, SMALL)
         handler = manager.get_handler("t", 0)
         for _ in range(4):
             append(handler, batch_of(b"x" * 300))

@@ -233,7 +233,7 @@ def test_a_recreated_topic_starts_above_the_epochs_that_its_predecessor_came_to(
     disk = manager_on(disk).storage.after_power_cut()  # type: ignore[attr-defined]
     manager = manager_on(disk)
     manager.delete_topic("t")
-    new = manager.create_topic("t", 1, TopicConfig({}), now_ms=0)
+    new = manager.create_topic("t", 1, TopicConfig({}))
     assert new.topic_id != old.topic_id
     assert new.epoch == 2
     assert manager.get_handler("t", 0).leader_epoch == 2
@@ -266,7 +266,7 @@ def test_an_ephemeral_topic_leaves_nothing_on_the_disk() -> None:
     manager.create_partitions("t", 2)
     manager.delete_topic("t")
     assert disk.listdir("/data/topics") == []
-    assert manager.create_topic("t", 1, TopicConfig({}), now_ms=0).epoch == 2
+    assert manager.create_topic("t", 1, TopicConfig({})).epoch == 2
 
 
 def test_a_topic_does_not_move_between_memory_and_disk() -> None:
@@ -377,7 +377,7 @@ def test_a_gap_has_no_time_of_its_own() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
     config = TopicConfig({"durability": "disk", "message.timestamp.type": "LogAppendTime"})
-    manager.create_topic("t", 1, config, now_ms=0)
+    manager.create_topic("t", 1, config)
     append(manager.get_handler("t", 0), batch_of(b"a"), 700)
     manager.housekeeping(10_000)  # the tick
     disk = disk.after_power_cut()
@@ -437,12 +437,12 @@ def test_administration_that_dies_anywhere_happened_or_did_not(then: str) -> Non
         done: list[str] = []
         try:
             manager = manager_on(image)
-            manager.create_topic("a", 1, TopicConfig({}), now_ms=0)
+            manager.create_topic("a", 1, TopicConfig({}))
             done.append("created a")
             append(manager.get_handler("a", 0), batch_of(b"x"))
             manager.create_partitions("a", 2)
             done.append("grown")
-            manager.create_topic("b", 1, TopicConfig({}), now_ms=0)
+            manager.create_topic("b", 1, TopicConfig({}))
             manager.delete_topic("b")
             done.append("deleted b")
             manager.close()

@@ -57,7 +57,7 @@ def partition_with(
     disk: MemoryStorage, batches: int, config: TopicConfig = SMALL
 ) -> tuple[DiskManager, DiskHandler]:
     manager = manager_on(disk)
-    manager.create_topic("t", 1, config, now_ms=1_000)
+    manager.create_topic("t", 1, config)
     handler = manager.get_handler("t", 0)
     for number in range(batches):
         append(handler, batch_of(b"%03d" % number + b"x" * 57))
@@ -127,7 +127,7 @@ def test_blocks_in_front_of_a_damaged_one_are_read_before_it_is_repaired() -> No
     disk = MemoryStorage()
     manager = manager_on(disk)
     config = {"segment.bytes": "40000", "index.interval.bytes": "4096"}
-    manager.create_topic("t", 1, TopicConfig(config), now_ms=1_000)
+    manager.create_topic("t", 1, TopicConfig(config))
     handler = manager.get_handler("t", 0)
     for _ in range(12):
         append(handler, batch_of(b"x" * 4_200))
@@ -156,7 +156,7 @@ def test_a_segment_of_another_partition_that_fits_is_never_delivered(kinds: tupl
     # Both partitions hold records 0 1 2 | 3 4 5 | ... of the same sizes, with other values.
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 2, SMALL, now_ms=1_000)
+    manager.create_topic("t", 2, SMALL)
     for partition in (0, 1):
         handler = manager.get_handler("t", partition)
         for number in range(15):
@@ -446,7 +446,7 @@ def test_segments_made_ahead_are_gone_after_closing_and_accepted_after_a_crash()
 def test_idle_partitions_hold_no_descriptor(tmp_path: Path) -> None:
     descriptors: Callable[[], int] = lambda: len(list(Path("/proc/self/fd").iterdir()))  # noqa: E731
     with DiskManager(str(tmp_path), flushers=0, open_logs_max=8, storage=PosixStorage()) as manager:
-        manager.create_topic("t", 100, SMALL, now_ms=0)
+        manager.create_topic("t", 100, SMALL)
         before = descriptors()
         for partition in range(100):
             append(manager.get_handler("t", partition), batch_of(b"a" * 300))
@@ -460,7 +460,7 @@ def test_idle_partitions_hold_no_descriptor(tmp_path: Path) -> None:
 
 def test_the_first_read_of_a_segment_just_sealed_needs_no_lane(tmp_path: Path) -> None:
     with DiskManager(str(tmp_path), flushers=0) as manager:
-        manager.create_topic("t", 1, SMALL, now_ms=0)
+        manager.create_topic("t", 1, SMALL)
         handler = manager.get_handler("t", 0)
         for _ in range(10):
             append(handler, batch_of(b"x" * 100))

@@ -81,7 +81,7 @@ def partition_on(
     disk: MemoryStorage, config: TopicConfig = SMALL
 ) -> tuple[DiskManager, DiskHandler]:
     manager = manager_on(disk)
-    manager.create_topic("t", 1, config, now_ms=1_000)
+    manager.create_topic("t", 1, config)
     return manager, manager.get_handler("t", 0)
 
 
@@ -201,7 +201,7 @@ def test_a_disk_that_goes_on_failing_is_tried_less_and_less_often() -> None:
 def test_partitions_that_fail_leave_the_others_alone() -> None:
     disk = TreacherousStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 2, DISK, now_ms=1_000)
+    manager.create_topic("t", 2, DISK)
     one, two = manager.get_handler("t", 0), manager.get_handler("t", 1)
     write(one, 0)
     write(two, 0)
@@ -216,7 +216,7 @@ def test_partitions_that_fail_leave_the_others_alone() -> None:
 def test_on_a_full_disk_only_a_few_logs_are_tried_per_tick() -> None:
     disk = TreacherousStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 40, DISK, now_ms=1_000)
+    manager.create_topic("t", 40, DISK)
     handlers = [manager.get_handler("t", n) for n in range(40)]
     for handler in handlers:
         write(handler, 0)
@@ -240,11 +240,11 @@ def test_a_full_disk_that_only_control_events_met_passes_too() -> None:
     manager, _ = partition_on(disk, DISK)
     disk.full = True
     with pytest.raises(Exception, match="no space"):
-        manager.create_topic("u", 1, DISK, now_ms=1_000)
+        manager.create_topic("u", 1, DISK)
     disk.full = False
     for second in range(5, 10):
         manager.housekeeping(second * 1_000)
-    manager.create_topic("u", 1, DISK, now_ms=1_000)
+    manager.create_topic("u", 1, DISK)
     manager.close()
     assert sorted(manager_on(disk).topics) == ["t", "u"]
 
@@ -270,14 +270,14 @@ def test_a_snapshot_that_keeps_failing_fills_the_wal_up_to_its_bound_and_no_furt
     assert handler.read_only is not None
     assert readable(handler) == list(range(acked)), "reads go on"
     with pytest.raises(StorageError, match="the WAL is full"):
-        manager.create_topic("u", 1, SMALL, now_ms=1_000)
+        manager.create_topic("u", 1, SMALL)
     # The disk lets snapshots be written again: so does the broker, without a restart.
     disk.fails = ()
     for second in range(5, 60):
         manager.housekeeping(second * 1_000)
     assert handler.read_only is None
     write(handler, 7)
-    manager.create_topic("u", 1, SMALL, now_ms=1_000)
+    manager.create_topic("u", 1, SMALL)
     again = manager_on(disk.after_power_cut())
     found = readable(again.get_handler("t", 0))
     assert found == list(range(len(found)))

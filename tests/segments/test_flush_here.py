@@ -71,7 +71,7 @@ class Writer:
 def opened(disk: MemoryStorage, *, clock: Callable[[], float] | None) -> Iterator[DiskManager]:
     manager = DiskManager(ROOT, storage=disk, wal=WAL, clock=clock)
     with manager:
-        manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}), now_ms=1)
+        manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}))
         yield manager
 
 

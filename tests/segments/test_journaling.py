@@ -32,7 +32,7 @@ def begun(
     disk: MemoryStorage, config: TopicConfig = PLAIN, *, wal: WalConfig | None = None
 ) -> tuple[DiskManager, DiskHandler]:
     manager = managed(disk, wal=wal)
-    manager.create_topic("t", 1, config, now_ms=1_000)
+    manager.create_topic("t", 1, config)
     return manager, manager.get_handler("t", 0)
 
 
@@ -123,7 +123,7 @@ def test_over_many_segments_and_many_wal_files_nothing_is_lost_and_the_wal_stays
 def test_recovery_may_be_interrupted_at_every_operation(is_prepared: bool) -> None:
     disk = MemoryStorage()
     manager, handler = begun(disk, SMALL)
-    manager.create_topic("u", 1, PLAIN, now_ms=1_000)
+    manager.create_topic("u", 1, PLAIN)
     other = manager.get_handler("u", 0)
     # Without segments made ahead the names of the later files are not durable.
     handler._rolling._making = not is_prepared
@@ -195,7 +195,7 @@ def test_frames_of_a_deleted_topic_do_not_come_back_into_its_successor() -> None
     manager, handler = begun(disk)
     append(handler, batch_of(b"old", b"old"))
     manager.delete_topic("t")
-    manager.create_topic("t", 1, PLAIN, now_ms=1_000)
+    manager.create_topic("t", 1, PLAIN)
     append(manager.get_handler("t", 0), batch_of(b"new"))
     assert everything(disk.after_power_cut()) == [0]
     assert managed(disk.after_power_cut()).get_handler("t", 0).log_end_offset == 1
@@ -251,7 +251,7 @@ def test_damage_to_the_last_frame_of_a_partition_is_a_gap_and_its_offset_is_not_
 ):
     disk = MemoryStorage()
     manager, handler = begun(disk)
-    manager.create_topic("u", 1, PLAIN, now_ms=1_000)
+    manager.create_topic("u", 1, PLAIN)
     for number in range(3):
         append(handler, batch_of(b"%d" % number))
     append(manager.get_handler("u", 0), batch_of(b"a later group"))
@@ -301,7 +301,7 @@ def test_killed_on_a_full_disk_it_starts_by_giving_up_spare_files_of_the_wal() -
 def test_a_failed_sync_of_the_wal_acks_nothing_and_makes_the_partitions_read_only() -> None:
     disk = SyncCounting()
     manager, handler = begun(disk)
-    manager.create_topic("u", 1, PLAIN, now_ms=1_000)
+    manager.create_topic("u", 1, PLAIN)
     other = manager.get_handler("u", 0)
     append(handler, batch_of(b"kept"))
     disk.failing = WAL

@@ -71,7 +71,7 @@ NAMES = [f"t{number}" for number in range(50)]
 def test_topics_that_are_made_together_are_durable_with_one_sync_of_the_log() -> None:
     disk = Syncs()
     manager = managed(disk)
-    manager.create_topic("first", 1, DISK, now_ms=1_000)  # the log has its first file then
+    manager.create_topic("first", 1, DISK)  # the log has its first file then
     disk.synced.clear()
     made = manager.create_topics(wanted(*NAMES))
     assert [meta.name for meta in made if isinstance(meta, TopicMeta)] == NAMES
@@ -87,7 +87,7 @@ def test_topics_that_are_made_together_are_durable_with_one_sync_of_the_log() ->
 
 def test_each_of_them_has_an_outcome_of_its_own() -> None:
     manager = managed(MemoryStorage())
-    manager.create_topic("there", 1, DISK, now_ms=1_000)
+    manager.create_topic("there", 1, DISK)
     asked = [
         NewTopic("a", 1, DISK),
         NewTopic("there", 1, DISK),
@@ -140,7 +140,7 @@ def test_topics_that_are_deleted_together_are_gone_with_one_sync_of_the_log() ->
 def test_a_deleted_topic_of_more_partitions_than_are_removed_at_once_is_removed() -> None:
     disk = MemoryStorage()
     manager = managed(disk)
-    manager.create_topic("t", 2 * REMOVED_AT_ONCE + 1, DISK, now_ms=1_000)
+    manager.create_topic("t", 2 * REMOVED_AT_ONCE + 1, DISK)
     manager.get_handler("t", 7)
     manager.delete_topic("t")
     assert disk.listdir(TOPICS) == []

@@ -94,10 +94,10 @@ def test_administration_writes_one_event_and_no_snapshot() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
     before = disk.listdir("/data/meta")
-    manager.create_topic("t", 1, PLAIN, now_ms=0)
+    manager.create_topic("t", 1, PLAIN)
     manager.create_partitions("t", 3)
     manager.alter_topic("t", {"segment.bytes": "4096"})
-    manager.create_topic("gone", 1, PLAIN, now_ms=0)
+    manager.create_topic("gone", 1, PLAIN)
     manager.delete_topic("gone")
     assert manager.allocate_producer_ids(10) == range(10)
     assert disk.listdir("/data/meta") == before
@@ -120,7 +120,7 @@ def test_administration_writes_one_event_and_no_snapshot() -> None:
 def test_a_clean_close_leaves_a_snapshot_and_no_event() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, PLAIN, now_ms=0)
+    manager.create_topic("t", 1, PLAIN)
     manager.close()
     assert events_on(disk) == []
     assert list(manager_on(disk.after_power_cut()).topics) == ["t"]
@@ -129,7 +129,7 @@ def test_a_clean_close_leaves_a_snapshot_and_no_event() -> None:
 def test_a_start_that_finds_nothing_new_writes_no_snapshot() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, PLAIN, now_ms=0)
+    manager.create_topic("t", 1, PLAIN)
     manager.close()
     before = disk.listdir("/data/meta")
     for _ in range(2):
@@ -144,7 +144,7 @@ def test_a_start_that_finds_nothing_new_writes_no_snapshot() -> None:
 def test_what_the_wal_recycles_is_in_a_snapshot() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, PLAIN, now_ms=0)
+    manager.create_topic("t", 1, PLAIN)
     for number in range(1_500):  # several files of the small WAL
         manager.allocate_producer_ids(number + 1)
     assert len(events_on(disk)) < 1_500
@@ -156,7 +156,7 @@ def test_what_the_wal_recycles_is_in_a_snapshot() -> None:
 def test_a_deletion_that_was_refused_never_comes_true() -> None:
     disk = CrashingStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, PLAIN, now_ms=0)
+    manager.create_topic("t", 1, PLAIN)
     disk.sync_fails = True
     with pytest.raises(StorageError, match="was not deleted"):
         manager.delete_topic("t")

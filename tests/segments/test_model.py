@@ -74,7 +74,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.now_ms = 1_000
         self.disk = MemoryStorage()
         self._open(self.disk)
-        self.manager.create_topic("t", 1, SMALL, now_ms=1_000)
+        self.manager.create_topic("t", 1, SMALL)
 
     def _open(self, disk: MemoryStorage) -> None:
         self.disk = disk

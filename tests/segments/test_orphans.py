@@ -1,7 +1,7 @@
 """Directories of no topic: what a start removes, and what it never does."""
 
 from segbroker.segments.manager import DiskManager
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.memory import MemoryStorage, _Directory
 
 from .tools import SMALL, append, batch_of, offsets_in, read_from
 
@@ -16,7 +16,7 @@ def disk_with_topics(*names: str) -> MemoryStorage:
     disk = MemoryStorage()
     manager = manager_on(disk)
     for name in names:
-        manager.create_topic(name, 1, SMALL, now_ms=1_000)
+        manager.create_topic(name, 1, SMALL)
         append(manager.get_handler(name, 0), batch_of(b"value"))
     manager.close()
     return disk
@@ -42,7 +42,10 @@ def test_a_topic_whose_deletion_was_interrupted_is_removed_with_its_records() ->
     manager.delete_topic("u")
     after = disk.after_kill()
     # The metadata of after the deletion, the directories of before it.
-    after._root.names["data"].names["topics"] = before._root.names["data"].names["topics"]  # type: ignore[union-attr]
+    data, earlier = (image._root.names["data"] for image in (after, before))
+    assert isinstance(data, _Directory)
+    assert isinstance(earlier, _Directory)
+    data.names["topics"] = earlier.names["topics"]
     manager = manager_on(after)
     assert what(manager) == [("orphan_removed", "/data/topics/u")]
     assert after.listdir("/data/topics") == ["t"]

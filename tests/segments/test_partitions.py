@@ -42,13 +42,13 @@ def manager_on(
 
 def partition_on(disk: MemoryStorage, config: TopicConfig = SMALL) -> DiskHandler:
     manager = manager_on(disk)
-    manager.create_topic("t", 1, config, now_ms=1_000)
+    manager.create_topic("t", 1, config)
     return manager.get_handler("t", 0)
 
 
 def test_files_are_where_the_layout_says(tmp_path: Path) -> None:
     with DiskManager(str(tmp_path)) as manager:
-        manager.create_topic("flights", 2, SMALL, now_ms=0)
+        manager.create_topic("flights", 2, SMALL)
         append(manager.get_handler("flights", 1), batch_of(b"a"))
     folder = tmp_path / "topics" / "flights" / "partition_1"
     assert sorted(p.name for p in folder.iterdir()) == [
@@ -63,7 +63,7 @@ def test_files_are_where_the_layout_says(tmp_path: Path) -> None:
 def test_a_manifest_tells_its_topic_also_where_one_of_an_earlier_version_did_not() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    owner = owner_of(manager.create_topic("t", 2, SMALL, now_ms=1_000).topic_id, 1)
+    owner = owner_of(manager.create_topic("t", 2, SMALL).topic_id, 1)
     append(manager.get_handler("t", 1), batch_of(b"a"))
     manager.close()
     path = partition_paths("/data", "t", 1).manifest
@@ -83,7 +83,7 @@ def test_a_manifest_tells_its_topic_also_where_one_of_an_earlier_version_did_not
 def test_the_first_opening_by_this_version_goes_on_vouching_for_a_log_that_was_closed() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, TopicConfig({}), now_ms=1_000)
+    manager.create_topic("t", 1, TopicConfig({}))
     for _ in range(3):
         append(manager.get_handler("t", 0), batch_of(b"a"))
     manager.close()
@@ -109,7 +109,7 @@ def test_a_data_directory_has_one_owner(tmp_path: Path) -> None:
 def test_topics_ids_and_settings_survive_a_power_cut() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    meta = manager.create_topic("t", 3, DISK, now_ms=0)
+    meta = manager.create_topic("t", 3, DISK)
     manager.alter_topic("t", {"segment.bytes": "2048"})
     manager.create_partitions("t", 5)
     assert manager.allocate_producer_ids(10) == range(10)
@@ -124,12 +124,12 @@ def test_topics_ids_and_settings_survive_a_power_cut() -> None:
 def test_a_topic_made_again_starts_above_the_epoch_of_its_predecessor() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    first = manager.create_topic("t", 1, SMALL, now_ms=0)
+    first = manager.create_topic("t", 1, SMALL)
     append(manager.get_handler("t", 0), batch_of(b"old"))
     manager.delete_topic("t")
     assert disk.listdir("/data/topics") == []
     manager = manager_on(disk.after_power_cut())
-    second = manager.create_topic("t", 1, SMALL, now_ms=0)
+    second = manager.create_topic("t", 1, SMALL)
     assert (first.epoch, second.epoch) == (0, 1)
     assert first.topic_id != second.topic_id
     handler = manager.get_handler("t", 0)
@@ -143,14 +143,14 @@ def test_a_topic_made_again_starts_above_the_epoch_of_its_predecessor() -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "ä", "a b", "~x", "x" * 201])
 def test_names_that_could_leave_their_directory_are_refused(name: str) -> None:
     with pytest.raises(InvalidTopicName):
-        manager_on(MemoryStorage()).create_topic(name, 1, SMALL, now_ms=0)
+        manager_on(MemoryStorage()).create_topic(name, 1, SMALL)
 
 
 def test_topics_that_are_or_are_not_there_are_told() -> None:
     manager = manager_on(MemoryStorage())
-    manager.create_topic("x" * 200, 1, SMALL, now_ms=0)
+    manager.create_topic("x" * 200, 1, SMALL)
     with pytest.raises(TopicExists):
-        manager.create_topic("x" * 200, 1, SMALL, now_ms=0)
+        manager.create_topic("x" * 200, 1, SMALL)
     with pytest.raises(UnknownTopic):
         manager.delete_topic("y")
     with pytest.raises(UnknownTopic):
@@ -199,7 +199,7 @@ def test_the_defaults_are_one_mebibyte_and_fsync() -> None:
 def test_fsync_records_are_visible_when_the_loop_hears_of_the_sync() -> None:
     soon: list[Callable[[], None]] = []
     manager = manager_on(MemoryStorage(), soon.append)
-    manager.create_topic("t", 1, SMALL, now_ms=0)
+    manager.create_topic("t", 1, SMALL)
     handler = manager.get_handler("t", 0)
     moved: list[int] = []
     handler.on_high_watermark = lambda h: moved.append(h.high_watermark)
@@ -215,7 +215,7 @@ def test_fsync_records_are_visible_when_the_loop_hears_of_the_sync() -> None:
 def test_disk_records_are_visible_at_once_and_synced_on_the_tick() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, DISK, now_ms=0)
+    manager.create_topic("t", 1, DISK)
     handler = manager.get_handler("t", 0)
     append(handler, batch_of(b"a"))
     assert handler.high_watermark == 1
@@ -229,7 +229,7 @@ def test_disk_records_are_visible_at_once_and_synced_on_the_tick() -> None:
 def test_an_idle_segment_is_rolled_by_age() -> None:
     manager = manager_on(MemoryStorage())
     config = TopicConfig({"segment.ms": "500"})
-    manager.create_topic("t", 1, config, now_ms=0)
+    manager.create_topic("t", 1, config)
     handler = manager.get_handler("t", 0)
     append(handler, batch_of(b"a"), 1_000)
     manager.housekeeping(1_499)
@@ -278,7 +278,7 @@ def test_a_start_inside_the_only_segment_or_a_batch_costs_no_record_behind_it(
 ) -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, TopicConfig(), now_ms=0)
+    manager.create_topic("t", 1, TopicConfig())
     handler = manager.get_handler("t", 0)
     for _ in range(3):
         append(handler, batch_of(b"a", b"b"))
@@ -328,7 +328,7 @@ def test_a_sequence_goes_on_at_zero_after_its_greatest() -> None:
 def test_producers_survive_a_restart(closed: bool) -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, SMALL, now_ms=0)
+    manager.create_topic("t", 1, SMALL)
     handler = manager.get_handler("t", 0)
     for sequence in range(12):
         append(handler, batch_of(b"x" * 50, producer=(9, 0, sequence)))
@@ -367,7 +367,7 @@ def test_after_a_failed_sync_nothing_is_acked_written_or_synced_until_it_was_ope
 def test_a_full_disk_refuses_writes_serves_reads_and_recovers(room: int) -> None:
     disk = CrashingStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, SMALL, now_ms=0)
+    manager.create_topic("t", 1, SMALL)
     handler = manager.get_handler("t", 0)
     append(handler, batch_of(b"a"))
     disk.room = room
@@ -387,7 +387,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(room: int) -> None
 def test_damaged_metadata_opens_nothing() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, SMALL, now_ms=0)
+    manager.create_topic("t", 1, SMALL)
     manager.close()
     path = "/data/meta/snapshot-2.msgpack"
     for position in range(disk.open(path).size()):
@@ -402,7 +402,7 @@ def test_damaged_metadata_opens_nothing() -> None:
 def test_flushers_group_many_appends_and_end_with_everything_durable(tmp_path: Path) -> None:
     done = threading.Event()
     with DiskManager(str(tmp_path), flushers=2) as manager:
-        manager.create_topic("t", 4, SMALL, now_ms=0)
+        manager.create_topic("t", 4, SMALL)
         handlers = [manager.get_handler("t", p) for p in range(4)]
 
         def moved(_: DiskHandler) -> None:
@@ -425,7 +425,7 @@ def test_flushers_group_many_appends_and_end_with_everything_durable(tmp_path: P
 
 def test_open_files_are_bounded(tmp_path: Path) -> None:
     with DiskManager(str(tmp_path), flushers=0, open_files_max=3) as manager:
-        manager.create_topic("t", 1, SMALL, now_ms=0)
+        manager.create_topic("t", 1, SMALL)
         handler = manager.get_handler("t", 0)
         for _ in range(60):
             append(handler, batch_of(b"x" * 100))

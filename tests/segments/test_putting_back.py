@@ -34,7 +34,7 @@ def cut_off() -> MemoryStorage:
     """A disk after a power cut: two partitions whose records are in the WAL alone."""
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}))
     for number in range(3):
         append(manager, "t", 0, b"in the first %d" % number)
         append(manager, "t", 1, b"in the second %d" % number)
@@ -130,7 +130,7 @@ def test_records_of_a_topic_whose_creation_is_lost_are_told_and_kept() -> None:
 def test_records_of_a_partition_whose_making_is_lost_are_told_and_kept() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}))
     manager.create_partitions("t", 2)
     append(manager, "t", 0, b"in the first")
     append(manager, "t", 1, b"in the second")
@@ -147,7 +147,7 @@ def test_records_of_a_partition_whose_making_is_lost_are_told_and_kept() -> None
 def test_a_partition_whose_directory_is_gone_is_refused_and_not_begun_anew() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}))
     for number in range(2):
         append(manager, "t", number, b"acknowledged")
     manager.close()
@@ -167,7 +167,7 @@ def test_of_a_partition_whose_directory_is_gone_the_log_ahead_keeps_the_end() ->
     # | 0 | 1 |   0 is in the segment that is gone, 1 in the write-ahead log, too
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}))
     append(manager, "t", 0, b"in the segment")
     append(manager, "t", 1, b"beside it")
     manager.close()
@@ -186,7 +186,7 @@ def test_of_a_partition_whose_directory_is_gone_the_log_ahead_keeps_the_end() ->
 def test_a_loss_that_only_a_trailer_tells_of_is_in_the_log_before_anybody_asks(then: str) -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}))
     append(manager, "t", 0, b"acknowledged")
     disk = disk.after_power_cut()
     data = read_file(disk, WAL)
@@ -209,7 +209,7 @@ def test_a_loss_that_only_a_trailer_tells_of_is_in_the_log_before_anybody_asks(t
 def test_records_of_a_deleted_topic_are_no_loss() -> None:
     disk = MemoryStorage()
     manager = manager_on(disk)
-    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    manager.create_topic("t", 1, TopicConfig({"durability": "fsync"}))
     append(manager, "t", 0, b"wanted no more")
     manager.delete_topic("t")
     again = manager_on(disk.after_power_cut())

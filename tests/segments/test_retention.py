@@ -34,7 +34,7 @@ def partition_on(
     interval_ms: between two rounds that look at ages."""
     overrides = {key.replace("_", "."): str(value) for key, value in settings.items()}
     manager = manager_on(disk, interval_ms)
-    manager.create_topic("t", 1, TopicConfig({**SMALL.overrides, **overrides}), now_ms=NOW)
+    manager.create_topic("t", 1, TopicConfig({**SMALL.overrides, **overrides}))
     handler = manager.get_handler("t", 0)
     for n in range(count):
         write(handler, n)
@@ -220,7 +220,7 @@ def test_ten_thousand_partitions_are_visited_in_turn(monkeypatch: pytest.MonkeyP
     visits: list[int] = []
     monkeypatch.setattr(DiskHandler, "keep_house", lambda self, *_: visits.append(self.partition))
     manager = manager_on(MemoryStorage())
-    manager.create_topic("t", 1_200, SMALL, now_ms=NOW)
+    manager.create_topic("t", 1_200, SMALL)
     for partition in range(1_200):
         manager.get_handler("t", partition)
     for expected in (500, 1_000, 1_200):
@@ -245,7 +245,7 @@ def test_ages_are_looked_at_now_and_then_so_that_what_was_just_sent_can_be_read(
 def closed_topic(disk: MemoryStorage, partitions: int, count: int = 7) -> None:
     manager = manager_on(disk)
     config = TopicConfig({**SMALL.overrides, "retention.ms": str(3_600_000)})
-    manager.create_topic("t", partitions, config, now_ms=NOW)
+    manager.create_topic("t", partitions, config)
     for partition in range(partitions):
         for n in range(count):
             write(manager.get_handler("t", partition), n)

@@ -28,7 +28,7 @@ def closed_disk(partitions: int = 2, config: TopicConfig = SMALL) -> MemoryStora
     """A data directory of 15 records per partition, three to a segment."""
     disk = MemoryStorage()
     with DiskManager("/data", storage=disk, flushers=0, now_ms=1_000) as manager:
-        manager.create_topic("t", partitions, config, now_ms=1_000)
+        manager.create_topic("t", partitions, config)
         for partition in range(partitions):
             handler = manager.get_handler("t", partition)
             for number in range(15):
@@ -171,7 +171,7 @@ class AdvisedStorage(PosixStorage):
 def test_what_was_not_cached_before_is_not_cached_afterwards(tmp_path: Path, cached: bool) -> None:
     storage = AdvisedStorage()
     with DiskManager(str(tmp_path), storage=storage, flushers=0, now_ms=1_000) as manager:
-        manager.create_topic("t", 1, SMALL, now_ms=1_000)
+        manager.create_topic("t", 1, SMALL)
         handler = manager.get_handler("t", 0)
         for _ in range(6):
             append(handler, batch_of(b"x" * 60))

@@ -92,7 +92,7 @@ def test_what_was_synced_is_vouched_for_by_the_write_ahead_log_also_of_class_dis
     # | 0 | 1 | 2 |   synced, and killed; 2 is damaged, which looks like a torn write
     disk = MemoryStorage()
     manager = topic_with(disk, "disk")
-    manager.create_topic("u", 1, TopicConfig({"durability": "fsync"}), now_ms=0)
+    manager.create_topic("u", 1, TopicConfig({"durability": "fsync"}))
     manager.get_handler("t", 0).sync()
     append(manager.get_handler("u", 0), batch_of(b"its group says so"))
     disk = disk.after_kill()

@@ -182,7 +182,7 @@ def test_a_partition_that_has_not_heard_of_a_failure_writes_nothing_behind_it() 
     soon: list[Callable[[], None]] = []
     manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000, call_soon=soon.append)
     manager.open()
-    manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}), now_ms=1_000)
+    manager.create_topic("t", 2, TopicConfig({"durability": "fsync"}))
     late, told = (manager.get_handler("t", number) for number in range(2))
     for handler in (late, told):
         append(handler, batch_of(b"kept"))

@@ -61,7 +61,7 @@ def until(true: Callable[[], bool]) -> None:
     ends = time.monotonic() + 30
     while not true():
         assert time.monotonic() < ends
-        time.sleep(0.001)
+        time.sleep(0.001)  # a look at threads, up to a deadline
 
 
 def begun(storage: Storage, config: WalConfig = SMALL, *, root: str = ROOT) -> tuple[Wal, Replay]:

@@ -127,9 +127,7 @@ class Driver:
         before = self.model.topics.get(name, [None])
         self.model.topics[name] = [life, *before]
         try:
-            meta = self.running.create_topic(
-                name, partitions, TopicConfig(overrides), now_ms=self.now_ms
-            )
+            meta = self.running.create_topic(name, partitions, TopicConfig(overrides))
         except StorageError:
             return  # there or not
         life.topic_id = meta.topic_id.bytes
