@@ -24,8 +24,10 @@ from .exit_codes import ExitCode
 from .failures import Failure, explain
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-# A person waits: long enough for a broker that is just starting.
-CONNECT_TIMEOUT_MS = 3_000
+# A person waits: long enough for a broker that is just starting ...
+ACCEPT_TIMEOUT_MS = 3_000
+# ... and longer for one that is there and busy: its kernel has accepted, it has not answered yet.
+CONNECT_TIMEOUT_MS = 15_000
 API_TIMEOUT_MS = 15_000
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import click
 
 from .closed_pipe import ended_by_reader
-from .command import CONNECT_TIMEOUT_MS, Command, bootstrap_option, interruptible
+from .command import ACCEPT_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Command, bootstrap_option, interruptible
 from .progress import counter
 from .properties import security
 from .record_format import DEFAULT_FORMAT, Formatter, compile_format, format_json
@@ -217,6 +217,7 @@ def consume(
             stop_at_end=exit_at_end,
             on_gap=ON_GAP[on_gap],
             security=security(),
+            accept_timeout_ms=ACCEPT_TIMEOUT_MS,
             connect_timeout_ms=CONNECT_TIMEOUT_MS,
             **static,
         ) as consumer,

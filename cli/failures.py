@@ -23,6 +23,7 @@ from .exit_codes import ExitCode
 LOCAL = ("127.", "localhost", "[::1]")
 SEVERAL_MAX = 5
 # What a listener does with a client that speaks without TLS, or asks before it has logged in.
+_SILENT = ("no answer", "did not answer")
 _HUNG_UP = ("closed the connection", "Connection reset by peer")
 
 
@@ -162,7 +163,7 @@ def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:
         bootstrap += ":9092"  # the port that was tried
     if any(words in text for words in _HUNG_UP):
         return f"somebody is there; if it wants {wants or 'a login'}: -X security.protocol=..."
-    if "no answer" in text:
+    if any(words in text for words in _SILENT):
         return "somebody listens there and says nothing: a broker that hangs, or no Kafka broker"
     if bootstrap.startswith(LOCAL):
         return f"start a broker: segbroker serve --listen {bootstrap}   (or name another with -b)"

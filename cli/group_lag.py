@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS
+from .command import ACCEPT_TIMEOUT_MS, API_TIMEOUT_MS, CONNECT_TIMEOUT_MS
 from .properties import security
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Ages:
             stop_at_end=True,
             fetch_partition_bytes=_READ_BYTES,
             security=security(),
+            accept_timeout_ms=ACCEPT_TIMEOUT_MS,
             connect_timeout_ms=CONNECT_TIMEOUT_MS,
             api_timeout_ms=API_TIMEOUT_MS,
         ) as consumer:

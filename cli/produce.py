@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
-from .command import CONNECT_TIMEOUT_MS, Command, bootstrap_option, note
+from .command import ACCEPT_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Command, bootstrap_option, note
 from .escapes import unescape
 from .exit_codes import ExitCode
 from .failures import Failure
@@ -240,6 +240,7 @@ def produce(
             compression=cast("Compression", codec),
             linger_ms=linger_ms,
             security=security(),
+            accept_timeout_ms=ACCEPT_TIMEOUT_MS,
             connect_timeout_ms=CONNECT_TIMEOUT_MS,
             delivery_timeout_ms=round(timeout_s * 1000),
         ) as producer,

@@ -15,7 +15,15 @@ from segbroker.segments.inert_settings import INERT
 from segbroker.segments.units import expected, units_of, whole_with_unit
 
 from .asking import ask, require_terminal, yes_option
-from .command import API_TIMEOUT_MS, CONNECT_TIMEOUT_MS, AnyCallable, Group, bootstrap_option, note
+from .command import (
+    ACCEPT_TIMEOUT_MS,
+    API_TIMEOUT_MS,
+    CONNECT_TIMEOUT_MS,
+    AnyCallable,
+    Group,
+    bootstrap_option,
+    note,
+)
 from .durability import promise_lines
 from .exit_codes import ExitCode
 from .failures import Failure
@@ -49,6 +57,7 @@ def open_admin(bootstrap: str) -> "Admin":
     return Admin(
         bootstrap,
         security=security(),
+        accept_timeout_ms=ACCEPT_TIMEOUT_MS,
         connect_timeout_ms=CONNECT_TIMEOUT_MS,
         api_timeout_ms=API_TIMEOUT_MS,
     )

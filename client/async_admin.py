@@ -49,6 +49,7 @@ class AsyncAdmin:
         security: Security | None = None,
         request_timeout_ms: int = 30_000,
         connect_timeout_ms: int = 10_000,
+        accept_timeout_ms: int | None = None,
         api_timeout_ms: int = 60_000,
     ) -> None:
         """An admin client; nothing is opened before its `async with` block.
@@ -57,6 +58,7 @@ class AsyncAdmin:
         security: TLS and login; see Security.
         request_timeout_ms: an unanswered request ends its connection.
         connect_timeout_ms: how long entering the block waits for a broker.
+        accept_timeout_ms: ... while nobody accepts a connection; default: as long.
         api_timeout_ms: how long one call may take, retries included.
         """
         self._driver = AsyncDriver()
@@ -66,6 +68,7 @@ class AsyncAdmin:
             security=security,
             request_timeout_ms=request_timeout_ms,
             connect_timeout_ms=connect_timeout_ms,
+            accept_timeout_ms=accept_timeout_ms,
             api_timeout_ms=api_timeout_ms,
         )
         self._engine = Engine(settings, Random())

@@ -11,7 +11,6 @@ loop (measured: SocketStream costs 1.6 to 4 times as much).
 State changes only in `pump` and in what sockets bring, never across an await; so no lock.
 """
 
-from collections.abc import Callable
 from math import inf
 from ssl import SSLContext
 from types import TracebackType
@@ -24,8 +23,9 @@ from anyio.abc import TaskGroup
 from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
-from .engine import Call, Engine, connect
+from .engine import Call, Engine, OnTimeout
 from .errors import OPEN_ALREADY, BusyError, ClosedError, SegbrokerError
+from .reaching import Reaching
 from .settings import tls_context
 from .transport import SocketAddress, Transport, Wait, resolve
 
@@ -60,12 +60,13 @@ class AsyncDriver:
     async def start(self, engine: Engine) -> None:
         """Start the tasks and wait until one broker was reached.
 
-        Raises BrokerUnreachable after connect_timeout_ms, TlsFailed and AuthenticationFailed as
-        soon as it is clear; no task is left then.
+        Raises BrokerUnreachable when the times of reaching.py are over, TlsFailed and
+        AuthenticationFailed as soon as it is clear; no task is left then.
         """
         if self._tasks is not None:
             raise BusyError(OPEN_ALREADY)
         self._context = tls_context(engine.settings)
+        reaching = Reaching(engine)
         self._engine = engine
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
@@ -73,9 +74,7 @@ class AsyncDriver:
         tasks.start_soon(self._run_timer, name="segbroker timer")
         try:
             await self.call(
-                connect(engine),
-                timeout_ms=engine.settings.connect_timeout_ms,
-                on_timeout=engine.network.unreachable,
+                reaching.connect(), timeout_ms=reaching.timeout_ms, on_timeout=reaching.give_up
             )
         except BaseException as exc:
             await self.stop(type(exc), exc, exc.__traceback__)
@@ -118,7 +117,7 @@ class AsyncDriver:
         generator: Call[T],
         *,
         timeout_ms: int | None = None,
-        on_timeout: Callable[[], SegbrokerError] | None = None,
+        on_timeout: OnTimeout | None = None,
     ) -> T:
         """Run a call to its end.  Raises what it raises."""
         completion = self.engine.call(

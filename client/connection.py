@@ -129,6 +129,8 @@ class Connection:
         self.port = port
         self.state = State.CONNECTING
         self.error: SegbrokerError | None = None
+        # Somebody took the connection, who may still have all to say.
+        self.is_accepted = False
         self.was_connected = False
         self.was_ready = False
         # What the shell has to send, in order.  It may take several at once, then says `sent`.
@@ -160,9 +162,14 @@ class Connection:
 
     # What the shell says.
 
+    def accepted(self) -> None:
+        """The other end took the connection; a TLS handshake may be before `connected`."""
+        self.is_accepted = True
+
     def connected(self) -> None:
         """The socket is connected: negotiation begins."""
         assert self.state is State.CONNECTING, self.state
+        self.is_accepted = True
         self.state = State.NEGOTIATING
         self.was_connected = True
         self._ask_versions()
@@ -284,6 +291,8 @@ class Connection:
             self._begin_renewal(now_ms)
         if self.state is not State.READY and now_ms >= self.setup_deadline_ms:
             what = _SETUP_WORDS[self.state]
+            if self.state is State.CONNECTING and self.is_accepted:
+                what = "answer the TLS handshake"
             self.lost(TimedOut(f"{self.host}:{self.port} did not {what} in time"), now_ms)
         elif any(request.deadline_ms <= now_ms for request in self.in_flight):
             self.lost(TimedOut(f"{self.host}:{self.port} did not reply in time"), now_ms)

@@ -111,6 +111,7 @@ class Consumer(Generic[Notice]):
         fetch_wait_ms, fetch_min_bytes: how long the broker may wait for how much.
         request_timeout_ms: an unanswered request ends its connection.
         connect_timeout_ms: how long entering the block waits for a broker.
+        accept_timeout_ms: ... while nobody accepts a connection; default: as long.
         api_timeout_ms: how long one call may take, retries included; and how long iterating
             goes on while no broker answers.
         metadata_max_age_ms: how often to look for new partitions, and topics of a pattern.

@@ -32,7 +32,6 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-from .backoff import Backoff
 from .cluster import Cluster
 from .completion import Completion
 from .errors import BrokerUnreachable, ClosedError, SegbrokerError, TimedOut
@@ -91,6 +90,7 @@ class Until:
 
 Need = Ask | AskAll | Pause | Refresh | Until
 Call = Generator[Need, Any, T]
+OnTimeout = Callable[[], SegbrokerError | int]
 
 
 class Component(Protocol):
@@ -116,7 +116,7 @@ class _Running:
         self,
         generator: Call[Any],
         deadline_ms: int,
-        on_timeout: Callable[[], SegbrokerError] | None,
+        on_timeout: OnTimeout | None,
     ) -> None:
         self.generator = generator
         self.deadline_ms = deadline_ms
@@ -188,11 +188,12 @@ class Engine:
         now_ms: int,
         *,
         timeout_ms: int | None = None,
-        on_timeout: Callable[[], SegbrokerError] | None = None,
+        on_timeout: OnTimeout | None = None,
     ) -> Completion[T]:
         """Run a call; its Completion is done at the latest after `timeout_ms`.
 
-        `on_timeout` makes the error of a call that was not done by then (default: TimedOut).
+        `on_timeout` makes the error of a call that was not done by then (default: TimedOut), or
+        says how many milliseconds more it gets.
         """
         timeout_ms = self.settings.api_timeout_ms if timeout_ms is None else timeout_ms
         running = _Running(generator, now_ms + timeout_ms, on_timeout)
@@ -297,8 +298,13 @@ class Engine:
         return self.cluster.node(to, ask.lane)
 
     def _time_out(self, running: _Running) -> None:
+        error: SegbrokerError
         if running.on_timeout is not None:
-            error = running.on_timeout()
+            verdict = running.on_timeout()
+            if isinstance(verdict, int):
+                running.deadline_ms += verdict
+                return
+            error = verdict
         else:
             why = f"; last: {running.last_error}" if running.last_error else ""
             error = TimedOut(f"not done before its deadline{why}")
@@ -314,14 +320,3 @@ class Engine:
             running.completion.fail(error)
         else:
             running.completion.resolve(value)
-
-
-def connect(engine: Engine) -> Call[None]:
-    """Reach one broker and learn the cluster: what entering a `with` block waits for."""
-    backoff = Backoff(engine.random, 20, 500)
-    while not engine.cluster.replies_count:
-        yield Refresh()
-        if not engine.cluster.replies_count:
-            if (refusal := engine.network.refusal()) is not None:
-                raise refusal
-            yield Pause(backoff.next_delay_ms())

@@ -322,6 +322,11 @@ class Network:
             return errors[-1]
         return None
 
+    @property
+    def is_accepted(self) -> bool:
+        """Whether somebody took a connection and has not ended it."""
+        return any(c.is_accepted and c.state is not State.CLOSED for c in self.connections())
+
     def unreachable(self) -> BrokerUnreachable:
         """The error of having reached nobody, with the last reason of each address."""
         reasons, wants = set(), ""

@@ -129,6 +129,7 @@ class Producer:
         security: TLS and login; see Security.
         request_timeout_ms: an unanswered request ends its connection; 30,000.
         connect_timeout_ms: how long entering the block waits for a broker; 10,000.
+        accept_timeout_ms: ... while nobody accepts a connection; default: as long.
 
         Raises ValueError for a value that cannot be used.
         """

@@ -6,6 +6,7 @@ one is refused with its name and value before anything is opened.
 Every wait of the client has its end here:
 
     connect_timeout_ms    entering the `with` block: until one broker was reached
+    accept_timeout_ms     ... until one accepted a connection, where that is to be shorter
     request_timeout_ms    one request on one connection: then the connection is given up
     api_timeout_ms        one call, all its retries included
     delivery_timeout_ms   one record, from send() to acknowledged or failed
@@ -92,6 +93,7 @@ class ClientSettings:
     client_id: str = "segbroker-python"
     security: Security | None = None
     connect_timeout_ms: int = 10_000
+    accept_timeout_ms: int | None = None
     request_timeout_ms: int = 30_000
     api_timeout_ms: int = 60_000
     metadata_max_age_ms: int = 60_000
@@ -112,6 +114,8 @@ class ClientSettings:
             if field.name.endswith(("_ms", "_bytes", "_count")):
                 value = getattr(self, field.name)
                 least = 0 if field.name in MAY_BE_ZERO else 1
+                if value is None and field.name in MAY_BE_NONE:
+                    continue
                 if not isinstance(value, int) or value < least:
                     raise ValueError(f"{field.name}={value!r} is not a whole number >= {least}")
 
@@ -121,6 +125,7 @@ def _check_text(name: str, value: object) -> None:
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, not a str")
 
 
+MAY_BE_NONE = {"accept_timeout_ms"}
 MAY_BE_ZERO = {"linger_ms", "retry_backoff_ms", "reconnect_backoff_ms", "fetch_wait_ms"}
 
 
@@ -273,6 +278,7 @@ class ProducerOptions(TypedDict, total=False):
     transaction_timeout_ms: int
     request_timeout_ms: int
     connect_timeout_ms: int
+    accept_timeout_ms: int | None
 
 
 # What other clients of Kafka call it, where that is far from our name.
@@ -373,6 +379,7 @@ class ConsumerOptions(GroupOptions, total=False):
     fetch_min_bytes: int
     request_timeout_ms: int
     connect_timeout_ms: int
+    accept_timeout_ms: int | None
     api_timeout_ms: int
     metadata_max_age_ms: int
 

@@ -26,7 +26,6 @@ import os
 import selectors
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from math import inf
 from ssl import SSLContext
@@ -37,8 +36,9 @@ from weakref import WeakSet
 from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
-from .engine import Call, Engine, connect
+from .engine import Call, Engine, OnTimeout
 from .errors import OPEN_ALREADY, BusyError, ClosedError, SegbrokerError, TimedOut
+from .reaching import Reaching
 from .settings import tls_context
 from .transport import SocketAddress, Transport, Wait, resolve
 
@@ -79,12 +79,13 @@ class ThreadDriver:
     def start(self, engine: Engine) -> None:
         """Start the thread and wait until one broker was reached.
 
-        Raises BrokerUnreachable after connect_timeout_ms, TlsFailed and AuthenticationFailed as
-        soon as it is clear; the thread is gone then.
+        Raises BrokerUnreachable when the times of reaching.py are over, TlsFailed and
+        AuthenticationFailed as soon as it is clear; the thread is gone then.
         """
         if self._thread is not None:
             raise BusyError(OPEN_ALREADY)
         self._context = tls_context(engine.settings)
+        reaching = Reaching(engine)
         self._engine = engine
         self._stopping = False
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -97,9 +98,7 @@ class ThreadDriver:
         self._thread.start()
         try:
             self.call(
-                connect(engine),
-                timeout_ms=engine.settings.connect_timeout_ms,
-                on_timeout=engine.network.unreachable,
+                reaching.connect(), timeout_ms=reaching.timeout_ms, on_timeout=reaching.give_up
             )
         except BaseException:
             self.stop()
@@ -149,7 +148,7 @@ class ThreadDriver:
         generator: Call[T],
         *,
         timeout_ms: int | None = None,
-        on_timeout: Callable[[], SegbrokerError] | None = None,
+        on_timeout: OnTimeout | None = None,
     ) -> T:
         """Run a call to its end.  Raises what it raises."""
         engine = self.engine

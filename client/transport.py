@@ -114,6 +114,7 @@ class Transport:
         if self._tls is None:
             if not self._finish_connect():
                 return Wait.WRITABLE
+            self.connection.accepted()
             if self._context is None:
                 return None
             self._wrap(self._context)

@@ -41,7 +41,12 @@ def test_a_listener_that_hangs_up_may_want_tls_or_a_login(hangs_up: str, tmp_pat
     assert "(security=)" not in output  # those are words of Python
 
 
-def test_a_listener_that_says_nothing_is_not_told_to_be_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize("setup_timeout_ms", [100, 5_000])
+def test_a_listener_that_says_nothing_is_not_told_to_be_started(
+    setup_timeout_ms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segbroker.cli.topic.CONNECT_TIMEOUT_MS", 500)
+    monkeypatch.setattr("segbroker.client.network.SETUP_TIMEOUT_MS", setup_timeout_ms)
     with socket.create_server(("127.0.0.1", 0)) as listener:  # nobody accepts
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         output = Shell(tmp_path)("topic", "list", "-b", address, code=ExitCode.UNREACHABLE)

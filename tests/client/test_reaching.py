@@ -1,0 +1,132 @@
+"""Entering a block: nobody is waited for shortly, somebody who has accepted for longer."""
+
+import selectors
+import socket
+import ssl
+from random import Random
+
+import pytest
+
+from segbroker.client import Admin, AsyncAdmin, BrokerUnreachable
+from segbroker.client.completion import Completion
+from segbroker.client.connection import Connection
+from segbroker.client.engine import Engine
+from segbroker.client.errors import ConnectionLost
+from segbroker.client.reaching import Reaching
+from segbroker.client.settings import ClientSettings
+from segbroker.client.transport import Transport, Wait, resolve
+
+from ..support.ports import keep_port
+
+START_MS = 1_000
+
+
+class Peer:
+    """The other end of what a client opens, in a time that the test moves."""
+
+    def __init__(self, accept_timeout_ms: int | None, connect_timeout_ms: int = 15_000) -> None:
+        settings = ClientSettings(
+            bootstrap=(("10.0.0.1", 9092),),
+            connect_timeout_ms=connect_timeout_ms,
+            accept_timeout_ms=accept_timeout_ms,
+        )
+        self.engine = Engine(settings, Random(1))
+        self.now_ms = START_MS
+        self.accepts = False
+        reaching = Reaching(self.engine)
+        self.done: Completion[None] = self.engine.call(
+            reaching.connect(),
+            self.now_ms,
+            timeout_ms=reaching.timeout_ms,
+            on_timeout=reaching.give_up,
+        )
+
+    def run_to(self, end_ms: int) -> None:
+        """Let `end_ms` be the time since the beginning; each connection is accepted or refused."""
+        while not self.done.done:
+            self.engine.step(self.now_ms)
+            for connection in self.engine.network.take_opening():
+                if self.accepts:
+                    connection.accepted()
+                else:
+                    connection.lost(ConnectionLost("10.0.0.1: refused"), self.now_ms)
+            self.engine.network.take_closed()
+            wake_ms = self.engine.next_wake_ms()
+            assert wake_ms is not None
+            if wake_ms > START_MS + end_ms:
+                self.now_ms = START_MS + end_ms
+                return
+            self.now_ms = max(self.now_ms + 1, wake_ms)
+
+    def given_up(self) -> str:
+        assert isinstance(self.done.error, BrokerUnreachable)
+        return str(self.done.error)
+
+
+def test_where_nobody_accepts_the_shorter_time_holds() -> None:
+    peer = Peer(accept_timeout_ms=3_000)
+    peer.run_to(2_999)
+    assert not peer.done.done
+    peer.run_to(3_000)
+    assert "refused" in peer.given_up()
+
+
+def test_who_accepted_and_says_nothing_gets_the_whole_time() -> None:
+    peer = Peer(accept_timeout_ms=3_000)
+    peer.accepts = True
+    peer.run_to(14_999)
+    assert not peer.done.done
+    peer.run_to(15_000)
+    assert "10.0.0.1" in peer.given_up()
+
+
+def test_who_begins_to_listen_in_time_gets_the_whole_time() -> None:
+    peer = Peer(accept_timeout_ms=3_000)
+    peer.run_to(1_500)
+    peer.accepts = True
+    peer.run_to(14_999)
+    assert not peer.done.done
+
+
+@pytest.mark.parametrize("accept_timeout_ms", [None, 15_000, 60_000])
+def test_without_a_shorter_time_there_is_one_for_both(accept_timeout_ms: int | None) -> None:
+    peer = Peer(accept_timeout_ms)
+    peer.run_to(14_999)
+    assert not peer.done.done
+    peer.run_to(15_000)
+    peer.given_up()
+
+
+def test_what_is_accepted_is_known_before_tls_begins() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        connection = Connection(host, port, client_id="test", deadline_ms=60_000)
+        addresses = resolve(host, port, numeric_only=True)
+        transport = Transport(connection, addresses, ssl.create_default_context())
+        try:
+            transport.connect_next()
+            assert not connection.is_accepted
+            assert transport.socket is not None
+            with selectors.DefaultSelector() as selector:
+                selector.register(transport.socket, selectors.EVENT_WRITE)
+                assert selector.select(60)
+            assert transport.establish() is Wait.READABLE  # nobody answers the handshake
+            assert connection.is_accepted
+        finally:
+            transport.close()
+
+
+def test_a_blocking_client_gives_up_where_nobody_listens() -> None:
+    address = f"127.0.0.1:{keep_port()}"
+    with (
+        pytest.raises(BrokerUnreachable, match=r"[Rr]efused"),
+        Admin(address, accept_timeout_ms=300, connect_timeout_ms=600_000),
+    ):
+        pass
+
+
+async def test_an_async_client_gives_up_where_nobody_listens() -> None:
+    address = f"127.0.0.1:{keep_port()}"
+    with pytest.raises(BrokerUnreachable, match=r"[Rr]efused"):
+        async with AsyncAdmin(address, accept_timeout_ms=300, connect_timeout_ms=600_000):
+            pass
