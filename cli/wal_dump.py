@@ -83,6 +83,8 @@ def _row(position: int, frame: Frame, report: Report) -> Row:
             says = _event(position, frame, report)
         case FrameType.END:
             says = f"synced up to offset {frame.base_offset}"
+        case FrameType.MARK:
+            says = "everything before it was durable"
         case _:
             says = "earlier frames of this partition are void"
     return {

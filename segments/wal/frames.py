@@ -6,7 +6,7 @@
     header   byte 0       4         6       8        12      16         24     32         40
                   +-------+---------+-------+--------+-------+----------+------+----------+
                   | magic | version | 0     | shard  | size  | sequence | salt | checksum |
-                  | SBWL  | u16 =2  | u16   | u32    | u32   | u64      | u64  | u64      |
+                  | SBWL  | u16 =3  | u16   | u32    | u32   | u64      | u64  | u64      |
                   +-------+---------+-------+--------+-------+----------+------+----------+
     frame    byte 0       4        8      9       10        12          16    24
                   +-------+--------+------+-------+---------+-----------+-----+
@@ -22,12 +22,15 @@
 Behind the last frame are zeros, or what an earlier use of the file left.  The second header is for
 damage to the first: without a salt no frame of the file could be told from garbage.
 
-`length` is the whole frame.  Files of version 1 have frames without trailers; they are read only.
+`length` is the whole frame.  Files of version 1 have frames without trailers, those of version 2 no
+MARK; both are read only.
 `lsn` counts the frames of a shard over all its files, without a hole.
 `ordinal` is the place in the group that was written and synced together: every frame below
 `lsn - ordinal` was durable before this one was written.  So what is bad in front of a good frame
 of a later group is damage, and what is bad at the end was never acknowledged.  Flag 1 says that the
 frames directly before were given up because their write or sync failed: none of them is missed.
+Flag 2 says that nobody is told of this group before a later one, at least a MARK, is durable: where
+none is there, the group was never acknowledged, whatever a torn write has left of it.
 
 The checksum of a frame is XXH3-64 of all before it, seeded with the salt of the file: a recycled
 file gets another salt, and none of its old frames is valid any more.  A zero length never is.
@@ -38,6 +41,7 @@ file gets another salt, and none of its old frames is valid any more.  A zero le
 | BARRIER | earlier frames of this partition are void | - |
 | CONTROL | an event of the metadata | the event |
 | END | a log is synced up to offset `base_offset`, at (segment, position) | - |
+| MARK | nothing; it stands in a group of its own, so everything before it was durable | - |
 """
 
 import struct
@@ -53,7 +57,7 @@ from ..storage import Buffer
 from .trailers import TRAILER_SIZE, Trailer, encode_trailer, trailer_at, trailers_in
 
 MAGIC: Final = b"SBWL"
-VERSION: Final = 2
+VERSION: Final = 3
 HEADER: Final = struct.Struct(">4sHHIIQQQ")
 HEADER_SIZE: Final = HEADER.size
 FRAMES_BEGIN: Final = 4096
@@ -69,6 +73,7 @@ FILE_SIZE_MIN: Final = 2 * FRAMES_BEGIN
 assert (HEADER_SIZE, FRAME_SIZE) == (40, 64), "the boxes above"
 
 AFTER_FAILURE: Final = 1
+AWAITS_MARK: Final = 2
 _SMALL: Final = 16_384
 """Payloads up to here are copied to be summed in one call; beyond, two calls are cheaper."""
 
@@ -80,6 +85,7 @@ class FrameType(IntEnum):
     BARRIER = 2
     CONTROL = 3
     END = 4
+    MARK = 5
 
 
 _TYPES: Final = {kind.value: kind for kind in FrameType}
@@ -151,6 +157,19 @@ def decode_header(data: Buffer) -> Header | None:
     return Header(shard, size, sequence, salt, version) if 1 <= version <= VERSION else None
 
 
+def later_version(data: Buffer) -> int:
+    """The version of a file that a later version of segbroker wrote; 0: it is no such file."""
+    for place in (0, HEADER_COPY):
+        head = bytes(memoryview(data)[place : place + HEADER_SIZE])
+        if len(head) == HEADER_SIZE and head.endswith(
+            xxhash.xxh3_64_digest(head[: HEADER_SIZE - SUM_SIZE])
+        ):
+            magic, version, *_ = HEADER.unpack(head)
+            if magic == MAGIC and version > VERSION:
+                return int(version)
+    return 0
+
+
 def encode_header_block(header: Header) -> bytes:
     """Everything in front of the first frame."""
     encoded = encode_header(header)
@@ -183,7 +202,8 @@ def encode_frame(
         base_offset,
         timestamp,
     )
-    trailer = encode_trailer(size, kind, flags, (topic_id, partition), frame.end_offset, lsn, salt)
+    key = topic_id, partition
+    trailer = encode_trailer(size, kind, flags, ordinal, key, frame.end_offset, lsn, salt)
     if len(payload) <= _SMALL:
         head += payload
         return head, xxhash.xxh3_64_digest(head, salt), trailer
@@ -215,7 +235,7 @@ def frame_at(
     ) = FRAME.unpack_from(data, position)
     if (
         magic != FRAME_MAGIC
-        or flags & ~AFTER_FAILURE
+        or flags & ~(AFTER_FAILURE | AWAITS_MARK)
         or not overhead <= length <= len(data) - position
     ):
         return None
@@ -256,6 +276,7 @@ class Suspect(NamedTuple):
     type: FrameType = FrameType.BATCHES
     is_named: bool = False
     """By its trailer: it was written, and this is what it was."""
+    flags: int = 0
 
 
 class Scanned(NamedTuple):
@@ -274,8 +295,8 @@ def scan_file(data: memoryview, header: Header) -> Scanned:
     """All valid frames of a file, in order.
 
     A bad one is skipped, so damage costs one frame; what is missing shows in the lsns.  A frame
-    whose lsn does not rise is none.  END and BARRIER have nothing that their trailers have not:
-    these are made again from them.
+    whose lsn does not rise is none.  END, BARRIER and MARK have nothing that their
+    trailers have not: these are made again from them.
     """
     salt, trailer_size = header.salt, header.trailer_size
     frames: list[Frame] = []
@@ -312,13 +333,23 @@ def _name(
     """What is left of a damaged frame that has its trailer."""
     kind = _TYPES.get(trailer.type)
     if kind in (FrameType.BATCHES, FrameType.CONTROL):
-        suspects.append(Suspect(trailer.lsn, trailer.key, trailer.end_offset, kind, is_named=True))
+        suspects.append(
+            Suspect(
+                trailer.lsn,
+                trailer.key,
+                trailer.end_offset,
+                kind,
+                is_named=True,
+                flags=trailer.flags,
+            )
+        )
     elif kind is not None:
         again = Frame(
             kind,
             *trailer.key,
             base_offset=max(trailer.end_offset, 0),
             lsn=trailer.lsn,
+            ordinal=trailer.ordinal,
             flags=trailer.flags,
             end_offset=trailer.end_offset,
         )

@@ -8,14 +8,17 @@
 What fails to hear of its outcome does not keep it from the others.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import structlog
 
 from .frames import Frame, FrameType
 
 log = structlog.get_logger()
+
+PAGE: Final = 4096
+"""What a disk writes as one: a power cut leaves all of it or nothing."""
 
 Done: TypeAlias = Callable[[OSError | None], None]
 CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
@@ -98,6 +101,22 @@ class Group:
         if self.acks or later:
             acks = self.acks
             call_soon(lambda: _report(acks, later, error))
+
+
+def crosses_a_page(frames: Iterable[Frame], position: int, limit: int) -> bool:
+    """Whether the control events of a group lie in more than one page of a file where these frames
+    are written from `position` on, as many as fit below `limit`."""
+    first = -1
+    for frame in frames:
+        end = position + frame.size
+        if end > limit:
+            break
+        if frame.type is FrameType.CONTROL:
+            first = first if first >= 0 else position // PAGE
+            if (end - 1) // PAGE > first:
+                return True
+        position = end
+    return False
 
 
 def _report(acks: list[Ack], requests: list[Done], error: OSError | None) -> None:

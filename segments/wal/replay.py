@@ -9,12 +9,15 @@ partition is in one of them, because the files are absorbed before anything new 
 | a bad frame, good ones of the same group | nobody was told, or damage: the good ones count |
 | bad bytes at the end | a torn write, or nothing |
 | ... and the trailer of a frame behind them | damage to the last frames of all: told as lost |
+| a hole in a group that awaits a MARK, nothing of a later group | nobody was told: no damage |
 | a header that is not the file's | a file that never came into use |
 | the lsns jump between two files | a file is missing: damage |
 | a `kept-` file | the frames of logs that could not be synced; older than all others |
 
 Frames of an unacknowledged group may be among them: whoever replays may apply them or not, but each
-wholly.  Frames in front of a BARRIER of their partition are not returned.
+wholly.  Control events behind a hole in a group that nobody was told of are not returned: those in
+front of them are missing, and that is no loss.  Frames in front of a BARRIER of their partition are
+not returned, either.
 
 A frame whose trailer is whole is lost by name: of a partition (`lost_below`) or of the metadata
 (`control_lost`).  Where not even that is left, `unnamed` says which partitions it may have been of.
@@ -29,9 +32,21 @@ import structlog
 
 from segbroker.protocol.checksums import xxh3_64
 
+from ..errors import UnsupportedFormat
 from ..storage import Storage, read_file
 from .files import list_files
-from .frames import AFTER_FAILURE, Frame, FrameType, Scanned, Suspect, header_of, scan_file
+from .frames import (
+    AFTER_FAILURE,
+    AWAITS_MARK,
+    VERSION,
+    Frame,
+    FrameType,
+    Scanned,
+    Suspect,
+    header_of,
+    later_version,
+    scan_file,
+)
 
 log = structlog.get_logger()
 
@@ -92,9 +107,15 @@ def shard_folders(storage: Storage, root: str) -> dict[int, str]:
 
 
 def scan_wal_file(storage: Storage, path: str) -> tuple[int, Scanned] | None:
-    """(salt, frames) of one file; None when its header is wrong or another file's."""
+    """(salt, frames) of one file; None when its header is wrong or another file's.
+
+    Raises UnsupportedFormat: a later version wrote it, and what it says was acknowledged.
+    """
     data = read_file(storage, path)
     header = header_of(data)
+    version = 0 if header is not None else later_version(data)
+    if version:
+        raise UnsupportedFormat(path, version, f"1 to {VERSION}")
     name = path.rpartition("/")[2]
     if header is None or name not in (f"wal-{header.sequence}.log", f"kept-{header.sequence}.log"):
         return None
@@ -102,7 +123,7 @@ def scan_wal_file(storage: Storage, path: str) -> tuple[int, Scanned] | None:
 
 
 def replay(storage: Storage, root: str) -> Replay:
-    """Read everything.  Raises OSError."""
+    """Read everything.  Raises OSError, UnsupportedFormat."""
     found = Replay()
     folders = shard_folders(storage, root)
     found.shards = len(folders)
@@ -133,11 +154,17 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
         suspects += ((path, suspect) for suspect in scanned[1].suspects)
     missing = list(frames_missing(frames))
     found.missing += missing
+    durable_below = max((frame.durable_below for _, frame in frames), default=0)
+    whole_below = _whole_below(frames, durable_below)
     told: list[Suspect] = []
     for path, suspect in suspects:
         if any(m.durable and m.lsn <= suspect.lsn < m.lsn + m.frames for m in missing):
             told.append(suspect)
-        elif suspect.is_named and not _was_given_up(suspect, frames):
+        elif (
+            suspect.is_named
+            and not _awaits_a_mark(suspect, durable_below)
+            and not _was_given_up(suspect, frames)
+        ):
             told.append(suspect)
             found.missing.append(Missing(path, suspect.lsn, 1, durable=True))
     _sum_up_losses(shard, missing, told, found)
@@ -150,12 +177,27 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
                 found.partitions.pop(frame.key, None)
                 found.lost_below.pop(frame.key, None)  # given up, and said so
             case FrameType.CONTROL:
-                found.control.append(bytes(frame.payload))
+                if not _awaits_a_mark(frame, whole_below):
+                    found.control.append(bytes(frame.payload))
+            case FrameType.MARK:
+                pass
             case _:
                 found.partitions.setdefault(frame.key, []).append(frame)
     for suspect in told:
         found.next_lsn = max(found.next_lsn, suspect.lsn + 1)
         _lose(suspect, found)
+
+
+def _whole_below(frames: list[tuple[str, Frame]], durable_below: int) -> int:
+    """The first frame that is missing in the last group."""
+    for _, frame in frames:
+        durable_below += frame.lsn == durable_below
+    return durable_below
+
+
+def _awaits_a_mark(one: Frame | Suspect, below: int) -> bool:
+    """Whether it needed a MARK, and none vouches for a frame from `below` on."""
+    return bool(one.flags & AWAITS_MARK) and one.lsn >= below
 
 
 def _was_given_up(suspect: Suspect, frames: list[tuple[str, Frame]]) -> bool:

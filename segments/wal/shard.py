@@ -11,6 +11,11 @@ while it syncs is the next group.  Alone, a write waits for its own sync only.
 | active | the writer appends | full |
 | full | has frames whose segments may not be synced | free, when a checkpoint has synced them |
 
+Control events that lie in more than one page of a file may be torn by a power cut so that later
+ones are there and earlier ones are not, which looks like damage to what was acknowledged.  So a
+MARK is written and synced behind such a group before anybody is told of it: without one, it is
+known that nobody was.
+
 At the bound (`files_max` files, none free) the writer waits for a checkpoint, and so do the acks.
 
 A lone source whose shard is quick (quickness.py) may be written by its own thread, `commit_here`:
@@ -43,13 +48,15 @@ from ..storage import Buffer, write_all
 from .files import ShardFiles, WalFile
 from .frames import (
     AFTER_FAILURE,
+    AWAITS_MARK,
     FRAMES_BEGIN,
     ORDINAL_MAX,
     OVERHEAD,
     Frame,
+    FrameType,
     encode_frame,
 )
-from .group import BlockingRequest, CallSoon, Done, Group, Item, Request, Source
+from .group import BlockingRequest, CallSoon, Done, Group, Item, Request, Source, crosses_a_page
 from .quickness import Quickness
 
 log = structlog.get_logger()
@@ -378,12 +385,20 @@ class Shard:
 
     def _append(self, group: Group) -> None:
         """Write the frames and sync; over several files where they do not fit one."""
-        frames, place = group.frames, 0
+        if self._append_all(group.frames, group):
+            self._append_all([Frame(FrameType.MARK)], group)
+
+    def _append_all(self, frames: Sequence[Frame], group: Group) -> bool:
+        """Write these frames of the group and sync; whether a MARK has to follow."""
+        flags = place = 0
         limit = self._files.file_bytes
         while place < len(frames):
             active = self._active
             if active is None or active.end + frames[place].size > limit:
                 active = self._roll(frames[place])
+            flags = self._flags
+            if group.has_control and crosses_a_page(frames[place:], active.end, limit):
+                flags |= AWAITS_MARK
             # Before the write: what fails half way may be in the file all the same.
             for source, _ in group.acks:
                 self._sources[source] = None
@@ -397,12 +412,13 @@ class Shard:
                 following = end + OVERHEAD + len(frame.payload)
                 if following > limit:
                     break
-                parts += encode_frame(frame, lsn, place - first, active.salt, self._flags)
-                self._flags = 0
+                parts += encode_frame(frame, lsn, place - first, active.salt, flags)
+                flags &= AWAITS_MARK
                 lsn += 1
                 place += 1
                 end = following
             self._next_lsn = lsn
+            self._flags = 0
             began = self._quickness.now()
             try:
                 write_all(active.file, b"".join(parts), active.end)
@@ -416,6 +432,7 @@ class Shard:
             self.frames_written += place - first
             self.bytes_written += end - active.end
             active.end = end
+        return bool(flags)
 
     def _roll(self, frame: Frame) -> WalFile:
         """The next file; the active one is full."""

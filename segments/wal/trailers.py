@@ -2,20 +2,21 @@
 
     frame    | header, 64 bytes | payload | xxh3-64, 8 bytes | trailer, 56 bytes |
 
-    byte 0       4        8      9       10      12         28          32
-         +-------+--------+------+-------+-------+----------+-----------+------------
-         | magic | length | type | flags | 0     | topic_id | partition | end_offset
-         | SBWT  | u32    | u8   | u8    | u16   | 16 bytes | u32       | i64
-         +-------+--------+------+-------+-------+----------+-----------+------------
-                             byte 40      48         56
-                              +-----+----------+
-                              | lsn | checksum |
-                              | u64 | u64      |
-                              +-----+----------+
+    byte 0       4        8      9       10        12         28          32
+         +-------+--------+------+-------+---------+----------+-----------+------------
+         | magic | length | type | flags | ordinal | topic_id | partition | end_offset
+         | SBWT  | u32    | u8   | u8    | u16     | 16 bytes | u32       | i64
+         +-------+--------+------+-------+---------+----------+-----------+------------
+                               byte 40      48         56
+                                +-----+----------+
+                                | lsn | checksum |
+                                | u64 | u64      |
+                                +-----+----------+
 
-`length` is that of the whole frame, `end_offset` where its batches end (BATCHES), what it vouches
-for (END), or -1.  The checksum is XXH3-64 of the 48 bytes before it, seeded with the salt of the
-file.  A frame is valid by its own checksum: damage to its trailer alone costs nothing.
+`length`, `flags` and `ordinal` are those of the frame (`ordinal` is 0 in files of version 2),
+`end_offset` is where its batches end (BATCHES), what it vouches for (END), or -1.  The checksum is
+XXH3-64 of the 48 bytes before it, seeded with the salt of the file.  A frame is valid by its own
+checksum: damage to its trailer alone costs nothing.
 
 Why at the end: a torn write lacks its end, so a trailer that is whole behind a frame that is not
 says that the frame was written, and is damaged.  It is told as lost although, where a disk persists
@@ -42,16 +43,24 @@ class Trailer(NamedTuple):
     size: int
     type: int
     flags: int
+    ordinal: int
     key: tuple[bytes, int]
     end_offset: int
     lsn: int
 
 
 def encode_trailer(
-    length: int, kind: int, flags: int, key: tuple[bytes, int], end_offset: int, lsn: int, salt: int
+    length: int,
+    kind: int,
+    flags: int,
+    ordinal: int,
+    key: tuple[bytes, int],
+    end_offset: int,
+    lsn: int,
+    salt: int,
 ) -> bytes:
     """The trailer of a frame of so many bytes."""
-    body = TRAILER.pack(TRAILER_MAGIC, length, kind, flags, 0, *key, end_offset, lsn)
+    body = TRAILER.pack(TRAILER_MAGIC, length, kind, flags, ordinal, *key, end_offset, lsn)
     return body + xxhash.xxh3_64_digest(body, salt)
 
 
@@ -60,7 +69,7 @@ def trailer_at(data: memoryview, position: int, salt: int) -> Trailer | None:
     end = position + TRAILER_SIZE
     if position < 0 or end > len(data):
         return None
-    magic, length, kind, flags, _, topic_id, partition, end_offset, lsn = TRAILER.unpack_from(
+    magic, length, kind, flags, ordinal, topic_id, partition, end_offset, lsn = TRAILER.unpack_from(
         data, position
     )
     if magic != TRAILER_MAGIC:
@@ -68,7 +77,8 @@ def trailer_at(data: memoryview, position: int, salt: int) -> Trailer | None:
     checksum = int.from_bytes(data[end - 8 : end], "big")
     if xxhash.xxh3_64_intdigest(data[position : end - 8], salt) != checksum:
         return None
-    return Trailer(end - length, length, kind, flags, (topic_id, partition), end_offset, lsn)
+    key = topic_id, partition
+    return Trailer(end - length, length, kind, flags, ordinal, key, end_offset, lsn)
 
 
 def trailers_in(data: memoryview, begin: int, end: int, salt: int, after: int) -> Iterator[Trailer]:

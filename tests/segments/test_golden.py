@@ -131,5 +131,24 @@ def test_a_wal_file_of_version_2() -> None:
         Frame(FrameType.CONTROL, payload=b"event", lsn=2, ordinal=1),
         Frame(FrameType.BARRIER, topic, 3, lsn=3, flags=1),
     ]
+
+
+def test_a_wal_file_of_version_3() -> None:
+    # The zeros between header and frames are not stored.
+    stored = golden("wal-3")
+    header = decode_header(stored)
+    assert header == Header(0, 8192, 6, 0x0123_4567_89AB_CDEF, 3)
+    assert encode_header(header) == stored[:40]
+    data = stored[:40] + bytes(FRAMES_BEGIN - 40) + stored[40:]
+    scanned = scan_file(memoryview(data), header)
+    topic = bytes.fromhex("00112233445546778899aabbccddeeff")
+    batches = golden("segment-1")
+    assert [frame._replace(payload=bytes(frame.payload)) for frame in scanned.frames] == [
+        Frame(FrameType.END, topic, 1, 2, 4096, 77, end_offset=77, flags=3),
+        Frame(FrameType.BATCHES, topic, 3, 0, 0, 0, 1_000, batches, 1, 1, 2, end_offset=2),
+        Frame(FrameType.CONTROL, payload=b"event", lsn=2, ordinal=2, flags=2),
+        Frame(FrameType.MARK, lsn=3),
+        Frame(FrameType.BARRIER, topic, 3, lsn=4),
+    ]
     parts = [encode_frame(f, f.lsn, f.ordinal, header.salt, f.flags) for f in scanned.frames]
     assert b"".join(part for frame in parts for part in frame) == stored[40:]

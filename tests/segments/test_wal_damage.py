@@ -2,16 +2,20 @@
 
 import pytest
 
+from segbroker.segments.errors import UnsupportedFormat
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import read_file
 from segbroker.segments.wal.frames import (
     FRAMES_BEGIN,
+    HEADER_COPY,
     HEADER_SIZE,
     OVERHEAD,
+    VERSION,
     Frame,
     FrameType,
     Header,
     decode_header,
+    encode_header_block,
     scan_file,
 )
 from segbroker.segments.wal.journal import WalConfig
@@ -152,6 +156,22 @@ def test_the_header_of_another_file_makes_none_of_its_frames_valid() -> None:
     Writer(wal).append(b"one")
     disk.rename(f"{ROOT}/shard-00/wal-0.log", f"{ROOT}/shard-00/wal-7.log")
     assert replayed(disk).is_empty
+
+
+def test_a_file_of_a_later_version_is_not_passed_over() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    Writer(wal).append(b"one")
+    path = f"{ROOT}/shard-00/wal-0.log"
+    header = decode_header(read_file(disk, path))
+    assert header is not None
+    block = encode_header_block(header._replace(version=VERSION + 1))
+    disk.open(path).pwrite(block, 0)
+    for place in (0, HEADER_COPY):
+        with pytest.raises(UnsupportedFormat, match=f"wal-0.log has format {VERSION + 1}"):
+            replayed(disk)
+        disk.open(path).pwrite(bytes(HEADER_SIZE), place)
+    assert replayed(disk).is_empty, "nothing says any more what it is"
 
 
 def test_a_frame_that_is_made_again_from_its_trailer_lies_where_it_lay() -> None:

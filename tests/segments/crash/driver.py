@@ -78,6 +78,7 @@ class Driver:
             for topic, number in sound:
                 partition = self.model.partition(topic, number)
                 partition.durable = max(partition.durable, partition.acked)
+                partition.settled_at = len(partition.sent)
         self.manager = None
         self.disk.failed.clear()  # whoever opens it again has no descriptor of before
         self._changed()

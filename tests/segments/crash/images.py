@@ -1,7 +1,8 @@
 """Which disks a crash may leave, given what was not synced.
 
     file        any prefix of its writes | any one of them dropped | the last one torn, at the
-                borders of headers and sectors, the rest missing or zeros
+                borders of headers and sectors, the rest missing or zeros; or without one of
+                its pages, or with the last of them only
     directory   any prefix of its creates, renames and unlinks, whatever the files hold
     killed      the process alone died: everything is there, the last write perhaps torn
 
@@ -18,17 +19,19 @@ takes from each file (alike.py).
 import re
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
+from itertools import pairwise
 
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.segments.memory import MemoryStorage, _Directory, _Inode
 
 from .alike import taken_from
-from .recording import Changes, Pending, RecordingStorage
+from .recording import Changes, Pending, RecordingStorage, Write
 
 TORN_AT = (1, 4, 8, 16, 32, 61, 64)
 """Bytes of a torn write that are there: into a length, headers, a manifest row.  And half, all but
 one, and every border of a sector."""
 SECTORS = (512, 4096)
+PAGE = 4096
 SEED_STEP = 1_000
 """Random bytes that no image shares with the disk it was made of, and all images of it share."""
 MASK = (1 << 64) - 1
@@ -364,6 +367,35 @@ def variants(pending: Pending) -> Iterator[bytes]:
     for dropped in open_ones[:-1]:
         yield without({dropped})
     yield from tears(pending, with_zeros=True)
+    yield from holes(pending)
+
+
+def holes(pending: Pending) -> Iterator[bytes]:
+    """The last write that is not certain, of several pages that the disk took in another order: one
+    of them is missing, or all but the last; everything else is there."""
+    writes = pending.writes
+    last = max((i for i, write in enumerate(writes) if not write.fixed), default=-1)
+    pages = _pages(writes[last]) if last >= 0 else []
+    for place in range(len(pages) - 1):
+        yield _with_pages(pending, last, pages[:place] + pages[place + 1 :])
+    if len(pages) > 2:
+        yield _with_pages(pending, last, pages[-1:])
+
+
+def _pages(write: Write) -> list[Write]:
+    """A write as its parts in each page of the file."""
+    position, data = write.position, write.data or b""
+    borders = range((position // PAGE + 1) * PAGE - position, len(data), PAGE)
+    cuts = [0, *borders, len(data)]
+    return [Write(position + low, data[low:high]) for low, high in pairwise(cuts)]
+
+
+def _with_pages(pending: Pending, place: int, pages: list[Write]) -> bytes:
+    """All writes, of the one at `place` these pages."""
+    content = bytearray(pending.base)
+    for write in (*pending.writes[:place], *pages, *pending.writes[place + 1 :]):
+        write.apply(content)
+    return bytes(content)
 
 
 def tears(pending: Pending, *, with_zeros: bool) -> Iterator[bytes]:

@@ -177,6 +177,8 @@ def _gap(model: PartitionModel, begin: int, end: int, reason: str, promised: int
             offset = high
     if offset < min(end, promised):
         yield f"I1: [{begin}, {end}) is lost ({reason}), {promised} was promised"
+    if reason == "lost_tail" and offset < end and model.is_settled:
+        yield f"I7: [{begin}, {end}) is told as lost, and nothing was written since it was synced"
     if reason == "corruption" and end > model.end:
         yield f"I7: [{begin}, {end}) is reported as damaged, nothing was sent past {model.end}"
     loses_tails = model.durability is not Durability.FSYNC

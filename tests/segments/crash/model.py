@@ -46,8 +46,14 @@ class PartitionModel:
     lost: list[tuple[int, int]] = field(default_factory=list)
     """Offsets that a crash the scenario went through has taken: nothing may be there but a gap."""
 
+    settled_at: int = -1
+    """So many batches were sent when it was closed in order; if no more were, none is lost."""
     may_go: set[int] = field(default_factory=set)
     """Offsets that a cleaning may have taken: there, or not."""
+
+    @property
+    def is_settled(self) -> bool:
+        return self.settled_at == len(self.sent)
 
     @property
     def end(self) -> int:

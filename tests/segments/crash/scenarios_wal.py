@@ -117,6 +117,18 @@ def a_sync_of_a_lone_writer_fails(driver: Driver) -> None:
     driver.append("t", here=True)
 
 
+@scenario(durability="disk")
+def control_events_of_several_pages(driver: Driver) -> None:
+    driver.append("t", count=2)
+    driver.close()
+    driver.wal = WalConfig(file_bytes=16_384, shard_bytes=4 * 16_384)
+    driver.open()
+    driver.commit("g", "t", 1, metadata="m" * 3_200)
+    driver.create_all("a" * 200, "b" * 200, "c" * 200)
+    driver.generation("g", 1, a=b"", b=bytes(9_000))
+    driver.commit("g", "t", 2)
+
+
 @scenario(durability="fsync")
 def a_sync_of_the_wal_fails(driver: Driver) -> None:
     driver.append("t", count=2)

@@ -201,4 +201,18 @@ WAL_BUGS: tuple[Bug, ...] = (
         "            replace_file(self._storage, self._path(new), state.encode())\n",
         "closed_and_opened_again",
     ),
+    Bug(
+        "events_of_several_pages_never_count",
+        "wal.replay",
+        "    return bool(one.flags & AWAITS_MARK) and one.lsn >= below\n",
+        "    return bool(one.flags & AWAITS_MARK)\n",
+        "control_events_of_several_pages",
+    ),
+    Bug(
+        "what_is_torn_is_told_as_lost",
+        "wal.replay",
+        "    return bool(one.flags & AWAITS_MARK) and one.lsn >= below\n",
+        "    return False\n",
+        "control_events_of_several_pages",
+    ),
 )
