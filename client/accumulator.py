@@ -17,7 +17,7 @@ it took: what is pending and what is left over of a topic goes first.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from random import Random
 from uuid import UUID
@@ -26,7 +26,7 @@ from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.record_batch import HEADER_SIZE
 
 from .batches import RECORD_OVERHEAD, Batches
-from .columns import as_bytes, headers_size, total_size
+from .columns import as_bytes, headers_size
 from .completion import Completion
 from .errors import ClosedError, DeliveryFailed, NoTransaction, SegbrokerError
 from .inbox import ANY_PARTITION, Delivery, Group, Inbox, Many, Span
@@ -192,11 +192,9 @@ class Accumulator(Batches):
         room = self._place_leftover(inbox, force=force)
         if room is not None or not len(inbox.pending):
             return room
+        size = inbox.pending.size  # without what is put before the next line: an estimate will do
         values, keys, span = inbox.pending.take(Span(inbox))
         assert isinstance(span, Span), "an inbox is closed when its accumulator is"
-        size = sum(map(len, values))
-        if keys is not None:
-            size += total_size(keys)
         mean = max(1, size // len(values)) + RECORD_OVERHEAD
         # The put that finds so many is one more: together as many as one batch takes.
         inbox.limit_usual = max(1, (self.settings.batch_bytes - HEADER_SIZE) // mean - 1)
@@ -207,8 +205,8 @@ class Accumulator(Batches):
         self,
         topic: str,
         span: Span,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
+        values: list[bytes | None],
+        keys: list[bytes | None] | None,
     ) -> list[Group]:
         """Records of a known topic by partition; `span` gets to know which went where."""
         if keys is None:

@@ -22,7 +22,7 @@ sending; a batch keeps its records until it is acknowledged, so that a failure c
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import accumulate
 from operator import add
 from random import Random
@@ -133,12 +133,12 @@ class Batches:
     def _append_some(
         self,
         topic: str,
-        values: Sequence[bytes | None],
+        values: list[bytes | None],
         start: int,
         partition: int | None,
         timestamp_ms: int | None,
         *,
-        keys: Sequence[bytes | None] | None = None,
+        keys: list[bytes | None] | None = None,
         headers: HeaderPairs | None = None,
         force: bool = False,
     ) -> tuple[ProducerBatch, int, int] | Completion[None]:
@@ -167,8 +167,8 @@ class Batches:
         # As many as may fit by the size of the first; then exactly, where that was too many.
         room = max(batch.reserved, self._reserve_up_to(batch)) - batch.size
         stop = start + max(1, room // least)
-        taken = list(values[start:stop])
-        taken_keys = None if keys is None else list(keys[start:stop])
+        taken = values[start:stop]
+        taken_keys = None if keys is None else keys[start:stop]
         total = total_size(taken) + overhead * len(taken)
         if taken_keys is not None:
             total += total_size(taken_keys)

@@ -131,8 +131,8 @@ class Group:
         self,
         span: Span,
         partition: int,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
+        values: list[bytes | None],
+        keys: list[bytes | None] | None,
     ) -> None:
         self.span = span
         self.partition = partition

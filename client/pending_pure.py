@@ -2,6 +2,8 @@
 
     put(value, key) --> Ticket(span, index)          take(next span) --> (values, keys, span)
 
+    plain_send(class of the producer)                its send() without a frame of Python's
+
 An uncontended lock costs as much as all the rest of `send`, and a tuple or an object per record
 that the garbage collector knows costs more than both.  So in C a record is two list appends and a
 ticket, in one step that no other thread can come between.  This twin, the specification, does
@@ -17,10 +19,13 @@ the order of its tickets.
 from array import array
 from collections.abc import Sequence
 from threading import Lock
+from typing import TypeVar
 
 from segbroker.protocol.partitioner import partition_for_key
 
-__all__ = ["Pending", "Ticket", "partitions_for_keys", "scatter"]
+__all__ = ["Pending", "Ticket", "partitions_for_keys", "plain_send", "scatter"]
+
+_Class = TypeVar("_Class", bound=type)
 
 
 class Ticket:
@@ -39,7 +44,10 @@ class Ticket:
 
 
 class Pending:
-    """See the module.  `limit` is the owner's: a put that finds so many before it says so."""
+    """See the module.  `limit` is the owner's: a put that finds so many before it says so.
+
+    `size`: bytes of the values and keys that were put since the last take.
+    """
 
     __slots__ = (
         "_keyed",
@@ -49,17 +57,19 @@ class Pending:
         "_ticket_type",
         "_values",
         "limit",
+        "size",
         "span",
     )
 
     def __init__(self, span: object, ticket_type: type[Ticket], size_max: int) -> None:
         """`size_max` bounds value and key together, in bytes."""
         self.limit = 0
+        self.size = 0
         self.span: object | None = span
         self._ticket_type = ticket_type
         self._size_max = size_max
         self._lock = Lock()
-        self._values: list[bytes] = []
+        self._values: list[bytes | None] = []
         self._keys: list[bytes | None] = []
         self._keyed = 0
 
@@ -71,7 +81,8 @@ class Pending:
         was not taken: not bytes, too large, or closed."""
         if type(value) is not bytes or not (key is None or type(key) is bytes):
             return None
-        if len(value) + len(key or b"") > self._size_max:
+        size = len(value) + len(key or b"")
+        if size > self._size_max:
             return None
         # Made first and filled in then: making it may run foreign code (a garbage collection),
         # which may put and take.
@@ -85,18 +96,31 @@ class Pending:
             self._values.append(value)
             self._keys.append(key)
             self._keyed += key is not None
+            self.size += size
         return (ticket,) if is_full else ticket
 
-    def take(self, span: object | None) -> tuple[list[bytes], list[bytes | None] | None, object]:
+    def take(
+        self, span: object | None
+    ) -> tuple[list[bytes | None], list[bytes | None] | None, object]:
         """(values, keys, span) of all that was put, in order; keys None: there were none.
 
         What is put from now on belongs to `span`; None closes.
         """
         with self._lock:
             taken = self._values, self._keys if self._keyed else None, self.span
-            self._values, self._keys, self._keyed = [], [], 0
+            self._values, self._keys, self._keyed, self.size = [], [], 0, 0
             self.span = span
         return taken
+
+
+def plain_send(cls: _Class) -> _Class:
+    """A class with a `send` that puts the plain record where it has to go, as fast as can be.
+
+    Here it is the one that the class has.  In C the plain record (a topic, a value, perhaps a key,
+    of types that put() takes) goes to `self._inboxes[topic].pending`, and `self._turn_in(inbox)`
+    follows a put that found the limit; for any other record C calls the one that the class has.
+    """
+    return cls
 
 
 def partitions_for_keys(keys: Sequence[bytes | None], partition_count: int) -> "array[int]":

@@ -38,6 +38,7 @@ from .errors import (
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
+from .pending import plain_send
 from .producing import Producing
 from .records import ByPartition, Headers, RecordMetadata
 from .settings import DEFAULT_BOOTSTRAP, ProducerOptions, producer_settings, said_of
@@ -103,6 +104,7 @@ class Deliveries(Sequence[SyncDelivery]):
         return [batch.metadata(index) for batch, index in self._span.places()]
 
 
+@plain_send
 class Producer:
     # What help() shows.
     __doc__ = f"{__doc__}\nAll sizes in bytes, all times in milliseconds.\n"

@@ -6,7 +6,7 @@ copied first, as in batch_native.
 
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ._kernel import ffi, lib
 
@@ -16,6 +16,22 @@ _types: list[Any] = [None, None]
 if lib.sb_pending_types(id(_types)):
     raise ImportError("the kernel could not make its types")
 Ticket, Pending = _types
+
+_Class = TypeVar("_Class", bound=type)
+_SIGNATURE = "($self, topic, value, *, key=None, headers=None, partition=None, timestamp_ms=None)"
+_kept: list[object] = []
+
+
+def plain_send(cls: _Class) -> _Class:
+    python: Any = vars(cls)["send"]
+    doc = ffi.new("char[]", f"send{_SIGNATURE}\n--\n\n{python.__doc__}".encode())
+    found: list[Any] = [None]
+    if lib.sb_send_method(id(found), id(cls), doc):
+        raise MemoryError
+    _kept.append(doc)
+    for name, method in (("_send_the_long_way", python), ("send", found[0])):
+        setattr(cls, name, method)
+    return cls
 
 
 def partitions_for_keys(keys: Sequence[bytes | None], partition_count: int) -> "array[int]":

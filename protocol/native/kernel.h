@@ -37,6 +37,7 @@ int sb_records(intptr_t out, intptr_t record_type, intptr_t prefix, const uint8_
 
 /* pending.c: what a producer's send() touches.  Specified by client/pending_pure.py. */
 int sb_pending_types(intptr_t out);
+int sb_send_method(intptr_t out, intptr_t cls, const char *doc);
 int sb_partitions(intptr_t keys, int32_t count, int32_t partitions_count, int32_t *out);
 int sb_scatter(intptr_t out, intptr_t items, const int32_t *partitions, int32_t count);
 

@@ -1,6 +1,6 @@
-/* The list under send(): one call takes a record and makes its ticket; no lock, no tuple.
+/* The list under send(), and send() itself for the plain record; no lock, no tuple.
  *
- * Two heap types, made once by sb_pending_types; client/pending_pure.py is their specification.
+ * Two heap types and a method, made once; client/pending_pure.py is their specification.
  *
  *     Ticket    span, index        where a record will be found; a plain pair
  *     Pending   values, keys       what was put since the last take
@@ -31,11 +31,12 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *values, *keys; /* lists of equal length */
+    PyObject *values, *keys; /* lists; of equal length, or `keys` shorter: without `keyed` */
     PyObject *span;          /* NULL: closed */
     PyObject *ticket_type;
     Py_ssize_t keyed;        /* how many keys are not None */
     Py_ssize_t limit;        /* see put() */
+    Py_ssize_t size;         /* bytes of values and keys */
     Py_ssize_t size_max;
 } Pending;
 
@@ -116,6 +117,14 @@ static PyObject *none(void) {
     return Py_None;
 }
 
+/* keys[index] = key, and None for each of those before it that had none. */
+static int put_key(PyObject *keys, PyObject *key, Py_ssize_t index) {
+    while (PyList_Size(keys) < index) {
+        if (PyList_Append(keys, Py_None) < 0) return -1;
+    }
+    return PyList_Append(keys, key);
+}
+
 static PyObject *put(PyObject *object, PyObject *const *args, Py_ssize_t count) {
     Pending *self = (Pending *)object;
     if (count != 2) {
@@ -126,7 +135,8 @@ static PyObject *put(PyObject *object, PyObject *const *args, Py_ssize_t count) 
     const int is_keyed = key != Py_None;
     if (!PyBytes_CheckExact(value)) return none();
     if (is_keyed && !PyBytes_CheckExact(key)) return none();
-    if (PyBytes_Size(value) + (is_keyed ? PyBytes_Size(key) : 0) > self->size_max) return none();
+    const Py_ssize_t size = PyBytes_Size(value) + (is_keyed ? PyBytes_Size(key) : 0);
+    if (size > self->size_max) return none();
     Ticket *ticket = new_ticket((PyTypeObject *)self->ticket_type);
     if (!ticket) return NULL;
     /* From here to the appends no object is made: nobody comes between. */
@@ -137,20 +147,113 @@ static PyObject *put(PyObject *object, PyObject *const *args, Py_ssize_t count) 
     const Py_ssize_t index = PyList_Size(self->values);
     const int is_full = index >= self->limit;
     fill_ticket(ticket, self->span, index);
-    if (PyList_Append(self->values, value) < 0) {
+    if ((is_keyed || self->keyed) && put_key(self->keys, key, index)) {
         Py_DecRef((PyObject *)ticket);
         return NULL;
     }
-    if (PyList_Append(self->keys, key) < 0) {
-        PyList_SetSlice(self->values, index, index + 1, NULL);
+    if (PyList_Append(self->values, value) < 0) {
+        PyList_SetSlice(self->keys, index, index + 1, NULL);
         Py_DecRef((PyObject *)ticket);
         return NULL;
     }
     self->keyed += is_keyed;
+    self->size += size;
     if (!is_full) return (PyObject *)ticket;
     PyObject *full = PyTuple_New(1);
     if (full) PyTuple_SetItem(full, 0, (PyObject *)ticket);
     return full;
+}
+
+static PyObject *s_inboxes, *s_pending, *s_turn_in, *s_long_way;
+
+static int is_key_alone(PyObject *names) {
+    return PyTuple_Size(names) == 1 &&
+           !PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "key");
+}
+
+/* Any record, by Python: the producer's own send, as it stands in its class. */
+static PyObject *send_the_long_way(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                   PyObject *names) {
+    PyObject *method = PyObject_GetAttr(self, s_long_way), *sent = NULL;
+    PyObject *tuple = PyTuple_New(count), *named = PyDict_New();
+    int is_good = method && tuple && named;
+    for (Py_ssize_t i = 0; is_good && i < count; i++) {
+        Py_IncRef(args[i]);
+        is_good = !PyTuple_SetItem(tuple, i, args[i]);
+    }
+    for (Py_ssize_t i = 0; is_good && names && i < PyTuple_Size(names); i++) {
+        is_good = !PyDict_SetItem(named, PyTuple_GetItem(names, i), args[count + i]);
+    }
+    if (is_good) sent = PyObject_Call(method, tuple, named);
+    Py_DecRef(method);
+    Py_DecRef(tuple);
+    Py_DecRef(named);
+    return sent;
+}
+
+/* send(topic, value, *, key=None) of a topic that is known: into its inbox; else the long way. */
+static PyObject *send_plain(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                            PyObject *names) {
+    if (count != 2 || !PyUnicode_CheckExact(args[0]) || (names && !is_key_alone(names))) {
+        return send_the_long_way(self, args, count, names);
+    }
+    PyObject *inboxes = PyObject_GetAttr(self, s_inboxes);
+    if (!inboxes) return NULL;
+    PyObject *inbox = PyDict_GetItemWithError(inboxes, args[0]); /* borrowed */
+    Py_IncRef(inbox);
+    Py_DecRef(inboxes);
+    if (!inbox) {
+        return PyErr_Occurred() ? NULL : send_the_long_way(self, args, count, names);
+    }
+    PyObject *pending = PyObject_GetAttr(inbox, s_pending), *sent = NULL;
+    if (pending) {
+        PyObject *const record[] = {args[1], names ? args[2] : Py_None};
+        sent = put(pending, record, 2);
+        Py_DecRef(pending);
+    }
+    if (sent && PyTuple_CheckExact(sent)) { /* as many as one batch takes */
+        PyObject *ticket = PyTuple_GetItem(sent, 0);
+        Py_IncRef(ticket);
+        Py_DecRef(sent);
+        sent = ticket;
+        PyObject *done = PyObject_CallMethodObjArgs(self, s_turn_in, inbox, NULL);
+        if (!done) {
+            Py_DecRef(sent);
+            sent = NULL;
+        }
+        Py_DecRef(done);
+    } else if (sent == Py_None) {
+        Py_DecRef(sent);
+        sent = send_the_long_way(self, args, count, names);
+    }
+    Py_DecRef(inbox);
+    return sent;
+}
+
+/* `send` of a producer's class, into a list of one; `doc` is its docstring and has to stay. */
+int sb_send_method(intptr_t out, intptr_t cls, const char *doc) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    /* Of this class, for as long as the process lives. */
+    PyMethodDef *definition = PyMem_Malloc(sizeof *definition);
+    PyObject *method = NULL;
+    s_inboxes = PyUnicode_InternFromString("_inboxes");
+    s_pending = PyUnicode_InternFromString("pending");
+    s_turn_in = PyUnicode_InternFromString("_turn_in");
+    s_long_way = PyUnicode_InternFromString("_send_the_long_way");
+    if (definition && s_inboxes && s_pending && s_turn_in && s_long_way) {
+        const PyMethodDef plain = {"send", (PyCFunction)(void (*)(void))send_plain,
+                                   METH_FASTCALL | METH_KEYWORDS, doc};
+        *definition = plain;
+        method = PyDescr_NewMethod((PyTypeObject *)cls, definition);
+    }
+    if (method) {
+        PyList_SetItem((PyObject *)out, 0, method);
+    } else {
+        PyMem_Free(definition);
+    }
+    PyErr_Clear();
+    PyGILState_Release(state);
+    return method ? DONE : FAILED;
 }
 
 static PyObject *take(PyObject *object, PyObject *span) {
@@ -171,6 +274,7 @@ static PyObject *take(PyObject *object, PyObject *span) {
     self->values = values;
     self->keys = keys;
     self->keyed = 0;
+    self->size = 0;
     if (span == Py_None) {
         self->span = NULL;
     } else {
@@ -189,6 +293,7 @@ static PyMemberDef ticket_members[] = {
 
 static PyMemberDef pending_members[] = {
     {"limit", T_PYSSIZET, offsetof(Pending, limit), 0, NULL},
+    {"size", T_PYSSIZET, offsetof(Pending, size), READONLY, NULL},
     {"span", T_OBJECT, offsetof(Pending, span), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

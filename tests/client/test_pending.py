@@ -1,16 +1,18 @@
 """The list under send(): the C one and its pure twin say the same, and no record gets lost."""
 
 import gc
+import inspect
 import sys
 import threading
 from array import array
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segbroker.client import pending_pure
+from segbroker.client import BusyError, Producer, pending_pure
 from segbroker.protocol import kernel
 from segbroker.protocol.partitioner import partition_for_key
 
@@ -28,9 +30,9 @@ def test_what_was_put_comes_out_in_order_with_its_span(twin: ModuleType) -> None
     pending.limit = 100
     tickets = [pending.put(b"a", None), pending.put(b"b", b"k"), pending.put(b"", None)]
     assert [(ticket.span, ticket.index) for ticket in tickets] == [("first", n) for n in range(3)]
-    assert len(pending) == 3
+    assert (len(pending), pending.size) == (3, 3)
     assert pending.take("second") == ([b"a", b"b", b""], [None, b"k", None], "first")
-    assert len(pending) == 0
+    assert (len(pending), pending.size) == (0, 0)
     after = pending.put(b"c", None)
     assert (after.span, after.index) == ("second", 0)
     assert pending.take("third") == ([b"c"], None, "second")
@@ -154,6 +156,105 @@ def test_tickets_and_records_are_freed(twin: ModuleType) -> None:
     del kept, taken, pending
     gc.collect()
     assert [sys.getrefcount(thing) for thing in (span, value, key, twin.Ticket)] == before
+
+
+class Inbox:
+    def __init__(self, pending: pending_pure.Pending) -> None:
+        self.pending = pending
+
+
+class Sender:
+    """As Producer, and its own `send` says that it was asked."""
+
+    def __init__(self, pending: pending_pure.Pending) -> None:
+        self._inboxes = {"known": Inbox(pending)}
+        self.turned_in: list[Inbox] = []
+
+    def send(self, topic: str, value: object, **others: object) -> object:
+        """Send."""
+        return "the long way", topic, value, others
+
+    def _turn_in(self, inbox: Inbox) -> None:
+        if not inbox.pending.limit:
+            raise BusyError("full")
+        self.turned_in.append(inbox)
+
+
+def test_a_plain_record_goes_to_its_inbox_and_any_other_the_long_way() -> None:
+    # The pure twin has nothing of its own here: its `send` is the one of the class.
+    for twin in TWINS[1:]:
+        cls = twin.plain_send(type("Sender", (Sender,), {"send": Sender.send}))
+        pending = twin.Pending("span", twin.Ticket, 10)
+        pending.limit = 3
+        sender = cls(pending)
+        tickets = [
+            sender.send("known", b"a"),
+            sender.send("known", b"b", key=b"k"),
+            sender.send("known", b"c", key=None),
+            sender.send("known", b"d"),
+        ]
+        assert [(type(ticket), ticket.index) for ticket in tickets] == [
+            (twin.Ticket, n) for n in range(4)
+        ]
+        assert sender.turned_in == [sender._inboxes["known"]]
+        assert pending.take("next") == ([b"a", b"b", b"c", b"d"], [None, b"k", None, None], "span")
+        for topic, value, others in (
+            ("known", None, {}),
+            ("known", b"x" * 11, {}),
+            ("known", bytearray(b"x"), {"key": b"k"}),
+            ("known", b"x", {"headers": None}),
+            ("known", b"x", {"key": b"k", "partition": 1}),
+            ("unknown", b"x", {}),
+            (type("Topic", (str,), {})("known"), b"x", {}),
+        ):
+            assert sender.send(topic, value, **others) == ("the long way", topic, value, others)
+        assert sender.send(topic="known", value=b"x") == ("the long way", "known", b"x", {})
+        assert len(pending) == 0
+        pending.limit = 0
+        with pytest.raises(BusyError):
+            sender.send("known", b"e")
+        assert len(pending) == 1  # it is in; who waited for room was interrupted
+        pending.take(None)
+        assert sender.send("known", b"f") == ("the long way", "known", b"f", {})
+
+
+def test_a_plain_send_frees_what_it_was_given() -> None:
+    for twin in TWINS[1:]:
+        cls = twin.plain_send(type("Sender", (Sender,), {"send": Sender.send}))
+        pending = twin.Pending("span", twin.Ticket, 1_000)
+        sender = cls(pending)
+        inbox, topic, value, key = sender._inboxes["known"], "unknown", bytes(50), bytes(51)
+        things = (sender, inbox, topic, value, key, sender._inboxes, pending)
+        before = [sys.getrefcount(thing) for thing in things]
+        for _ in range(3):
+            pending.limit = 1
+            for _ in range(100):
+                sender.send("known", value, key=key)
+                sender.send(topic, value, key=key)
+                sender.send("known", None, key=key)
+            pending.limit = 0
+            with pytest.raises(BusyError):
+                sender.send("known", value)
+            pending.take("span")
+            sender.turned_in.clear()
+        assert [sys.getrefcount(thing) for thing in things] == before
+
+
+def test_send_tells_what_it_takes_and_what_it_was_given_instead() -> None:
+    signature = inspect.signature(Producer.send)
+    names = ["self", "topic", "value", "key", "headers", "partition", "timestamp_ms"]
+    assert list(signature.parameters) == names
+    assert Producer.send.__doc__ is not None
+    assert Producer.send.__doc__.startswith("Send one record")
+    producer: Any = Producer("127.0.0.1:1")
+    given: list[tuple[tuple[object, ...], dict[str, object], str]] = [
+        (("t",), {}, r"Producer.send\(\) missing 1 required .* 'value'"),
+        (("t", b"v", b"k"), {}, r"Producer.send\(\) takes 3 positional"),
+        (("t", b"v"), {"kee": b"k"}, "unexpected keyword argument 'kee'"),
+    ]
+    for positional, named, said in given:
+        with pytest.raises(TypeError, match=said):
+            producer.send(*positional, **named)
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=40))), st.integers(1, 50))
