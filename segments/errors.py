@@ -170,6 +170,14 @@ class PartitionRefused(PartitionReadOnly):
         super().__init__(topic, partition, f"it is not served: {what}; {_WHAT_TO_DO}")
 
 
+class PartitionMissing(StorageError):
+    """A partition that exists has no directory; nothing is served before it is back."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: the partition's directory is missing")
+        self.path = path
+
+
 class SegmentReplaced(StorageError):
     """A segment was repaired under a reader, who reads again; nothing was delivered."""
 

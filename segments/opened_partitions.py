@@ -257,7 +257,7 @@ class OpenedPartitions:
         raise UnknownTopic(topic)
 
     def _open_log(self, meta: TopicMeta, partition: int, now_ms: int) -> PartitionLog:
-        """Raises CorruptSegment, StorageError."""
+        """Raises StorageError: PartitionMissing, PartitionRefused, ..."""
         owner = owner_of(meta.topic_id, partition)
         paths = partition_paths(self._root, meta.name, partition, owner)
         storage = self._storage

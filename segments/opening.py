@@ -18,7 +18,7 @@ from segbroker.protocol.record_batch import GapReason
 from .caches import FileCache, IndexCache, OpenLogs
 from .columns import SealedSegments
 from .corruption import check_opening
-from .errors import CorruptSegment
+from .errors import PartitionMissing
 from .known import Known, write_known
 from .manifest import start_row
 from .names import LogPaths
@@ -58,13 +58,13 @@ def open_log(
     acks_unsynced: what nobody vouches for may have been acknowledged before its sync, whatever the
     class is now: it is a lost tail where it is missing.
     writes_again: False where this process opened the log before and no sync of it failed.
-    Raises CorruptSegment when the directory is missing and may not be made, PartitionRefused,
+    Raises PartitionMissing when the directory is not there and may not be made, PartitionRefused,
     OSError.
     """
     report = report if report is not None else LogReport()
     if not storage.exists(paths.folder):
         if not create:
-            raise CorruptSegment(paths.folder, 0, "the partition's directory is missing")
+            raise PartitionMissing(paths.folder)
         make_dirs(storage, paths.folder)
     loses_tails = acks_unsynced or config.durability is not Durability.FSYNC
     above = GapReason.LOST_TAIL if loses_tails else GapReason.CORRUPTION

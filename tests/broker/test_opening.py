@@ -83,6 +83,27 @@ async def test_one_that_cannot_be_opened_is_told_and_the_others_are_served(event
         assert len(broker.core.topics.served) == COUNT - 1
 
 
+async def test_a_partition_without_its_directory_fails_as_a_disk_does_until_it_is_back() -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        await client.produce("t", b"first", partition=1)
+    folder, away = "/data/topics/t/partition_1", "/data/topics/t/away"
+    disk.rename(folder, away)
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        sent = await client.produce("t", b"second", partition=1)
+        fetched = await client.fetch("t", 0, partition=1)
+        for row in (sent, fetched):
+            # Retried by Kafka's clients, and their applications do not hear of damaged records.
+            assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert ErrorCode(row.error_code).retryable
+        assert sent.error_message == f"{folder}: the partition's directory is missing"
+        assert (await client.produce("t", b"other", partition=0)).error_code == ErrorCode.NONE
+        disk.rename(away, folder)
+        assert (await client.produce("t", b"second", partition=1)).base_offset == 1
+        assert values(await client.fetch("t", 0, partition=1)) == [b"first", b"second"]
+
+
 @pytest.mark.parametrize("damaged", [{DAMAGED}, set(range(COUNT))])
 async def test_partitions_of_requests_that_wait_behind_each_other_are_opened_together(
     damaged: set[int],
