@@ -64,7 +64,8 @@ class GroupKeys:
     groups_max: int = key(100_000, "Most groups with members at once.", least=1, dynamic=True)
     offsets_retention_minutes: int = key(
         10_080,
-        "Offsets of a group without members are forgotten this long after its last commit.",
+        "Offsets of a group without members are forgotten this long after its last commit and its "
+        "last member.",
         least=1,
         kafka="offsets.retention.minutes",
         dynamic=True,

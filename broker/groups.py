@@ -32,6 +32,8 @@ from segbroker.segments.committed import (
     offsets_of,
     pieces,
 )
+from segbroker.segments.emptied import EMPTIED, emptied_ms
+from segbroker.segments.emptied import SECTION as EMPTIED_SECTION
 from segbroker.segments.generations import Generation
 from segbroker.segments.manager import DiskManager
 
@@ -298,6 +300,8 @@ class Groups:
         if group is not None:
             group.close(ErrorCode.GROUP_ID_NOT_FOUND)
         self._kept.forget(group_id)
+        if emptied_ms(self._manager.section(EMPTIED_SECTION), group_id) >= 0:
+            self._manager.record_soon(_log_failure, EMPTIED, group=group_id, at=None)
 
     def keep_house(self, now_ms: int | None) -> None:
         """Forget groups that nobody is in: at once without offsets, with them after their time.
@@ -308,7 +312,8 @@ class Groups:
         if self._is_closed:
             return
         if not self._visits:
-            self._visits = sorted({*self.names(), *self._kept.names()})
+            emptied = self._manager.section(EMPTIED_SECTION) or ()
+            self._visits = sorted({*self.names(), *self._kept.names(), *emptied})
         for group_id in self._visits[-VISITS_MAX:]:
             self._visit(group_id, now_ms)
         del self._visits[-VISITS_MAX:]
@@ -325,16 +330,28 @@ class Groups:
             return
         if now_ms is None:
             return
+        last = self._last_used_ms(group_id, group, now_ms)
         if monotonic_ms() - self._started_ms < self.config.group_max_session_timeout_ms:
             return  # whoever was a member before the start may be about to join again
-        retention_ms = self.config.offsets_retention_minutes * _MINUTE_MS
-        if group is not None and group.empty_since_ms > monotonic_ms() - retention_ms:
-            return
-        last = last_commit_ms(content, group_id)
-        if 0 <= last < now_ms - retention_ms:
-            log.info("group_expired", group=group_id, last_commit_ms=last)
+        if 0 <= last < now_ms - self.config.offsets_retention_minutes * _MINUTE_MS:
+            log.info("group_expired", group=group_id, last_used_ms=last)
             self.forget(group_id, None, _log_failure)
             self.remove(group_id)
+
+    def _last_used_ms(self, group_id: str, group: Group | ConsumerGroup | None, now_ms: int) -> int:
+        """When somebody was last in an idle group, or committed for it; -1: never.
+
+        Written down at the first look after the last member has left, unless it has just committed:
+        a member that had nothing to commit for long is not forgotten at a restart.
+        """
+        content = self._manager.section(EMPTIED_SECTION)
+        last = max(last_commit_ms(self._manager.committed, group_id), emptied_ms(content, group_id))
+        if group is None or not group.empty_since_ms:
+            return last
+        since = now_ms - (monotonic_ms() - group.empty_since_ms)
+        if since > last + _MINUTE_MS:
+            self._manager.record_soon(_log_failure, EMPTIED, group=group_id, at=since)
+        return max(last, since)
 
     def _mend_kept(self, group_id: str, group: Group | ConsumerGroup | None) -> None:
         """Write down that a group has no members any more, if that failed when it happened."""

@@ -8,12 +8,15 @@
 | an ip that is no address (a name is none)                      | 42 INVALID_REQUEST |
 | a value of 0 or less, or no number                             | 42 INVALID_REQUEST |
 | more than ENTITIES_MAX entities                                | 44 POLICY_VIOLATION |
+| asked for: a kind that there is not                            | 35 UNSUPPORTED_VERSION |
+| asked for: a match that does not go with its name, or its kind | 42 INVALID_REQUEST |
 
 A change is durable and in force when it is answered; what an entity had and is not named stays.  An
 address has one spelling; what an older version stored under another can be removed under that.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
@@ -48,19 +51,11 @@ async def describe_client_quotas(
 ) -> DescribeClientQuotasResponse:
     """The quotas of the entities that match every component."""
     request = call.request
-    for component in request.components:
-        if component.entity_type not in _KINDS or not _EXACT <= component.match_type <= _SPECIFIED:
-            return DescribeClientQuotasResponse(
-                error_code=ErrorCode.INVALID_REQUEST,
-                error_message=f"no such kind of entity or match: {component.entity_type!r}, "
-                f"{component.match_type}",
-                entries=None,
-            )
-    if len({component.entity_type for component in request.components}) < len(request.components):
+    try:
+        _check_filter(request.components)
+    except Refused as exc:
         return DescribeClientQuotasResponse(
-            error_code=ErrorCode.INVALID_REQUEST,
-            error_message="a kind of entity is named twice",
-            entries=None,
+            error_code=exc.code, error_message=exc.message, entries=None
         )
     return DescribeClientQuotasResponse(
         error_message=None,
@@ -82,6 +77,21 @@ async def describe_client_quotas(
     )
 
 
+def _check_filter(components: Sequence[DescribeClientQuotasRequestComponent]) -> None:
+    """Raises Refused."""
+    kinds = [component.entity_type for component in components]
+    for component in components:
+        kind, how = component.entity_type, component.match_type
+        if not kind or kinds.count(kind) > 1:
+            raise _invalid(f"the kind of entity {kind!r} is empty, or named twice")
+        if kind not in _KINDS:
+            raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"{kind!r} is no kind of entity here")
+        if not _EXACT <= how <= _SPECIFIED or (how == _EXACT) != (component.match is not None):
+            raise _invalid(f"match {how} of {kind} does not go with the name {component.match!r}")
+    if ADDRESS in kinds and len(kinds) > 1:
+        raise _invalid("an ip is an entity of its own")
+
+
 def _matches(
     entity: dict[str, str | None], component: DescribeClientQuotasRequestComponent
 ) -> bool:
@@ -89,7 +99,8 @@ def _matches(
         return False
     name = entity[component.entity_type]
     if component.match_type == _EXACT:
-        wanted = component.match or ""
+        wanted = component.match
+        assert wanted is not None, "checked before"
         is_address = component.entity_type == ADDRESS
         return name == wanted or (is_address and name == canonical_host(wanted))
     return component.match_type == _SPECIFIED or name is None

@@ -23,6 +23,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     partition_map    topic and partition -> something, immutable
     metadata         the state: which topics exist, what is reserved; the snapshot of it
     committed        where consumer groups stand
+    emptied          since when nobody is in them
     generations      who is in them and has what
     transactions     what is known of transactional ids
     acls             who may do what

@@ -13,6 +13,7 @@
 | ceilings | rows [[topic id, partition, offset, boot]] | none from `offset` on was acknowledged |
 | epochs | rows [[topic id, partition, leader epoch]] | the partition's epoch is this or higher |
 | offsets_committed, offsets_forgotten | committed.py | a group stands there, or nowhere |
+| group_emptied | emptied.py | a group has no members since then |
 | generation | generations.py | these are the members of a group, and what each has |
 | transaction, transactions_decided, transactions_forgotten | transactions.py | it is open, ends |
 | acls_created, acls_deleted | acls.py | these rules stand, or are gone |
@@ -42,7 +43,16 @@ from uuid import UUID
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.vendor import pack, unpack
 
-from . import acls, broker_settings, committed, credentials, generations, quotas, transactions
+from . import (
+    acls,
+    broker_settings,
+    committed,
+    credentials,
+    emptied,
+    generations,
+    quotas,
+    transactions,
+)
 from .errors import CorruptSegment, UnsupportedFormat
 from .metadata import Ceiling, Metadata, decode_topic
 from .topic_config import TopicConfig
@@ -237,6 +247,7 @@ def _is_replaced(state: Metadata, topic: str, topic_id: bytes) -> bool:
 
 register(committed.COMMITTED, committed.SECTION, committed.committed)
 register(committed.FORGOTTEN, committed.SECTION, committed.forgotten)
+register(emptied.EMPTIED, emptied.SECTION, emptied.changed)
 register(transactions.TRANSACTION, transactions.SECTION, transactions.changed)
 KINDS[transactions.DECIDED] = _transactions_decided
 register(transactions.FORGOTTEN, transactions.SECTION, transactions.forgotten)

@@ -1,5 +1,8 @@
 """Committed offsets over the wire: durable, bound to the topic that was meant, refused in words."""
 
+from collections.abc import Callable
+
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -23,6 +26,7 @@ from segbroker.segments.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
+from ..support.wire_groups import WireMember
 from .conftest import serving
 
 
@@ -170,4 +174,44 @@ async def test_offsets_of_a_group_without_members_expire() -> None:
         assert await stands(client, None) == {("t", 0): 7}
         groups.keep_house(now + 61_000)
         while groups.exists("g"):
+            await stands(client, None)
+
+
+@pytest.mark.parametrize("ended", [MemoryStorage.after_kill, MemoryStorage.after_power_cut])
+async def test_a_group_that_had_nothing_to_commit_keeps_its_offsets_for_as_long_after_its_end(
+    ended: Callable[[MemoryStorage], MemoryStorage],
+) -> None:
+    week_ms, now = 7 * 24 * 3600 * 1000, 1_700_000_000_000
+    disk = MemoryStorage()
+    async with (
+        serving(storage=disk, now_ms=lambda: now, group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t")
+        member = WireMember(client)
+        await member.join()
+        await member.deal()
+        assert await member.commit("t", 7) == 0
+        now += 3 * week_ms  # nothing came, so there was nothing to commit
+        assert await member.leave() == 0
+        broker.core.groups.keep_house(now)
+        await client.create("behind")  # durable, and with it what was written down before
+        image = ended(disk)
+    async with (
+        serving(
+            storage=image,
+            now_ms=lambda: now,
+            group_min_session_timeout_ms=1,
+            group_max_session_timeout_ms=1,
+        ) as broker,
+        connect(broker.address) as client,
+    ):
+        await trio.sleep(0.01)  # longer than the longest session
+        groups = broker.core.groups
+        groups.keep_house(now + week_ms - 60_000)
+        await client.create("further")
+        assert await stands(client, "t") == {("t", 0): 7}
+        groups.keep_house(now + week_ms + 60_000)
+        written = broker.core.topics.manager.section
+        while groups.exists("g") or written("emptied") or written("generations"):
             await stands(client, None)

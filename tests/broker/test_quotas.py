@@ -291,14 +291,35 @@ async def test_what_is_no_quota_is_refused(parts: Parts, values: dict[str, float
         assert broker.core.all_quotas.rows == {}
 
 
-async def test_a_component_that_is_named_twice_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("components", "code"),
+    [
+        ([("user", 2, None), ("user", 2, None)], ErrorCode.INVALID_REQUEST),
+        ([("", 0, "x")], ErrorCode.INVALID_REQUEST),
+        ([("planet", 0, "x")], ErrorCode.UNSUPPORTED_VERSION),
+        ([("user", 9, None)], ErrorCode.INVALID_REQUEST),
+        ([("user", 0, None)], ErrorCode.INVALID_REQUEST),
+        ([("user", 1, "x")], ErrorCode.INVALID_REQUEST),
+        ([("user", 2, "x")], ErrorCode.INVALID_REQUEST),
+        ([("user", 2, None), ("ip", 2, None)], ErrorCode.INVALID_REQUEST),
+    ],
+    ids=str,
+)
+async def test_what_cannot_be_asked_of_quotas_is_refused_as_kafka_does(
+    components: list[tuple[str, int, str | None]], code: ErrorCode
+) -> None:
     async with serving() as broker, connect(broker.address) as client:
-        component = messages.DescribeClientQuotasRequestComponent(
-            entity_type="user", match_type=2, match=None
+        request = messages.DescribeClientQuotasRequest(
+            components=[
+                messages.DescribeClientQuotasRequestComponent(
+                    entity_type=kind, match_type=match_type, match=match
+                )
+                for kind, match_type, match in components
+            ],
+            strict=False,
         )
-        request = messages.DescribeClientQuotasRequest(components=[component] * 2, strict=False)
         reply = await client.ask(request, messages.DescribeClientQuotasResponse, 0)
-        assert reply.error_code == ErrorCode.INVALID_REQUEST
+        assert (reply.error_code, reply.entries) == (code, None)
 
 
 async def test_a_quota_of_the_settings_holds_for_who_has_none() -> None:

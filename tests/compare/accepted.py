@@ -46,6 +46,13 @@ def _settings(key: ApiKey) -> tuple[Accepted, ...]:
     return (
         Accepted(key, rf".*configs\[({_OWN})\]", "segbroker's own", theirs=ABSENT, ours=ROW),
         Accepted(key, rf".*configs\[({_OTHER_DEFAULT})\]\.value", "another default"),
+        Accepted(
+            key,
+            r".*configs\[min\.insync\.replicas\]\.config_source",
+            "Kafka 4.1 sets it for every cluster (KIP-966); here is one replica",
+            theirs=3,
+            ours=5,
+        ),
     )
 
 

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import trio
+
 from segbroker.protocol.api_keys import ApiKey
 
 from .cases import case
-from .stage import Stage
+from .stage import SETTLE_TIMEOUT_S, Stage
 
 SCRAM_SHA_256, UNKNOWN_MECHANISM = 1, 9
 
@@ -57,6 +59,106 @@ async def users_described(stage: Stage) -> None:
         await stage.ask(label, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, users=users)
     twice = [{"name": stage.name}, {"name": stage.name}]
     await stage.ask("twice", ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, users=twice)
+
+
+@case(ApiKey.SASL_AUTHENTICATE)
+async def a_login_where_nobody_logs_in(stage: Stage) -> None:
+    await stage.ask("plain", ApiKey.SASL_AUTHENTICATE, auth_bytes=b"\0alice\0secret")
+
+
+def quota(key: str, value: float, **entity: str | None) -> dict[str, Any]:
+    """An entry of AlterClientQuotas; 0: the quota is removed.  `client` is client-id."""
+    parts = [
+        {"entity_type": {"client": "client-id"}.get(kind, kind), "entity_name": name}
+        for kind, name in entity.items()
+    ]
+    return {"entity": parts, "ops": [{"key": key, "value": value, "remove": not value}]}
+
+
+@case(ApiKey.ALTER_CLIENT_QUOTAS)
+async def quotas_are_changed(stage: Stage) -> None:
+    name = stage.name
+
+    async def ask(label: str, *entries: dict[str, Any], validate_only: bool = False) -> None:
+        asked = {"entries": list(entries), "validate_only": validate_only}
+        await stage.ask(label, ApiKey.ALTER_CLIENT_QUOTAS, **asked)
+
+    rate = "producer_byte_rate"
+    await ask("a user", quota(rate, 1e6, user=name))
+    await ask("a client", quota("consumer_byte_rate", 1e6, client=name))
+    await ask("both", quota("request_percentage", 50.0, user=name, client=name))
+    await ask("only tried", quota(rate, 1e6, user=name), validate_only=True)
+    await ask("an address", quota("connection_creation_rate", 5.0, ip="127.0.0.9"))
+    await ask("two", quota(rate, 2e6, user=name), quota(rate, -1.0, user=name, client="x"))
+    await ask("an unknown key", quota("no_such_rate", 1.0, user=name))
+    await ask("an unknown kind", quota(rate, 1.0, planet=name))
+    await ask("no kind", quota(rate, 1.0))
+    await ask("an empty name", quota(rate, 1.0, user=""))
+    await ask("an address beside a user", quota(rate, 1.0, user=name, ip="127.0.0.9"))
+    await ask("a key of users for an address", quota(rate, 1.0, ip="127.0.0.9"))
+    await ask("a key of addresses for a user", quota("connection_creation_rate", 1.0, user=name))
+    await ask("no address", quota("connection_creation_rate", 1.0, ip="no address at all"))
+    await ask("gone", quota(rate, 0, user=name))
+    await ask("gone before", quota(rate, 0, user=name))
+    await ask("nothing")
+    await stage.quietly(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        0,
+        entries=[
+            quota("consumer_byte_rate", 0, client=name),
+            quota("request_percentage", 0, user=name, client=name),
+            quota("connection_creation_rate", 0, ip="127.0.0.9"),
+        ],
+    )
+
+
+EXACTLY, THE_DEFAULT, ANY_NAME = 0, 1, 2
+
+
+@case(ApiKey.DESCRIBE_CLIENT_QUOTAS)
+async def quotas_are_described(stage: Stage) -> None:
+    name = stage.name
+    rate = "producer_byte_rate"
+    entities: list[dict[str, str | None]] = [
+        {"user": name},
+        {"user": name, "client": name},
+        {"client": name},
+        {"user": None},
+    ]
+    stored = [quota(rate, 1000.0 * (1 + row), **entity) for row, entity in enumerate(entities)]
+    await stage.quietly(ApiKey.ALTER_CLIENT_QUOTAS, 0, entries=stored)
+
+    async def ask(label: str, *rows: tuple[str, int, str | None], strict: bool = False) -> None:
+        components = [
+            {"entity_type": kind, "match_type": how, "match": match} for kind, how, match in rows
+        ]
+        asked = {"components": components, "strict": strict}
+        await stage.ask(label, ApiKey.DESCRIBE_CLIENT_QUOTAS, **asked)
+
+    # Kafka answers a change before what answers questions has heard of it.
+    with trio.fail_after(SETTLE_TIMEOUT_S):
+        while True:
+            exact = {"entity_type": "user", "match_type": EXACTLY, "match": name}
+            found = await stage.quietly(
+                ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, components=[exact], strict=False
+            )
+            if len(found.entries) == 2:
+                break
+            await trio.sleep(0.02)
+    await ask("of a user", ("user", EXACTLY, name))
+    await ask("of a user alone", ("user", EXACTLY, name), strict=True)
+    await ask("of a client", ("client-id", EXACTLY, name))
+    await ask("of both", ("user", EXACTLY, name), ("client-id", EXACTLY, name), strict=True)
+    await ask("of any client of a user", ("user", EXACTLY, name), ("client-id", ANY_NAME, None))
+    await ask("of the default", ("user", THE_DEFAULT, None), strict=True)
+    await ask("of nobody", ("user", EXACTLY, "no-such"))
+    await ask("of an unknown kind", ("planet", EXACTLY, "x"))
+    await ask("of an unknown match", ("user", 9, "x"))
+    await ask("of a kind twice", ("user", EXACTLY, name), ("user", EXACTLY, "x"))
+    await ask("of a name that is null", ("user", EXACTLY, None))
+    await ask("of an empty kind", ("", EXACTLY, "x"))
+    gone = [quota(rate, 0, **entity) for entity in entities]
+    await stage.quietly(ApiKey.ALTER_CLIENT_QUOTAS, 0, entries=gone)
 
 
 @case(ApiKey.ELECT_LEADERS)

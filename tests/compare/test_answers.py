@@ -1,15 +1,24 @@
 """How two answers become a list of differences."""
 
+from uuid import uuid4
+
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.messages_core import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    ProduceResponse,
+    ProduceResponseTopic,
+)
+from segbroker.protocol.messages_quotas import (
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntity,
+    AlterClientQuotasResponseEntry,
 )
 
 from .accepted import ACCEPTED
-from .answers import ABSENT, ROW, Difference, differences, flatten
+from .answers import ABSENT, ROW, Difference, Fields, differences, flatten
 from .rules import NORMALISED, acceptance, normalised
 
 
@@ -66,3 +75,25 @@ def test_a_difference_is_accepted_for_its_api_its_field_and_its_request_only() -
 def test_every_rule_has_a_reason() -> None:
     reasons = [rule.reason for rule in ACCEPTED] + [rule.reason for rule in NORMALISED]
     assert all(reasons)
+
+
+def test_rows_are_told_apart_by_the_topic_behind_an_id_and_by_whose_quotas_they_are() -> None:
+    ids = [uuid4(), uuid4()]
+    names = {ids[0]: "case-a", ids[1]: "case-b"}
+
+    def produced(*order: int) -> Fields:
+        rows = [ProduceResponseTopic(topic_id=ids[n], partition_responses=[]) for n in order]
+        return flatten(ProduceResponse(responses=rows), 13, "case", names)
+
+    assert "responses[~-b].topic_id" in produced(0, 1)
+    assert produced(0, 1) == produced(1, 0)
+
+    def changed(*kinds: str) -> Fields:
+        parts = [
+            AlterClientQuotasResponseEntity(entity_type=kind, entity_name="n") for kind in kinds
+        ]
+        row = AlterClientQuotasResponseEntry(error_message=None, entity=parts)
+        return flatten(AlterClientQuotasResponse(entries=[row]), 0, "case")
+
+    assert "entries[client-id=n+user=n].entity[user].entity_name" in changed("user", "client-id")
+    assert changed("user", "client-id") == changed("client-id", "user")
