@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from .name_map import NameMap
+
 SECTION: Final = "groups"
 COMMITTED: Final = "offsets_committed"
 FORGOTTEN: Final = "offsets_forgotten"
@@ -94,31 +96,33 @@ def last_commit_ms(content: Content, group: str) -> int:
 
 def committed(content: Content | None, fields: Fields) -> Content:
     """After offsets_committed."""
-    groups: dict[str, Mapping[str, Any]] = dict(content or {})
+    groups = NameMap.of(content).draft()
     topics = dict(groups.get(fields["group"], {}))
+    copied: dict[str, dict[str, Any]] = {}
     for topic, topic_id, partition, *row in fields["rows"]:
-        known_id, rows = topics.get(topic, (topic_id, {}))
-        kept = rows if known_id == topic_id else {}
-        topics[topic] = [topic_id, {**kept, str(partition): [*row, fields["at"]]}]
+        known_id, known = topics.get(topic, (topic_id, {}))
+        if topic not in copied or known_id != topic_id:
+            copied[topic] = dict(known) if known_id == topic_id else {}
+            topics[topic] = [topic_id, copied[topic]]
+        copied[topic][str(partition)] = [*row, fields["at"]]
     groups[fields["group"]] = topics
-    return groups
+    return groups.done()
 
 
 def forgotten(content: Content | None, fields: Fields) -> Content:
     """After offsets_forgotten."""
-    groups: dict[str, Mapping[str, Any]] = dict(content or {})
-    if fields["rows"] is None:
-        groups.pop(fields["group"], None)
-        return groups
-    topics = dict(groups.get(fields["group"], {}))
-    for topic, partition in fields["rows"]:
-        if topic in topics:
-            topic_id, rows = topics[topic]
-            left = {key: row for key, row in rows.items() if key != str(partition)}
-            topics[topic] = [topic_id, left]
-            if not left:
-                del topics[topic]
+    groups = NameMap.of(content).draft()
+    gone: dict[str, set[str]] = {}
+    for topic, partition in fields["rows"] or ():
+        gone.setdefault(topic, set()).add(str(partition))
+    topics = {} if fields["rows"] is None else dict(groups.get(fields["group"], {}))
+    for topic in gone.keys() & topics.keys():
+        topic_id, rows = topics[topic]
+        left = {key: row for key, row in rows.items() if key not in gone[topic]}
+        topics[topic] = [topic_id, left]
+        if not left:
+            del topics[topic]
     groups[fields["group"]] = topics
     if not topics:
         del groups[fields["group"]]
-    return groups
+    return groups.done()

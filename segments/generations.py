@@ -19,6 +19,8 @@ ms.  Every function here is pure: what it was given stays as it is.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from .name_map import NameMap
+
 SECTION: Final = "generations"
 GENERATION: Final = "generation"
 
@@ -60,15 +62,15 @@ class Generation(NamedTuple):
 
 
 def changed(content: Content | None, events: Iterable[Fields]) -> Content:
-    """After these events, in this order: one copy for all of them."""
-    groups: dict[str, Mapping[str, Any]] = dict(content or {})
+    """After these events, in this order: what they change is copied once."""
+    groups = NameMap.of(content).draft()
     for fields in events:
         if fields["members"] is None:
             groups.pop(fields["group"], None)
         else:
             row = {key: value for key, value in fields.items() if key != "group"}
             groups[fields["group"]] = row
-    return groups
+    return groups.done()
 
 
 def number_of(content: Content | None, group: str) -> int:

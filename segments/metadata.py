@@ -35,6 +35,7 @@ from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.vendor import pack, unpack
 
 from .errors import CorruptSegment
+from .name_map import plain
 from .partition_map import PartitionMap
 from .topic_config import TopicConfig
 
@@ -186,7 +187,7 @@ class Metadata:
                     [topic_id.bytes, partition, epoch]
                     for topic_id, partition, epoch in self.epochs.rows()
                 ],
-                "sections": dict(self.sections),
+                "sections": {name: plain(content) for name, content in self.sections.items()},
             }
         )
         return HEADER.pack(MAGIC, VERSION, 0, len(body), xxh3_64(body)) + body

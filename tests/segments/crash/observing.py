@@ -258,7 +258,14 @@ def newest_of(table: ProducerTable) -> tuple[tuple[int, int, int, int, bool], ..
 
 def text_of(sections: Mapping[str, object]) -> str:
     """Sections as something that can be compared: a list is as good as a tuple."""
-    return json.dumps(sections, sort_keys=True, default=bytes.hex)
+    return json.dumps(sections, sort_keys=True, default=_as_json)
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    assert isinstance(value, bytes), value
+    return value.hex()
 
 
 class Library:

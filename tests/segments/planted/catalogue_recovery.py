@@ -128,7 +128,8 @@ RECOVERY_BUGS: tuple[Bug, ...] = (
     Bug(
         "snapshots_without_the_offsets_of_groups",
         "metadata",
-        '                "sections": dict(self.sections),\n',
+        '                "sections": {name: plain(content) for name, content in'
+        " self.sections.items()},\n",
         '                "sections": {},\n',
         "offsets_of_groups",
     ),
