@@ -21,6 +21,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     clean_points     how far a log was cleaned, and since when
     manifest_file    ... and who writes them
     partition_map    topic and partition -> something, immutable
+    name_map         name -> something, immutable
     metadata         the state: which topics exist, what is reserved; the snapshot of it
     committed        where consumer groups stand
     emptied          since when nobody is in them
