@@ -21,7 +21,8 @@ import structlog
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import BatchHeader
 from segbroker.segments.errors import StorageError
-from segbroker.segments.handler import AppendResult, CallSoon, DiskHandler
+from segbroker.segments.failing import CallSoon
+from segbroker.segments.handler import AppendResult, DiskHandler
 
 from .error_map import wire_error
 from .ingest import Ingest

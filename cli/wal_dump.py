@@ -23,9 +23,9 @@ from segbroker.segments.wal.frames import (
     FrameType,
     decode_header,
     header_of,
-    scan_file,
 )
 from segbroker.segments.wal.replay import frames_missing
+from segbroker.segments.wal.scanning import scan_file
 
 from .dump_report import Report, Row
 

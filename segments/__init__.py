@@ -83,12 +83,16 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     evicting         retention of one open partition, a few files at a time
     journaling       appends of class fsync on their way to the WAL
     partition_view   what a partition shows of itself
+    failing          ... what its failed writes and syncs do, and the way back
+    mending_partition  ... damage that is found in it while it is in use
+    wanted           what only some topics ask of a batch
     handler          one topic-partition, and what an acknowledgement means: DiskHandler
     age_clock        the clock that ages are measured by
     unopened         retention and cleaning of partitions that nobody has opened
     upkeep           who is looked after as time goes by, and how many at once
     opened_partitions  which partitions are open: opened once, by whoever asks first
     topic_registry   which topics there are: made, grown, altered, deleted
+    starting         what a data directory says before it is served
     manager          the data directory: DiskManager
     scrubbing        sealed segments read again and again, slowly
     cleaner          which partition is cleaned next, and how fast

@@ -13,67 +13,47 @@ A duplicate of the idempotent producer is answered with the offsets of the origi
 not durable yet its last_offset lies at or above the high watermark and the caller waits for it as
 for any other append.
 
-`try_recover` opens the log again, through recovery, and goes on.  After a failed sync the kernel
-may have dropped the dirty pages, so what a read returns proves nothing: what is in doubt is copied
-to new files first (salvaging.py).  As long as a write or a sync fails the partition stays
-read-only; it is tried again, later each time.
+Two parts of it stand by themselves: what a failed write or sync does, and the way back
+(failing.py); looking things up, and damage that is found on the way (mending_partition.py).
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple
 
 import structlog
 
 from segbroker.protocol.record_batch import BatchHeader
 
-from .accounting import Account, account
 from .background import Flushers, FlushState, Housekeeper
 from .ceilings import IDLE_MS, PartitionCeiling
 from .compacting import Compacting
-from .corruption import remove_mark
 from .deleting import delete_records_before
 from .errors import (
-    PASSING_ERRNOS,
-    CorruptSegment,
     DiskFull,
-    LogClosed,
     OffsetOutOfRange,
-    PartitionDamaged,
-    PartitionFull,
     PartitionReadOnly,
-    PartitionRefused,
     StorageError,
 )
 from .evicting import Evicting
+from .failing import CallSoon
 from .journaling import Journaling
-from .keyed import check_keys
-from .lookup import greatest_timestamp, offset_for_timestamp
-from .mending import mend, segment_of
+from .mending_partition import MendingPartition
 from .partition_log import PartitionLog
-from .partition_view import PartitionView
 from .reading import ReadPlan
 from .report import LogReport
-from .retention import is_capped, lacks_room, wants_roll
+from .retention import wants_roll
 from .rolling import Rolling
-from .salvaging import Retry, salvage
 from .sealing import checkpoint, close_log, seal
 from .segment import ActiveSegment
-from .timestamp_bounds import check_timestamps
 from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
 from .wal.journal import Wal
+from .wanted import check_wanted, is_choosy
 
 __all__ = ["AppendResult", "DiskHandler", "ReadPlan"]
 
 log = structlog.get_logger()
 
-T = TypeVar("T")
-CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 PRODUCER_EXPIRATION_MS = 86_400_000
-
-
-def is_choosy(config: TopicConfig) -> bool:
-    """Whether a batch may be refused for what is in it, or for want of room in the topic."""
-    return config.compacts or config.bounds_timestamps or is_capped(config)
 
 
 class AppendResult(NamedTuple):
@@ -86,23 +66,16 @@ class AppendResult(NamedTuple):
     duplicate: bool
 
 
-class DiskHandler(PartitionView):
+class DiskHandler(MendingPartition):
     """One topic-partition.  Made by DiskManager."""
 
     __slots__ = (
-        "_call_soon",
         "_evicting",
         "_flushers",
         "_is_choosy",
         "_journaling",
-        "_now_ms",
         "_on_attention",
-        "_reopen",
-        "_report",
-        "_retry",
         "_rolling",
-        "_sync_failed",
-        "_wal_failed",
         "ceiling",
         "compacting",
         "flush_state",
@@ -110,11 +83,8 @@ class DiskHandler(PartitionView):
         "last_append_ms",
         "on_failure",
         "on_high_watermark",
-        "on_recovered",
         "producer_expiration_ms",
-        "repairs_count",
         "scrubbed_ms",
-        "wants_attention",
     )
 
     def __init__(
@@ -140,41 +110,28 @@ class DiskHandler(PartitionView):
 
         on_attention: called when the manager's housekeeping has to look after this partition:
         bytes of class `disk` to be synced on the tick, segments to be sealed, a full disk."""
-        super().__init__(topic, partition, opened)
+        super().__init__(topic, partition, opened, reopen, call_soon, report, now_ms)
         self.ceiling = ceiling
         if ceiling is not None:
             self.high_watermark = min(self.high_watermark, ceiling.durable)
-        if opened.damage:
-            self.read_only = PartitionDamaged(topic, partition, opened.damage)
-        self.repairs_count = 0
         self.scrubbed_ms = -1
         """When the scrub last found every sealed segment whole; -1: not yet."""
         self.on_high_watermark: Callable[[DiskHandler], None] | None = None
         self.on_failure: Callable[[DiskHandler, StorageError], None] | None = None
-        self.on_recovered: Callable[[], None] | None = None
-        """Told when the log was opened again after a failure: its end may be another one."""
         self.flush_state = FlushState.IDLE
         # Who sets this calls `flush_soon` itself, once for all that it appended in one go.
         self.flushes_on_append = True
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
         self.last_append_ms = 0
-        self._reopen = reopen
         self._flushers = flushers
         self._on_attention = on_attention
-        self._call_soon = call_soon
         self._journaling = Journaling(
             self, self, lambda: self._log, wal, flushers, topic_id, partition
         )
-        self.wants_attention = False
         self._rolling = Rolling(self, lambda: self._log, maker, housekeeper)
         self._evicting = Evicting(topic, partition, lambda: self._log, housekeeper, now_ms)
         self.compacting = Compacting(self, lambda: self._log)
         self._is_choosy = is_choosy(opened.config)
-        self._retry = Retry()
-        self._sync_failed = False
-        self._wal_failed = False
-        self._report = report if report is not None else LogReport(None, topic, partition)
-        self._now_ms = now_ms
         opened.on_damage = self.mend
 
     def reconfigure(self, config: TopicConfig, ceiling: PartitionCeiling | None) -> None:
@@ -189,16 +146,8 @@ class DiskHandler(PartitionView):
             self._ask_attention()  # what another class left unsynced; no append may come to ask
         if ceiling is not None and self.log_end_offset > ceiling.renew_at:
             ceiling.renew(self.log_end_offset, self._ceiling_renewed)
-        damaged = isinstance(self.read_only, PartitionDamaged | PartitionRefused)
-        if damaged and config.on_corruption is OnCorruption.GAP:
-            remove_mark(self._log.storage, self._log.paths)
-            self._log.damage = ""
-            self._call_soon(self._serve_again)
-
-    def _serve_again(self) -> None:
-        if isinstance(self.read_only, PartitionDamaged | PartitionRefused):
-            self.read_only = None
-            log.info("partition_writable_again", topic=self.topic, partition=self.partition)
+        if config.on_corruption is OnCorruption.GAP:
+            self._forgive()
 
     # Writing
 
@@ -230,7 +179,7 @@ class DiskHandler(PartitionView):
                         True,
                     )
             if self._is_choosy and not header.is_control:
-                self._check_wanted(opened, batch, header, now_ms)
+                check_wanted(opened, self.topic, self.partition, batch, header, now_ms)
             try:
                 base_offset = opened.write(batch, header, now_ms)
             except OSError as exc:
@@ -316,17 +265,6 @@ class DiskHandler(PartitionView):
             self._ask_attention()
         if opened.active.number != number or opened.wants_ready:
             self._rolling.rolled(opened)
-
-    def _check_wanted(
-        self, opened: PartitionLog, batch: memoryview, header: BatchHeader, now_ms: int
-    ) -> None:
-        """What only some topics ask of a batch: those that are choosy."""
-        if opened.config.compacts:
-            check_keys(self.topic, self.partition, batch)
-        if is_capped(opened.config) and (why := lacks_room(opened, header)):
-            raise PartitionFull(self.topic, self.partition, why)
-        if opened.config.bounds_timestamps:
-            check_timestamps(opened.config, batch, header, now_ms)
 
     def sync(self) -> None:
         """Make everything appended so far durable.  Blocking.  Raises PartitionReadOnly."""
@@ -414,91 +352,16 @@ class DiskHandler(PartitionView):
             if self.on_high_watermark is not None:
                 self.on_high_watermark(self)
 
-    def _poison(self, cause: OSError) -> PartitionReadOnly:
-        """Read-only from now on; the first error is kept and told to everybody once."""
-        if self.read_only is None:
-            full = cause.errno in PASSING_ERRNOS and not self._sync_failed
-            error = (DiskFull if full else PartitionReadOnly)(self.topic, self.partition, cause)
-            self.read_only = error
-            self._log.failed = self._log.failed or cause
-            log.error(
-                "partition_read_only",
-                topic=self.topic,
-                partition=self.partition,
-                error=str(cause),
-            )
-            self._call_soon(lambda: self._tell_failure(error))
-            self._ask_attention()
-        return self.read_only
+    def _begin_anew(self) -> None:
+        self._journaling.begin_anew()
 
     def _tell_failure(self, error: StorageError) -> None:
         if self.on_failure is not None:
             self.on_failure(self, error)
 
-    # Looking things up
-
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record not older; None without one.  Blocking."""
-        return self._whole(lambda: offset_for_timestamp(self._log, timestamp_ms))
-
-    def greatest_timestamp(self) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record with the greatest timestamp.  Blocking."""
-        return self._whole(lambda: greatest_timestamp(self._log))
-
-    def _whole(self, look: Callable[[], T]) -> T:
-        """What `look` finds; a damaged segment in its way is repaired first, once."""
-        try:
-            return look()
-        except CorruptSegment as exc:
-            if not self.mend(exc):
-                raise
-        return look()
-
-    def account(self, begin: int, end: int) -> Account:
-        """What of the offsets [begin, end) is no record, and why.  Blocking.
-
-        Raises CorruptSegment, StorageError, OSError.
-        """
-        return self._whole(lambda: account(self._log, begin, end))
-
-    # Damage
-
-    def mend(self, error: CorruptSegment) -> bool:
-        """Repair the segment that a read or the scrub found damaged, as on.corruption says.
-
-        Blocking, for lanes.  Whether it is whole now: then plan again.
-        """
-        opened = self._log
-        number = segment_of(opened, error)
-        if number is None or opened.is_closed:
-            return False
-        if self.read_only is not None and not isinstance(self.read_only, PartitionDamaged):
-            return False  # after a failed write nothing is written until recovery has run
-        try:
-            mended = mend(opened, number, self._now_ms(), self._report)
-        except OSError as exc:
-            log.warning("segment_not_repaired", path=error.path, error=str(exc))
-            return False
-        if mended is None:
-            return True  # deleted meanwhile
-        self.repairs_count += mended.is_changed
-        if mended.damage:
-            kind = PartitionDamaged if mended.is_whole else PartitionRefused
-            refusal = kind(self.topic, self.partition, mended.damage)
-
-            def stop() -> None:
-                if self.read_only is None:
-                    self.read_only = refusal
-                    self._tell_failure(refusal)
-
-            self._call_soon(stop)
-        return mended.is_whole
-
-    def check_segment(self, problem: CorruptSegment) -> bool:
-        """What the scrub found: repaired if it is true; whether it was.  Blocking."""
-        before = self.repairs_count
-        self.mend(problem)
-        return self.repairs_count > before
+    def _ask_attention(self) -> None:
+        self.wants_attention = True
+        self._on_attention(self)
 
     def save_state(self) -> None:
         """Write the producers and a checkpoint anew, whatever is there.  Raises OSError."""
@@ -529,10 +392,6 @@ class DiskHandler(PartitionView):
         if opened.doomed:
             self._evicting.evict_soon()
         return start
-
-    def _ask_attention(self) -> None:
-        self.wants_attention = True
-        self._on_attention(self)
 
     def segments_sealed(self, recovery_point: int) -> None:
         """Full segments were synced and sealed: their rows are written."""
@@ -615,66 +474,6 @@ class DiskHandler(PartitionView):
             volatile = opened.config.durability is Durability.EPHEMERAL
             if volatile or opened.recovery_point == end_offset:
                 ceiling.settle(end_offset)
-
-    @property
-    def recoveries_failed(self) -> int:
-        """How often the log could not be opened again."""
-        return self._retry.failures_count
-
-    @property
-    def _is_poisoned(self) -> bool:
-        """Whether a failed write or sync is why nothing is written, not an operator's word."""
-        return self.read_only is not None and not isinstance(
-            self.read_only, PartitionDamaged | PartitionRefused
-        )
-
-    def try_recover(self, now_ms: int) -> bool:
-        """Open the log again after a failure, if it is time to; whether it is writable."""
-        if not self._is_poisoned or not self._retry.is_due(now_ms):
-            return False
-        old = self._log
-        passes = isinstance(self.read_only, DiskFull)
-        try:
-            with old.seal_lock, old.append_lock:
-                opened = self._open_again(old, now_ms, in_doubt=not passes)
-        except (OSError, StorageError) as exc:
-            self._retry.failed(now_ms, passes=passes)
-            log.warning("still_read_only", path=old.paths.folder, error=str(exc))
-            return False
-        self._retry.succeeded()
-        self._sync_failed = False
-        # Reads go on throughout: plans made before the swap keep the old files pinned.
-        opened.on_damage = self.mend
-        self._log = opened
-        close_log(old, clean=False)
-        log.info("partition_writable_again", topic=self.topic, partition=self.partition)
-
-        def writable() -> None:
-            self.read_only = None
-            self._wal_failed = False
-            if opened.damage:
-                self.read_only = PartitionDamaged(self.topic, self.partition, opened.damage)
-            self._advance(opened.log_end_offset)
-            if self.on_recovered is not None:
-                self.on_recovered()
-
-        self._call_soon(writable)
-        return True
-
-    def _open_again(self, old: PartitionLog, now_ms: int, *, in_doubt: bool) -> PartitionLog:
-        """The log anew, durable; the old one changes nothing any more."""
-        if old.is_closed:
-            raise LogClosed(old.paths.folder)
-        if in_doubt:
-            salvage(old, self.high_watermark)
-        opened = self._reopen(now_ms)
-        try:
-            self._journaling.begin_anew()
-        except OSError:
-            close_log(opened, clean=False)
-            raise
-        old.is_superseded = True
-        return opened
 
     def close(self, *, checkpoint: bool = True) -> None:
         """Sync, save and close; without a checkpoint when the files are going away.

@@ -6,18 +6,17 @@
     <root>/topics/<topic>/...   what it holds (names.py); in memory for class `ephemeral`
     <root>/topics/~<id>         a deleted topic on its way out
 
-This is the start and the end of it, and the front of two others: topic_registry.py (which topics
-there are) and opened_partitions.py (which partitions are open).  `topics` is replaced as a whole,
-never changed, so the loop reads it without a lock; `handlers` are looked up without one as well.
+This is the end of it, and the front of three others: starting.py (what it says before it is
+served), topic_registry.py (which topics there are) and opened_partitions.py (which partitions are
+open).  `topics` is replaced as a whole, never changed, so the loop reads it without a lock;
+`handlers` are looked up without one as well.
 
-Opening puts back what the WAL holds, into every partition it speaks of, before anything is decided
-about a log or served; closing syncs everything and empties it.
+Opening puts back what the WAL holds before anything is decided about a log or served; closing syncs
+everything and empties it.
 
 Invariant: a handler is in the dictionary exactly as long as its topic exists and it is open.
 """
 
-import base64
-import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
@@ -30,28 +29,27 @@ from .background import Flushers, Housekeeper
 from .caches import FileCache, IndexCache, OpenLogs
 from .committed import SECTION, Content
 from .errors import (
-    CorruptMetadata,
     DataDirectoryLocked,
     LogClosed,
     StorageError,
 )
-from .handler import CallSoon, DiskHandler
+from .failing import CallSoon
+from .handler import DiskHandler
 from .memory import MemoryStorage
 from .metadata import SETTLED, Ceiling, Metadata, TopicMeta
 from .metadata_log import Done, MetadataLog
 from .opened_partitions import Caches, OpenedPartitions, Threads
-from .orphans import find_orphans, put_aside, remove_orphan
 from .posix import PosixStorage
 from .putting_back import PuttingBack
-from .report import RecoveryReport, ReportRow
+from .report import RecoveryReport
 from .resuming import CeilingRow, Resuming
+from .starting import Starting
 from .storage import Storage, StorageLock, make_dirs
 from .topic_config import TopicConfig
 from .topic_registry import NewTopic, Outcome, TopicRegistry
 from .unopened import Unopened
 from .upkeep import Upkeep
 from .wal.journal import Wal, WalConfig
-from .wal.replay import Replay
 
 __all__ = ["DiskManager", "NewTopic", "Outcome", "Statistics", "TopicMeta"]
 
@@ -139,6 +137,15 @@ class DiskManager:
             snapshot=self._metadata.save,
         )
         self._putting_back = PuttingBack(self.storage, self.root, self.report)
+        self._starting = Starting(
+            self.storage,
+            self.root,
+            self.wal,
+            self._metadata,
+            self._resuming,
+            self._putting_back,
+            self.report,
+        )
         self.partitions = OpenedPartitions(
             self.storage,
             volatile,
@@ -166,7 +173,6 @@ class DiskManager:
             known=lambda: self._known,
             publish=self._publish,
         )
-        self._events_lost = 0
         self._lock_file: StorageLock | None = None
         self._threads: Threads | None = None
         self._upkeep: Upkeep | None = None
@@ -178,8 +184,8 @@ class DiskManager:
         """Lock the data directory, read what exists, remove what is half made or half deleted,
         recover what may have lost its end.
 
-        Raises DataDirectoryLocked, CorruptMetadata (nothing was changed then), StorageError (what
-        the WAL holds could not be put back), OSError.
+        Raises DataDirectoryLocked, CorruptMetadata, UnsupportedFormat (nothing was changed then),
+        StorageError (what the WAL holds could not be put back), OSError.
         """
         make_dirs(self.storage, self.root)
         try:
@@ -191,18 +197,9 @@ class DiskManager:
             make_dirs(self.storage, f"{self.root}/topics")
             clock_file = ClockFile(self.storage, f"{self.root}/clock")
             age_clock = AgeClock(clock_file.load())
-            try:
-                found = self.wal.open()
-                self._with_ballast(lambda: self._load_metadata(found))
-                self._publish(self._metadata.state)
-                self._remove_orphans(self._metadata.state)
-                replayed = self._put_back_all(found)
-                self.wal.absorbed(self._putting_back.waiting)
-            except OSError as exc:
-                raise StorageError(
-                    f"what {self.root}/wal holds could not be put back, it stays there: {exc}"
-                ) from exc
-            self._metadata.attach(self.wal)
+            started = self._starting.start()
+            self.is_new_boot = started.is_new_boot
+            self._publish(self._metadata.state)
         except BaseException:
             self._metadata.attach(None)
             self._lock_file.release()
@@ -231,30 +228,11 @@ class DiskManager:
             self._lock_file.release()
             self._lock_file = None
             raise
-        for topic, partition in replayed:
+        for topic, partition in started.replayed:
             try:
                 self.get_handler(topic, partition)
             except StorageError as exc:
                 log.error("partition_not_opened", topic=topic, partition=partition, error=str(exc))
-
-    def _put_back_all(self, found: Replay) -> list[tuple[str, int]]:
-        """Raises OSError."""
-        self._resuming.distrust(found.unnamed, found.shards)
-        return self._with_ballast(
-            lambda: self._putting_back.put_back(
-                found, self.topics, events_lost=self._events_lost > 0
-            )
-        )
-
-    def _with_ballast(self, work: Callable[[], T]) -> T:
-        """`work`, once more without the spare files of the WAL where the disk is full."""
-        try:
-            return work()
-        except OSError as exc:
-            if exc.errno != errno.ENOSPC or not self.wal.give_space_back():
-                raise
-            log.warning("wal_spare_files_given_up", error=str(exc))
-            return work()
 
     def _end_threads(self) -> None:
         assert self._threads is not None, "the data directory is open"
@@ -262,32 +240,6 @@ class DiskManager:
         self._threads.housekeeper.close()
         self.wal.stop()
         self._threads.flushers.close()
-
-    def _load_metadata(self, found: Replay) -> None:
-        """The snapshot and the events behind it, as one snapshot: the WAL may begin anew.
-
-        Raises CorruptMetadata, OSError.
-        """
-        if self._metadata.load():
-            lost = self._events_lost = self._metadata.replay(found.control) + found.control_lost
-            if lost:
-                self._resuming.widen(lost)
-            before = self._metadata.state.boot
-            self._resuming.begin_boot(self.storage.boot_id())
-            self.is_new_boot = self._metadata.state.boot != before
-            self._metadata.absorb()
-            return
-        topics = [n for n in self.storage.listdir(f"{self.root}/topics") if not n.startswith("~")]
-        if topics or not found.is_empty:
-            # Taken for a new directory, every topic would be an orphan, and removed.
-            raise CorruptMetadata(
-                f"{self.root}/meta",
-                f"there is no snapshot, but there are topics {topics[:3]} "
-                f"and {len(found.control)} events",
-            )
-        cluster_id = base64.urlsafe_b64encode(self.storage.random_bytes(16))
-        state = Metadata(cluster_id.decode().rstrip("="))
-        self._metadata.begin(state.with_boot(self.storage.boot_id()))
 
     def close(self) -> None:
         """Sync and close everything, in order; a second time does nothing.
@@ -356,18 +308,6 @@ class DiskManager:
 
     def _publish(self, metadata: Metadata) -> None:
         self.topics = MappingProxyType(metadata.topics)
-
-    def _remove_orphans(self, metadata: Metadata) -> None:
-        for orphan in list(find_orphans(self.storage, self.root, metadata)):
-            mark = self.storage.random_bytes(8).hex()
-            path = orphan.path
-            if orphan.has_records:
-                path = put_aside(self.storage, self.root, orphan, mark)
-                row = ReportRow("quarantined", path, orphan.topic, orphan.partition)
-            else:
-                remove_orphan(self.storage, orphan, mark)
-                row = ReportRow("orphan_removed", path)
-            self.report.add(row)
 
     # Topics
 

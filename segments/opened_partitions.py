@@ -23,7 +23,8 @@ from .background import Flushers, Housekeeper
 from .caches import FileCache, IndexCache, OpenLogs
 from .ceilings import PartitionCeiling
 from .errors import StorageError, UnknownTopic
-from .handler import PRODUCER_EXPIRATION_MS, CallSoon, DiskHandler
+from .failing import CallSoon
+from .handler import PRODUCER_EXPIRATION_MS, DiskHandler
 from .lost_tail import begin_at
 from .memory import MemoryStorage
 from .metadata import Metadata, TopicMeta

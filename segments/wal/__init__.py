@@ -11,6 +11,7 @@ A module imports only what stands above it:
 
     trailers         who a frame is of, once more, at its end
     frames           the bytes of a WAL file
+    scanning         what those of one file say, damaged ones included
     pending          what a partition has appended and not given to its shard yet
     files            made ahead, named, recycled
     replay           what the files of all shards say at a start

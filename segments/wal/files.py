@@ -34,7 +34,8 @@ from ..storage import (
     replace_file,
     write_all,
 )
-from .frames import FRAMES_BEGIN, Frame, Header, encode_frame, encode_header_block, scan_file
+from .frames import FRAMES_BEGIN, Frame, Header, encode_frame, encode_header_block
+from .scanning import scan_file
 
 log = structlog.get_logger()
 

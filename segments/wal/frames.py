@@ -45,16 +45,13 @@ file gets another salt, and none of its old frames is valid any more.  A zero le
 """
 
 import struct
-from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 import xxhash
 
-from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
-
 from ..storage import Buffer
-from .trailers import TRAILER_SIZE, Trailer, encode_trailer, trailer_at, trailers_in
+from .trailers import TRAILER_SIZE, encode_trailer, trailer_at
 
 MAGIC: Final = b"SBWL"
 VERSION: Final = 3
@@ -88,7 +85,7 @@ class FrameType(IntEnum):
     MARK = 5
 
 
-_TYPES: Final = {kind.value: kind for kind in FrameType}
+TYPES: Final = {kind.value: kind for kind in FrameType}
 
 
 class Frame(NamedTuple):
@@ -239,14 +236,14 @@ def frame_at(
         or not overhead <= length <= len(data) - position
     ):
         return None
-    if kind not in _TYPES or ordinal > lsn:
+    if kind not in TYPES or ordinal > lsn:
         return None
     end = position + length - SUM_SIZE - trailer_size
     checksum = int.from_bytes(data[end : end + SUM_SIZE], "big")
     if xxhash.xxh3_64_intdigest(data[position:end], salt) != checksum:
         return None
     return Frame(
-        _TYPES[kind],
+        TYPES[kind],
         topic_id,
         partition,
         segment,
@@ -265,143 +262,3 @@ def _end_offset(data: memoryview, position: int, salt: int) -> int:
     """What a trailer says; -1 where it is damaged, and then nobody needs it."""
     trailer = trailer_at(data, position, salt)
     return -1 if trailer is None else trailer.end_offset
-
-
-class Suspect(NamedTuple):
-    """What a frame that is not valid says of itself: by its trailer, or what is left of it."""
-
-    lsn: int
-    key: tuple[bytes, int]
-    end_offset: int
-    type: FrameType = FrameType.BATCHES
-    is_named: bool = False
-    """By its trailer: it was written, and this is what it was."""
-    flags: int = 0
-
-
-class Scanned(NamedTuple):
-    """What the bytes of one file say."""
-
-    frames: list[Frame]
-    positions: list[int]
-    """Where each begins."""
-    end: int
-    """Behind the last valid frame."""
-    suspects: list[Suspect]
-    """BATCHES and CONTROL frames that are not valid; those of the last bytes only by a trailer."""
-
-
-def scan_file(data: memoryview, header: Header) -> Scanned:
-    """All valid frames of a file, in order.
-
-    A bad one is skipped, so damage costs one frame; what is missing shows in the lsns.  A frame
-    whose lsn does not rise is none.  END, BARRIER and MARK have nothing that their
-    trailers have not: these are made again from them.
-    """
-    salt, trailer_size = header.salt, header.trailer_size
-    frames: list[Frame] = []
-    positions: list[int] = []
-    suspects: list[Suspect] = []
-    position = FRAMES_BEGIN
-    end = position
-    while True:
-        after = frames[-1].lsn if frames else -1
-        frame = frame_at(data, position, salt, trailer_size)
-        if frame is None or frame.lsn <= after:
-            damaged = position
-            position, frame = _resume(data, position, header, after)
-            until = position if frame is not None else len(data)
-            named: list[Trailer] = []
-            if trailer_size:
-                named += trailers_in(data, damaged, until, salt, after)
-            for trailer in named:
-                _name(trailer, frames, positions, suspects)
-            if frame is None:
-                break
-            if not named:
-                suspects += _suspects(data[damaged:position], after + 1, trailer_size)
-        frames.append(frame)
-        positions.append(position)
-        position += frame.size - TRAILER_SIZE + trailer_size
-        end = position
-    return Scanned(frames, positions, end, suspects)
-
-
-def _name(
-    trailer: Trailer, frames: list[Frame], positions: list[int], suspects: list[Suspect]
-) -> None:
-    """What is left of a damaged frame that has its trailer."""
-    kind = _TYPES.get(trailer.type)
-    if kind in (FrameType.BATCHES, FrameType.CONTROL):
-        suspects.append(
-            Suspect(
-                trailer.lsn,
-                trailer.key,
-                trailer.end_offset,
-                kind,
-                is_named=True,
-                flags=trailer.flags,
-            )
-        )
-    elif kind is not None:
-        again = Frame(
-            kind,
-            *trailer.key,
-            base_offset=max(trailer.end_offset, 0),
-            lsn=trailer.lsn,
-            ordinal=trailer.ordinal,
-            flags=trailer.flags,
-            end_offset=trailer.end_offset,
-        )
-        frames.append(again)
-        positions.append(trailer.position)
-
-
-def _suspects(data: memoryview, lsn: int, trailer_size: int) -> Iterator[Suspect]:
-    """What damaged frames say, as far as it hangs together: one flipped bit may stand anywhere."""
-    position = 0
-    overhead = FRAME_SIZE + SUM_SIZE + trailer_size
-    while len(data) - position >= overhead:
-        _, length, kind, _, _, partition, _, topic_id, _, _, base_offset, _ = FRAME.unpack_from(
-            data, position
-        )
-        length = min(length, len(data) - position)
-        end_offset = -1
-        if kind == FrameType.BATCHES and length > overhead:
-            payload = data[position + FRAME_SIZE : position + length + FRAME_SIZE - overhead]
-            end_offset = _end_of(payload, base_offset)
-        if end_offset >= 0:
-            yield Suspect(lsn, (topic_id, partition), end_offset)
-        lsn += 1
-        position += max(length, overhead)
-
-
-def _end_of(payload: memoryview, base_offset: int) -> int:
-    """Where the batches of a damaged payload end; -1 where they contradict its frame at once."""
-    end_offset = -1
-    try:
-        for batch in iter_batches(payload):
-            header = read_header(batch)
-            if header.base_offset != (base_offset if end_offset < 0 else end_offset):
-                break
-            if not 0 <= header.last_offset_delta <= len(batch):
-                break
-            end_offset = header.next_offset
-    except InvalidBatch:
-        pass
-    return end_offset
-
-
-def _resume(
-    data: memoryview, position: int, header: Header, after: int
-) -> tuple[int, Frame | None]:
-    """The first valid frame behind `position` with an lsn above `after`, wherever it begins."""
-    content = data.obj if isinstance(data.obj, bytes | bytearray) else bytes(data)
-    found = content.find(FRAME_MAGIC, position + 1, len(data))
-    while found >= 0:
-        if int.from_bytes(data[found + 16 : found + 24], "big") > after:
-            frame = frame_at(data, found, header.salt, header.trailer_size)
-            if frame is not None:
-                return found, frame
-        found = content.find(FRAME_MAGIC, found + 1, len(data))
-    return position, None

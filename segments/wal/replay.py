@@ -41,12 +41,10 @@ from .frames import (
     VERSION,
     Frame,
     FrameType,
-    Scanned,
-    Suspect,
     header_of,
     later_version,
-    scan_file,
 )
+from .scanning import Scanned, Suspect, scan_file
 
 log = structlog.get_logger()
 

@@ -5,7 +5,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.server import call_soon_here
 from segbroker.broker.turn import FAN_OUT_MAX, Turn, end_passes
-from segbroker.segments.handler import CallSoon
+from segbroker.segments.failing import CallSoon
 
 
 class Woken:

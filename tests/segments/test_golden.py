@@ -20,8 +20,8 @@ from segbroker.segments.wal.frames import (
     decode_header,
     encode_frame,
     encode_header,
-    scan_file,
 )
+from segbroker.segments.wal.scanning import scan_file
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -8,7 +8,8 @@ from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import read_file
 from segbroker.segments.topic_config import TopicConfig
-from segbroker.segments.wal.frames import FRAMES_BEGIN, FrameType, header_of, scan_file
+from segbroker.segments.wal.frames import FRAMES_BEGIN, FrameType, header_of
+from segbroker.segments.wal.scanning import scan_file
 
 from .crash.observing import see_handler
 from .crash.recording import Fault, RecordingStorage

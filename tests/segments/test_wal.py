@@ -5,9 +5,10 @@ import errno
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.posix import PosixStorage
 from segbroker.segments.storage import read_file
-from segbroker.segments.wal.frames import FrameType, decode_header, scan_file
+from segbroker.segments.wal.frames import FrameType, decode_header
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.pending import Pending
+from segbroker.segments.wal.scanning import scan_file
 
 from ..support.gated_storage import GatedStorage
 from .wal_writing import ROOT, SMALL, TOPIC, Writer, at_once, begun, content, replayed, until

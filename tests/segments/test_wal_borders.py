@@ -12,11 +12,10 @@ from segbroker.segments.wal.frames import (
     OVERHEAD,
     Frame,
     FrameType,
-    Scanned,
     header_of,
-    scan_file,
 )
 from segbroker.segments.wal.journal import Wal, WalConfig
+from segbroker.segments.wal.scanning import Scanned, scan_file
 from segbroker.segments.wal.shard import HERE_BYTES_MAX
 
 from .wal_writing import ROOT, SMALL, TOPIC, Writer, at_once, begun, content, replayed

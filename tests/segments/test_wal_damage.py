@@ -16,9 +16,9 @@ from segbroker.segments.wal.frames import (
     Header,
     decode_header,
     encode_header_block,
-    scan_file,
 )
 from segbroker.segments.wal.journal import WalConfig
+from segbroker.segments.wal.scanning import scan_file
 from segbroker.segments.wal.trailers import TRAILER_SIZE
 
 from .tools import batch_of

@@ -13,12 +13,11 @@ from segbroker.segments.wal.frames import (
     OVERHEAD,
     Frame,
     FrameType,
-    Scanned,
     header_of,
-    scan_file,
 )
 from segbroker.segments.wal.group import PAGE, crosses_a_page
 from segbroker.segments.wal.journal import Wal, WalConfig
+from segbroker.segments.wal.scanning import Scanned, scan_file
 from segbroker.segments.wal.trailers import TRAILER_SIZE
 
 from .wal_writing import ROOT, TOPIC, Writer, begun, content, replayed

@@ -23,17 +23,17 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "second line: a file that was cut to nothing was synced by who cut it"
     ),
     (
-        "wal.frames",
+        "wal.scanning",
         "_resume",
         'int.from_bytes(data[found + 16 : found + 24], "big") > after',
         "(int.from_bytes(data[found + 16:found + 24], 'big') >= after)",
         0,
     ): "second line: no two have the same",
-    ("wal.frames", "_end_of", "end_offset < 0", "(end_offset <= 0)", 0): (
+    ("wal.scanning", "_end_of", "end_offset < 0", "(end_offset <= 0)", 0): (
         "second line: no batch ends at 0"
     ),
     (
-        "wal.frames",
+        "wal.scanning",
         "_suspects",
         "len(data) - position >= overhead",
         "(len(data) - position > overhead)",
@@ -60,7 +60,7 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "second line: numbers of snapshots rise, whether or not they have holes"
     ),
     (
-        "wal.frames",
+        "wal.scanning",
         "_suspects",
         "len(data) - position",
         "(len(data) - position + 1)",

@@ -28,7 +28,8 @@ from segbroker.segments.index import ENTRY_SIZE, HEADER, WrongIndex, decode_inde
 from segbroker.segments.manifest import decode_manifest
 from segbroker.segments.producers import decode_producers
 from segbroker.segments.recovery import Tail, scan
-from segbroker.segments.wal.frames import FILE_SIZE_MIN, header_of, scan_file
+from segbroker.segments.wal.frames import FILE_SIZE_MIN, header_of
+from segbroker.segments.wal.scanning import scan_file
 
 Taken: TypeAlias = Callable[[bytes], int]
 """A number for what is taken from these bytes."""

@@ -1,0 +1,135 @@
+"""What a data directory says before it is served: from its files to the state that stands.
+
+    WAL read -> snapshot and events -> what is half made or half deleted removed
+             -> what the WAL holds put back into its partitions -> the WAL begins anew
+
+Nothing is served before the end of it, and it may be interrupted anywhere: it begins again from
+what the WAL still holds, which goes last.
+"""
+
+import base64
+import errno
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from .errors import CorruptMetadata, StorageError
+from .metadata import Metadata
+from .metadata_log import MetadataLog
+from .orphans import find_orphans, put_aside, remove_orphan
+from .putting_back import Place, PuttingBack
+from .report import RecoveryReport, ReportRow
+from .resuming import Resuming
+from .storage import Storage
+from .wal.journal import Wal
+from .wal.replay import Replay
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+class Started(NamedTuple):
+    """What a start found, beside the state of the metadata."""
+
+    replayed: list[Place]
+    """Partitions that are to be opened, for what was put back into them."""
+    is_new_boot: bool
+    """Whether the machine was started anew since this directory was last open."""
+
+
+class Starting:
+    """One data directory that is locked, and of which nothing is open."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        root: str,
+        wal: Wal,
+        metadata: MetadataLog,
+        resuming: Resuming,
+        putting_back: PuttingBack,
+        report: RecoveryReport,
+    ) -> None:
+        self._storage = storage
+        self._root = root
+        self._wal = wal
+        self._metadata = metadata
+        self._resuming = resuming
+        self._putting_back = putting_back
+        self._report = report
+        self._events_lost = 0
+
+    def start(self) -> Started:
+        """Do all of it; blocking.
+
+        Raises CorruptMetadata, UnsupportedFormat (nothing was changed then), StorageError (what the
+        WAL holds could not be put back).
+        """
+        try:
+            found = self._wal.open()
+            is_new_boot = self._with_ballast(lambda: self._load_metadata(found))
+            self._remove_orphans()
+            replayed = self._with_ballast(lambda: self._put_back(found))
+            self._wal.absorbed(self._putting_back.waiting)
+        except OSError as exc:
+            raise StorageError(
+                f"what {self._root}/wal holds could not be put back, it stays there: {exc}"
+            ) from exc
+        self._metadata.attach(self._wal)
+        return Started(replayed, is_new_boot)
+
+    def _load_metadata(self, found: Replay) -> bool:
+        """The snapshot and the events behind it, as one snapshot: the WAL may begin anew.
+
+        Whether this is another boot.  Raises CorruptMetadata, OSError.
+        """
+        if self._metadata.load():
+            lost = self._events_lost = self._metadata.replay(found.control) + found.control_lost
+            if lost:
+                self._resuming.widen(lost)
+            before = self._metadata.state.boot
+            self._resuming.begin_boot(self._storage.boot_id())
+            self._metadata.absorb()
+            return self._metadata.state.boot != before
+        topics = [n for n in self._storage.listdir(f"{self._root}/topics") if not n.startswith("~")]
+        if topics or not found.is_empty:
+            # Taken for a new directory, every topic would be an orphan, and removed.
+            raise CorruptMetadata(
+                f"{self._root}/meta",
+                f"there is no snapshot, but there are topics {topics[:3]} "
+                f"and {len(found.control)} events",
+            )
+        cluster_id = base64.urlsafe_b64encode(self._storage.random_bytes(16))
+        state = Metadata(cluster_id.decode().rstrip("="))
+        self._metadata.begin(state.with_boot(self._storage.boot_id()))
+        return False
+
+    def _put_back(self, found: Replay) -> list[Place]:
+        """Raises OSError."""
+        self._resuming.distrust(found.unnamed, found.shards)
+        topics = self._metadata.state.topics
+        return self._putting_back.put_back(found, topics, events_lost=self._events_lost > 0)
+
+    def _with_ballast(self, work: Callable[[], T]) -> T:
+        """`work`, once more without the spare files of the WAL where the disk is full."""
+        try:
+            return work()
+        except OSError as exc:
+            if exc.errno != errno.ENOSPC or not self._wal.give_space_back():
+                raise
+            log.warning("wal_spare_files_given_up", error=str(exc))
+            return work()
+
+    def _remove_orphans(self) -> None:
+        for orphan in list(find_orphans(self._storage, self._root, self._metadata.state)):
+            mark = self._storage.random_bytes(8).hex()
+            path = orphan.path
+            if orphan.has_records:
+                path = put_aside(self._storage, self._root, orphan, mark)
+                row = ReportRow("quarantined", path, orphan.topic, orphan.partition)
+            else:
+                remove_orphan(self._storage, orphan, mark)
+                row = ReportRow("orphan_removed", path)
+            self._report.add(row)

@@ -1,0 +1,166 @@
+"""What the bytes of one WAL file say: its frames, and what is left of damaged ones.
+
+    | frame 7 | ?????????????| trailer 8 | frame 9 | ????? |
+                ^ skipped: 8 is a suspect, named by its trailer, or by the batches that it had
+
+A bad frame is skipped, so damage costs one frame: the search goes on at the next place that looks
+like one and is.  What is missing shows in the lsns, and whether anybody was told of it (replay.py).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
+
+from .frames import (
+    FRAME,
+    FRAME_MAGIC,
+    FRAME_SIZE,
+    FRAMES_BEGIN,
+    SUM_SIZE,
+    TYPES,
+    Frame,
+    FrameType,
+    Header,
+    frame_at,
+)
+from .trailers import TRAILER_SIZE, Trailer, trailers_in
+
+
+class Suspect(NamedTuple):
+    """What a frame that is not valid says of itself: by its trailer, or what is left of it."""
+
+    lsn: int
+    key: tuple[bytes, int]
+    end_offset: int
+    type: FrameType = FrameType.BATCHES
+    is_named: bool = False
+    """By its trailer: it was written, and this is what it was."""
+    flags: int = 0
+
+
+class Scanned(NamedTuple):
+    """What the bytes of one file say."""
+
+    frames: list[Frame]
+    positions: list[int]
+    """Where each begins."""
+    end: int
+    """Behind the last valid frame."""
+    suspects: list[Suspect]
+    """BATCHES and CONTROL frames that are not valid; those of the last bytes only by a trailer."""
+
+
+def scan_file(data: memoryview, header: Header) -> Scanned:
+    """All valid frames of a file, in order.
+
+    A frame whose lsn does not rise is none.  END, BARRIER and MARK have nothing that their trailers
+    have not: these are made again from them.
+    """
+    salt, trailer_size = header.salt, header.trailer_size
+    frames: list[Frame] = []
+    positions: list[int] = []
+    suspects: list[Suspect] = []
+    position = FRAMES_BEGIN
+    end = position
+    while True:
+        after = frames[-1].lsn if frames else -1
+        frame = frame_at(data, position, salt, trailer_size)
+        if frame is None or frame.lsn <= after:
+            damaged = position
+            position, frame = _resume(data, position, header, after)
+            until = position if frame is not None else len(data)
+            named: list[Trailer] = []
+            if trailer_size:
+                named += trailers_in(data, damaged, until, salt, after)
+            for trailer in named:
+                _name(trailer, frames, positions, suspects)
+            if frame is None:
+                break
+            if not named:
+                suspects += _suspects(data[damaged:position], after + 1, trailer_size)
+        frames.append(frame)
+        positions.append(position)
+        position += frame.size - TRAILER_SIZE + trailer_size
+        end = position
+    return Scanned(frames, positions, end, suspects)
+
+
+def _name(
+    trailer: Trailer, frames: list[Frame], positions: list[int], suspects: list[Suspect]
+) -> None:
+    """What is left of a damaged frame that has its trailer."""
+    kind = TYPES.get(trailer.type)
+    if kind in (FrameType.BATCHES, FrameType.CONTROL):
+        suspects.append(
+            Suspect(
+                trailer.lsn,
+                trailer.key,
+                trailer.end_offset,
+                kind,
+                is_named=True,
+                flags=trailer.flags,
+            )
+        )
+    elif kind is not None:
+        again = Frame(
+            kind,
+            *trailer.key,
+            base_offset=max(trailer.end_offset, 0),
+            lsn=trailer.lsn,
+            ordinal=trailer.ordinal,
+            flags=trailer.flags,
+            end_offset=trailer.end_offset,
+        )
+        frames.append(again)
+        positions.append(trailer.position)
+
+
+def _suspects(data: memoryview, lsn: int, trailer_size: int) -> Iterator[Suspect]:
+    """What damaged frames say, as far as it hangs together: one flipped bit may stand anywhere."""
+    position = 0
+    overhead = FRAME_SIZE + SUM_SIZE + trailer_size
+    while len(data) - position >= overhead:
+        _, length, kind, _, _, partition, _, topic_id, _, _, base_offset, _ = FRAME.unpack_from(
+            data, position
+        )
+        length = min(length, len(data) - position)
+        end_offset = -1
+        if kind == FrameType.BATCHES and length > overhead:
+            payload = data[position + FRAME_SIZE : position + length + FRAME_SIZE - overhead]
+            end_offset = _end_of(payload, base_offset)
+        if end_offset >= 0:
+            yield Suspect(lsn, (topic_id, partition), end_offset)
+        lsn += 1
+        position += max(length, overhead)
+
+
+def _end_of(payload: memoryview, base_offset: int) -> int:
+    """Where the batches of a damaged payload end; -1 where they contradict its frame at once."""
+    end_offset = -1
+    try:
+        for batch in iter_batches(payload):
+            header = read_header(batch)
+            if header.base_offset != (base_offset if end_offset < 0 else end_offset):
+                break
+            if not 0 <= header.last_offset_delta <= len(batch):
+                break
+            end_offset = header.next_offset
+    except InvalidBatch:
+        pass
+    return end_offset
+
+
+def _resume(
+    data: memoryview, position: int, header: Header, after: int
+) -> tuple[int, Frame | None]:
+    """The first valid frame behind `position` with an lsn above `after`, wherever it begins."""
+    content = data.obj if isinstance(data.obj, bytes | bytearray) else bytes(data)
+    found = content.find(FRAME_MAGIC, position + 1, len(data))
+    while found >= 0:
+        if int.from_bytes(data[found + 16 : found + 24], "big") > after:
+            frame = frame_at(data, found, header.salt, header.trailer_size)
+            if frame is not None:
+                return found, frame
+        found = content.find(FRAME_MAGIC, found + 1, len(data))
+    return position, None
