@@ -1,4 +1,4 @@
-"""For every test: signals are as a terminal gives them, and Hypothesis does not mind the time.
+"""For every test: signals are as a terminal gives them; Hypothesis and trio do not mind the time.
 
 With `-n`, a worker takes a file at a time, as with `--dist loadfile`, but for two things: what is
 long is begun first, so that no worker is left alone with it at the end; and the tests that share
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
+
+from .support import patient_clock
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -41,8 +43,12 @@ def place_of(nodeid: str) -> int:
     return next((n for n, start in enumerate(LONG) if nodeid.startswith(start)), len(LONG))
 
 
+@pytest.hookimpl(trylast=True)  # pytest-trio marks the tests before
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place_of(item.nodeid))
+    for item in items:
+        if item.get_closest_marker("trio") is not None:
+            item.add_marker(pytest.mark.trio(run=patient_clock.run), append=False)
 
 
 class Files(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types

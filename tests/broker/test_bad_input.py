@@ -63,7 +63,7 @@ async def test_what_is_not_the_protocol_ends_its_connection_alone(
 ) -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.send_bytes(data)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await client.is_closed(), name
         assert len(events.named("malformed_request")) == 1
         await assert_others_are_served(broker)
@@ -73,7 +73,7 @@ async def test_a_peer_that_leaves_in_the_middle_of_a_frame_is_one_line(events: E
     async with serving() as broker, connect(broker.address) as client:
         await client.send_bytes(PRODUCE_9[:9])
         await client.stream.send_eof()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await client.is_closed()
         (line,) = events.named("malformed_request")
         assert line["error"] == "closed by the peer 9 bytes into a frame"
@@ -91,7 +91,7 @@ async def test_an_api_that_is_not_served_closes_with_a_line_that_names_the_clien
         header = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big") + bytes(4)
         body = header + b"\x00\x05app-7\x00" + bytes(32)
         await client.send_bytes(len(body).to_bytes(4, "big") + body)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await client.is_closed()
         (line,) = events.named("unserved_request")
         assert (line["client_id"], line["software"]) == ("app-7", "acme 1.2")
@@ -213,7 +213,7 @@ async def test_a_batch_from_a_transaction_is_refused() -> None:
 async def test_a_refused_produce_without_reply_closes_the_connection(events: Events) -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.send(produce_request("missing", GOOD, acks=0), 9)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await client.is_closed()
         (line,) = events.named("produce_without_reply_refused")
         assert "missing-0" in line["error"]
@@ -238,7 +238,7 @@ async def test_a_bug_in_a_handler_costs_its_connection_only(
     monkeypatch.setitem(requests.ANSWERS, 60, broken)
     async with serving() as broker, connect(broker.address) as client:
         await client.send(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await client.is_closed()
         (line,) = events.named("request_failed")
         assert line["level"] == "error"

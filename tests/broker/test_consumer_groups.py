@@ -246,7 +246,7 @@ async def test_a_member_that_falls_silent_is_dropped_by_the_brokers_clock() -> N
     ):
         await client.create("t")
         await beat(client, joining())
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while (await described(client)).members:
                 pass
         assert (await described(client)).group_state == "Empty"

@@ -29,9 +29,9 @@ async def test_an_append_is_neither_answered_nor_seen_before_its_sync(acks: int)
         await a.send(produce_request("t", batch(b"v"), acks=acks), 9)
         early = await b.fetch("t", 0, wait_ms=100)
         assert (values(early), early.high_watermark) == ([], 0)
-        await b.send(fetch_request("t", 0, wait_ms=30_000), 12)
+        await b.send(fetch_request("t", 0, wait_ms=600_000), 12)
         disk.syncs.set()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             _, reply = await a.receive(ProduceResponse, 9)
             _, seen = await b.receive(FetchResponse, 12)
         assert reply.responses[0].partition_responses[0].base_offset == 0
@@ -44,7 +44,7 @@ async def test_a_disk_topic_is_answered_without_a_sync() -> None:
         await client.create("t", durability="disk")
         await client.produce("t", b"first")  # reserves offsets, durably
         disk.syncs.clear()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert (await client.produce("t", b"v")).error_code == 0
             assert values(await client.fetch("t", 1)) == [b"v"]
         disk.syncs.set()
@@ -57,13 +57,13 @@ async def test_a_produce_that_is_not_durable_in_time_is_told_so_and_still_happen
         await client.fetch("t", 0)  # opening syncs too
         disk.syncs.clear()
         request = produce_request("t", batch(b"v"), timeout_ms=50)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             reply = await client.ask(request, ProduceResponse, 9)
         row = reply.responses[0].partition_responses[0]
         assert (row.error_code, row.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
         disk.syncs.set()
-        with trio.fail_after(5):
-            assert values(await client.fetch("t", 0, wait_ms=4_000)) == [b"v"]
+        with trio.fail_after(60):
+            assert values(await client.fetch("t", 0, wait_ms=60_000)) == [b"v"]
         assert broker.core.ingest.unsynced_bytes == 0
 
 
@@ -85,7 +85,7 @@ async def test_a_failed_sync_fails_every_waiter_and_nothing_is_written_any_more(
             await trio.lowlevel.checkpoint()
         disk.sync_error = OSError(errno.EIO, "the disk is gone")
         disk.syncs.set()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             for client in (a, b, a):
                 _, reply = await client.receive(ProduceResponse, 9)
                 row = reply.responses[0].partition_responses[0]
@@ -108,7 +108,7 @@ async def test_pipelined_produces_are_answered_in_order_by_one_sync() -> None:
         while broker.core.ingest.unsynced_bytes < 50 * len(batch(b"v")):
             await trio.lowlevel.checkpoint()
         disk.syncs.set()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             received = [(await client.receive(ProduceResponse, 9)) for _ in range(50)]
         assert [correlation_id for correlation_id, _ in received] == sent
         offsets = [reply.responses[0].partition_responses[0].base_offset for _, reply in received]
@@ -136,7 +136,7 @@ async def test_producers_wait_while_the_disk_is_behind_and_readers_do_not() -> N
                 await producer.send(produce_request("t", record), 9)
 
         nursery.start_soon(produce_all)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while not broker.core.ingest.stalls:
                 await trio.lowlevel.checkpoint()
             # What one receive brought is still taken; nothing after it is read.
@@ -167,7 +167,7 @@ async def test_a_disk_too_far_behind_refuses_with_a_time_to_come_again() -> None
             request.topic_data[0].partition_data *= copies
             async with connect(broker.address) as producer:
                 await producer.send(request, 9)
-                with trio.fail_after(5):
+                with trio.fail_after(60):
                     _, reply = await producer.receive(ProduceResponse, 9)
             rows = reply.responses[0].partition_responses
             assert [row.error_code for row in rows] == [ErrorCode.NOT_ENOUGH_REPLICAS] * copies
@@ -211,7 +211,7 @@ async def test_a_drain_waits_for_the_sync_of_what_is_in_flight() -> None:
             await trio.lowlevel.checkpoint()
         broker.drain()
         disk.syncs.set()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             _, reply = await client.receive(ProduceResponse, 9)
         assert reply.responses[0].partition_responses[0].error_code == 0
 
@@ -236,11 +236,11 @@ async def test_a_cold_read_holds_up_neither_writes_nor_other_readers() -> None:
         while broker.core.counters.lane_reads == before:
             await trio.lowlevel.checkpoint()
         disk.cached = True
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await warm.produce("t", b"more")
-            assert values(await warm.fetch("u", 1, wait_ms=4_000)) == [b"behind the read"]
+            assert values(await warm.fetch("u", 1, wait_ms=60_000)) == [b"behind the read"]
         disk.reads.set()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             _, reply = await cold.receive(FetchResponse, 12)
             await cold.receive(ProduceResponse, 9)
         assert values(reply.responses[0].partitions[0])[0] == b"cold"
@@ -261,7 +261,7 @@ async def test_a_reader_that_leaves_during_a_cold_read_leaves_no_buffer_behind()
         while broker.connections > 1:
             await trio.lowlevel.checkpoint()
         disk.reads.set()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while broker.core.pool.lent_bytes:
                 await trio.lowlevel.checkpoint()
 

@@ -301,8 +301,8 @@ async def test_fetches_that_wait_are_woken_by_a_run() -> None:
     ):
         await producer.create("t")
         await producer.produce("t", b"first")
-        await consumer.send(fetch_request("t", 1, wait_ms=60_000, min_bytes=1), 12)
+        await consumer.send(fetch_request("t", 1, wait_ms=600_000, min_bytes=1), 12)
         await trio.testing.wait_all_tasks_blocked()
         await producer.produce("t", b"second")
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             await consumer.receive_frame()

@@ -249,7 +249,7 @@ async def test_only_a_produce_may_be_large(events: Events) -> None:
     async with serving() as broker, connect(broker.address) as client:
         size = PLAIN_BYTES_MAX + 1
         header = struct.pack(">ihhih", size, ApiKey.METADATA, 1, 7, -1)
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             await client.send_bytes(header + bytes(size - 10))
             assert await client.is_closed()
     (line,) = events.named("unserved_request")
@@ -268,7 +268,7 @@ async def test_a_fetch_of_more_partitions_than_a_reply_holds_is_closed(events: E
             ),
             12,
         )
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             assert await client.is_closed()
     assert len(events.named("unserved_request")) == 1
 
@@ -299,7 +299,7 @@ async def test_a_long_pipeline_gives_way_to_the_other_connections(
         partition = broker.core.topics.served["t", 0]
         _, frame = busy.encode(produce_request("t", batch(b"v")), 9)
         await busy.send_bytes(frame * 400)  # one receive of the broker
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await other.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
         assert partition.handler.log_end_offset < 400, "answered while the pipeline was served"
 
@@ -341,7 +341,7 @@ async def test_absurd_counts_close_the_connection_and_no_other(count: int, event
                 body = struct.pack(">hhih", key, version, 1, -1) + prefix
                 body += struct.pack(">i", count)
                 await client.send_bytes(struct.pack(">i", len(body)) + body)
-                with trio.fail_after(5):
+                with trio.fail_after(60):
                     assert await client.is_closed()
         assert len(events.named("malformed_request")) == 3
         await other.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
@@ -353,7 +353,7 @@ async def test_garbage_behind_a_good_request_does_not_take_its_answer_back() -> 
         await client.produce("t", b"first")  # reserves offsets; the next answer waits for nothing
         _, good = client.encode(produce_request("t", batch(b"kept")), 9)
         await client.send_bytes(good + struct.pack(">i", -5) + b"garbage")
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await client.receive_frame()
             assert await client.is_closed()
         async with connect(broker.address) as reader:
@@ -387,11 +387,11 @@ async def test_clients_that_go_while_they_wait_leave_nothing_behind() -> None:
         for _ in range(50):
             async with connect(broker.address) as waiting:
                 for _ in range(3):
-                    await waiting.send(fetch_request("t", 0, wait_ms=30_000), 12)
-                with trio.fail_after(5):
+                    await waiting.send(fetch_request("t", 0, wait_ms=600_000), 12)
+                with trio.fail_after(60):
                     while not partition.fetches:
                         await trio.lowlevel.checkpoint()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while broker.connections > 1:
                 await trio.lowlevel.checkpoint()
         assert not partition.fetches
@@ -409,15 +409,15 @@ async def test_producers_that_go_before_their_sync_leave_nothing_behind() -> Non
         async with connect(broker.address) as producer:
             for _ in range(20):
                 await producer.send(produce_request("t", batch(b"v")), 9)
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 while broker.core.ingest.unsynced_bytes < 20 * len(batch(b"v")):
                     await trio.lowlevel.checkpoint()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while broker.connections > 1:
                 await trio.lowlevel.checkpoint()
         assert len(broker.core.deadlines) == 0
         disk.syncs.set()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while partition.appends_waiting:
                 await trio.lowlevel.checkpoint()
         assert broker.core.ingest.unsynced_bytes == 0
@@ -453,13 +453,13 @@ async def test_produce_and_fetch_during_deletions_are_always_answered() -> None:
                 row = await consumer.fetch("t", 0, wait_ms=5)
                 assert row.error_code in allowed, row
 
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(produce)
                 nursery.start_soon(fetch)
                 for _ in range(20):
                     await admin.create("t")
-                    with trio.fail_after(5):
+                    with trio.fail_after(60):
                         while ("t", 0) not in broker.core.topics.served:
                             await trio.lowlevel.checkpoint()
                     reply = await admin.ask(

@@ -55,7 +55,7 @@ async def replies(asked: list[tuple[Message, int]]) -> list[bytes]:
         found = []
         for request, version in asked:
             await client.send(request, version)
-            with trio.fail_after(5):
+            with trio.fail_after(60):
                 found.append(await client.receive_frame())
         return found
 

@@ -21,7 +21,7 @@ from .conftest import Events, serving
 async def test_a_frame_above_the_limit_is_refused_before_it_arrives(events: Events) -> None:
     async with serving(frame_bytes_max=4096) as broker, connect(broker.address) as client:
         await client.send_bytes((4097).to_bytes(4, "big"))
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await client.is_closed()
         (line,) = events.named("malformed_request")
         assert "4097" in line["error"]
@@ -34,7 +34,7 @@ async def test_a_connection_above_the_limit_is_closed_and_the_others_stay(events
             for client in (first, second):
                 await client.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
             async with connect(broker.address) as third:
-                with trio.fail_after(5):
+                with trio.fail_after(60):
                     assert await third.is_closed()
             assert len(events.named("connection_refused")) == 1
             await first.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
@@ -47,7 +47,7 @@ async def test_a_connection_above_the_limit_is_closed_and_the_others_stay(events
 async def test_a_connection_that_never_asks_is_closed(events: Events) -> None:
     async with serving(handshake_timeout_ms=60) as broker, connect(broker.address) as client:
         await client.send_bytes(b"\x00\x00")  # half a size is no request
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await client.is_closed()
         assert len(events.named("handshake_timed_out")) == 1
 
@@ -61,7 +61,7 @@ async def test_an_idle_connection_is_closed_but_not_one_that_waits(events: Event
         await waiting.create("t")
         await waiting.send(fetch_request("t", 0, wait_ms=400), 12)
         await idle.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await idle.is_closed()
             await waiting.receive(FetchResponse, 12)
         assert len(events.named("idle_timed_out")) == 1
@@ -83,7 +83,7 @@ async def test_a_reader_that_takes_nothing_is_closed_and_the_rest_is_served(
             await stuck.send(
                 fetch_request("t", 0, max_bytes=1 << 24, partition_max_bytes=1 << 24), 12
             )
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while not events.named("send_timed_out"):
                 assert len(values(await client.fetch("t", 0))) >= 1
             while broker.connections > 1:
@@ -117,14 +117,14 @@ async def test_a_connection_with_too_many_open_requests_is_not_read() -> None:
         await a.create("t")
         await a.create("other")
         for _ in range(4):
-            await a.send(fetch_request("t", 0, wait_ms=60_000), 12)
+            await a.send(fetch_request("t", 0, wait_ms=600_000), 12)
         await a.send(produce_request("other", batch(b"late")), 9)
         while len(broker.core.deadlines) < 4:
             await trio.lowlevel.checkpoint()
         # The fifth request is not even read: nothing is appended.
         assert values(await b.fetch("other", 0, wait_ms=100)) == []
         await b.produce("t", b"v")
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             for _ in range(4):
                 await a.receive(FetchResponse, 12)
             await a.receive(ProduceResponse, 9)
@@ -141,7 +141,7 @@ async def test_half_requests_are_bounded_in_sum(events: Events) -> None:
             await small.create("t")
             await first.send_bytes((8 << 20).to_bytes(4, "big") + bytes(900_000))
             large = (8 << 20).to_bytes(4, "big") + bytes(8 << 20)
-            with trio.fail_after(5), pytest.raises(trio.BrokenResourceError):
+            with trio.fail_after(60), pytest.raises(trio.BrokenResourceError):
                 await second.send_bytes(large)
             assert len(events.named("unserved_request")) == 1
             assert (await small.produce("t", b"small")).error_code == 0
@@ -162,7 +162,7 @@ async def test_fetches_wait_in_line_for_a_buffer() -> None:
             while broker.core.pool.lent_bytes == 0:
                 await trio.lowlevel.checkpoint()
             sent = await client.send(fetch_request("t", 7), 12)
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 for _ in range(8):
                     _, reply = await slow.receive(FetchResponse, 12)
                     assert values(reply.responses[0].partitions[0]) == [b"x" * 1_000_000]
@@ -192,7 +192,7 @@ async def test_slow_readers_take_no_memory_from_the_others_and_lose_no_byte() ->
                 offset = (n + m) % 8
                 await reader.send(fetch_request("t", offset, partition_max_bytes=1 << 24), 12)
         pool = broker.core.pool
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while pool.taken_back < 4:
                 await trio.lowlevel.checkpoint()
             # All of the budget belongs to readers that do not read: the honest one is served.
@@ -201,7 +201,7 @@ async def test_slow_readers_take_no_memory_from_the_others_and_lose_no_byte() ->
             # Meanwhile the segments they began to read roll and are sealed.
             for n in range(8, 16):
                 await client.produce("t", _big(n))
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             for n, reader in enumerate(slow):
                 for m in range(6):
                     _, reply = await reader.receive(FetchResponse, 12)
@@ -230,18 +230,18 @@ async def test_a_reply_that_cannot_be_read_again_closes_its_connection(events: E
         for _ in range(8):
             await slow.send(fetch_request("t", 0), 12)
         pool = broker.core.pool
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while pool.lent_bytes == 0:
                 await trio.lowlevel.checkpoint()
             while not pool.taken_back:
                 await client.fetch("t", 1)
         damaged = storage.open("/data/topics/t/partition_0/t_partition_0_segment_0.log")
         damaged.pwrite(bytes(64), 600_000)
-        with trio.fail_after(10), suppress(Closed):
+        with trio.fail_after(60), suppress(Closed):
             while True:  # what the sockets hold already is whole
                 _, reply = await slow.receive(FetchResponse, 12)
                 assert values(reply.responses[0].partitions[0]) == [_big(0)]
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while broker.connections > 1:
                 await trio.lowlevel.checkpoint()
         assert events.named("reply_not_read_again")

@@ -195,7 +195,7 @@ async def test_a_stranger_gets_no_room_for_a_large_request(events: Events) -> No
 async def test_a_login_that_does_not_come_is_not_waited_for(events: Events) -> None:
     async with guarded(handshake_timeout_ms=100) as broker, connect(broker.address) as client:
         await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
-        with trio.fail_after(5), pytest.raises(Closed):
+        with trio.fail_after(60), pytest.raises(Closed):
             await client.receive_frame()
     assert events.named("handshake_timed_out")
 
@@ -448,7 +448,7 @@ async def test_a_request_about_very_many_users_does_not_stop_the_broker() -> Non
             ],
             upsertions=[],
         )
-        with trio.fail_after(30):  # each row with each other: minutes
+        with trio.fail_after(60):  # each row with each other: minutes
             reply = await admin.ask(request, AlterUserScramCredentialsResponse, 0)
         assert [row.user for row in reply.results] == names
         assert {row.error_code for row in reply.results} == {ErrorCode.RESOURCE_NOT_FOUND}

@@ -43,7 +43,7 @@ async def test_a_reader_who_waits_is_woken_by_a_sync_of_the_loop(express: bool) 
         await writer.create("t")
         with trio.fail_after(60):
             for n in range(40):
-                await reader.send(fetch_request("t", n, wait_ms=30_000), 12)
+                await reader.send(fetch_request("t", n, wait_ms=600_000), 12)
                 await writer.produce("t", b"%d" % n)
                 _, seen = await reader.receive(FetchResponse, 12)
                 assert values(seen.responses[0].partitions[0]) == [b"%d" % n]

@@ -20,7 +20,7 @@ from .conftest import serving
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         while not condition():
             await trio.lowlevel.checkpoint()
 
@@ -102,7 +102,7 @@ async def test_a_segment_that_is_being_read_is_read_to_its_end_while_retention_t
         handler.delete_records_before(6)  # does not wait for the reader
         await until(lambda: len(disk.listdir("/data/topics/t/partition_0")) < before)
         disk.reads.set()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             frame = await reader.receive_frame()
         assert b"0" + bytes(150) in frame, "what was pinned is delivered whole"
         disk.cached = True

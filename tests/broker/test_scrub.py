@@ -22,7 +22,7 @@ async def test_damage_is_found_by_the_scrub_and_told_by_the_server() -> None:
         for _ in range(20):
             await client.produce("t", b"v" * 100)
         flip(disk, "/data/topics/t/partition_0/t_partition_0_segment_1.log", 100)
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while not broker.core.scrubber.statistics.errors:  # noqa: ASYNC110 - a real second
                 await trio.sleep(0.05)
         info = await client.ask_vendor(VendorKey.SERVER_INFO, {})

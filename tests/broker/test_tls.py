@@ -129,7 +129,7 @@ async def test_a_client_that_does_not_trust_the_authority_is_not_talked_to(
         with pytest.raises(trio.BrokenResourceError) as caught:
             await certificate_of(broker, trusting(stranger))
         assert isinstance(caught.value.__cause__, ssl.SSLCertVerificationError)
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while not events.named("tls_handshake_failed"):  # noqa: ASYNC110
                 await trio.sleep(0.01)
 
@@ -161,7 +161,7 @@ async def test_a_handshake_that_never_ends_is_not_waited_for(
     async with protected(authority, handshake_timeout_ms=100) as broker:
         stream = await trio.open_tcp_stream(*broker.address)
         await stream.send_all(bytes.fromhex("16030100fa"))
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await stream.receive_some() == b""
         await stream.aclose()
     assert events.named("handshake_timed_out")
@@ -258,7 +258,7 @@ async def test_files_that_change_are_noticed(authority: Authority) -> None:
         context = trusting(authority)
         before = await certificate_of(broker, context)
         authority.server()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while await certificate_of(broker, context) == before:  # noqa: ASYNC110
                 await trio.sleep(0.02)
 

@@ -164,7 +164,7 @@ async def test_a_topic_is_deleted_by_its_id() -> None:
 async def test_a_fetch_that_waits_hears_of_the_deletion() -> None:
     async with serving() as broker, connect(broker.address) as a, connect(broker.address) as b:
         await a.create("t")
-        await a.send(fetch_request("t", 0, wait_ms=60_000), 12)
+        await a.send(fetch_request("t", 0, wait_ms=600_000), 12)
         while len(broker.core.deadlines) < 1:
             await trio.lowlevel.checkpoint()
         request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)

@@ -82,10 +82,10 @@ async def test_a_reader_that_waits_is_woken_by_the_commit() -> None:
         tx = Tx(client, "tx")
         await tx.init()
         assert await tx.send("t", b"v") == 0
-        await reader.send(fetch_request("t", 0, wait_ms=30_000, isolation_level=1), 12)
+        await reader.send(fetch_request("t", 0, wait_ms=600_000, isolation_level=1), 12)
         await trio.sleep(0.05)
         assert await tx.end(commit=True) == 0
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             _, reply = await reader.receive(FetchResponse, 12)
         assert values(reply.responses[0].partitions[0])[:1] == [b"v"]
 

@@ -172,6 +172,6 @@ def test_the_daemon_takes_as_many_descriptors_as_the_system_allows(tmp_path: Pat
         assert soft == hard
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
         if process.stdout is not None:
             process.stdout.close()

@@ -95,7 +95,7 @@ def test_cancelling_ends_a_wait_and_leaves_the_client_usable(
                     raise AssertionError("nothing was written")
             assert scope.cancelled_caught
             await (await producer.send(topic, b"now"))
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 async for record in consumer:
                     assert record.value == b"now"
                     break
@@ -250,7 +250,7 @@ def test_a_topic_that_does_not_exist_is_an_error(run: Run, daemon: Daemon) -> No
     async def main() -> None:
         async with AsyncConsumer(daemon.address, "not-there") as consumer:
             with pytest.raises(UnknownTopicOrPartition):
-                await consumer.poll(1, 10_000)
+                await consumer.poll(1, 60_000)
 
     run(main)
 
@@ -268,7 +268,7 @@ def test_administration(run: Run, daemon: Daemon, topic: str) -> None:
 
 
 async def next_by_poll(consumer: AsyncConsumer) -> object:
-    return await consumer.poll(1, 10_000)
+    return await consumer.poll(1, 60_000)
 
 
 async def next_by_loop(consumer: AsyncConsumer) -> object:

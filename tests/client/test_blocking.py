@@ -54,7 +54,7 @@ def test_what_is_sent_comes_back_as_it_was(daemon: Daemon, topic: str) -> None:
             partition=1,
             timestamp_ms=1_234,
         )
-        assert delivery.result(10) == RecordMetadata(topic, 1, 0, 1_234)
+        assert delivery.result(60) == RecordMetadata(topic, 1, 0, 1_234)
     with Consumer(daemon.address, topic, stop_at_end=True) as consumer:
         assert list(consumer) == [
             Record(topic, 1, 0, 1_234, b"key", b"value", (("h", b"1"), ("h", None)))
@@ -83,7 +83,7 @@ def test_plain_records_keep_their_order_and_know_their_offsets(daemon: Daemon, t
         # Large ones and keyed ones take another way in, and must not overtake.
         deliveries.append(producer.send(topic, b"large" * 1_000))
         deliveries.append(producer.send(topic, b"keyed", key=b"k"))
-        assert [d.result(10).offset for d in deliveries] == list(range(20_002))
+        assert [d.result(60).offset for d in deliveries] == list(range(20_002))
         assert all(d.done for d in deliveries)
     assert read_values(daemon.address, topic)[:-2] == numbers(20_000)
 
@@ -96,7 +96,7 @@ def test_many_threads_may_send_with_one_producer(daemon: Daemon, topic: str) -> 
             values = [b"%d:%d" % (number, i) for i in range(2_000)]
             deliveries = [producer.send(topic, value) for value in values]
             results[number] = [
-                (value, d.result(30)) for value, d in zip(values, deliveries, strict=True)
+                (value, d.result(60)) for value, d in zip(values, deliveries, strict=True)
             ]
 
         threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
@@ -116,15 +116,15 @@ def test_send_many_answers_where_each_record_went(daemon: Daemon, topic: str) ->
     with Producer(daemon.address) as producer:
         deliveries = producer.send_many(topic, numbers(3_000), partition=2)
         keyed = producer.send_many(topic, [b"a", b"b"], keys=[b"1", b"2"])
-        assert [m.offset for m in deliveries.result(10)] == list(range(3_000))
+        assert [m.offset for m in deliveries.result(60)] == list(range(3_000))
         assert len(deliveries) == 3_000
         assert deliveries[-1].result().offset == 2_999
-        assert len(keyed.result(10)) == 2
+        assert len(keyed.result(60)) == 2
 
 
 def test_a_full_buffer_makes_send_wait_and_send_nowait_say_busy(daemon: Daemon, topic: str) -> None:
     with Producer(daemon.address, buffer_bytes=50_000, batch_bytes=10_000) as producer:
-        producer.send(topic, b"first").result(10)
+        producer.send(topic, b"first").result(60)
         with pytest.raises(BusyError, match="bytes are under way"):  # noqa: PT012
             for _ in range(1_000_000):
                 producer.send_nowait(topic, b"x" * 5_000)
@@ -134,7 +134,7 @@ def test_a_full_buffer_makes_send_wait_and_send_nowait_say_busy(daemon: Daemon, 
 
 def test_records_that_failed_are_handed_back_at_the_end(daemon: Daemon, topic: str) -> None:
     with pytest.raises(DeliveryFailed) as caught, Producer(daemon.address) as producer:  # noqa: PT012
-        producer.send(topic, b"fits").result(10)
+        producer.send(topic, b"fits").result(60)
         producer.send(topic, b"x" * 2_000_000, key=b"k")
     (record,) = caught.value.undelivered
     assert (record.topic, record.key, len(record.value or b"")) == (topic, b"k", 2_000_000)
@@ -151,7 +151,7 @@ def test_an_exception_in_the_block_is_what_is_raised(daemon: Daemon, topic: str)
 def test_what_an_exception_left_undelivered_is_said_in_a_note(tmp_path: Path, topic: str) -> None:
     daemon = start(tmp_path / "data")
     with pytest.raises(ZeroDivisionError) as caught, Producer(daemon.address) as producer:  # noqa: PT012
-        producer.send(topic, b"delivered").result(10)
+        producer.send(topic, b"delivered").result(60)
         daemon.stop(signal.SIGKILL)
         producer.send(topic, b"lost")
         _ = 1 / 0
@@ -176,7 +176,7 @@ def test_a_broker_that_is_not_there_is_said_within_the_connect_timeout() -> None
     began = time.monotonic()
     with pytest.raises(BrokerUnreachable, match=rf"127\.0\.0\.1:{port}.*[Rr]efused"):
         Producer(f"127.0.0.1:{port}", connect_timeout_ms=300).__enter__()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 9  # the default would be 10 s
 
 
 def test_a_host_name_that_does_not_exist_is_said() -> None:
@@ -193,7 +193,7 @@ def test_localhost_is_tried_at_each_of_its_addresses(daemon: Daemon) -> None:
 def test_no_thread_is_left_behind(daemon: Daemon, topic: str) -> None:
     before = threading.active_count()
     with Producer(daemon.address) as producer, Consumer(daemon.address, topic) as consumer:
-        producer.send(topic, b"x").result(10)
+        producer.send(topic, b"x").result(60)
         consumer.poll(timeout_ms=10)
         assert threading.active_count() == before + 2
     assert threading.active_count() == before
@@ -255,9 +255,9 @@ def test_polling_gives_what_there_is_and_continues(daemon: Daemon, topic: str) -
         producer.send_many(topic, numbers(10), partition=0)
     with Consumer(daemon.address) as consumer:
         consumer.assign([(topic, 0)])
-        assert [r.offset for r in consumer.poll(4, 10_000)] == [0, 1, 2, 3]
+        assert [r.offset for r in consumer.poll(4, 60_000)] == [0, 1, 2, 3]
         assert consumer.position(topic, 0) == 4
-        assert [r.offset for r in consumer.poll(100, 10_000)] == [4, 5, 6, 7, 8, 9]
+        assert [r.offset for r in consumer.poll(100, 60_000)] == [4, 5, 6, 7, 8, 9]
         assert consumer.poll(100, 20) == []
         assert consumer.positions() == {TopicPartition(topic, 0): 10}
 
@@ -299,7 +299,7 @@ def test_offsets_by_start_end_and_time(daemon: Daemon, topic: str) -> None:
         assert consumer.partitions_for(topic) == 4
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=7)
         consumer.seek(topic, 0, moment)
-        assert consumer.poll(1, 10_000)[0].offset == 7
+        assert consumer.poll(1, 60_000)[0].offset == 7
 
 
 def test_an_offset_outside_the_log_is_an_error(daemon: Daemon, topic: str) -> None:
@@ -308,15 +308,15 @@ def test_an_offset_outside_the_log_is_an_error(daemon: Daemon, topic: str) -> No
     with Consumer(daemon.address) as consumer:
         consumer.assign([(topic, 0)], start=500)
         with pytest.raises(OffsetOutOfRange, match=r"offset 500 is outside \[0, 10\]"):
-            consumer.poll(1, 10_000)
+            consumer.poll(1, 60_000)
         consumer.seek(topic, 0, "start")
-        assert consumer.poll(1, 10_000)[0].offset == 0
+        assert consumer.poll(1, 60_000)[0].offset == 0
 
 
 def test_a_topic_that_does_not_exist_is_an_error(daemon: Daemon) -> None:
     missing = pytest.raises(UnknownTopicOrPartition, match="not-there")
     with Consumer(daemon.address, "not-there") as consumer, missing:
-        consumer.poll(1, 10_000)
+        consumer.poll(1, 60_000)
 
 
 def test_a_topic_that_is_written_later_is_read_as_it_comes(daemon: Daemon, topic: str) -> None:
@@ -325,7 +325,7 @@ def test_a_topic_that_is_written_later_is_read_as_it_comes(daemon: Daemon, topic
         consumer.assign([(topic, number) for number in range(count)], start="end")
         assert set(consumer.positions().values()) == {0}
         producer.send(topic, b"new")
-        assert [r.value for r in consumer.poll(1, 10_000)] == [b"new"]
+        assert [r.value for r in consumer.poll(1, 60_000)] == [b"new"]
 
 
 def test_two_threads_reading_at_once_is_busy(daemon: Daemon, topic: str) -> None:
@@ -486,7 +486,7 @@ def test_cuts_between_append_and_answer_neither_lose_nor_repeat(tmp_path: Path, 
         daemon = start(data, "--durability", "disk", "--advertised", proxy.address)
         try:
             with Producer(proxy.address, batch_bytes=1_000, linger_ms=0) as producer:
-                producer.send(topic, b"first", partition=0).result(10)
+                producer.send(topic, b"first", partition=0).result(60)
                 proxy.cut_replies(*range(2, 12))
                 proxy.cut_all()
                 deliveries = [producer.send(topic, value, partition=0) for value in numbers(20_000)]
@@ -509,7 +509,7 @@ def test_a_broker_that_is_killed_and_comes_back_gets_everything_once(
             for index, value in enumerate(numbers(6_000)):
                 deliveries.append(producer.send(topic, value, partition=0))
                 if index in (2_000, 4_000):
-                    deliveries[index // 2].result(30)
+                    deliveries[index // 2].result(60)
                     daemon.stop(signal.SIGKILL)
                     daemon.again()
             producer.flush(60)
@@ -525,14 +525,14 @@ def test_a_consumer_reads_on_after_the_broker_came_back(tmp_path: Path, topic: s
         with Producer(daemon.address) as producer:
             producer.send_many(topic, numbers(100), partition=0)
         with Consumer(daemon.address, topic) as consumer:
-            first = consumer.poll(50, 10_000)
+            first = consumer.poll(50, 60_000)
             daemon.stop(signal.SIGKILL)
             daemon.again()
             with Producer(daemon.address) as producer:
                 producer.send(topic, b"after", partition=0)
             records = [*first]
             while len(records) < 101:
-                records += consumer.poll(100, 20_000)
+                records += consumer.poll(100, 60_000)
         assert [r.offset for r in records] == list(range(101))
     finally:
         daemon.stop()
@@ -546,7 +546,7 @@ address, topic, pid = sys.argv[1], sys.argv[2], int(sys.argv[3])
 producer = Producer(address, delivery_timeout_ms=2_000)
 try:
     with Consumer(address, topic) as consumer, producer:
-        producer.send(topic, b"x").result(10)
+        producer.send(topic, b"x").result(60)
         os.kill(pid, signal.SIGKILL)
         delivery = producer.send(topic, b"y")
         producer.send(topic, b"z")

@@ -64,7 +64,7 @@ def test_polling_yields_the_gap_between_the_records(damaged: Daemon) -> None:
     with Consumer(damaged.address, TOPIC, on_gap="yield") as consumer:
         items: list[Record | Gap] = []
         while len(items) < 21:
-            items += consumer.poll(7, 10_000)
+            items += consumer.poll(7, 60_000)
         assert seen(items) == [*BEFORE, GAP, *BEHIND]
 
 
@@ -87,7 +87,7 @@ def test_what_is_wrong_behind_some_records_does_not_cost_a_poll_its_records(
         gaps = []
         while len(records) < 20:
             try:
-                records += consumer.poll(100, 10_000)
+                records += consumer.poll(100, 60_000)
             except GapError as exc:
                 gaps.append(exc.gap)
         assert seen([*records]) == [*BEFORE, *BEHIND]
@@ -112,7 +112,7 @@ def test_async_reading_is_told_the_same(damaged: Daemon, run: Runner) -> None:
         async with AsyncConsumer(address, TOPIC, on_gap="yield") as consumer:
             items: list[Record | Gap] = []
             while len(items) < 21:
-                items += await consumer.poll(7, 10_000)
+                items += await consumer.poll(7, 60_000)
             assert seen(items) == [*BEFORE, GAP, *BEHIND]
         async with AsyncConsumer(address, TOPIC, stop_at_end=True, on_gap="skip") as skipping:
             assert [r.offset async for r in skipping] == [*BEFORE, *BEHIND]
@@ -132,10 +132,10 @@ def test_async_reading_raises_a_gap_once(damaged: Daemon, run: Runner) -> None:
         async with AsyncConsumer(damaged.address, TOPIC) as consumer:
             polled: list[Record] = []
             while len(polled) < 10:
-                polled += await consumer.poll(100, 10_000)
+                polled += await consumer.poll(100, 60_000)
             assert seen([*polled]) == BEFORE
             with pytest.raises(GapError):
-                await consumer.poll(100, 10_000)
+                await consumer.poll(100, 60_000)
 
     run(main)
 
@@ -200,14 +200,14 @@ def recreate(daemon: Daemon, topic: str, values: list[bytes]) -> None:
         admin.delete_topic(topic)
         admin.create_topic(topic, partitions=1)
     with Producer(daemon.address) as producer:
-        producer.send_many(topic, values, partition=0).result(30)
+        producer.send_many(topic, values, partition=0).result(60)
 
 
 def filled(daemon: Daemon, topic: str) -> None:
     with Admin(daemon.address) as admin:
         admin.create_topic(topic, partitions=1)
     with Producer(daemon.address) as producer:
-        producer.send_many(topic, [b"old"] * 10, partition=0).result(30)
+        producer.send_many(topic, [b"old"] * 10, partition=0).result(60)
 
 
 def test_a_recreated_topic_is_never_read_on_at_old_offsets(daemon: Daemon, topic: str) -> None:
@@ -219,7 +219,7 @@ def test_a_recreated_topic_is_never_read_on_at_old_offsets(daemon: Daemon, topic
         with pytest.raises(TopicRecreated, match="another one of this name") as caught:
             next(records)
         assert caught.value.gap.from_offset == 10
-        assert [r.value for r in consumer.poll(15, 10_000)] == [b"new%d" % i for i in range(15)]
+        assert [r.value for r in consumer.poll(15, 60_000)] == [b"new%d" % i for i in range(15)]
 
 
 def test_a_recreated_topic_is_told_to_async_readers_too(
@@ -231,10 +231,10 @@ def test_a_recreated_topic_is_told_to_async_readers_too(
         async with AsyncConsumer(daemon.address, topic, on_gap="yield") as consumer:
             items: list[Record | Gap] = []
             while len(items) < 10:
-                items += await consumer.poll(100, 10_000)
+                items += await consumer.poll(100, 60_000)
             recreate(daemon, topic, [b"new"] * 15)
             while len(items) < 26:
-                items += await consumer.poll(100, 10_000)
+                items += await consumer.poll(100, 60_000)
         assert items[10] == Gap(topic, 0, 10, 10, "recreated")
         assert seen(items[11:]) == list(range(15))
 
@@ -247,7 +247,7 @@ def filled_twice(daemon: Daemon, topic: str) -> None:
         admin.create_topic(topic, partitions=2)
     with Producer(daemon.address) as producer:
         for partition in (0, 1, 0, 1):
-            producer.send_many(topic, [b"old"] * 1_000, partition=partition).result(30)
+            producer.send_many(topic, [b"old"] * 1_000, partition=partition).result(60)
 
 
 SMALLER = Gap("", 1, 2_000, 2_000, "recreated")
@@ -342,7 +342,7 @@ def evicted(daemon: Daemon, topic: str) -> int:
         limits = {"segment.bytes": "16384", "retention.records": "20"}
         admin.create_topic(topic, partitions=1, config=limits)
         for _ in range(300):
-            producer.send_many(topic, [bytes(1_000)] * 10, partition=0).result(30)
+            producer.send_many(topic, [bytes(1_000)] * 10, partition=0).result(60)
             start = admin.offsets(topic, "start")[tp].offset
             if start:
                 return start
@@ -354,7 +354,7 @@ def test_a_reader_behind_the_log_start_is_told_what_was_evicted(daemon: Daemon, 
     start = evicted(daemon, topic)
     with Consumer(daemon.address, on_gap="yield") as consumer:
         consumer.assign([(topic, 0)], start=0)
-        gap, first = consumer.poll(1, 10_000) + consumer.poll(1, 10_000)
+        gap, first = consumer.poll(1, 60_000) + consumer.poll(1, 10_000)
         assert isinstance(gap, Gap)
         assert isinstance(first, Record)
         assert (gap.from_offset, gap.reason) == (0, "cap")

@@ -83,7 +83,7 @@ def test_what_is_open_is_not_seen_and_what_is_behind_it_waits(daemon: Daemon, to
             producer.send(topic, b"open", partition=0)
             producer.flush()
             with Producer(daemon.address) as other:
-                other.send(topic, b"behind", partition=0).result(10)
+                other.send(topic, b"behind", partition=0).result(60)
             assert read(daemon, topic) == []
         assert read(daemon, topic) == [b"behind", b"open"]
 
@@ -112,7 +112,7 @@ def test_the_next_producer_of_the_name_aborts_what_is_open_and_fences(
 ) -> None:
     def zombie(old: Producer) -> None:
         with old.transaction():
-            old.send(topic, b"of the zombie", partition=0).result(10)
+            old.send(topic, b"of the zombie", partition=0).result(60)
             with Producer(daemon.address, transactional_id=topic) as new, new.transaction():
                 new.send(topic, b"of the next", partition=0)
             old.send(topic, b"of the zombie", partition=1)
@@ -134,7 +134,7 @@ def test_a_killed_producer_leaves_nothing_when_its_name_is_taken_again(
         "from segbroker.client import Producer\n"
         "address, topic = sys.argv[1:]\n"
         "with Producer(address, transactional_id=topic) as producer, producer.transaction():\n"
-        "    producer.send(topic, b'half').result(10)\n"
+        "    producer.send(topic, b'half').result(60)\n"
         "    print('written', flush=True)\n"
         "    time.sleep(60)\n"
     )
@@ -159,7 +159,7 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(daemon: Daemon, to
         Consumer(daemon.address, topic, group=topic, auto_commit=False) as consumer,
         Producer(daemon.address, transactional_id=topic) as producer,
     ):
-        consumer.poll(max_records=10, timeout_ms=10_000)
+        consumer.poll(max_records=10, timeout_ms=60_000)
 
         def aborted() -> None:
             with producer.transaction():
@@ -186,13 +186,13 @@ def test_a_transaction_that_was_open_for_too_long_is_aborted_and_said(
 ) -> None:
     def slow(producer: Producer) -> None:
         with producer.transaction():
-            producer.send(topic, b"late", partition=0).result(10)
+            producer.send(topic, b"late", partition=0).result(60)
             with Producer(daemon.address) as other:
-                other.send(topic, b"behind", partition=0).result(10)
+                other.send(topic, b"behind", partition=0).result(60)
             with Consumer(daemon.address) as consumer:
                 consumer.assign([(topic, 0)])
                 # It is seen once what was open before it has ended.
-                assert consumer.poll(timeout_ms=20_000)
+                assert consumer.poll(timeout_ms=60_000)
 
     with (
         Producer(daemon.address, transactional_id=topic, transaction_timeout_ms=1_000) as producer,

@@ -82,7 +82,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         admin = AdminClient({"bootstrap.servers": plain})
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         wanted = UserScramCredentialUpsertion(USER, scram, PASSWORD.encode())
-        admin.alter_user_scram_credentials([wanted])[USER].result(20)
+        admin.alter_user_scram_credentials([wanted])[USER].result(60)
         os.environ[SECURED], os.environ[AUTHORITY] = guarded, str(authority.file)
         yield plain
         del os.environ[SECURED], os.environ[AUTHORITY]

@@ -48,14 +48,14 @@ def fill_and_recover(folder: Path, durability: str) -> None:
         with Admin(daemon.address) as admin:
             admin.create_topic("t", partitions=1, config={"durability": durability})
         with Producer(daemon.address) as producer:
-            producer.send("t", b"first", partition=0).result(30)
+            producer.send("t", b"first", partition=0).result(60)
             acked.append(b"first")
         fill_up(folder, ballast, LEFT_MIB << 20)
 
         def fill(producer: Producer) -> None:
             for n in range(100):
                 value = b"%d " % n + bytes(100_000)
-                producer.send("t", value, partition=0).result(30)
+                producer.send("t", value, partition=0).result(60)
                 acked.append(value)
 
         with (
@@ -69,7 +69,7 @@ def fill_and_recover(folder: Path, durability: str) -> None:
 
         ballast.unlink()
         with Producer(daemon.address, delivery_timeout_ms=30_000) as producer:
-            receipt = producer.send("t", b"after", partition=0).result(30)
+            receipt = producer.send("t", b"after", partition=0).result(60)
         values = read(daemon)
         assert values[: len(acked)] == acked
         assert values[-1] == b"after"

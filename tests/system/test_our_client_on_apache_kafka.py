@@ -139,7 +139,7 @@ def test_what_we_send_comes_back(kafka: str, name: str, codec: str) -> None:
         one = producer.send(
             name, None, key=b"tombstone", headers=[("h", b"1"), ("n", None)], timestamp_ms=1_000
         )
-        places = [*many.result(30), one.result(30)]
+        places = [*many.result(60), one.result(30)]
     with Consumer(kafka, name, stop_at_end=True) as consumer:
         records = {(record.partition, record.offset): record for record in consumer}
     assert len(records) == 5_001
@@ -206,7 +206,7 @@ def test_topics_are_administered_as_with_kafkas_own_tools(kafka: str, name: str)
         admin.create_partitions(name, 6)
         settles(lambda: len(admin.describe_topic(name).partitions), 6)
         with Producer(kafka) as producer:
-            producer.send_many(name, VALUES[:50], partition=5).result(30)
+            producer.send_many(name, VALUES[:50], partition=5).result(60)
         admin.delete_records({(name, 5): 20})
         assert admin.offsets(name, "start")[TopicPartition(name, 5)].offset == 20
         assert admin.offsets(name, "end")[TopicPartition(name, 5)].offset == 50
@@ -218,7 +218,7 @@ def test_what_kafka_refuses_is_said(kafka: str, name: str) -> None:
     with Producer(kafka, batch_bytes=4 << 20) as producer:
         delivery = producer.send(name, bytes(3 << 20))
         with pytest.raises(MessageTooLarge) as caught:
-            delivery.result(30)
+            delivery.result(60)
         assert isinstance(caught.value, SegbrokerError)
         assert not caught.value.retryable
 

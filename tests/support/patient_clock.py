@@ -1,0 +1,56 @@
+"""The time of trio's loop in the tests: real time, without what the machine took away.
+
+    the loop goes round       time goes on, by what passed
+    the machine stands still  it goes on by STEP_S
+
+A virtual machine that is paused for three seconds, or a core that others have, would be three
+seconds for every limit of a broker inside the test: a session of 600 ms is over, a connection was
+idle for too long.  By this clock a limit is only over after so many turns of the loop in which
+everybody could have done what is timed.  It is for loops that hold both sides; who times another
+process has to wait by conditions.
+"""
+
+import random
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any, Final, TypeVar
+
+import trio
+from trio.abc import Clock, Instrument
+
+T = TypeVar("T")
+
+# What one turn of the loop may take of the time.
+STEP_S: Final = 0.01
+
+
+class PatientClock(Clock):
+    """See the module."""
+
+    def __init__(self) -> None:
+        # As trio's own: who asks another clock by mistake notices.
+        self._now_s = random.uniform(10_000, 200_000)
+        self._looked_s = perf_counter()
+
+    def start_clock(self) -> None:
+        self._looked_s = perf_counter()
+
+    def current_time(self) -> float:
+        looked_s = perf_counter()
+        self._now_s += min(looked_s - self._looked_s, STEP_S)
+        self._looked_s = looked_s
+        return self._now_s
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        # No longer than what counts: else time would go on more slowly while nothing happens.
+        return min(deadline - self.current_time(), STEP_S)
+
+
+def run(
+    function: Callable[[], Awaitable[T]],
+    *,
+    clock: Clock | None = None,
+    instruments: list[Instrument] | None = None,
+) -> Any:  # noqa: ANN401 - as pytest-trio declares it
+    """trio.run by this clock, unless the test has one of its own."""
+    return trio.run(function, clock=clock or PatientClock(), instruments=instruments or ())
