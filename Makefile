@@ -8,7 +8,7 @@ ROOMS = protocol segments broker client cli testing spark pyspark_segbroker
 RECIPE = setup.cfg setup.py pyproject.toml $(wildcard protocol/native/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help install spark jar dist demo test matrix peers compare lint types check bench soak asan clean
+.PHONY: help install spark jar dist demo test proof matrix peers compare lint types check bench soak asan clean
 
 help:            ## This list
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -56,6 +56,11 @@ WORKERS ?= 2
 test: install spark jar  ## The tests, WORKERS files of them at a time
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
+# The tests of which `make test` runs a share (tests/support/extent.py).
+PROOFS = tests/simulation tests/segments tests/faults tests/fuzz
+proof: install   ## Crash images, simulation, models, flips and kills in their whole extent
+	TESTS_EXTENT=whole $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PROOFS)
+
 CLIENTS = $(addprefix tests/system/test_,aiokafka.py kafka_python.py confluent_kafka_releases.py \
 	java_client.py kcat.py groups.py together.py other_languages.py)
 matrix: install spark  ## Clients, newest and old, into docs/compatibility.md; installs them on first use
@@ -80,7 +85,7 @@ SECONDS ?= 120
 SEED ?= 1
 KILLS ?= 50
 POINTS ?= 200
-soak: install spark jar  ## Fuzz, faults and damage, each for SECONDS (KILLS, POINTS of the daemon), from SEED on
+soak: install spark jar proof  ## Fuzz, faults and damage, each for SECONDS (KILLS, POINTS of the daemon), from SEED on
 	-$(BIN)/python -m pip install -q --disable-pip-version-check atheris
 	$(BIN)/python -m tests.fuzz.soak --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.soak.images --seconds $(SECONDS) --seed $(SEED)

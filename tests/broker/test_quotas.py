@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from segbroker.broker.login import STRANGERS_REQUESTS_MAX
 from segbroker.broker.quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, find
@@ -347,7 +348,8 @@ async def test_a_muted_connection_ends_with_the_broker() -> None:
             assert await client.is_closed()
 
 
-async def test_invented_client_ids_share_what_is_left() -> None:
+async def test_invented_client_ids_share_what_is_left(mock_clock: MockClock) -> None:
+    """In no time at all: what a bucket gains in the meantime would be less debt."""
     opened = manager()
     opened.open()
     quotas = Quotas(opened, {})

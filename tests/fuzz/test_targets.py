@@ -8,6 +8,7 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ..support.extent import share
 from . import dispatch, seeds
 from .soak import mutated
 from .targets import TARGETS
@@ -47,7 +48,7 @@ def test_whatever_comes_the_target_holds(name: str) -> None:
     inputs = seeds.of_target(name)
 
     @settings(
-        max_examples=EXAMPLES.get(name, 500),
+        max_examples=EXAMPLES.get(name, share(200, 500)),
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
@@ -59,7 +60,7 @@ def test_whatever_comes_the_target_holds(name: str) -> None:
     holds()
 
 
-ON_DISK = dict.fromkeys(("log", "index", "manifest", "producers", "snapshot"), 4_000)
+ON_DISK = dict.fromkeys(("log", "index", "manifest", "producers", "snapshot"), share(1_000, 4_000))
 """Inputs of the targets that read files, beside those that Hypothesis makes."""
 
 

@@ -17,6 +17,7 @@ from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.sealing import seal
 
+from ..support.extent import share
 from .tools import SMALL, append, batch_of, read_from
 
 pytestmark = pytest.mark.timeout(900)  # some seconds on a quiet machine
@@ -227,7 +228,7 @@ class LibraryMachine(RuleBasedStateMachine):
         assert [record.value for record in self.log.stream()] == values
 
 
-QUICK = settings(max_examples=500, stateful_step_count=30, deadline=None)
+QUICK = settings(max_examples=share(150, 500), stateful_step_count=30, deadline=None)
 TestPartitions = PartitionMachine.TestCase
 TestPartitions.settings = QUICK
 TestLibrary = LibraryMachine.TestCase

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from ..support.extent import share
 from .crash.explorer import silence
 from .crash.machine import CrashMachine
 
@@ -21,4 +22,6 @@ def _quiet() -> Iterator[None]:
 
 
 TestCrashes = CrashMachine.TestCase
-TestCrashes.settings = settings(max_examples=1_000, stateful_step_count=25, deadline=None)
+TestCrashes.settings = settings(
+    max_examples=share(250, 1_000), stateful_step_count=25, deadline=None
+)

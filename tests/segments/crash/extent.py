@@ -2,5 +2,12 @@
 
 from typing import Final
 
-QUICK: Final = {"thin_every": 1_500, "alike_every": 16, "settle_every": 8, "nested_every": 40}
+from ...support.extent import share
+
+QUICK: Final = {
+    "thin_every": share(200, 1_500),
+    "alike_every": 16,
+    "settle_every": 8,
+    "nested_every": 40,
+}
 """Fields of explorer.Plan."""
