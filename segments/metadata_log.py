@@ -21,8 +21,12 @@ snapshot-<n>.msgpack: the new one is written, synced and renamed into place, the
 then the old one unlinked.  The highest n is the truth.  If it is damaged, nothing is opened: an
 older one could bring deleted topics back, and none at all would make every topic an orphan.
 
+Events are handed to the log in the order of their numbers, whoever records them: were a higher one
+durable and a lower one still waiting, a crash in between would look like a loss.
+
 | lock | protects | held over |
 |---|---|---|
+| _order | the order of events in the log | handing them over, and what that does without threads |
 | _lock | state, what is on its way, seq | nothing |
 | _saving | the files of meta/ | a snapshot's sync: never taken on the loop |
 """
@@ -56,8 +60,9 @@ class EventLog(Protocol):
         """Bytes of one event, at most."""
         ...
 
-    def control(self, *payloads: bytes) -> None:
-        """Durable when this returns; none of them, for all that anybody knows, when it raises."""
+    def control(self, *payloads: bytes) -> Callable[[], None]:
+        """At once; what it returns waits: durable when that returns, none of them, for all that
+        anybody knows, when it raises."""
         ...
 
     def control_soon(self, payload: bytes, done: Done) -> None:
@@ -76,6 +81,7 @@ class MetadataLog:
         self._pending: dict[int, Event] = {}
         self._seq = 0
         self._log: EventLog | None = None
+        self._order = threading.RLock()  # what is told at once may record the next event
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self._saved_seq = -1
@@ -157,12 +163,13 @@ class MetadataLog:
     def record_all(self, kind: str, several: Iterable[Mapping[str, object]]) -> Metadata:
         """As `record`, an event for each of several, with one sync.  Raises OSError: none of them
         happened, as far as anybody here will see."""
-        events, payloads = self._next(kind, several)
+        wait = self.save
+        with self._order:
+            events, payloads = self._next(kind, several)
+            if self._log is not None:
+                wait = self._log.control(*payloads)
         try:
-            if self._log is None:
-                self.save()
-            else:
-                self._log.control(*payloads)
+            wait()
         except OSError:
             self._failed(events)
             self.settle()
@@ -171,11 +178,7 @@ class MetadataLog:
 
     def record_soon(self, done: Done, kind: str, **fields: object) -> None:
         """Have one event written; `done` hears of it.  For the loop."""
-        try:
-            events, payloads = self._next(kind, [fields])
-        except OSError as exc:
-            done(exc)
-            return
+        events: list[Event] = []
 
         def written(error: OSError | None) -> None:
             if error is None:
@@ -184,9 +187,15 @@ class MetadataLog:
                 self._failed(events)
             done(error)
 
-        if self._log is not None:
-            self._log.control_soon(payloads[0], written)
-            return
+        with self._order:
+            try:
+                events, payloads = self._next(kind, [fields])
+            except OSError as exc:
+                done(exc)
+                return
+            if self._log is not None:
+                self._log.control_soon(payloads[0], written)
+                return
         try:
             self.save()
         except OSError as exc:

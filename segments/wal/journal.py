@@ -199,9 +199,9 @@ class Wal:
         """Bytes of a control event, at most: what fits a file."""
         return self.config.batch_bytes_max
 
-    def control(self, *payloads: bytes) -> None:
-        """Make control events durable.  Blocking.  Raises OSError."""
-        self._shards[0].write([Frame(FrameType.CONTROL, payload=one) for one in payloads])
+    def control(self, *payloads: bytes) -> Callable[[], None]:
+        """Have control events made durable; what is returned waits for it, and raises OSError."""
+        return self._shards[0].begin([Frame(FrameType.CONTROL, payload=one) for one in payloads])
 
     def control_soon(self, payload: bytes, done: Done) -> None:
         """Make a control event durable; `done` is told through call_soon."""

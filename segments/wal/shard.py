@@ -194,6 +194,10 @@ class Shard:
 
     def write(self, frames: list[Frame]) -> None:
         """Make these frames durable.  Blocking.  Raises OSError."""
+        self.begin(frames)()
+
+    def begin(self, frames: list[Frame]) -> Callable[[], None]:
+        """Have these frames made durable; what is returned waits for it, and raises OSError."""
         outcome: list[OSError | None] = []
         finished = threading.Event()
 
@@ -201,10 +205,13 @@ class Shard:
             outcome.append(error)
             finished.set()
 
+        def wait() -> None:
+            finished.wait()
+            if outcome[0] is not None:
+                raise outcome[0]
+
         self._put(BlockingRequest(frames, done))
-        finished.wait()
-        if outcome[0] is not None:
-            raise outcome[0]
+        return wait
 
     def revive(self) -> None:
         """Go on after a failure, in another file.  Blocking.  Raises OSError.

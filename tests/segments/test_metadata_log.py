@@ -1,7 +1,8 @@
 """The state as a snapshot and the events behind it."""
 
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from uuid import UUID
 
@@ -49,9 +50,14 @@ class Remembered:
         self.payloads: list[bytes] = []
         self.waiting: list[Done] = []
         self.fails = False
+        self.on_control: Callable[[], object] = lambda: None
 
-    def control(self, *payloads: bytes) -> None:
+    def control(self, *payloads: bytes) -> Callable[[], None]:
+        self.on_control()
         self.payloads += payloads
+        return self.wait
+
+    def wait(self) -> None:
         if self.fails:
             raise OSError(5, "no sync")
 
@@ -350,4 +356,23 @@ def test_an_event_that_could_not_be_read_back_is_not_written_and_leaves_no_hole(
     assert [type(error) for error in told] == [OSError]
     assert log.is_settled
     log.record("producer_ids", next=2)
+    assert [decode_event(payload).seq for payload in events.payloads] == [1, 2]
+
+
+def test_events_are_handed_over_in_the_order_of_their_numbers_whoever_records_them(
+    log: MetadataLog, events: Remembered
+) -> None:
+    is_in, may_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        is_in.set()
+        may_go.wait(0.2)  # as long as somebody else could overtake
+
+    events.on_control = hold
+    first = threading.Thread(target=lambda: log.record("producer_ids", next=1))
+    first.start()
+    assert is_in.wait(60)
+    log.record_soon(lambda _: None, "producer_ids", next=2)
+    may_go.set()
+    first.join()
     assert [decode_event(payload).seq for payload in events.payloads] == [1, 2]

@@ -121,7 +121,7 @@ def test_where_nothing_can_be_freed_the_full_wal_refuses_and_loses_nothing() -> 
             raise OSError(errno.ENOSPC, "planted")
 
     wal.snapshot = snapshot
-    wal.control(b"an event")
+    wal.control(b"an event")()
     while not writer.failures:
         writer.append(bytes(1000))
     assert writer.failures[0].errno == errno.ENOSPC
@@ -163,7 +163,7 @@ def test_control_events_come_back_in_order() -> None:
     disk = MemoryStorage()
     wal, _ = begun(disk)
     told: list[OSError | None] = []
-    wal.control(b"first")
+    wal.control(b"first")()
     wal.control_soon(b"second", told.append)
     assert told == [None]
     assert replayed(disk.after_power_cut()).control == [b"first", b"second"]
@@ -175,7 +175,7 @@ def test_a_snapshot_is_taken_before_a_file_with_control_events_is_freed() -> Non
     seen: list[int] = []
     wal.snapshot = lambda: seen.append(len(replayed(disk).control))
     for number in range(30):
-        wal.control(bytes([number]) * 1000)
+        wal.control(bytes([number]) * 1000)()
     assert len(seen) > 3
     assert all(seen), "the events were still there"
 
@@ -185,7 +185,7 @@ def test_the_end_of_a_synced_log_rides_with_the_next_group() -> None:
     wal, _ = begun(disk)
     wal.end_soon(TOPIC, 5, 3, 4096, 77)
     assert (TOPIC, 5) not in replayed(disk.after_power_cut()).partitions
-    wal.control(b"anything")
+    wal.control(b"anything")()
     (end,) = replayed(disk.after_power_cut()).partitions[TOPIC, 5]
     assert (end.type, end.segment, end.position, end.base_offset) == (FrameType.END, 3, 4096, 77)
 
@@ -238,7 +238,7 @@ def test_what_comes_during_a_sync_shares_the_next_and_a_lone_write_waits_for_not
     writers = [Writer(wal, partition) for partition in range(9)]
     first, others = writers[0], writers[1:]
     shard = first.shard
-    wal.control(b"the file is there")
+    wal.control(b"the file is there")()
     before = shard.syncs
     disk.syncs.clear()
     first.append(b"alone")
@@ -247,7 +247,7 @@ def test_what_comes_during_a_sync_shares_the_next_and_a_lone_write_waits_for_not
         writer.append(b"meanwhile")
         writer.append(b"again")
     disk.syncs.set()
-    wal.control(b"behind them")
+    wal.control(b"behind them")()
     assert [writer.durable for writer in writers] == [5] + [14] * 8
     assert shard.syncs - before in (2, 3), "one alone, one for all others, control with it or not"
     wal.stop()
@@ -265,7 +265,7 @@ def test_threads_write_the_same_on_a_real_disk(tmp_path: object) -> None:
         for writer in writers:
             writer.append(bytes([number]) * 100)
     wal.barrier(TOPIC, 0)
-    wal.control(b"event")
+    wal.control(b"event")()
     wal.stop()
     assert [writer.durable for writer in writers] == [20_000] * 8
     wal.close(empty=False)

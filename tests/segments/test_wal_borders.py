@@ -136,7 +136,7 @@ def test_the_end_of_a_file_and_the_counters_are_those_of_what_was_written() -> N
     writer = Writer(wal)
     for size in (1, 20, 300):
         writer.append(bytes(size))
-    wal.control(b"event")
+    wal.control(b"event")()
     size = 4 * OVERHEAD + 1 + 20 + 300 + 5
     found = scanned(disk, 0)
     assert (found.end, found.suspects) == (FRAMES_BEGIN + size, [])

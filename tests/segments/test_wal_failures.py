@@ -43,10 +43,10 @@ def test_a_failed_sync_acks_nothing_and_is_never_tried_again() -> None:
     assert one.failures[0].errno == two.failures[0].errno == errno.EIO
     assert disk.calls == [], "neither written nor synced"
     with pytest.raises(OSError, match="planted"):
-        wal.control(b"event")
+        wal.control(b"event")()
     wal.revive()
     two.append(b"more")
-    wal.control(b"event")
+    wal.control(b"event")()
     assert ("fdatasync", f"{ROOT}/shard-00/wal-0.log") not in disk.calls, "that one never again"
 
 
@@ -141,7 +141,7 @@ def test_an_event_that_waits_beside_a_mistake_of_ours_is_refused() -> None:
     wal = Wal(disk, ROOT, SMALL, threaded=True, call_soon=at_once)
     wal.open()
     wal.absorbed()
-    wal.control(b"the file is there")
+    wal.control(b"the file is there")()
     first, mistaken = Writer(wal, 1), Mistaken(wal)
     told: list[OSError | None] = []
     disk.syncs.clear()
@@ -162,7 +162,7 @@ def test_a_mistake_of_ours_fails_everybody_who_waits_and_nobody_waits_for_ever()
     wal = Wal(disk, ROOT, SMALL, threaded=True, call_soon=at_once)
     wal.open()
     wal.absorbed()
-    wal.control(b"the file is there")
+    wal.control(b"the file is there")()
     mistaken, other = Mistaken(wal), Writer(wal, 1)
     mistaken.append(b"never written")
     until(lambda: bool(mistaken.failures))
@@ -170,7 +170,7 @@ def test_a_mistake_of_ours_fails_everybody_who_waits_and_nobody_waits_for_ever()
     other.append(b"refused")
     until(lambda: bool(other.failures))
     with pytest.raises(OSError, match="a mistake"):
-        wal.control(b"refused")
+        wal.control(b"refused")()
     wal.stop()
     wal.close(empty=False)
     assert content(replayed(disk), 1) == b""
@@ -210,14 +210,14 @@ def test_who_was_about_to_be_written_beside_a_mistake_is_written_after_it() -> N
     wal = Wal(disk, ROOT, SMALL, threaded=True, call_soon=at_once)
     wal.open()
     wal.absorbed()
-    wal.control(b"the file is there")
+    wal.control(b"the file is there")()
     mistaken = Mistaken(wal)
     mistaken.append(b"12345")
     until(lambda: bool(mistaken.failures))
     mistaken.is_mistaken = False
     wal.revive()
     mistaken.append(b"67890")
-    wal.control(b"behind it")
+    wal.control(b"behind it")()
     assert mistaken.durable == 10
     wal.stop()
     wal.close(empty=False)

@@ -82,7 +82,7 @@ def threads(storage: Storage) -> Iterator[Wal]:
 
 def control_works(wal: Wal) -> bool:
     try:
-        wal.control(b"event")
+        wal.control(b"event")()
     except OSError:
         return False
     return True
@@ -95,7 +95,7 @@ def test_a_mistake_in_the_maker_fails_who_waits_and_costs_no_file(place: str) ->
     with threads(disk) as wal:
         for _ in range(FILES_MAX + 1):
             with pytest.raises(OSError, match=f"a mistake in {place}"):
-                wal.control(b"event")
+                wal.control(b"event")()
         disk.place = ""
         until(lambda: control_works(wal))  # one mistake more may have been under way
         assert wal.statistics().files <= 2, "one is written, one is ready"

@@ -38,8 +38,8 @@ def written() -> tuple[MemoryStorage, Wal]:
     """An event, then six that were written at once."""
     disk = MemoryStorage()
     wal, _ = begun(disk, LARGE)
-    wal.control(b"before")
-    wal.control(*EVENTS)
+    wal.control(b"before")()
+    wal.control(*EVENTS)()
     return disk, wal
 
 
@@ -121,7 +121,7 @@ def test_events_that_are_whole_count_though_nothing_is_left_of_their_mark() -> N
 
 def test_a_later_group_says_what_a_mark_says() -> None:
     disk, wal = written()
-    wal.control(b"after")
+    wal.control(b"after")()
     mark = scanned(disk).positions[-2]
     disk.open(PATH).pwrite(bytes(OVERHEAD), mark)
     found = replayed(disk, LARGE)
@@ -132,7 +132,7 @@ def test_a_later_group_says_what_a_mark_says() -> None:
 def test_events_on_one_page_need_no_mark() -> None:
     disk = MemoryStorage()
     wal, _ = begun(disk, LARGE)
-    wal.control(*(b"event %d" % number for number in range(20)))
+    wal.control(*(b"event %d" % number for number in range(20)))()
     assert wal.statistics().syncs == 1
     assert not any(frame.flags for frame in scanned(disk).frames)
 
@@ -170,7 +170,7 @@ def test_a_frame_that_is_made_again_from_its_trailer_vouches_for_no_more_than_it
     # | event | batches, barrier: one group |   nothing is left of the batches: they may be torn
     disk = MemoryStorage()
     wal, _ = begun(disk, LARGE)
-    wal.control(b"event")
+    wal.control(b"event")()
     batches = Frame(FrameType.BATCHES, TOPIC, 0, 0, 0, 0, 1, b"12345", end_offset=5)
     wal.shard_of(TOPIC, 0).write([batches, Frame(FrameType.BARRIER, TOPIC, 1)])
     begin, end = scanned(disk).positions[1], scanned(disk).end

@@ -62,8 +62,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "of_topics_made_together_one_is_written",
         "metadata_log",
-        "                self._log.control(*payloads)\n",
-        "                self._log.control(*payloads[:1])\n",
+        "                wait = self._log.control(*payloads)\n",
+        "                wait = self._log.control(*payloads[:1])\n",
         "topics_made_and_deleted_together",
     ),
     Bug(

@@ -186,8 +186,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "control_events_are_not_written",
         "metadata_log",
-        "                self._log.control(*payloads)\n",
-        "                pass\n",
+        "                wait = self._log.control(*payloads)\n",
+        "                wait = len(payloads).bit_length\n",
         "topics_in_a_row",
     ),
     Bug(
