@@ -348,13 +348,13 @@ class Producing:
             # Appended, and so long ago that the broker forgot where.
             queue.failures = 0
             self._finish(batch, -1, -1)
-        elif self.transactions is not None and self._ends_transaction(code):
+        elif self.transactions is not None and self._ends_transaction(batch, code):
             self._give_up(batch, error)
         elif code in TOO_LARGE_CODES and batch.count > 1:
             put_back(*self._split(batch))
             self._hold(queue, now_ms, delayed=False)
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self.settings.idempotent:
-            is_oldest = not any(precedes(other, batch) for other in unanswered(queue))
+            is_oldest = _is_oldest(batch)
             put_back(batch)
             self._hold(queue, now_ms, delayed=True)
             if is_oldest:
@@ -369,14 +369,15 @@ class Producing:
         else:
             self._give_up(batch, error)
 
-    def _ends_transaction(self, code: ErrorCode) -> bool:
+    def _ends_transaction(self, batch: ProducerBatch, code: ErrorCode) -> bool:
         """Whether this is nothing to be mended within the transaction.
 
         A hole in the sequences, another identity: under a new epoch it would be another one.
         """
         assert self.transactions is not None
         is_over = self.transactions.error is not None
-        return is_over or code in IDENTITY_CODES or code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        has_hole = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and _is_oldest(batch)
+        return is_over or has_hole or code in IDENTITY_CODES
 
     def _hold(self, queue: PartitionQueue, now_ms: int, *, delayed: bool) -> None:
         """Nothing more for this partition until its answers are in, and a back-off is over."""
@@ -447,6 +448,11 @@ class Producing:
                 if batch.refusal is not None:
                     message += f"; the last one failed: {batch.refusal}"
                 self._give_up(batch, TimedOut(message))
+
+
+def _is_oldest(batch: ProducerBatch) -> bool:
+    """Whether nothing that was sent before it still waits for its acknowledgement."""
+    return not any(precedes(other, batch) for other in unanswered(batch.queue))
 
 
 def _where(queue: PartitionQueue) -> str:

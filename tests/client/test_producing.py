@@ -10,6 +10,7 @@ from segbroker.client.engine import Call, Pause
 from segbroker.client.errors import (
     DeliveryFailed,
     InvalidTopic,
+    OutOfOrderSequenceNumber,
     TimedOut,
     UnknownTopicOrPartition,
 )
@@ -734,12 +735,9 @@ def test_what_waited_for_partitions_that_the_new_topic_has_not_is_handed_back() 
     assert not {record.value for record in lost} & set(stored)
 
 
-def test_under_version_1_nothing_is_added_behind_the_end_of_an_abort(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World()
-    broker = world.broker
-    others = broker._reply
+def coordinate(world: World, added: ErrorCode) -> None:
+    """The broker is a transaction coordinator, which answers AddPartitionsToTxn like this."""
+    others = world.broker._reply
 
     def reply(request: Message, version: int) -> tuple[Message, int]:
         match request:
@@ -749,35 +747,70 @@ def test_under_version_1_nothing_is_added_behind_the_end_of_an_abort(
                 )
                 return FindCoordinatorResponse(coordinators=[row]), version
             case AddPartitionsToTxnRequest():
-                busy = AddPartitionsToTxnResponsePartition(
-                    partition_index=0, partition_error_code=ErrorCode.CONCURRENT_TRANSACTIONS
+                done = AddPartitionsToTxnResponsePartition(
+                    partition_index=0, partition_error_code=added
                 )
-                topic = AddPartitionsToTxnResponseTopic(name="t", results_by_partition=[busy])
+                topic = AddPartitionsToTxnResponseTopic(name="t", results_by_partition=[done])
                 return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic]), version
             case EndTxnRequest():
                 return EndTxnResponse(), version
         return others(request, version)
 
-    monkeypatch.setattr(broker, "_reply", reply)
+    world.broker._reply = reply  # type: ignore[method-assign]  # a broker with two more apis
+
+
+def run(world: World, call: Call[None]) -> None:
+    done = world.engine.call(call, world.now_ms)
+    world.run(lambda: done.done)
+    done.result()
+
+
+def test_under_version_1_nothing_is_added_behind_the_end_of_an_abort() -> None:
+    world = World()
+    coordinate(world, added=ErrorCode.CONCURRENT_TRANSACTIONS)
     sender = Sender(world, transactional_id="tx", linger_ms=0)
     transactions = sender.producing.in_transactions
-
-    def run(call: Call[None]) -> None:
-        done = world.engine.call(call, world.now_ms)
-        world.run(lambda: done.done)
-        done.result()
 
     def a_while() -> Call[None]:
         yield Pause(2_000)
 
     def asked(kind: type[Message]) -> list[int]:
-        return [n for n, request in enumerate(broker.requests) if isinstance(request, kind)]
+        return [n for n, request in enumerate(world.broker.requests) if isinstance(request, kind)]
 
     world.cluster.create("t", 1)
-    run(transactions.begin())
+    run(world, transactions.begin())
     transactions.is_second = False
     sender.send("t", b"v", partition=0)
     world.run(lambda: bool(asked(AddPartitionsToTxnRequest)))
-    run(transactions.abort())
-    run(a_while())
+    run(world, transactions.abort())
+    run(world, a_while())
     assert max(asked(AddPartitionsToTxnRequest)) < min(asked(EndTxnRequest))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT])
+def test_in_a_transaction_too_what_follows_a_refused_batch_comes_again_behind_it(
+    code: ErrorCode,
+) -> None:
+    world = World()
+    coordinate(world, added=ErrorCode.NONE)
+    world.cluster.create("t", 1)
+    sender = Sender(world, transactional_id="tx", batch_bytes=150)
+    run(world, sender.producing.in_transactions.begin())
+    world.broker.produce_errors = [0, code, 0, 0, code]
+    for value in numbers(60):
+        sender.send("t", value, partition=0)
+    run(world, sender.producing.in_transactions.commit())
+    assert world.stored("t") == numbers(60)
+
+
+def test_a_hole_in_the_sequences_ends_the_transaction() -> None:
+    world = World()
+    coordinate(world, added=ErrorCode.NONE)
+    world.cluster.create("t", 1)
+    sender = Sender(world, transactional_id="tx", batch_bytes=150)
+    run(world, sender.producing.in_transactions.begin())
+    world.broker.produce_errors = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    sender.send("t", b"v", partition=0)
+    with pytest.raises(DeliveryFailed) as lost:
+        run(world, sender.producing.in_transactions.commit())
+    assert isinstance(lost.value.undelivered[0].error, OutOfOrderSequenceNumber)
