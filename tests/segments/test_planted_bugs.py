@@ -17,7 +17,8 @@ from .planted.catalogue import BUGS
 from .planted.planting import Bug, applies
 
 SAMPLE = 4
-SECONDS_MAX = 60
+SECONDS_MAX = 200
+"""For one bug: some seconds on a quiet machine."""
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
@@ -31,14 +32,14 @@ def test_there_are_fifty_planted_bugs() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_planted_bugs_are_found() -> None:
     first = datetime.date.today().toordinal() * SAMPLE
     names = [BUGS[(first + place) % len(BUGS)].name for place in range(SAMPLE)]
     command = [sys.executable, "-m", "tests.segments.planted.run", *names]
     command += ["--seconds-max", str(SECONDS_MAX)]
     run = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=280
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=850
     )
     assert run.returncode == 0, run.stdout + run.stderr
 
