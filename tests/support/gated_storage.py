@@ -39,14 +39,14 @@ class _GatedFile:
         return self._file.pwrite(data, position)
 
     def pread(self, buffer: memoryview, position: int) -> int:
-        assert self._disk.reads.wait(10), "the test never opened the gate"
+        assert self._disk.reads.wait(60), "the test never opened the gate"
         return self._file.pread(buffer, position)
 
     def pread_nowait(self, buffer: memoryview, position: int) -> int | None:
         return self._file.pread_nowait(buffer, position) if self._disk.cached else None
 
     def fdatasync(self) -> None:
-        assert self._disk.syncs.wait(10), "the test never opened the gate"
+        assert self._disk.syncs.wait(60), "the test never opened the gate"
         if self._disk.sync_error is not None:
             raise self._disk.sync_error
         self._file.fdatasync()

@@ -20,8 +20,9 @@ from trio.abc import Clock, Instrument
 
 T = TypeVar("T")
 
-# What one turn of the loop may take of the time.
-STEP_S: Final = 0.01
+# What one turn of the loop may take of the time: more than the cushions of wait_all_tasks_blocked,
+# which ends when the loop has slept for so long.
+STEP_S: Final = 0.06
 
 
 class PatientClock(Clock):
