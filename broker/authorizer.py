@@ -82,7 +82,13 @@ class Authorizer:
 
     def would_allow(self, peer: Peer, operation: int, resource_type: int, name: str) -> bool:
         """As `allows`, for what is only shown or left out: nothing was refused, nothing is told."""
-        key = (peer.principal, peer.address[0], operation, resource_type, name)
+        return self.would_allow_one(peer.principal, peer.address[0], operation, resource_type, name)
+
+    def would_allow_one(
+        self, principal: Principal, host: str, operation: int, resource_type: int, name: str
+    ) -> bool:
+        """As `would_allow`, for somebody who may not be connected now."""
+        key = (principal, host, operation, resource_type, name)
         allowed = self._cache.get(key)
         return self._decide(key) if allowed is None else allowed
 

@@ -23,38 +23,32 @@ done so for its rebalance_timeout is dropped; so is who was not heard of for a s
 | 128 INVALID_REGULAR_EXPRESSION, 112 UNSUPPORTED_ASSIGNOR | asks for what there is not |
 | 113 STALE_MEMBER_EPOCH | commits or fetches offsets at another epoch: after a heartbeat again |
 
+Members outlive the broker: `unkept` names those of whom something changed since it was written down
+(kept_consumers.py).  Who is in it is answered when that is durable; all others at once.
+
 Invariants: `owners` holds each partition once, with the member that may read it; epochs only rise;
-`due_ms` is never later than the next thing that has to happen.
+`due_ms` is never later than the next thing that has to happen; what was written down, and `unkept`
+as it is now, are the group.
 Source: KIP-848, KIP-1082 (members choose their ids).
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
-from uuid import UUID
+from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.consumer_groups import KeptGroup
 
-from .consumer_members import Beat, ConsumerMember, Reconciled, Sight, Told
+from .consumer_members import Beat, ConsumerMember, MaySee, Reconciled, Told
+from .consumer_target import Target, Topic
 from .group_rounds import NEVER_MS, State
 from .refused import Refused
-from .server_assignors import ASSIGNORS, DEFAULT, Assignment, Partition, TopicId
-from .topic_expressions import Expressions
+from .server_assignors import ASSIGNORS, Partition, TopicId
 from .topic_regex import TopicRegex
 
 JOIN: Final = 0
 LEAVE: Final = -1
 LEAVE_FOR_A_WHILE: Final = -2
-
-
-class Topic(Protocol):
-    """A topic as a group sees it."""
-
-    @property
-    def topic_id(self) -> UUID: ...
-    @property
-    def partitions(self) -> int: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -66,16 +60,15 @@ class ConsumerGroup:
     size_max: int
     epoch: int = 0
     assignment_epoch: int = 0
-    assignor: str = DEFAULT
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     owners: dict[Partition, str] = field(default_factory=dict)
-    target: Assignment = field(default_factory=dict)
+    target: Target = field(default_factory=Target)
+    unkept: set[str] = field(default_factory=set)
+    unsaid: set[str] = field(default_factory=set)
+    """Those of `unkept` who say something else of themselves."""
     empty_since_ms: int = 0
     due_ms: int = NEVER_MS
     _static: dict[str, str] = field(default_factory=dict)
-    _expressions: Expressions = field(default_factory=Expressions)
-    _topics: Mapping[str, Topic] = field(default_factory=dict)
-    _counts: dict[str, tuple[TopicId, int]] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
@@ -94,17 +87,41 @@ class ConsumerGroup:
         """Whether nobody is in it."""
         return not self.members
 
-    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """The names that a member is subscribed to, of topics that there are."""
-        return self._found(member.names, member.sight)
+    def restore(
+        self,
+        now_ms: int,
+        kept: KeptGroup,
+        gone: frozenset[str],
+        may_see: Callable[[str], MaySee],
+    ) -> None:
+        """Go on with what was written down, of a new group: sessions begin anew.
 
-    def _found(self, names: frozenset[str], sight: Sight | None) -> frozenset[str]:
-        matching = frozenset() if sight is None else self._expressions.names(sight)
-        return (names | matching) & self._topics.keys()
+        gone: ids of members whose session has ended already.  may_see: what a viewer may see.
+        """
+        assert kept.is_sound, "nobody has what another has"
+        self.epoch, self.assignment_epoch = kept.epoch, kept.assignment_epoch
+        self.target.restore(
+            kept.assignor, {name: has.target for name, (_, has) in kept.members.items()}
+        )
+        for member_id, (says, has) in kept.members.items():
+            member = ConsumerMember.restored(member_id, says, has)
+            self.members[member_id] = member
+            if member.instance_id is not None:
+                self._static[member.instance_id] = member_id
+            self.owners.update(dict.fromkeys(has.assigned + has.revoking, member_id))
+            if member.regex:
+                viewer = member.viewer
+                self.target.take(self.target.compiled(member.regex), viewer, may_see(viewer))
+            self._heard_of(now_ms, member, restart=True)
+            if member_id in gone:
+                member.session_ends_ms = now_ms
+                self._due(now_ms)
 
-    def subscribed(self) -> frozenset[str]:
-        """The names that anybody is subscribed to, of topics that there are."""
-        return frozenset(self._counts)
+    def _changed(self, *member_ids: str, says: bool = False) -> None:
+        """Of these something is to be written down."""
+        self.unkept.update(member_ids)
+        if says:
+            self.unsaid.update(member_ids)
 
     # Heartbeats
 
@@ -120,16 +137,19 @@ class ConsumerGroup:
         is_back = beat.epoch == JOIN and known is not None and known.epoch >= JOIN
         member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
         if regex is not None:
-            self._expressions.take(regex, beat.viewer, beat.may_see)
-        self._look_at_topics(topics, resubscribed=member.says(beat))
+            self.target.take(regex, beat.viewer, beat.may_see)
+        self._take_down(member, beat, topics)
         self._retarget()
+        before = (member.epoch, member.reconciled)
         changed = member.reconcile(
-            self.target.get(member.member_id, ()),
+            self.target.of(member.member_id),
             self.assignment_epoch,
             # Who joins again says that it reads nothing, and may be a request that came late.
             None if is_back else beat.owned,
             self.owners,
         )
+        if changed or before != (member.epoch, member.reconciled):
+            self._changed(member.member_id)
         self._heard_of(now_ms, member, restart=changed)
         told = None
         if changed or beat.epoch == JOIN or beat.is_full:
@@ -144,7 +164,7 @@ class ConsumerGroup:
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
                 f"no assignor {beat.assignor!r}; there are {offered}",
             )
-        return self._expressions.compiled(beat.regex) if beat.regex else None
+        return self.target.compiled(beat.regex) if beat.regex else None
 
     def _join(self, beat: Beat) -> ConsumerMember:
         known = self.members.get(beat.member_id)
@@ -162,6 +182,7 @@ class ConsumerGroup:
         self.members[beat.member_id] = member
         if beat.instance_id is not None:
             self._static[beat.instance_id] = beat.member_id
+        self._changed(beat.member_id, says=True)
         self.epoch += 1
         return member
 
@@ -188,7 +209,8 @@ class ConsumerGroup:
         self.members[member.member_id] = member
         assert old.instance_id is not None, "found by it"
         self._static[old.instance_id] = member.member_id
-        self.target[member.member_id] = self.target.pop(old.member_id, ())
+        self.target.given[member.member_id] = self.target.given.pop(old.member_id, ())
+        self._changed(old.member_id, member.member_id, says=True)
         return member
 
     def _member(self, beat: Beat) -> ConsumerMember:
@@ -251,6 +273,7 @@ class ConsumerGroup:
             member.revoking_ends_ms = None
             member.reconciled = Reconciled.STABLE
             member.epoch, member.previous_epoch = LEAVE_FOR_A_WHILE, LEAVE
+            self._changed(member.member_id)
             self._due(member.session_ends_ms)
         else:
             self._drop(now_ms, member)
@@ -258,43 +281,19 @@ class ConsumerGroup:
 
     # What is to be read, and by whom
 
-    def _look_at_topics(self, topics: Mapping[str, Topic], *, resubscribed: bool) -> None:
-        if topics is self._topics and self._expressions.is_done and not resubscribed:
-            return
-        self._topics = topics
-        self._expressions.look(topics)
-        before = self._counts
-        self._resubscribe()
-        if resubscribed or before != self._counts:
+    def _take_down(self, member: ConsumerMember, beat: Beat, topics: Mapping[str, Topic]) -> None:
+        """What a member says of itself, and which topics there are."""
+        before = member.said
+        resubscribed = member.says(beat)
+        if member.said != before:
+            self._changed(member.member_id, says=True)
+        if self.target.look(topics, self.members.values(), resubscribed=resubscribed):
             self.epoch += 1
 
-    def _resubscribe(self) -> None:
-        self._expressions.keep({one.sight for one in self.members.values() if one.sight})
-        names: set[str] = set()
-        for wanted, sight in {(one.names, one.sight) for one in self.members.values()}:
-            names |= self._found(wanted, sight)
-        self._counts = {
-            name: (self._topics[name].topic_id.bytes, self._topics[name].partitions)
-            for name in names
-        }
-
     def _retarget(self) -> None:
-        if self.epoch == self.assignment_epoch:
-            return
-        votes = Counter(one.assignor for one in self.members.values() if one.assignor)
-        self.assignor = max(votes, key=lambda name: votes[name]) if votes else DEFAULT
-        ids = {name: topic_id for name, (topic_id, _) in self._counts.items()}
-        by_names: dict[tuple[frozenset[str], Sight | None], frozenset[TopicId]] = {}
-        subscribers = []
-        for member in self.members.values():
-            topics = by_names.get((member.names, member.sight))
-            if topics is None:
-                topics = frozenset([ids[name] for name in self.topics_of(member)])
-                by_names[member.names, member.sight] = topics
-            subscribers.append(member.subscriber(topics))
-        assign = ASSIGNORS[self.assignor]
-        self.target = assign(subscribers, dict(self._counts.values()), self.target)
-        self.assignment_epoch = self.epoch
+        if self.epoch != self.assignment_epoch and self.target.is_ready:
+            self._changed(*self.target.make(self.members))
+            self.assignment_epoch = self.epoch
 
     # Offsets
 
@@ -333,11 +332,12 @@ class ConsumerGroup:
         del self.members[member.member_id]
         if member.instance_id is not None:
             del self._static[member.instance_id]
+        self._changed(member.member_id, says=True)
         self.epoch += 1
-        self._resubscribe()
+        self.target.resubscribe(self.members.values())
         if not self.members:
             self.empty_since_ms = now_ms
-            self.target = {}
+            self.target = Target()
             self.assignment_epoch = self.epoch
 
     def tick(self, now_ms: int) -> None:
@@ -353,6 +353,8 @@ class ConsumerGroup:
     def close(self, code: ErrorCode) -> None:
         """The group is deleted, or its broker ends.  Nobody waits for an answer here."""
         self.members.clear()
+        self.unkept.clear()
+        self.unsaid.clear()
 
 
 def _ends_ms(member: ConsumerMember) -> int:

@@ -1,15 +1,16 @@
 """KIP-848 groups on the wire: ConsumerGroupHeartbeat and ConsumerGroupDescribe.
 
 What a request says of itself is checked here, what it says to its group in consumer_group.py.
-Both answer at once, from memory.
+A heartbeat is answered when what it tells its member is durable, which is at once where nothing
+changed; a description comes from memory.
 
 A group is of the classic or of the consumer protocol; one without members becomes the other when a
 member of that comes.  While it has members those of the other protocol are refused: a consumer
 member with 69 GROUP_ID_NOT_FOUND, a classic one with 23 INCONSISTENT_GROUP_PROTOCOL.
 
-Members live in memory.  After a restart a heartbeat of one that was is answered 25
-UNKNOWN_MEMBER_ID, by which every client joins again; Kafka says so of unknown members only, and 69
-of unknown groups, by which the Java client gives up.
+A heartbeat for a group that there is not is answered 25 UNKNOWN_MEMBER_ID, by which every client
+joins again; Kafka says so of unknown members only, and 69 of unknown groups, by which the Java
+client gives up.
 """
 
 from typing import Final
@@ -30,26 +31,26 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatResponseTopicPartition,
 )
 
-from .authorizer import DESCRIBE, TOPIC
 from .call import Call
 from .consumer_group import JOIN, LEAVE_FOR_A_WHILE, ConsumerGroup, by_topic
-from .consumer_members import Beat, ConsumerMember, MaySee, every_topic
+from .consumer_members import Beat, ConsumerMember, Told, every_topic
 from .core import Core
 from .group_apis import GROUP_OPERATIONS
 from .group_settings import HEARTBEAT
 from .groups import monotonic_ms
+from .later_reply import LaterReply
 from .metadata import NOT_ASKED
-from .peer import Peer
 from .refused import Refused
 from .server_assignors import Partition
+from .viewers import sight_of, viewer_of
 
 _MEMBER_CHOOSES_ID_SINCE: Final = 1  # KIP-1082
 _OF_CONSUMER_PROTOCOL: Final = 1  # member types: 0 classic, 1 consumer
 
 
-async def consumer_group_heartbeat(
-    core: Core, call: Call[ConsumerGroupHeartbeatRequest]
-) -> ConsumerGroupHeartbeatResponse:
+def consumer_group_heartbeat(
+    core: Core, call: Call[ConsumerGroupHeartbeatRequest], slot: LaterReply
+) -> None:
     """A member joins, lives, or leaves; what it is to read, when that changed."""
     request = call.request
     try:
@@ -58,11 +59,30 @@ async def consumer_group_heartbeat(
         beat = _beat(core, call)
         told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
     except Refused as exc:
-        return ConsumerGroupHeartbeatResponse(
-            error_code=exc.code, error_message=exc.message, member_epoch=0, heartbeat_interval_ms=0
-        )
+        slot.answer(_refusal(exc.code, exc.message))
+        return
+
+    def kept(error: OSError | None) -> None:
+        if error is None:
+            slot.answer(_told(core, request, told))
+        else:
+            message = f"what was to be told is not durable: {error}"
+            slot.answer(_refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
+
+    core.groups.when_kept(group, told.member_id, kept)
     core.groups.changed(group)
-    leaves = beat.epoch < JOIN
+
+
+def _refusal(code: ErrorCode, message: str) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=code, error_message=message, member_epoch=0, heartbeat_interval_ms=0
+    )
+
+
+def _told(
+    core: Core, request: ConsumerGroupHeartbeatRequest, told: Told
+) -> ConsumerGroupHeartbeatResponse:
+    leaves = request.member_epoch < JOIN
     assignment = None
     if told.assignment is not None:
         assignment = ConsumerGroupHeartbeatResponseAssignment(
@@ -120,17 +140,10 @@ def _group(core: Core, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
     return core.groups.obtain_consumer(request.group_id)
 
 
-def _may_see(core: Core, peer: Peer) -> MaySee:
-    """Which topics this peer's expressions can match: those that it may describe."""
-    authorizer = core.authorizer
-    if authorizer is None:
-        return every_topic
-    return lambda name: authorizer.would_allow(peer, DESCRIBE, TOPIC, name)
-
-
 def _beat(core: Core, call: Call[ConsumerGroupHeartbeatRequest]) -> Beat:
     request = call.request
     names = request.subscribed_topic_names
+    viewer = viewer_of(core.authorizer, call.peer)
     owned: frozenset[Partition] | None = None
     if request.topic_partitions is not None:
         owned = frozenset(
@@ -150,8 +163,8 @@ def _beat(core: Core, call: Call[ConsumerGroupHeartbeatRequest]) -> Beat:
         request.subscribed_topic_regex,
         request.server_assignor,
         owned,
-        every_topic if not request.subscribed_topic_regex else _may_see(core, call.peer),
-        "" if core.authorizer is None else f"{call.peer.principal} {call.peer.address[0]}",
+        sight_of(core.authorizer, viewer) if request.subscribed_topic_regex else every_topic,
+        viewer,
     )
 
 
@@ -194,7 +207,7 @@ def _described(core: Core, group: ConsumerGroup) -> ConsumerGroupDescribeRespons
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
-        assignor_name=group.assignor,
+        assignor_name=group.target.assignor,
         members=[_member(core, group, one) for one in group.members.values()],
     )
 
@@ -214,7 +227,7 @@ def _member(
         subscribed_topic_regex=member.regex or None,
         assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=_rows(core, has)),
         target_assignment=ConsumerGroupDescribeResponseTargetAssignment(
-            topic_partitions=_rows(core, group.target.get(member.member_id, ()))
+            topic_partitions=_rows(core, group.target.of(member.member_id))
         ),
         member_type=_OF_CONSUMER_PROTOCOL,
     )

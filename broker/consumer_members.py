@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
+from segbroker.segments.consumer_groups import Has, Says
+
 from .server_assignors import Partition, Subscriber, TopicId
 
 
@@ -101,6 +103,45 @@ class ConsumerMember:
     session_ends_ms: int = 0
     revoking_ends_ms: int | None = None
     _subscriber: Subscriber | None = None
+
+    @classmethod
+    def restored(cls, member_id: str, says: Says, has: Has) -> "ConsumerMember":
+        """As it was written down."""
+        return cls(
+            member_id,
+            **says._asdict(),
+            epoch=has.epoch,
+            previous_epoch=has.previous_epoch,
+            reconciled=Reconciled(has.state),
+            assigned=set(has.assigned),
+            revoking=set(has.revoking),
+        )
+
+    @property
+    def said(self) -> Says:
+        """What it says of itself, as it is written down."""
+        return Says(
+            self.instance_id,
+            self.rack_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.names,
+            self.regex,
+            self.viewer,
+            self.assignor,
+        )
+
+    def has(self, target: tuple[Partition, ...]) -> Has:
+        """Where it stands, as it is written down."""
+        return Has(
+            self.epoch,
+            self.previous_epoch,
+            self.reconciled.value,
+            tuple(sorted(self.assigned)),
+            tuple(sorted(self.revoking)),
+            tuple(sorted(target)),
+        )
 
     def says(self, beat: Beat) -> bool:
         """Take over what a heartbeat says; whether its subscription changed."""

@@ -213,9 +213,13 @@ async def leave_group(core: Core, call: Call[LeaveGroupRequest]) -> LeaveGroupRe
         )
         for member in members
     ]
-    for changed in (group, consumers):
-        if changed is not None:
-            core.groups.changed(changed)
+    if group is not None:
+        core.groups.changed(group)
+    if consumers is not None:
+        core.groups.changed(consumers)
+        failure = await recorded(lambda done: core.groups.when_kept(consumers, None, done))
+        if failure is not None:
+            return LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if call.version < _MEMBERS_SINCE:
         return LeaveGroupResponse(error_code=rows[0].error_code)
     return LeaveGroupResponse(members=rows)
@@ -321,13 +325,14 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
     if group is not None and group.members and group.protocol_type != _CONSUMER:
         return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[])
     subscribed = _subscribed(group)
-    if (consumer := core.groups.get_consumer(request.group_id)) is not None:
-        subscribed |= consumer.subscribed()
+    consumer = core.groups.get_consumer(request.group_id)
     topics = []
     forgotten: list[tuple[str, int]] = []
     for topic in request.topics:
         code = ErrorCode.NONE
-        if topic.name in subscribed:
+        meta = core.topics.get(topic.name)
+        is_read = consumer is not None and meta and consumer.target.has_topic(meta.topic_id)
+        if is_read or topic.name in subscribed:
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         rows = []
         for one in topic.partitions:

@@ -1,7 +1,7 @@
 """All consumer groups of a broker: who they are, their clocks, and where they stand.
 
-    members      in memory; of classic groups each generation is a control event, durable before
-                 its members hear of it: after a restart they go on (kept_generations.py)
+    members      in memory and as control events, durable before members hear of what they are
+                 given: after a restart they go on (kept_generations.py, kept_consumers.py)
     offsets      control events of the storage engine: durable before a commit is answered
 
 A group exists while it has members, or offsets, or was looked at a moment ago.  Each has one alarm
@@ -15,6 +15,7 @@ before the longest session has passed since the start.  Where a start finds more
 groups with members, those of the rest are unknown and join again.
 """
 
+import errno
 from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID, uuid4
@@ -32,6 +33,7 @@ from segbroker.segments.committed import (
     offsets_of,
     pieces,
 )
+from segbroker.segments.consumer_groups import KeptGroup
 from segbroker.segments.emptied import EMPTIED, emptied_ms
 from segbroker.segments.emptied import SECTION as EMPTIED_SECTION
 from segbroker.segments.generations import Generation
@@ -39,17 +41,22 @@ from segbroker.segments.manager import DiskManager
 
 from .config import BrokerConfig
 from .consumer_group import ConsumerGroup
+from .consumer_members import MaySee
 from .deadlines import Deadlines
+from .exposure import is_loopback
 from .group import Group
 from .group_rounds import NEVER_MS, OnRecorded, Record, State
 from .group_settings import SESSION, GroupSettings
+from .kept_consumers import Done, KeptConsumers
 from .kept_generations import KeptGenerations
+from .kept_sizes import KeptSizes
 from .refused import Refused
 
 log = structlog.get_logger()
 
 _MINUTE_MS: Final = 60_000
 VISITS_MAX: Final = 200
+_ENDS: Final = OSError(errno.ESHUTDOWN, "the broker ends")
 
 
 def monotonic_ms() -> int:
@@ -82,8 +89,9 @@ class Groups:
         deadlines: Deadlines,
         settings: GroupSettings,
         end_turn: Callable[[], None],
+        may_see: Callable[[str], MaySee],
     ) -> None:
-        """end_turn: send what was answered outside of a request."""
+        """end_turn: send what was answered outside of a request.  may_see: what a viewer may."""
         self._manager = manager
         self._settings = settings
         self.config = config
@@ -94,18 +102,70 @@ class Groups:
         self._started_ms = monotonic_ms()
         self._end_turn = end_turn
         self._is_closed = False
-        self._kept = KeptGenerations(manager)
-        self._restore()
+        sizes = KeptSizes(manager.event_size_max)
+        self._kept = KeptGenerations(manager, sizes)
+        self._consumers = KeptConsumers(manager, sizes, end_turn)
+        self._restore(may_see)
 
-    def _restore(self) -> None:
+    def _restore(self, may_see: Callable[[str], MaySee]) -> None:
         """Have the groups that somebody was in when the last broker ended, and their members."""
         for group_id, kept in self._kept.with_members():
-            if len(self._groups) >= self.config.groups_max:
-                log.warning("groups_not_restored", groups_max=self.config.groups_max)
+            if self._is_full_at_start():
                 return
             group = self._groups[group_id] = self._made(group_id)
-            group.restore(self._started_ms, kept, self._kept.gone(kept))
+            members = ((one.member_id, one.instance_id, one.client_host) for one in kept.members)
+            group.restore(self._started_ms, kept, self._gone(members))
             self.changed(group)
+        for group_id, known in self._consumers.with_members():
+            if group_id in self._groups:
+                continue  # an older version has had classic members in it since
+            if self._is_full_at_start():
+                return
+            consumer = self._made_consumer(group_id)
+            says = (
+                (one, row.instance_id, row.client_host) for one, (row, _) in known.members.items()
+            )
+            if self._is_restored(consumer, known, self._gone(says), may_see):
+                self._groups[group_id] = consumer
+                self.changed(consumer)
+
+    def _is_full_at_start(self) -> bool:
+        if len(self._groups) < self.config.groups_max:
+            return False
+        log.warning("groups_not_restored", groups_max=self.config.groups_max)
+        return True
+
+    def _is_restored(
+        self,
+        group: ConsumerGroup,
+        kept: KeptGroup,
+        gone: frozenset[str],
+        may_see: Callable[[str], MaySee],
+    ) -> bool:
+        """Whether a group goes on; else its members join again."""
+        if not kept.is_sound:
+            log.warning("consumer_group_not_restored", group=group.group_id, error="events lost")
+            return False
+        try:
+            group.restore(self._started_ms, kept, gone, may_see)
+        except Refused as exc:  # an expression that is none any more
+            log.warning("consumer_group_not_restored", group=group.group_id, error=exc.message)
+            return False
+        return True
+
+    def _gone(self, members: Iterable[tuple[str, str | None, str]]) -> frozenset[str]:
+        """Ids of members that cannot be alive: they ran on this machine, which was started anew.
+
+        Not the static ones: a place is kept for who comes back to it under another id.  members:
+        member id, instance id, address.
+        """
+        if not (self._manager.is_new_boot and self._manager.knows_boot):
+            return frozenset()
+        return frozenset(
+            member_id
+            for member_id, instance_id, host in members
+            if instance_id is None and is_loopback(host)
+        )
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Go by these settings: in groups that there are from their next request on."""
@@ -146,7 +206,8 @@ class Groups:
             )
         self._check_room(group_id)
         made = self._made(group_id)
-        made.generation = self._kept.number(group_id) if group is None else group.epoch
+        made.generation = self._number(group_id) if group is None else group.epoch
+        self._consumers.turned(group_id)
         self._replace(made)
         return made
 
@@ -184,15 +245,31 @@ class Groups:
         if group is not None and not group.is_idle:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id!r} is a classic group")
         self._check_room(group_id)
-        made = ConsumerGroup(
+        made = self._made_consumer(group_id)
+        before = self._number(group_id) if group is None else group.generation
+        made.epoch = made.assignment_epoch = before
+        self._replace(made)
+        return made
+
+    def _made_consumer(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(
             group_id,
             self._settings.in_force(group_id, SESSION),
             self.config.group_consumer_size_max,
         )
-        before = self._kept.number(group_id) if group is None else group.generation
-        made.epoch = made.assignment_epoch = before
-        self._replace(made)
-        return made
+
+    def _number(self, group_id: str) -> int:
+        """The generation or epoch that is written down of a group."""
+        return max(self._kept.number(group_id), self._consumers.number(group_id))
+
+    def when_kept(self, group: ConsumerGroup, member_id: str | None, done: Done) -> None:
+        """Call `done` when what is known of a member, or of all with None, is durable, or is not.
+
+        At once where nothing of it has changed."""
+        if self._is_closed:
+            done(_ENDS)
+        else:
+            self._consumers.when_kept(group, member_id, done)
 
     def _check_room(self, group_id: str) -> None:
         if group_id not in self._groups and len(self._groups) >= self.config.groups_max:
@@ -211,7 +288,10 @@ class Groups:
         return 0 if group is None else len(group.members)
 
     def changed(self, group: Group | ConsumerGroup) -> None:
-        """Something was done with this group: its alarm is set anew if it has to come earlier."""
+        """Something was done with this group: it is written down, and its alarm is set anew if it
+        has to come earlier."""
+        if isinstance(group, ConsumerGroup) and self._groups.get(group.group_id) is group:
+            self._consumers.keep(group)
         alarm = self._alarms.get(group.group_id)
         if alarm is not None:
             if alarm.at_ms <= group.due_ms:
@@ -242,6 +322,7 @@ class Groups:
         for group in self._groups.values():
             group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._groups.clear()
+        self._consumers.close(_ENDS)
 
     # Offsets
 
@@ -300,6 +381,7 @@ class Groups:
         if group is not None:
             group.close(ErrorCode.GROUP_ID_NOT_FOUND)
         self._kept.forget(group_id)
+        self._consumers.forget(group_id)
         if emptied_ms(self._manager.section(EMPTIED_SECTION), group_id) >= 0:
             self._manager.record_soon(_log_failure, EMPTIED, group=group_id, at=None)
 
@@ -313,7 +395,8 @@ class Groups:
             return
         if not self._visits:
             emptied = self._manager.section(EMPTIED_SECTION) or ()
-            self._visits = sorted({*self.names(), *self._kept.names(), *emptied})
+            known = {*self.names(), *self._kept.names(), *self._consumers.names(), *emptied}
+            self._visits = sorted(known)
         for group_id in self._visits[-VISITS_MAX:]:
             self._visit(group_id, now_ms)
         del self._visits[-VISITS_MAX:]
@@ -323,6 +406,10 @@ class Groups:
         group = self._groups.get(group_id)
         if self._kept.has_members(group_id):
             self._mend_kept(group_id, group)
+        if isinstance(group, ConsumerGroup):
+            self._consumers.keep(group)  # what could not be written before
+        elif self._consumers.has_members(group_id):
+            self._consumers.forget(group_id)
         if group is not None and not group.is_idle:
             return
         if group_id not in content:

@@ -9,9 +9,7 @@
 | is empty | its number, from which the next one counts on |
 | is forgotten: deleted, expired, or nobody is in it and it has no offsets | not any more |
 
-At the limit: a generation above SIZE_MAX bytes, or above what one event may be, or one with which
-all of them would be above ALL_SIZES_MAX, is written down without its members, with a warning: the
-group works as any other, and after a restart its members are unknown and join again.
+At the limit (kept_sizes.py) a generation is written down without its members, with a warning.
 
 Invariant: what is written down is a generation of which somebody may have been told, or an older
 one that nobody has succeeded: whoever is of an older one than that is refused after a restart.
@@ -33,14 +31,10 @@ from segbroker.segments.generations import (
 )
 from segbroker.segments.manager import DiskManager
 
-from .exposure import is_loopback
+from .kept_sizes import KeptSizes
 
 log = structlog.get_logger()
 
-SIZE_MAX: Final = 2 << 20
-"""Bytes of one generation: some 4,000 members, 500 bytes each."""
-ALL_SIZES_MAX: Final = 64 << 20
-"""Bytes of all of them: they are part of every snapshot of the metadata."""
 _OVERHEAD: Final = 100
 """Bytes of an event beside the group's name and the generation's fields."""
 
@@ -48,11 +42,11 @@ _OVERHEAD: Final = 100
 class KeptGenerations:
     """The generations of one data directory."""
 
-    def __init__(self, manager: DiskManager) -> None:
+    def __init__(self, manager: DiskManager, sizes: KeptSizes) -> None:
         self._manager = manager
-        self._size_max = min(SIZE_MAX, manager.event_size_max)
-        self._sizes = {group: _size(group, kept) for group, kept in self._all()}
-        self._all_sizes = sum(self._sizes.values())
+        self._sizes = sizes
+        for group_id, kept in self._all():
+            sizes.put(group_id, _size(group_id, kept))
 
     def _all(self) -> Iterator[tuple[str, Generation]]:
         return generations_in(self._manager.section(SECTION))
@@ -73,38 +67,22 @@ class KeptGenerations:
         """The groups that somebody was in when the last broker ended."""
         return ((group, kept) for group, kept in self._all() if kept.members)
 
-    def gone(self, kept: Generation) -> frozenset[str]:
-        """Ids of members that cannot be alive: they ran on this machine, which was started anew.
-
-        Not the static ones: a place is kept for who comes back to it under another id.
-        """
-        if not (self._manager.is_new_boot and self._manager.knows_boot):
-            return frozenset()
-        return frozenset(
-            member.member_id
-            for member in kept.members
-            if member.instance_id is None and is_loopback(member.client_host)
-        )
-
     def keep(self, group_id: str, kept: Generation, done: Callable[[OSError | None], None]) -> None:
         """Write a generation down; `done` when that is durable, or has failed."""
         size = _size(group_id, kept)
-        others = self._all_sizes - self._sizes.get(group_id, 0)
-        if kept.members and (size > self._size_max or others + size > ALL_SIZES_MAX):
+        if kept.members and not self._sizes.has_room(group_id, size):
             log.warning(
                 "generation_without_members",
                 group=group_id,
                 generation=kept.number,
                 members=len(kept.members),
                 size=size,
-                size_max=self._size_max,
-                all_sizes=others,
-                all_sizes_max=ALL_SIZES_MAX,
+                size_max=self._sizes.size_max,
+                all_sizes=self._sizes.others(group_id),
             )
             kept = Generation(kept.number, kept.protocol_type)
             size = _size(group_id, kept)
-        self._sizes[group_id] = size
-        self._all_sizes = others + size
+        self._sizes.put(group_id, size)
 
         def written(error: OSError | None) -> None:
             if error is not None:
@@ -122,7 +100,7 @@ class KeptGenerations:
         """Have nothing written down of a group, if something is.  Not waited for."""
         if not self.number(group_id):
             return
-        self._all_sizes -= self._sizes.pop(group_id, 0)
+        self._sizes.put(group_id, 0)
 
         def written(error: OSError | None) -> None:
             if error is not None:

@@ -181,7 +181,6 @@ SLOW_ANSWERS: Final[dict[int, SlowAnswer]] = {
     ApiKey.DESCRIBE_GROUPS: describe_groups,
     ApiKey.DELETE_GROUPS: delete_groups,
     ApiKey.OFFSET_DELETE: offset_delete,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
@@ -199,6 +198,7 @@ WAITING_ANSWERS: Final[dict[int, WaitingAnswer]] = {
     ApiKey.JOIN_GROUP: join_group,
     ApiKey.SYNC_GROUP: sync_group,
     ApiKey.OFFSET_COMMIT: offset_commit,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
 }
 
 

@@ -58,6 +58,7 @@ from .tls import Certificate
 from .topics import Topics
 from .transaction_upkeep import TransactionUpkeep
 from .turn import Turn, end_passes
+from .viewers import sight_of
 from .watchdog import watch
 
 log = structlog.get_logger()
@@ -214,7 +215,15 @@ class Broker:
                 quotas=quotas,
             )
             group_settings = GroupSettings(manager, config)
-            groups = Groups(manager, config, deadlines, group_settings, turn.end)
+            authorizer = _authorizer_of(config, manager)
+            groups = Groups(
+                manager,
+                config,
+                deadlines,
+                group_settings,
+                turn.end,
+                partial(sight_of, authorizer),
+            )
             group_settings.on_change = groups.settings_changed
             self._core = core = Core(
                 config=config,
@@ -245,7 +254,7 @@ class Broker:
                     config.cleaner_buffer_bytes,
                     config.cleaner_backoff_ms,
                 ),
-                authorizer=_authorizer_of(config, manager),
+                authorizer=authorizer,
                 all_quotas=quotas,
                 quotas=quotas if quotas.is_active else None,
             )

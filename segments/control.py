@@ -15,6 +15,7 @@
 | offsets_committed, offsets_forgotten | committed.py | a group stands there, or nowhere |
 | group_emptied | emptied.py | a group has no members since then |
 | generation | generations.py | these are the members of a group, and what each has |
+| consumer_group | consumer_groups.py | so do those of a KIP-848 group stand |
 | transaction, transactions_decided, transactions_forgotten | transactions.py | it is open, ends |
 | acls_created, acls_deleted | acls.py | these rules stand, or are gone |
 | quotas_set | quotas.py | an entity has these quotas |
@@ -47,6 +48,7 @@ from . import (
     acls,
     broker_settings,
     committed,
+    consumer_groups,
     credentials,
     emptied,
     generations,
@@ -55,6 +57,7 @@ from . import (
 )
 from .errors import CorruptSegment, UnsupportedFormat
 from .metadata import Ceiling, Metadata, decode_topic
+from .name_map import NameMap
 from .topic_config import TopicConfig
 
 Fields: TypeAlias = Mapping[str, Any]
@@ -181,8 +184,32 @@ def _rows(run: Run) -> Iterable[list[Any]]:
 
 
 def _generations(state: Metadata, run: Run) -> Metadata:
-    content = generations.changed(state.sections.get(generations.SECTION), run)
-    return replace(state, sections={**state.sections, generations.SECTION: content})
+    """Groups are of the classic protocol from here on, or forgotten."""
+    sections = dict(state.sections)
+    sections[generations.SECTION] = generations.changed(sections.get(generations.SECTION), run)
+    classic = [fields["group"] for fields in run if fields["members"] is not None]
+    return _without_rows(replace(state, sections=sections), consumer_groups.SECTION, classic)
+
+
+def _consumer_groups(state: Metadata, run: Run) -> Metadata:
+    """Groups are of KIP-848's protocol from here on, or forgotten."""
+    name = consumer_groups.SECTION
+    sections = dict(state.sections)
+    sections[name] = consumer_groups.changed(sections.get(name), run)
+    consumer = [fields["group"] for fields in run if fields["epoch"] is not None]
+    return _without_rows(replace(state, sections=sections), generations.SECTION, consumer)
+
+
+def _without_rows(state: Metadata, section: str, groups: Iterable[str]) -> Metadata:
+    """Without what a section holds of these groups."""
+    content = state.sections.get(section)
+    gone = [group for group in groups if content and group in content]
+    if not gone:
+        return state
+    left = NameMap.of(content).draft()
+    for group in gone:
+        left.pop(group, None)
+    return replace(state, sections={**state.sections, section: left.done()})
 
 
 RUNS: Final[dict[str, Callable[[Metadata, Run], Metadata]]] = {
@@ -191,6 +218,7 @@ RUNS: Final[dict[str, Callable[[Metadata, Run], Metadata]]] = {
     "ceilings": _ceilings,
     "epochs": _epochs,
     generations.GENERATION: _generations,
+    consumer_groups.CONSUMER_GROUP: _consumer_groups,
 }
 """Kinds of which several events, one behind the other, are applied as one."""
 

@@ -396,7 +396,7 @@ def test_most_members_choose_the_assignor() -> None:
     two = Client(shared, "two")
     one.join()
     two.join()
-    assert shared.assignor == "range"
+    assert shared.target.assignor == "range"
     settle(one, two)
     assert {one.reads, two.reads} == {part("a", 0, 1), part("a", 2, 3)}
     unknown = Client(shared, "x", assignor="unknown")

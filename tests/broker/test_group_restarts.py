@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from segbroker.broker import kept_generations
+from segbroker.broker import kept_sizes
 from segbroker.broker.core import wall_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
@@ -38,7 +38,7 @@ class BootlessStorage(MemoryStorage):
 
 @asynccontextmanager
 async def broker_on(
-    storage: Storage, connections: int = 1, **changes: int
+    storage: Storage, connections: int = 1, **changes: int | str
 ) -> AsyncIterator[tuple[Broker, list[WireClient]]]:
     """A broker that does not wait for further members, and connections to it."""
     async with AsyncExitStack() as stack:
@@ -410,7 +410,7 @@ async def test_members_of_a_generation_that_is_too_large_are_unknown_after_a_res
 async def test_all_generations_together_have_a_limit(
     monkeypatch: pytest.MonkeyPatch, events: Events
 ) -> None:
-    monkeypatch.setattr(kept_generations, "ALL_SIZES_MAX", 10_000)
+    monkeypatch.setattr(kept_sizes, "ALL_SIZES_MAX", 10_000)
     disk = MemoryStorage()
     async with broker_on(disk) as (_, (client,)):
         one = WireMember(client, metadata=bytes(6_000))

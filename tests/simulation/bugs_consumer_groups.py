@@ -5,13 +5,19 @@ from typing import Any
 
 from segbroker.broker.consumer_group import ConsumerGroup
 from segbroker.broker.consumer_members import ConsumerMember
+from segbroker.broker.kept_consumers import KeptConsumers
 from segbroker.protocol.errors import ErrorCode
 
-from .bugs import CALM, Bug, replaced
+from .bugs import CALM, POWER, Bug, replaced
 from .plan import Group, Topic
 
 HAVE = (Topic("k0", 3, "fsync", 2048, use="group"),)
 CREW = CALM | {"groups": (Group("crew", "k0", 3, 3, ("range",), 500, 0.0, "consumer"),)}
+CUT_OFF = {
+    "groups": (Group("crew", "k0", 6, 30, ("uniform",), 6_000, 0.0, "consumer"),),
+    "faults": tuple((2.0 * n + 0.1 * (n % 3), "power_cut") for n in range(1, 16)),
+    "sync_s": (0.05, 0.2),
+}
 
 
 def _lets_go_at_once(reconcile: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,6 +35,25 @@ def _lets_go_at_once(reconcile: Callable[..., Any]) -> Callable[..., Any]:
     return reconciled
 
 
+def _told_before_kept(when_kept: Callable[..., Any]) -> Callable[..., Any]:
+    def kept(self: KeptConsumers, group: ConsumerGroup, member_id: Any, done: Any) -> None:  # noqa: ANN401
+        when_kept(self, group, member_id, lambda error: None)
+        done(None)
+
+    return kept
+
+
+def _not_as_far(restore: Callable[..., Any]) -> Callable[..., Any]:
+    """Members are restored at the epoch before theirs."""
+
+    def restored(self: ConsumerGroup, *args: Any) -> None:  # noqa: ANN401
+        restore(self, *args)
+        for member in self.members.values():
+            member.epoch, member.previous_epoch = member.previous_epoch, -1
+
+    return restored
+
+
 BUGS = (
     Bug(
         "a partition is given away before its reader has let go of it",
@@ -42,6 +67,19 @@ BUGS = (
             ConsumerGroup, "check_commit", lambda _: lambda self, member_id, epoch: ErrorCode.NONE
         ),
         CREW,
+        topics=HAVE,
+    ),
+    Bug(
+        "members hear of what they are given before it is durable",
+        replaced(KeptConsumers, "when_kept", _told_before_kept),
+        POWER | CUT_OFF,
+        topics=HAVE,
+        seeds_max=20,
+    ),
+    Bug(
+        "members are restored at the epoch before theirs",
+        replaced(ConsumerGroup, "restore", _not_as_far),
+        POWER | CUT_OFF,
         topics=HAVE,
     ),
 )

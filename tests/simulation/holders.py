@@ -8,6 +8,9 @@
 | was not heard of for a session | been dropped, perhaps |
 | was told to let go, and is silent about it for a rebalance timeout | the same |
 
+Both times begin anew with the broker.  A member that is at the epoch that it was told, and within
+its times, is not to be told that it is none.
+
 A request counts from when it came, an answer from when it left: whoever is taken to have a
 partition has it.  Who is dropped may not have heard of it yet, so others may have what it reads:
 that is no violation, but its commits must be refused (ledger.py).
@@ -39,6 +42,10 @@ class _Has:
     shrunk_s: float = inf
     """When the request came whose answer told it to let go of something; inf: it has let go."""
     rebalance_s: float = inf
+    epoch: int = 0
+    """The one that it was told last."""
+    open: int = 0
+    """How many requests came since the last one that was answered without an error."""
 
 
 @dataclass(slots=True)
@@ -49,9 +56,12 @@ class Holders:
     """How long a member may be silent."""
     _members: dict[Member, _Has] = field(default_factory=dict)
 
-    def clear(self) -> None:
-        """The broker knows no members any more."""
-        self._members.clear()
+    def restarted(self, now_s: float) -> None:
+        """The broker begins anew, with the members that it had."""
+        for has in self._members.values():
+            if self._lives(has, now_s):
+                has.heard_s = now_s
+                has.shrunk_s = has.shrunk_s if has.shrunk_s == inf else now_s
 
     def says(
         self, member: Member, reads: set[Place] | None, rebalance_s: float | None, came_s: float
@@ -59,6 +69,7 @@ class Holders:
         """A heartbeat came.  reads: what it says that it reads; None: it does not say."""
         has = self._members.setdefault(member, _Has())
         has.came_s = came_s
+        has.open += 1
         if rebalance_s is not None:
             has.rebalance_s = rebalance_s
         if reads is not None:
@@ -66,11 +77,17 @@ class Holders:
             if has.places <= has.told:
                 has.shrunk_s = inf
 
-    def heard(self, member: Member, came_s: float) -> None:
-        """Its heartbeat was answered without an error."""
+    def heard(self, member: Member, epoch: int, came_s: float) -> None:
+        """Its heartbeat was answered without an error: it is at this epoch."""
         has = self._members.setdefault(member, _Has())
         if came_s >= has.came_s:
-            has.heard_s = came_s
+            has.heard_s, has.epoch, has.open = came_s, epoch, 0
+
+    def is_member(self, member: Member, epoch: int, came_s: float, now_s: float) -> bool:
+        """Whether who asks at this epoch must be a member: nothing else can have happened."""
+        has = self._members.setdefault(member, _Has())
+        is_sure = has.open == 1 and came_s >= has.came_s
+        return is_sure and 0 < epoch == has.epoch and self._lives(has, now_s)
 
     def gone(self, member: Member, came_s: float) -> None:
         """It left, or was told that it is out: answers to what it asked before may still leave."""

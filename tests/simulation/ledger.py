@@ -6,12 +6,12 @@
 | fenced | a commit is taken that came after somebody else was given the partition | I15 |
 | no way back | a commit is taken, or a position told, below what stood when it came | I16 |
 | a place is kept | a static member is fenced that was told last that the place is its own | |
+| ... of KIP-848 | who is within its times, at the epoch it was told, is told that it is none | |
 
 Of KIP-848 groups a generation says nothing: who was given a partition has it until it says that it
-reads it no more, leaves, is refused, or is silent for too long (holders.py).  A broker that was
-started anew knows no members of them, so their owners are of one incarnation.
+reads it no more, leaves, is refused, or is silent for too long (holders.py).
 
-Generations of classic groups outlive every end of the broker: whoever was told of one has been told
+Members of both protocols outlive every end of the broker: whoever was told something has been told
 of what was durable.  A request is judged by what had been answered when its last byte came.  Nobody
 seeks in a run.
 """
@@ -73,8 +73,6 @@ class Ledger:
     holders: Holders = field(default_factory=Holders)
     stands: dict[Place, int] = field(default_factory=dict)
     owners: dict[Place, str] = field(default_factory=dict)
-    consumer_groups: set[str] = field(default_factory=set)
-    """Names of the KIP-848 groups."""
     _given: dict[tuple[int, Place], str] = field(default_factory=dict)
     _seats: dict[tuple[str, str], str] = field(default_factory=dict)
     """Of static members, by group and instance: who was told last that the place is its own, as
@@ -83,12 +81,7 @@ class Ledger:
     def restarted(self) -> None:
         """The broker has been started anew."""
         self.incarnation += 1
-        self.owners = {
-            place: owner
-            for place, owner in self.owners.items()
-            if place[0] not in self.consumer_groups
-        }
-        self.holders.clear()
+        self.holders.restarted(self.world.now())
 
     def asked(self, frame: bytes) -> Asked:
         """A request has come."""
@@ -183,9 +176,14 @@ class Ledger:
             return
         if response.error_code:
             if response.error_code in OUT:
+                now_s = self.world.now()
+                if self.holders.is_member(member, request.member_epoch, asked.came_s, now_s):
+                    self.world.violation(
+                        f"thrown out: {request.member_id} at epoch {request.member_epoch}"
+                    )
                 self.holders.gone(member, asked.came_s)
             return
-        self.holders.heard(member, asked.came_s)
+        self.holders.heard(member, response.member_epoch, asked.came_s)
         if response.assignment is None:
             return
         places = {

@@ -88,7 +88,6 @@ class Simulation:
         self.tap = Tap(world, self.network, ANSWER_LIMIT_S)
         for group in plan.groups:
             if group.protocol == "consumer":
-                self.tap.ledger.consumer_groups.add(group.name)
                 self.tap.ledger.holders.session_s = group.session_timeout_ms / 1000
         self.nemesis = Nemesis(world, plan, self.disk, self.network)
         self.nemesis.on_start = self.tap.ledger.restarted

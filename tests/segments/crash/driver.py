@@ -15,6 +15,7 @@ from segbroker.protocol.markers import Outcome, encode_marker
 from segbroker.protocol.record_batch import check_batch, encode_batch, read_header
 from segbroker.segments.cleaner import Cleaner
 from segbroker.segments.committed import COMMITTED, FORGOTTEN, CommitRow
+from segbroker.segments.consumer_groups import CONSUMER_GROUP
 from segbroker.segments.control import Event, apply, decode_event
 from segbroker.segments.errors import StorageError
 from segbroker.segments.generations import GENERATION, Generation, KeptMember
@@ -419,6 +420,28 @@ class Driver:
     def forget_generation(self, group: str) -> None:
         """Nothing is known of its members any more."""
         self.record(GENERATION, group=group, members=None)
+
+    def consumer_group(self, group: str, epoch: int, **members: int | None) -> None:
+        """A KIP-848 group is at this epoch; members: partitions that each has, None: it left."""
+        rows = {
+            name: None if count is None else [None, None, "c", "h", 10_000, ["t"], "", "", None]
+            for name, count in members.items()
+        }
+        has = {
+            name: [epoch, epoch - 1, "stable", [[name.encode() * 16, list(range(count))]], [], None]
+            for name, count in members.items()
+            if count is not None
+        }
+        self.record(
+            CONSUMER_GROUP,
+            group=group,
+            epoch=epoch,
+            assignment_epoch=epoch,
+            assignor="uniform",
+            whole=False,
+            says=rows,
+            has=has,
+        )
 
     def damage(self, topic: str, partition: int, base_offset: int) -> None:
         """A byte of the batch at `base_offset` is another, on the disk; nobody has it open."""

@@ -78,6 +78,22 @@ def generations_of_groups(driver: Driver) -> None:
 
 
 @scenario(durability="fsync")
+def members_of_the_consumer_protocol(driver: Driver) -> None:
+    driver.consumer_group("g", 1, a=4)
+    driver.consumer_group("g", 2, a=2, b=2)
+    driver.commit("g", "t", 1)
+    driver.kill()
+    driver.open()
+    driver.consumer_group("g", 3, a=None, b=4)
+    driver.running.wal.checkpoint()
+    driver.generation("g", 4, c=b"all")
+    driver.close()
+    driver.open()
+    driver.consumer_group("g", 5, d=300)
+    driver.record("consumer_group", group="g", epoch=None)
+
+
+@scenario(durability="fsync")
 def offsets_of_a_group_and_a_wal_that_is_recycled(driver: Driver) -> None:
     for offset in range(12):
         driver.append("t", size=300)

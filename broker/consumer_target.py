@@ -1,0 +1,131 @@
+"""What the members of a KIP-848 group subscribe to, and which partition is for whom: the target.
+
+    look     which topics there are, of those that anybody subscribes to: other ones, or of another
+             size, are a new epoch of the group
+    make     the target of an epoch, by the assignor that most members ask for
+
+After a restart the target that was written down says what was subscribed to: each partition of a
+subscribed topic is somebody's.  Expressions are matched anew; until all topics were looked at there
+is no other target, or who subscribes by one would lose what is matched only afterwards.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
+
+from .consumer_members import ConsumerMember, MaySee, Sight
+from .server_assignors import ASSIGNORS, DEFAULT, Assignment, Partition, TopicId
+from .topic_expressions import Expressions
+from .topic_regex import TopicRegex
+
+
+class Topic(Protocol):
+    """A topic as a group sees it."""
+
+    @property
+    def topic_id(self) -> UUID: ...
+    @property
+    def partitions(self) -> int: ...
+
+
+@dataclass(slots=True, eq=False)
+class Target:
+    """Of one group."""
+
+    assignor: str = DEFAULT
+    given: Assignment = field(default_factory=dict)
+    """What each member is to have."""
+    is_ready: bool = True
+    """Whether it can be made: not so after a restart, until all topics were looked at."""
+    _is_resubscribed: bool = False
+    """Whether a subscription changed before it was ready."""
+    _expressions: Expressions = field(default_factory=Expressions)
+    _topics: Mapping[str, Topic] = field(default_factory=dict)
+    _counts: dict[TopicId, int] = field(default_factory=dict)
+    """Partitions of each topic that anybody is subscribed to."""
+
+    def of(self, member_id: str) -> tuple[Partition, ...]:
+        """What a member is to have."""
+        return self.given.get(member_id, ())
+
+    def has_topic(self, topic_id: UUID) -> bool:
+        """Whether anybody is subscribed to it."""
+        return topic_id.bytes in self._counts
+
+    def restore(self, assignor: str, given: Assignment) -> None:
+        """Go on with a target that was written down."""
+        self.assignor, self.given = assignor, given
+        for partitions in given.values():
+            for topic_id, index in partitions:
+                self._counts[topic_id] = max(index + 1, self._counts.get(topic_id, 0))
+        self.is_ready = False
+
+    # What is subscribed to
+
+    def compiled(self, pattern: str) -> TopicRegex:
+        """An expression, if it can be subscribed by.  Raises Refused."""
+        return self._expressions.compiled(pattern)
+
+    def take(self, regex: TopicRegex, viewer: str, may_see: MaySee) -> None:
+        """A member subscribes by it."""
+        self._expressions.take(regex, viewer, may_see)
+
+    def look(
+        self,
+        topics: Mapping[str, Topic],
+        members: Collection[ConsumerMember],
+        *,
+        resubscribed: bool,
+    ) -> bool:
+        """Look at the topics that there are; whether other ones are subscribed to, or by others,
+        than before.  resubscribed: a member has changed what it subscribes to."""
+        if topics is self._topics and self._expressions.is_done and not resubscribed:
+            return False
+        self._topics = topics
+        self._expressions.look(topics)
+        resubscribed = resubscribed or self._is_resubscribed
+        if not (self.is_ready or self._expressions.is_done):
+            self._is_resubscribed = resubscribed
+            return False
+        self.is_ready, self._is_resubscribed = True, False
+        before = self._counts
+        self.resubscribe(members)
+        return resubscribed or before != self._counts
+
+    def resubscribe(self, members: Collection[ConsumerMember]) -> None:
+        """Members or their subscriptions are others now."""
+        self._expressions.keep({one.sight for one in members if one.sight})
+        if not self.is_ready:
+            return  # what there is was not looked at yet
+        names: set[str] = set()
+        for wanted, sight in {(one.names, one.sight) for one in members}:
+            names |= self._found(wanted, sight)
+        self._counts = {
+            self._topics[name].topic_id.bytes: self._topics[name].partitions for name in names
+        }
+
+    def _found(self, names: frozenset[str], sight: Sight | None) -> frozenset[str]:
+        matching = frozenset() if sight is None else self._expressions.names(sight)
+        return (names | matching) & self._topics.keys()
+
+    # Who is to have what
+
+    def make(self, members: Mapping[str, ConsumerMember]) -> list[str]:
+        """Make it anew; the ids of those who are to have something else than before."""
+        votes = Counter(one.assignor for one in members.values() if one.assignor)
+        self.assignor = max(votes, key=lambda name: votes[name]) if votes else DEFAULT
+        by_names: dict[tuple[frozenset[str], Sight | None], frozenset[TopicId]] = {}
+        subscribers = []
+        for member in members.values():
+            key = (member.names, member.sight)
+            topics = by_names.get(key)
+            if topics is None:
+                found = self._found(*key)
+                topics = frozenset([self._topics[name].topic_id.bytes for name in found])
+                by_names[key] = topics
+            subscribers.append(member.subscriber(topics))
+        before = self.given
+        self.given = ASSIGNORS[self.assignor](subscribers, self._counts, before)
+        return [one for one, mine in self.given.items() if mine != before.get(one, ())]

@@ -1,0 +1,176 @@
+"""KIP-848 groups: who is in a group, what each has and is to have, kept as control events.
+
+    section "consumer_groups" of the snapshot:
+        {group: {epoch, assignment_epoch, assignor, says {member id: says}, has {member id: has}}}
+    says: [instance id, rack id, client id, client host, rebalance timeout, [name], regex, viewer,
+           assignor]
+    has: [epoch, epoch before, state, assigned, revoking, target or null: as assigned]
+    assigned, revoking, target: [[topic id, [partition]]]
+
+| event | fields | afterwards |
+|---|---|---|
+| consumer_group | group, and the fields of the section | these rows stand, the others as before |
+| ... with a row of `says` that is null | | that member is none any more |
+| ... with `whole` true | | there are no other rows |
+| ... with `epoch` null | group alone | nothing is known of it |
+
+An event holds the rows that changed: what a member says of itself is long and stays, what it has is
+short and changes.  Who writes them writes the next of a group when the last is durable, or, where
+that failed, a whole one: an event never stands on one that is not there.
+
+A group is of one protocol: an event of this kind ends its classic generation (generations.py), and
+the other way round.  Times are in ms.  Every function here is pure: what it was given stays.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from .name_map import NameMap
+
+SECTION: Final = "consumer_groups"
+CONSUMER_GROUP: Final = "consumer_group"
+
+Content: TypeAlias = Mapping[str, Mapping[str, Any]]
+Fields: TypeAlias = Mapping[str, Any]
+Partitions: TypeAlias = tuple[tuple[bytes, int], ...]
+
+
+class Says(NamedTuple):
+    """What a member says of itself."""
+
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    names: frozenset[str]
+    regex: str
+    viewer: str
+    assignor: str | None
+
+    def row(self) -> list[Any]:
+        """As it stands in the event."""
+        row: list[Any] = list(self)
+        row[_NAMES] = sorted(self.names)
+        return row
+
+
+_NAMES: Final = Says._fields.index("names")
+
+
+class Has(NamedTuple):
+    """Where a member stands, what it has, and what it is to have."""
+
+    epoch: int
+    previous_epoch: int
+    state: str
+    assigned: Partitions
+    revoking: Partitions
+    target: Partitions
+
+    def row(self) -> list[Any]:
+        """As it stands in the event."""
+        same = self.target == self.assigned
+        return [
+            self.epoch,
+            self.previous_epoch,
+            self.state,
+            _packed(self.assigned),
+            _packed(self.revoking),
+            None if same else _packed(self.target),
+        ]
+
+
+class KeptGroup(NamedTuple):
+    """A group as it is written down."""
+
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: Mapping[str, tuple[Says, Has]]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nobody has what another has: not so where an event was lost."""
+        all_of_them = [p for _, has in self.members.values() for p in has.assigned + has.revoking]
+        return len(all_of_them) == len(set(all_of_them))
+
+
+def changed(content: Content | None, events: Iterable[Fields]) -> Content:
+    """After these events, in this order: what they change is copied once."""
+    groups = NameMap.of(content).draft()
+    for fields in events:
+        if fields["epoch"] is None:
+            groups.pop(fields["group"], None)
+        else:
+            groups[fields["group"]] = _group(groups.get(fields["group"]), fields)
+    return groups.done()
+
+
+def _group(before: Mapping[str, Any] | None, fields: Fields) -> Mapping[str, Any]:
+    says: dict[str, Any] = {}
+    has: dict[str, Any] = {}
+    if before is not None and not fields["whole"]:
+        says, has = dict(before["says"]), dict(before["has"])
+    says.update(fields["says"])
+    has.update(fields["has"])
+    for member_id, row in fields["says"].items():
+        if row is None:
+            del says[member_id]
+            has.pop(member_id, None)
+    return {
+        "epoch": fields["epoch"],
+        "assignment_epoch": fields["assignment_epoch"],
+        "assignor": fields["assignor"],
+        "says": says,
+        "has": has,
+    }
+
+
+def epoch_of(content: Content | None, group: str) -> int:
+    """The last epoch that is known of a group; 0: nothing is."""
+    row = (content or {}).get(group)
+    return 0 if row is None else int(row["epoch"])
+
+
+def has_members(content: Content | None, group: str) -> bool:
+    """Whether somebody was in the group, as far as is known."""
+    row = (content or {}).get(group)
+    return row is not None and bool(row["says"])
+
+
+def groups_in(content: Content | None) -> Iterator[tuple[str, KeptGroup]]:
+    """Every group, and what is known of it."""
+    for group, row in (content or {}).items():
+        members = {
+            member_id: (_says(says), _has(row["has"][member_id]))
+            for member_id, says in row["says"].items()
+            if member_id in row["has"]
+        }
+        yield (
+            group,
+            KeptGroup(row["epoch"], row["assignment_epoch"], row["assignor"], members),
+        )
+
+
+def _says(row: list[Any]) -> Says:
+    says = Says(*row)
+    return says._replace(names=frozenset(says.names))
+
+
+def _has(row: list[Any]) -> Has:
+    epoch, previous_epoch, state, assigned, revoking, target = row
+    mine = _unpacked(assigned)
+    wanted = mine if target is None else _unpacked(target)
+    return Has(epoch, previous_epoch, state, mine, _unpacked(revoking), wanted)
+
+
+def _packed(partitions: Partitions) -> list[list[Any]]:
+    found: dict[bytes, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        found.setdefault(topic_id, []).append(index)
+    return [list(row) for row in found.items()]
+
+
+def _unpacked(rows: list[list[Any]]) -> Partitions:
+    return tuple((topic_id, index) for topic_id, indexes in rows for index in indexes)

@@ -1,0 +1,414 @@
+"""Members of KIP-848 groups over the end of their broker: kills, power cuts, failing disks."""
+
+import errno
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from segbroker.broker import kept_sizes
+from segbroker.broker.server import Broker
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartition,
+    ConsumerGroupHeartbeatResponse,
+)
+from segbroker.protocol.messages_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from segbroker.segments.generations import GENERATION, Generation, KeptMember
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.memory import MemoryStorage
+
+from ..support.gated_storage import GatedStorage
+from ..support.wire_client import WireClient
+from ..support.wire_transactions import until
+from .conftest import Events
+from .test_consumer_groups import beat, commit, described, joining
+from .test_group_restarts import broker_on, cut_off, killed
+
+
+class Member:
+    """One that does at once what it is told; `client` may be replaced when the broker was."""
+
+    def __init__(self, client: WireClient, name: str, **says: object) -> None:
+        self.client = client
+        self.name = name
+        self.says = says
+        self.epoch = 0
+        self.reads: dict[UUID, list[int]] = {}
+
+    async def join(self) -> ConsumerGroupHeartbeatResponse:
+        return self._obey(await beat(self.client, joining(self.name, **self.says)))
+
+    async def beat(self, *, full: bool = False) -> ConsumerGroupHeartbeatResponse:
+        """Alive; full: also what it reads, and what it is subscribed to."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id=self.name, member_epoch=self.epoch
+        )
+        request.instance_id = self.says.get("instance_id")  # type: ignore[assignment]
+        request.topic_partitions = [
+            ConsumerGroupHeartbeatRequestTopicPartition(topic_id=topic_id, partitions=indexes)
+            for topic_id, indexes in self.reads.items()
+        ]
+        if full:
+            whole = joining(self.name, **self.says)
+            request.rebalance_timeout_ms = whole.rebalance_timeout_ms
+            request.subscribed_topic_names = whole.subscribed_topic_names
+            request.subscribed_topic_regex = whole.subscribed_topic_regex
+        return self._obey(await beat(self.client, request))
+
+    async def leave(self, epoch: int = -1) -> int:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id=self.name, member_epoch=epoch
+        )
+        request.instance_id = self.says.get("instance_id")  # type: ignore[assignment]
+        return (await beat(self.client, request)).error_code
+
+    def _obey(self, reply: ConsumerGroupHeartbeatResponse) -> ConsumerGroupHeartbeatResponse:
+        if not reply.error_code:
+            self.epoch = reply.member_epoch
+            if reply.assignment is not None:
+                self.reads = {
+                    one.topic_id: one.partitions for one in reply.assignment.topic_partitions
+                }
+        return reply
+
+
+async def settled(*members: Member) -> None:
+    """Everybody has what is its own."""
+    for _ in range(4):
+        for member in members:
+            assert (await member.beat()).error_code == 0
+
+
+def written_of(broker: Broker) -> Mapping[str, Any]:
+    """What is durable of these groups, by group."""
+    return broker.core.topics.manager.section("consumer_groups") or {}
+
+
+@pytest.mark.parametrize("ended", [killed, cut_off])
+async def test_members_go_on_at_their_epoch_and_nothing_is_revoked(
+    ended: Callable[[MemoryStorage], MemoryStorage],
+) -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, 2) as (_, clients):
+        await clients[0].create("t", partitions=4)
+        one, two = Member(clients[0], "one", rack_id="r"), Member(clients[1], "two")
+        await one.join()
+        await two.join()
+        await settled(one, two)
+        assert await commit(clients[0], "one", one.epoch) == 0
+        before = await described(clients[0])
+        image = ended(disk)
+    async with broker_on(image, 2) as (broker, clients):
+        one.client, two.client = clients
+        assert await described(clients[0]) == before
+        written = written_of(broker)
+        for member in (one, two):
+            epoch, reads = member.epoch, dict(member.reads)
+            assert (await member.beat()).assignment is None
+            assert (await member.beat(full=True)).error_code == 0
+            assert (member.epoch, member.reads) == (epoch, reads)
+            assert await commit(member.client, member.name, epoch) == 0
+            stale = await commit(member.client, member.name, epoch - 1)
+            assert stale == ErrorCode.STALE_MEMBER_EPOCH
+        assert written_of(broker) == written, "nothing was to be written down"
+        assert await described(clients[0]) == before
+
+
+async def test_members_go_on_after_a_stop_and_who_left_is_unknown() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk) as (_, (client,)):
+        await client.create("t", partitions=2)
+        one, two = Member(client, "one"), Member(client, "two")
+        await one.join()
+        await two.join()
+        await settled(one, two)
+        assert await two.leave() == 0
+    for _ in range(2):
+        async with broker_on(disk) as (_, (client,)):
+            one.client = two.client = client
+            assert (await one.beat()).error_code == 0
+            assert (await two.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+            assert list(one.reads.values()) == [[0, 1]]
+
+
+async def test_who_was_told_to_let_go_is_waited_for_after_a_restart_too() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk) as (_, (client,)):
+        await client.create("t", partitions=2)
+        one, two = Member(client, "one"), Member(client, "two")
+        await one.join()
+        had = dict(one.reads)
+        await two.join()
+        await one.beat()
+        (kept,) = one.reads.values()
+        assert len(kept) == 1
+        image = disk.after_kill()
+    async with broker_on(image) as (_, (client,)):
+        one.client = two.client = client
+        await two.beat()
+        assert not two.reads, "one may still read it"
+        one.reads, now = had, one.reads
+        await one.beat()
+        await two.beat()
+        assert not two.reads, "one says that it does"
+        one.reads = now
+        await settled(one, two)
+        assert sorted([*one.reads.values(), *two.reads.values()]) == [[0], [1]]
+
+
+async def test_who_does_not_come_back_is_missed_for_a_session_and_then_read_for() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk) as (_, (client,)):
+        await client.create("t", partitions=2)
+        one, two = Member(client, "one"), Member(client, "two")
+        await one.join()
+        await two.join()
+        await settled(one, two)
+        image = disk.after_kill()
+    short = {"group_consumer_session_timeout_ms": 300, "group_consumer_heartbeat_interval_ms": 50}
+    async with broker_on(image, **short) as (_, (client,)):
+        one.client = client
+
+        async def reads_everything() -> bool:
+            assert (await one.beat()).error_code == 0
+            return list(one.reads.values()) == [[0, 1]]
+
+        await until(reads_everything)
+
+
+async def test_a_static_member_keeps_its_place_also_while_it_is_away() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk) as (_, (client,)):
+        await client.create("t", partitions=4)
+        one = Member(client, "one", instance_id="i")
+        two = Member(client, "two")
+        await one.join()
+        await two.join()
+        await settled(one, two)
+        had, epoch = dict(one.reads), two.epoch
+        assert await one.leave(-2) == 0
+        image = disk.after_kill()
+    async with broker_on(image) as (_, (client,)):
+        back, two.client = Member(client, "back", instance_id="i"), client
+        await back.join()
+        assert back.reads == had
+        await two.beat()
+        assert two.epoch == epoch, "nobody else notices"
+        image = image.after_kill()
+    async with broker_on(image) as (_, (client,)):
+        back.client = one.client = client
+        assert (await back.beat()).error_code == 0
+        assert (await one.beat()).error_code == ErrorCode.FENCED_INSTANCE_ID
+        assert await commit(client, "one", one.epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_an_expression_is_matched_anew_and_takes_nothing_away() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk) as (_, (client,)):
+        await client.create("t1")
+        await client.create("other")
+        one = Member(client, "one", subscribed_topic_names=[], subscribed_topic_regex="t.*")
+        await one.join()
+        epoch = one.epoch
+        image = disk.after_kill()
+    async with broker_on(image) as (_, (client,)):
+        one.client = client
+        await one.beat()
+        assert (one.epoch, len(one.reads)) == (epoch, 1)
+        await client.create("t2")
+        await one.beat()
+        assert len(one.reads) == 2
+        image = image.after_kill()
+    async with broker_on(image, authorizer="acl", super_users="User:ANONYMOUS") as (_, (client,)):
+        one.client = client
+        await one.beat()
+        assert not one.reads, "there are rules now, and nobody knows whose expression it is"
+        await one.beat(full=True)
+        assert len(one.reads) == 2
+
+
+async def test_a_viewer_with_rules_matches_after_a_restart_what_it_did_before() -> None:
+    disk = MemoryStorage()
+    rules = {"authorizer": "acl", "super_users": "User:ANONYMOUS"}
+    async with broker_on(disk, **rules) as (_, (client,)):
+        await client.create("t1")
+        one = Member(client, "one", subscribed_topic_names=[], subscribed_topic_regex="t.*")
+        await one.join()
+        epoch = one.epoch
+    async with broker_on(disk, **rules) as (_, (client,)):
+        one.client = client
+        await one.beat()
+        assert (one.epoch, len(one.reads)) == (epoch, 1)
+
+
+async def test_nobody_is_told_before_it_is_durable() -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, 2) as (_, clients):
+        await clients[0].create("t", partitions=2)
+        one, two = Member(clients[0], "one"), Member(clients[1], "two")
+        await one.join()
+        disk.syncs.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(two.join)
+            await wait_all_tasks_blocked(0.05)  # until it is durable
+            assert two.epoch == 0
+            image = disk.after_power_cut()
+            image._boot = disk._boot
+            disk.syncs.set()
+        assert two.epoch > 0
+    async with broker_on(image, 2) as (_, clients):
+        one.client, two.client = clients
+        assert (await two.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await one.beat()).error_code == 0
+        assert list(one.reads.values()) == [[0, 1]]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+async def test_what_cannot_be_written_is_not_told_and_the_others_go_on(
+    number: int, events: Events
+) -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, 2, housekeeping_interval_ms=20) as (_, clients):
+        await clients[0].create("t", partitions=2)
+        one, two = Member(clients[0], "one"), Member(clients[1], "two")
+        await one.join()
+        disk.sync_error = OSError(number, "no sync")
+        assert (await two.join()).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert events.named("consumer_group_not_recorded")
+        reply = await one.beat()
+        assert reply.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE, "it is to let go of one"
+        disk.sync_error = None
+
+        async def is_in() -> bool:
+            return not (await two.join()).error_code and not (await one.beat(full=True)).error_code
+
+        await until(is_in)
+        await settled(one, two)
+        image = disk.after_kill()
+    async with broker_on(image, 2) as (_, clients):
+        one.client, two.client = clients
+        for member in (one, two):
+            assert (await member.beat()).error_code == 0
+        assert sorted([*one.reads.values(), *two.reads.values()]) == [[0], [1]]
+
+
+async def test_members_of_a_machine_that_was_started_anew_are_not_waited_for() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk) as (_, (client,)):
+        await client.create("t")
+        one = Member(client, "one")
+        await one.join()
+        image = disk.after_power_cut()
+    async with broker_on(image) as (_, (client,)):
+
+        async def is_empty() -> bool:
+            return (await described(client)).group_state in ("Empty", "")
+
+        await until(is_empty)
+        two = Member(client, "two")
+        await two.join()
+        assert two.epoch > one.epoch
+        assert list(two.reads.values()) == [[0]]
+
+
+async def test_an_empty_group_counts_on_until_it_is_deleted() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk) as (_, (client,)):
+        await client.create("t")
+        one = Member(client, "one")
+        await one.join()
+        assert await one.leave() == 0
+    async with broker_on(disk) as (_, (client,)):
+        two = Member(client, "two")
+        await two.join()
+        assert two.epoch > one.epoch
+        await two.leave()
+        deletion = DeleteGroupsRequest(groups_names=["g"])
+        reply = await client.ask(deletion, DeleteGroupsResponse, 1)
+        assert reply.results[0].error_code == 0
+    async with broker_on(disk) as (broker, (client,)):
+        assert not written_of(broker)
+        three = Member(client, "three")
+        await three.join()
+        assert three.epoch == one.epoch
+
+
+async def test_a_group_without_members_and_offsets_is_not_written_down_for_ever() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk) as (_, (client,)):
+        await client.create("t")
+        one = Member(client, "one")
+        await one.join()
+        await one.leave()
+    async with broker_on(disk, housekeeping_interval_ms=10) as (broker, _):
+
+        async def is_forgotten() -> bool:
+            return not written_of(broker)
+
+        await until(is_forgotten)
+
+
+async def test_a_group_that_is_too_large_is_kept_again_when_it_is_smaller(
+    monkeypatch: pytest.MonkeyPatch, events: Events
+) -> None:
+    monkeypatch.setattr(kept_sizes, "ALL_SIZES_MAX", 4_000)
+    disk = MemoryStorage()
+    async with broker_on(disk, 2) as (broker, clients):
+        await clients[0].create("t", partitions=2)
+        one = Member(clients[0], "one")
+        two = Member(
+            clients[1], "two", subscribed_topic_names=["t", *(f"n{n}" for n in range(900))]
+        )
+        await one.join()
+        await two.join()
+        await settled(one, two)
+        (warning,) = events.named("consumer_group_without_members")
+        assert warning["members"] == 2
+        assert not written_of(broker)["g"]["says"]
+        image = disk.after_kill()
+        await two.leave()
+        await settled(one)
+        assert list(written_of(broker)["g"]["says"]) == ["one"]
+    async with broker_on(image) as (_, (client,)):
+        one.client = client
+        assert (await one.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        await one.join()
+        assert one.epoch > 1
+
+
+async def test_a_group_that_changes_its_protocol_is_written_down_once() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk) as (broker, (client,)):
+        await client.create("t")
+        one = Member(client, "one")
+        await one.join()
+        await commit(client, "one", one.epoch)
+        await one.leave()
+        manager = broker.core.topics.manager
+        # As a version of before these events would have written it.
+        member = KeptMember("old", None, "c", "10.0.0.9", 60_000, 60_000, {"range": b""}, b"")
+        kept = Generation(9, "consumer", "range", "old", (member,))
+        manager.record_now(GENERATION, group="g", **kept.fields())
+        assert not written_of(broker)
+    async with broker_on(disk) as (broker, (client,)):
+        refused = await beat(client, joining())
+        assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_a_group_of_which_an_event_was_lost_begins_anew(events: Events) -> None:
+    disk = MemoryStorage()
+    rows = {name: [None, None, "", "10.0.0.9", 1, ["t"], "", "", None] for name in ("one", "two")}
+    has = {name: [3, 2, "stable", [[b"t" * 16, [0]]], [], None] for name in rows}
+    with DiskManager("/data", storage=disk, flushers=0) as manager:
+        event = {"epoch": 3, "assignment_epoch": 3, "assignor": "uniform", "whole": True}
+        manager.record_now("consumer_group", group="g", says=rows, has=has, **event)
+    async with broker_on(disk) as (_, (client,)):
+        assert events.named("consumer_group_not_restored")
+        one = Member(client, "one")
+        one.epoch = 3
+        assert (await one.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
