@@ -1,9 +1,11 @@
 """Two small state files, each with a checksum over all of it.
 
 *.producers           producer state of a partition
-snapshot-<n>.msgpack  topics, numbers of the whole broker, how many are in each classic group
+snapshot-<n>.msgpack  topics, numbers of the whole broker, how many are in each group
 """
 
+from segbroker.segments.consumer_groups import SECTION as CONSUMER_GROUPS
+from segbroker.segments.consumer_groups import groups_in
 from segbroker.segments.errors import CorruptSegment
 from segbroker.segments.generations import SECTION, generations_in
 from segbroker.segments.metadata import decode_metadata
@@ -30,6 +32,10 @@ def dump_metadata(content: bytes, path: str) -> Report:
         "generations": {
             group: f"{kept.number} with {len(kept.members)} members"
             for group, kept in generations_in(state.sections.get(SECTION))
+        },
+        "consumer_groups": {
+            group: f"epoch {known.epoch} with {len(known.members)} members"
+            for group, known in groups_in(state.sections.get(CONSUMER_GROUPS))
         },
     }
     for name, topic in sorted(state.topics.items()):

@@ -38,7 +38,6 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponse,
 )
 from segbroker.segments.acls import Acl
-from segbroker.segments.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect
 from .conftest import serving
@@ -250,21 +249,6 @@ async def test_a_member_that_falls_silent_is_dropped_by_the_brokers_clock() -> N
             while (await described(client)).members:
                 pass
         assert (await described(client)).group_state == "Empty"
-
-
-async def test_after_a_restart_a_member_is_told_to_join_again() -> None:
-    disk = MemoryStorage()
-    async with serving(storage=disk) as broker, connect(broker.address) as client:
-        await client.create("t")
-        epoch = (await beat(client, joining())).member_epoch
-        assert await commit(client, "m", epoch) == 0
-        image = disk.after_power_cut()
-    async with serving(storage=image) as broker, connect(broker.address) as client:
-        alive = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
-        assert (await beat(client, alive)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        assert await commit(client, "m", epoch) == ErrorCode.UNKNOWN_MEMBER_ID
-        again = await beat(client, joining())
-        assert (again.error_code, await fetch_code(client, "m", again.member_epoch)) == (0, 0)
 
 
 async def test_a_group_with_members_stays_of_its_protocol_and_one_without_becomes_the_other() -> (

@@ -234,7 +234,7 @@ async def test_an_expression_is_matched_anew_and_takes_nothing_away() -> None:
 
 async def test_a_viewer_with_rules_matches_after_a_restart_what_it_did_before() -> None:
     disk = MemoryStorage()
-    rules = {"authorizer": "acl", "super_users": "User:ANONYMOUS"}
+    rules: dict[str, Any] = {"authorizer": "acl", "super_users": "User:ANONYMOUS"}
     async with broker_on(disk, **rules) as (_, (client,)):
         await client.create("t1")
         one = Member(client, "one", subscribed_topic_names=[], subscribed_topic_regex="t.*")

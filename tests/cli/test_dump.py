@@ -206,6 +206,21 @@ def test_generations_of_groups_are_seen_in_the_write_ahead_log_and_in_the_snapsh
     assert report["generations"] == {"billing": "3 with 1 members"}
 
 
+def test_groups_of_the_consumer_protocol_are_seen_in_both_too(tmp_path: Path) -> None:
+    says = {"m-1": [None, None, "app", "h", 1_000, ["t"], "", "", None]}
+    has = {"m-1": [4, 3, "stable", [[b"t" * 16, [0]]], [], None]}
+    fields = {"epoch": 4, "assignment_epoch": 4, "assignor": "range", "whole": True}
+    with DiskManager(str(tmp_path / "data")) as manager:
+        manager.record_now("consumer_group", group="billing", says=says, has=has, **fields)
+        (log,) = (tmp_path / "data" / "wal").rglob("wal-*.log")
+        (row,) = json.loads(segbroker("dump", "--json", str(log)).stdout)["rows"]
+    assert row["says"]["group"] == "billing"
+    assert list(row["says"]["says"]) == ["m-1"]
+    (snapshot,) = (tmp_path / "data" / "meta").glob("*.msgpack")
+    report = json.loads(segbroker("dump", "--json", str(snapshot)).stdout)
+    assert report["consumer_groups"] == {"billing": "epoch 4 with 1 members"}
+
+
 def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     run = segbroker("dump", str(tmp_path / "notes.txt"))

@@ -1,18 +1,19 @@
 """KIP-848 groups of clients that we did not write: librdkafka's and Java's in one group."""
 
+import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from segbroker.client import Admin
 
-from ..support.daemon import Daemon, running, start
+from ..support.daemon import Daemon, running
 from ..support.java import JavaMember
 from ..support.waiting import DEADLINE_S, until
-from .test_groups import COUNT, PARTITIONS, Member, filled
+from .test_groups import COUNT, PARTITIONS, Member, fill, filled
 
 # A member learns of a new assignment by a heartbeat.
 FLAGS = ("--group-consumer-heartbeat-interval-ms", "100")
@@ -74,24 +75,53 @@ def test_the_assignor_that_a_member_asks_for_is_used(
     one.stop()
 
 
-def test_members_join_again_after_the_broker_was_killed(tmp_path: Path) -> None:
-    daemon = start(tmp_path / "data", *FLAGS)
-    filled(daemon.address, "kept")
-    conf = {"enable.auto.commit": False, "reconnect.backoff.max.ms": 200}
-    one = member(daemon.address, "g", "kept", **conf)
-    until(lambda: len(one.values) == COUNT, one)
-    one.commit([TopicPartition("kept", partition, 10) for partition in range(PARTITIONS)])
-    daemon.process.kill()
-    daemon.stop()
-    with running(tmp_path / "data", *FLAGS) as again:
-        admin = AdminClient({"bootstrap.servers": again.address})
-        until(lambda: bool(admin.describe_consumer_groups(["g"])["g"].result(DEADLINE_S).members))
-        other = Consumer({"bootstrap.servers": again.address, "group.id": "g"})
-        asked = [TopicPartition("kept", partition) for partition in range(PARTITIONS)]
-        found = other.committed(asked, timeout=DEADLINE_S)
-        assert [row.offset for row in found] == [10] * PARTITIONS
-        other.close()
+def is_read(count: int, *members: Member | JavaMember) -> bool:
+    """Whether they have read 0 .. count - 1, each once."""
+    values = sorted(int(value) for member in members for value in member.values)
+    return values == list(range(count))
+
+
+def shares(address: str, group: str) -> dict[str, set[int]]:
+    """What each member has, by its id, as the broker describes it."""
+    admin = AdminClient({"bootstrap.servers": address})
+    described = admin.describe_consumer_groups([group])[group].result(DEADLINE_S)
+    return {
+        one.member_id: {tp.partition for tp in one.assignment.topic_partitions}
+        for one in described.members
+    }
+
+
+@pytest.mark.timeout(600)
+def test_no_member_notices_that_the_broker_was_killed(tmp_path: Path, release_cache: Path) -> None:
+    """Nothing is revoked, nothing is given anew, nothing is read twice; twice in a row."""
+    conf = {"group.protocol": "consumer"}
+    with running(tmp_path / "data", *FLAGS) as daemon:
+        filled(daemon.address, "kept")
+        one = member(daemon.address, "g", "kept", **{"reconnect.backoff.max.ms": 200})
+        static = {"group.instance.id": "i", "reconnect.backoff.max.ms": 200}
+        two = member(daemon.address, "g", "kept", **static)
+        with JavaMember(daemon.address, "g", "/kep./", release_cache, conf) as three:
+            members = one, two, three
+            until(lambda: sorted(len(m.owned) for m in members) == [1, 1, 2], *members)
+            until(lambda: is_read(COUNT, *members), *members)
+            before = shares(daemon.address, "g")
+            changes = [list(one.changes), list(two.changes), theirs(three)]
+            for lives in (1, 2):
+                daemon.stop(signal.SIGKILL)
+                daemon.again()
+                fill(daemon.address, "kept", lives * COUNT)
+                until(partial(is_read, (lives + 1) * COUNT, *members), *members)
+                assert [one.changes, two.changes, theirs(three)] == changes
+                assert shares(daemon.address, "g") == before
+            three.leave()
+        until(lambda: len(one.owned) == len(two.owned) == PARTITIONS // 2, one, two)
         one.stop()
+        two.stop()
+
+
+def theirs(java: JavaMember) -> list[str]:
+    """Each change of what it has."""
+    return [line for line in java.lines if line.startswith("has [")]
 
 
 @pytest.mark.timeout(600)

@@ -25,8 +25,13 @@ CLASSIC = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
 def filled(address: str, name: str) -> None:
     with Admin(address) as admin:
         admin.create_topic(name, partitions=PARTITIONS)
+    fill(address, name, 0)
+
+
+def fill(address: str, name: str, first: int) -> None:
+    """COUNT records, the numbers from `first` on."""
     producer = Producer({"bootstrap.servers": address})
-    for n in range(COUNT):
+    for n in range(first, first + COUNT):
         producer.produce(name, b"%d" % n, partition=n % PARTITIONS)
     assert producer.flush(DEADLINE_S) == 0
 
@@ -37,6 +42,8 @@ class Member:
     def __init__(self, address: str, group: str, topic: str, **conf: object) -> None:
         self.values: list[bytes] = []
         self.owned: set[int] = set()
+        self.changes: list[str] = []
+        """What it was told of its assignment, in the order in which it was."""
         self._failure: BaseException | None = None
         self._end = threading.Event()
         self._commits: SimpleQueue[tuple[list[TopicPartition], threading.Event]] = SimpleQueue()
@@ -49,7 +56,12 @@ class Member:
                 **conf,
             }
         )
-        self.consumer.subscribe([topic])
+        self.consumer.subscribe(
+            [topic],
+            on_assign=lambda *_: self.changes.append("assigned"),
+            on_revoke=lambda *_: self.changes.append("revoked"),
+            on_lost=lambda *_: self.changes.append("lost"),
+        )
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
