@@ -64,17 +64,21 @@ async def alter(client: WireClient, parts: Parts, **values: float | None) -> int
     return reply.entries[0].error_code
 
 
+async def asked(
+    client: WireClient, *components: tuple[str, int, str | None], strict: bool = False
+) -> messages.DescribeClientQuotasResponse:
+    rows = [
+        messages.DescribeClientQuotasRequestComponent(
+            entity_type=kind, match_type=match_type, match=match
+        )
+        for kind, match_type, match in components
+    ]
+    request = messages.DescribeClientQuotasRequest(components=rows, strict=strict)
+    return await client.ask(request, messages.DescribeClientQuotasResponse, 0)
+
+
 async def describe(client: WireClient, *components: Any, strict: bool = False) -> dict[Any, Any]:  # noqa: ANN401
-    request = messages.DescribeClientQuotasRequest(
-        components=[
-            messages.DescribeClientQuotasRequestComponent(
-                entity_type=kind, match_type=match_type, match=match
-            )
-            for kind, match_type, match in components
-        ],
-        strict=strict,
-    )
-    reply = await client.ask(request, messages.DescribeClientQuotasResponse, 0)
+    reply = await asked(client, *components, strict=strict)
     assert reply.error_code == 0
     assert reply.entries is not None
     return {
@@ -310,16 +314,7 @@ async def test_what_cannot_be_asked_of_quotas_is_refused_as_kafka_does(
     components: list[tuple[str, int, str | None]], code: ErrorCode
 ) -> None:
     async with serving() as broker, connect(broker.address) as client:
-        request = messages.DescribeClientQuotasRequest(
-            components=[
-                messages.DescribeClientQuotasRequestComponent(
-                    entity_type=kind, match_type=match_type, match=match
-                )
-                for kind, match_type, match in components
-            ],
-            strict=False,
-        )
-        reply = await client.ask(request, messages.DescribeClientQuotasResponse, 0)
+        reply = await asked(client, *components)
         assert (reply.error_code, reply.entries) == (code, None)
 
 

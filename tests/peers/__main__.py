@@ -27,6 +27,9 @@ def main() -> int:
     parser.add_argument("suite", nargs="?", choices=SUITES, help="both when none is named")
     parser.add_argument("test", nargs="*", help="only these tests")
     parser.add_argument("--at-once", type=int, default=2, help="tests of librdkafka side by side")
+    parser.add_argument(
+        "--full", action="store_true", help="librdkafka's without its quick mode: an hour"
+    )
     parser.add_argument("--folder", type=Path, help="keep data and output here")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="segbroker-peers-"))
@@ -35,7 +38,7 @@ def main() -> int:
         place = folder / suite
         place.mkdir(parents=True)
         try:
-            outcomes = play(suite, place, options.test, options.at_once)
+            outcomes = play(suite, place, options.test, options.at_once, is_quick=not options.full)
         except Missing as exc:
             print(f"{suite}: cannot be run here: {exc}")
             is_good = False
@@ -47,9 +50,15 @@ def main() -> int:
     return 0 if is_good else 1
 
 
-def play(suite: str, place: Path, tests: list[str], at_once: int) -> dict[str, Outcome]:
+def play(
+    suite: str, place: Path, tests: list[str], at_once: int, *, is_quick: bool
+) -> dict[str, Outcome]:
     if suite == "librdkafka":
-        return librdkafka.play(place, tests, at_once, lambda line: print(line, flush=True))
+
+        def told(line: str) -> None:
+            print(line, flush=True)
+
+        return librdkafka.play(place, tests, at_once, told, is_quick=is_quick)
     return kafka_python.play(place / "data", tests, place / "output")
 
 
