@@ -65,7 +65,8 @@ class GroupKeys:
     offsets_retention_minutes: int = key(
         10_080,
         "Offsets of a group without members are forgotten this long after its last commit and its "
-        "last member.",
+        "last member; in a group with members those of topics that it left, this long after their "
+        "commit.",
         least=1,
         kafka="offsets.retention.minutes",
         dynamic=True,

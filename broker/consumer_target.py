@@ -54,6 +54,11 @@ class Target:
         """Whether anybody is subscribed to it."""
         return topic_id.bytes in self._counts
 
+    @property
+    def knows_topics(self) -> bool:
+        """Whether every topic was looked at: `has_topic` is the whole truth."""
+        return self.is_ready and self._expressions.is_done
+
     def restore(self, assignor: str, given: Assignment) -> None:
         """Go on with a target that was written down."""
         self.assignor, self.given = assignor, given

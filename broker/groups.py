@@ -11,7 +11,8 @@ a member of that comes, and goes on counting its generations as epochs, and back
 
 Limits: `groups_max` groups with members, `group_size_max` members each; offsets of a group
 without members go `offsets_retention_minutes` after its last commit and its last member, but not
-before the longest session has passed since the start.  Where a start finds more than `groups_max`
+before the longest session has passed since the start; of groups with members those of topics that
+they left go (offset_expiry.py).  Where a start finds more than `groups_max`
 groups with members, those of the rest are unknown and join again.
 """
 
@@ -50,12 +51,16 @@ from .group_settings import SESSION, GroupSettings
 from .kept_consumers import Done, KeptConsumers
 from .kept_generations import KeptGenerations
 from .kept_sizes import KeptSizes
+from .offset_expiry import abandoned
 from .refused import Refused
 
 log = structlog.get_logger()
 
 _MINUTE_MS: Final = 60_000
 VISITS_MAX: Final = 200
+LOOK_INTO_MS: Final = 600_000
+"""How often every offset of groups with members is looked at, LOOKS_INTO_MAX groups per call."""
+LOOKS_INTO_MAX: Final = 20
 _ENDS: Final = OSError(errno.ESHUTDOWN, "the broker ends")
 
 
@@ -102,6 +107,8 @@ class Groups:
         self._started_ms = monotonic_ms()
         self._end_turn = end_turn
         self._is_closed = False
+        self._looks_into_groups = False
+        self._looked_into_ms = self._started_ms
         sizes = KeptSizes(manager.event_size_max)
         self._kept = KeptGenerations(manager, sizes)
         self._consumers = KeptConsumers(manager, sizes, end_turn)
@@ -394,12 +401,16 @@ class Groups:
         if self._is_closed:
             return
         if not self._visits:
+            now = monotonic_ms()
+            self._looks_into_groups = now - self._looked_into_ms >= LOOK_INTO_MS
+            self._looked_into_ms = now if self._looks_into_groups else self._looked_into_ms
             emptied = self._manager.section(EMPTIED_SECTION) or ()
             known = {*self.names(), *self._kept.names(), *self._consumers.names(), *emptied}
             self._visits = sorted(known)
-        for group_id in self._visits[-VISITS_MAX:]:
+        most = LOOKS_INTO_MAX if self._looks_into_groups else VISITS_MAX
+        for group_id in self._visits[-most:]:
             self._visit(group_id, now_ms)
-        del self._visits[-VISITS_MAX:]
+        del self._visits[-most:]
 
     def _visit(self, group_id: str, now_ms: int | None) -> None:
         content = self._manager.committed
@@ -411,6 +422,8 @@ class Groups:
         elif self._consumers.has_members(group_id):
             self._consumers.forget(group_id)
         if group is not None and not group.is_idle:
+            if self._looks_into_groups and now_ms is not None:
+                self._forget_abandoned(group, now_ms)
             return
         if group_id not in content:
             self.remove(group_id)
@@ -424,6 +437,15 @@ class Groups:
             log.info("group_expired", group=group_id, last_used_ms=last)
             self.forget(group_id, None, _log_failure)
             self.remove(group_id)
+
+    def _forget_abandoned(self, group: Group | ConsumerGroup, now_ms: int) -> None:
+        """Forget offsets of topics that a group with members has not read for long."""
+        before_ms = now_ms - self.config.offsets_retention_minutes * _MINUTE_MS
+        rows = abandoned(self._manager.committed, group, before_ms)
+        if rows:
+            topics = sorted({topic for topic, _ in rows})
+            log.info("offsets_expired", group=group.group_id, topics=topics, partitions=len(rows))
+            self.forget(group.group_id, rows, _log_failure)
 
     def _last_used_ms(self, group_id: str, group: Group | ConsumerGroup | None, now_ms: int) -> int:
         """When somebody was last in an idle group, or committed for it; -1: never.

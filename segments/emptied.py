@@ -15,6 +15,8 @@ Every function here is pure: what it was given stays as it is.
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
+from .name_map import NameMap
+
 SECTION: Final = "emptied"
 EMPTIED: Final = "group_emptied"
 
@@ -23,12 +25,12 @@ Content: TypeAlias = Mapping[str, int]
 
 def changed(content: Content | None, fields: Mapping[str, Any]) -> Content:
     """After group_emptied."""
-    groups = dict(content or {})
+    groups = NameMap.of(content).draft()
     if fields["at"] is None:
         groups.pop(fields["group"], None)
     else:
         groups[fields["group"]] = fields["at"]
-    return groups
+    return groups.done()
 
 
 def emptied_ms(content: Content | None, group: str) -> int:

@@ -215,3 +215,46 @@ async def test_a_group_that_had_nothing_to_commit_keeps_its_offsets_for_as_long_
         written = broker.core.topics.manager.section
         while groups.exists("g") or written("emptied") or written("generations"):
             await stands(client, None)
+
+
+SUBSCRIBED_TO_T = b"\0\1" + b"\0\0\0\1" + b"\0\1t" + b"\xff\xff\xff\xff" + b"\0\0\0\0"
+
+
+@pytest.mark.parametrize(
+    ("says", "is_deal_done", "is_left"),
+    [
+        (SUBSCRIBED_TO_T, True, {("t", 0): 7}),
+        (SUBSCRIBED_TO_T, False, {("t", 0): 7, ("left", 0): 8}),
+        (b"no subscription", True, {("t", 0): 7, ("left", 0): 8}),
+    ],
+    ids=["stable", "in a rebalance", "of another kind"],
+)
+async def test_a_group_with_members_keeps_no_offsets_of_topics_that_it_left_long_ago(
+    monkeypatch: pytest.MonkeyPatch,
+    says: bytes,
+    is_deal_done: bool,
+    is_left: dict[tuple[str, int], int],
+) -> None:
+    monkeypatch.setattr("segbroker.broker.groups.LOOK_INTO_MS", 0)
+    day_ms, now = 24 * 3600 * 1000, 1_700_000_000_000
+    async with (
+        serving(now_ms=lambda: now, group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        for topic in ("t", "left"):
+            await client.create(topic)
+        member = WireMember(client, metadata=says)
+        await member.join()
+        await member.deal()
+        assert await member.commit("t", 7) == 0
+        assert await member.commit("left", 8) == 0
+        if not is_deal_done:
+            await member.join()
+        groups = broker.core.groups
+        both = {("t", 0): 7, ("left", 0): 8}
+        groups.keep_house(now + 7 * day_ms - 1)
+        await client.create("after-the-first-look")
+        assert await stands(client, None) == both
+        groups.keep_house(now + 7 * day_ms + 1)
+        await client.create("after-the-second-look")
+        assert await stands(client, None) == is_left

@@ -186,6 +186,34 @@ async def test_an_expression_subscribes_to_topics_as_they_are_made() -> None:
         assert {meta.name for meta in names if meta is not None} == {"t1", "t2"}
 
 
+@pytest.mark.parametrize("subscription", ["names", "expression"])
+async def test_offsets_of_a_topic_that_no_member_reads_any_more_go_after_their_time(
+    monkeypatch: pytest.MonkeyPatch, subscription: str
+) -> None:
+    monkeypatch.setattr("segbroker.broker.groups.LOOK_INTO_MS", 0)
+    week_ms, now = 7 * 24 * 3600 * 1000, 1_700_000_000_000
+    async with serving(now_ms=lambda: now) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.create("u")
+        told = await beat(client, joining())
+        assert await commit(client, "m", told.member_epoch) == 0
+        groups = broker.core.groups
+        groups.keep_house(now + week_ms + 1)
+        await client.create("behind-the-first-look")
+        assert groups.topics("g") == ["t"]
+        changes: dict[str, object] = {"subscribed_topic_names": ["u"]}
+        if subscription == "expression":
+            changes = {"subscribed_topic_names": [], "subscribed_topic_regex": "u+"}
+        asked = joining()
+        for name, value in {"member_epoch": told.member_epoch, **changes}.items():
+            setattr(asked, name, value)
+        await beat(client, asked)
+        groups.keep_house(now + week_ms + 1)
+        await client.create("behind-the-second-look")
+        assert groups.topics("g") == []
+        assert groups.members_count("g") == 1
+
+
 async def test_an_expression_matches_only_what_the_member_may_describe() -> None:
     async with serving(authorizer="acl") as broker, connect(broker.address) as client:
         topics, authorizer = broker.core.topics, broker.core.authorizer
