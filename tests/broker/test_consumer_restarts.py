@@ -10,6 +10,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker import kept_sizes
+from segbroker.broker.core import wall_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
@@ -17,7 +18,14 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
 )
-from segbroker.protocol.messages_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from segbroker.protocol.messages_groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from segbroker.segments.generations import GENERATION, Generation, KeptMember
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
@@ -134,6 +142,27 @@ async def test_members_go_on_after_a_stop_and_who_left_is_unknown() -> None:
             assert (await one.beat()).error_code == 0
             assert (await two.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
             assert list(one.reads.values()) == [[0, 1]]
+
+
+async def test_offsets_of_members_that_were_not_heard_of_yet_are_kept() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk) as (_, (client,)):
+        await client.create("t")
+        one = Member(client, "one")
+        await one.join()
+        assert await commit(client, "one", one.epoch) == 0
+        image = disk.after_kill()
+    short = {"offsets_retention_minutes": 1, "group_max_session_timeout_ms": 1}
+    async with broker_on(image, **short) as (broker, (client,)):
+        await trio.sleep(0.01)  # longer than the longest session of a classic group
+        broker.core.groups.keep_house(wall_ms() + 61_000)
+        assert broker.core.groups.topics("g") == ["t"]
+        row = OffsetDeleteRequestPartition(partition_index=0)
+        topics = [OffsetDeleteRequestTopic(name="t", partitions=[row])]
+        request = OffsetDeleteRequest(group_id="g", topics=topics)
+        reply = await client.ask(request, OffsetDeleteResponse, 0)
+        (answered,) = reply.topics[0].partitions
+        assert answered.error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
 async def test_who_was_told_to_let_go_is_waited_for_after_a_restart_too() -> None:

@@ -7,9 +7,8 @@ fenced         when a commit is accepted that was sent after somebody else was t
 no way back    when a commit is accepted, or a position fetched, below what was acknowledged before
                it was sent; only an explicit seek moves a group back
 
-A belief is with reason while the broker that told it lives and the member was answered within its
-session.  A generation of the classic protocol outlives the broker.  Times are monotonic seconds; a
-broker's incarnation counts its starts.
+A belief is with reason while the member was answered within its session, which begins anew with the
+broker: members of both protocols outlive it.  Times are monotonic seconds.
 """
 
 import threading
@@ -28,12 +27,11 @@ class Believer:
     name: str
     session_s: float
     has: set[int] = field(default_factory=set)
-    incarnation: int = 0
     answered_s: float = 0.0
 
-    def has_reason(self, incarnation: int, now_s: float) -> bool:
+    def has_reason(self, now_s: float) -> bool:
         """Whether what it believes binds the broker."""
-        return self.incarnation == incarnation and now_s - self.answered_s < self.session_s
+        return now_s - self.answered_s < self.session_s
 
 
 @dataclass
@@ -44,7 +42,6 @@ class Sent:
     offset: int
     least: int
     owner: str | None
-    incarnation: int
 
 
 class Ledger:
@@ -52,18 +49,12 @@ class Ledger:
 
     def __init__(self, group: str) -> None:
         self.group = group
-        self.incarnation = 0
         self.counts = {"told": 0, "commits": 0, "refused": 0, "fetched": 0, "seeks": 0}
         self._believers: dict[str, Believer] = {}
         self._told: dict[int, str] = {}
         self._generations: dict[tuple[int, int], str] = {}
         self._stands: dict[int, int] = {}
         self._lock = threading.Lock()
-
-    def restarted(self) -> None:
-        """The broker was killed and is there again: sessions begin anew."""
-        with self._lock:
-            self.incarnation += 1
 
     def answered(self, name: str, session_s: float, asked_s: float | None = None) -> None:
         """The broker answered a member that it is one; asked_s: when it was asked, or now.
@@ -73,7 +64,6 @@ class Ledger:
         with self._lock:
             believer = self._believers.setdefault(name, Believer(name, session_s))
             believer.answered_s = time.monotonic() if asked_s is None else asked_s
-            believer.incarnation = self.incarnation
 
     def told(self, name: str, partitions: set[int], generation: int | None = None) -> None:
         """A member was told what it has from now on; generation: of the classic protocol."""
@@ -94,7 +84,7 @@ class Ledger:
         for other in self._believers.values():
             if other.name == name or partition not in other.has:
                 continue
-            if other.has_reason(self.incarnation, now_s):
+            if other.has_reason(now_s):
                 raise Broken(
                     f"{self.group}: {name} is told that it has {partition}, which {other.name} has"
                 )
@@ -121,13 +111,13 @@ class Ledger:
         """A commit is about to be sent."""
         with self._lock:
             least, owner = self._stands.get(partition, 0), self._told.get(partition)
-            return Sent(partition, offset, least, owner, self.incarnation)
+            return Sent(partition, offset, least, owner)
 
     def accepted(self, name: str, sent: Sent) -> None:
         """The broker said that this commit is stored."""
         with self._lock:
             self.counts["commits"] += 1
-            if sent.owner not in (None, name) and sent.incarnation == self.incarnation:
+            if sent.owner not in (None, name):
                 raise Broken(
                     f"{self.group}: {name} committed {sent.partition}, which {sent.owner} has"
                 )

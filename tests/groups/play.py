@@ -70,9 +70,7 @@ def play(
             for n in range(rdkafka)
         ]
         try:
-            daemon = trio.run(
-                _live, daemon, data, raw, ledgers, random, seconds, members, kills, outcome
-            )
+            daemon = trio.run(_live, daemon, data, raw, random, seconds, members, kills, outcome)
         finally:
             for client in clients:
                 client.stop()
@@ -92,7 +90,6 @@ async def _live(
     daemon: Daemon,
     data: Path,
     raw: dict[str, Ledger],
-    ledgers: list[Ledger],
     random: Random,
     seconds: float,
     members: int,
@@ -118,8 +115,6 @@ async def _live(
                 daemon.process.kill()
                 await trio.sleep(0.3)  # what it answered before is read by now
                 daemon.stop()
-                for ledger in ledgers:
-                    ledger.restarted()
                 daemon.again()
                 outcome.kills += 1
             await trio.sleep_forever()

@@ -86,7 +86,7 @@ class RdkafkaMember:
         def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
             mine = {one.partition for one in consumer.assignment()}
             mine |= {one.partition for one in partitions}
-            # Binds nobody until a commit is taken: it may be of a broker that was killed since.
+            # Binds nobody until a commit is taken: it may be what was told a while ago.
             self._ledger.answered(name, self._session_s, asked_s=0.0)
             self._ledger.told(name, mine)
 
@@ -114,7 +114,6 @@ class RdkafkaMember:
             return
         if rows and rows[0].error is None:
             self._ledger.accepted(name, sent)
-            if sent.incarnation == self._ledger.incarnation:
-                self._ledger.answered(name, self._session_s, asked_s)
+            self._ledger.answered(name, self._session_s, asked_s)
         else:
             self._ledger.refused()
