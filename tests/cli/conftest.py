@@ -17,7 +17,7 @@ from segbroker.cli.main import segbroker as command
 from ..support import forks
 from ..support.daemon import Daemon, running
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 COMMAND = [sys.executable, "-m", "segbroker.cli"]
 
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[bytes]"]

@@ -20,7 +20,7 @@ from ..broker.conftest import serving
 from ..support.ports import keep_port
 from ..support.wire_client import connect
 
-WAIT_S = 30
+WAIT_S = 60
 NEVER_MS = 3_600_000
 # What a power cut costs in offsets beside the records: see docs/storage.md, ceilings.
 BLOCK = 1 << 20

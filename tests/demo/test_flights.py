@@ -8,7 +8,7 @@ from zipfile import ZipFile
 import pytest
 
 DEMO = Path(__file__).parents[2] / "demo" / "flights.py"
-TIMEOUT_S = 90
+TIMEOUT_S = 200
 
 HEAD = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,"

@@ -53,7 +53,7 @@ DOOMED: Final = "doomed"
 RECORDS_COUNT: Final = 100
 PATIENCE_S: Final = 30
 SHORT_PATIENCE_S: Final = 2
-READY_TIMEOUT_S: Final = 30
+READY_TIMEOUT_S: Final = 120
 FAILURE_CALLS: Final = (*traced.WRITES, *traced.SYNCS, "close")
 BATCH_BYTES: Final = 1_000
 

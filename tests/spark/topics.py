@@ -16,7 +16,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 Header = tuple[str, str | bytes | None]
 

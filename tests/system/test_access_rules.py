@@ -37,7 +37,7 @@ from ..support.daemon import Daemon, running
 from ..support.java import program
 
 PASSWORD = "correct horse"
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 USERS = ("alice", "bob")
 
 

@@ -22,7 +22,7 @@ from ..support.daemon import Daemon, start
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 Setting = str | int | float | bool
 

@@ -12,7 +12,7 @@ from segbroker.client import Producer as OurProducer
 from ..support.daemon import Daemon
 from .test_kcat import kcat
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 def filled(daemon: Daemon, name: str, **settings: str) -> str:

@@ -22,7 +22,7 @@ from .conftest import Play
 from .test_java_client import each_release
 from .test_java_client import report_of as java_report
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 PARTITIONS = 2
 JAVA_SOURCE = ROOT / "tests/support/clients/TransactionSteps.java"
 JAVA_STEPS = re.findall(r'steps\.put\("(\w+)"', JAVA_SOURCE.read_text())
