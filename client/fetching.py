@@ -8,9 +8,7 @@
 them lies what was prefetched, at most `prefetch_bytes` over all partitions and about
 `fetch_partition_bytes` per partition: one batch of work ahead, not the log.
 
-One fetch is in flight per broker, on a lane of its own, because replies come in order and a fetch
-may wait.  While a partition is left out because its buffer is full, the others' fetch waits only
-briefly at the broker, so that the full one is not starved when it drains.
+Who is asked when is decided in fetch_lanes.
 
 Of what a fetch brings (fetch_replies): a batch may begin before the offset asked for (its first
 records are cut off where it is handed out), the last one may be cut off (ignored), control batches
@@ -40,10 +38,9 @@ from .completion import Completion
 from .consumed import ConsumedBatch
 from .engine import Engine
 from .errors import CorruptBatch, SegbrokerError, UnknownTopicOrPartition
+from .fetch_lanes import FetchLanes
 from .fetch_replies import Asked, FetchReplies
-from .fetch_request import fetch_request
 from .log_changes import LogChanges, bug
-from .network import FETCH, Node
 from .prefetched import Prefetched
 from .records import TopicPartition
 from .settings import ConsumerSettings
@@ -53,8 +50,6 @@ from .starting import Start, check_start, is_offset
 
 WakeBy = Callable[[int], object]
 
-# How long a fetch may wait at the broker while another partition is left out of it.
-SHORT_WAIT_MS = 20
 PARTITIONS_COUNT_MAX = 100_000
 
 
@@ -94,16 +89,23 @@ class Fetching:
             hold=self._hold,
             fail=self.fail,
             notify=self.notify,
-            answered=self._answered,
+            answered=lambda: self._lanes.answered(),
         )
-        self._claimed: dict[int, int] = {}
+        self._lanes = FetchLanes(
+            engine,
+            settings,
+            self.states,
+            self.prefetched,
+            self._changes,
+            stop_at_end=stop_at_end,
+            isolation_level=self.isolation_level,
+            take=self._take,
+            fail=self.fail,
+        )
         self._changed: Completion[None] | None = None
         self._random = random
         self._wake_by = wake_by
-        # Since when something is wanted and nobody has answered.
-        self._silent_since_ms: int | None = None
         self._now_ms = 0
-        self._turn = 0
         engine.components.append(self)
         engine.cluster.on_update.append(self._cluster_updated)
 
@@ -226,8 +228,7 @@ class Fetching:
         if not self.states:
             return
         self._resolve_starts(now_ms)
-        self._fetch(now_ms)
-        self._notice_silence(now_ms)
+        self._lanes.step(now_ms)
 
     def next_wake_ms(self) -> int | None:
         wakes = [
@@ -235,8 +236,8 @@ class Fetching:
             for state in self.states.values()
             if state.backoff_until_ms > self._now_ms
         ]
-        if self._silent_since_ms is not None:
-            wakes.append(self._silent_since_ms + self.engine.settings.api_timeout_ms)
+        if (silent_ms := self._lanes.next_wake_ms) is not None:
+            wakes.append(silent_ms)
         return min(wakes, default=None)
 
     def close(self, error: SegbrokerError) -> None:
@@ -382,107 +383,6 @@ class Fetching:
         self.notify()
         self._wake_by(0)
 
-    # Fetching.
-
-    def _fetch(self, now_ms: int) -> None:
-        by_leader: dict[int, list[PartitionState]] = {}
-        left_out: set[int] = set()
-        limit = self.settings.fetch_partition_bytes
-        is_wanted = False
-        for state in self.states.values():
-            if state.paused or state.fetch_offset < 0 or state.at_stop:
-                continue
-            if state.resolving or state.is_stuck:
-                continue
-            if self.stop_at_end and state.stop_offset is None:
-                continue
-            epoch = self.engine.cluster.leader_epoch(*state.tp)
-            if epoch > state.checked_epoch:
-                if 0 <= state.epoch < epoch:
-                    self._changes.check_epoch(state, epoch, now_ms)
-                    continue
-                state.checked_epoch = epoch
-            is_full = self.prefetched.is_full
-            is_wanted = is_wanted or (state.buffered_bytes < limit and not is_full)
-            leader = self.engine.cluster.leader(*state.tp)
-            if leader is None:
-                self.engine.cluster.invalidate()
-                continue
-            if now_ms < state.backoff_until_ms or state.buffered_bytes >= limit:
-                left_out.add(leader)
-            else:
-                by_leader.setdefault(leader, []).append(state)
-        if not is_wanted:
-            self._silent_since_ms = None
-        elif self._silent_since_ms is None:
-            self._silent_since_ms = now_ms
-        for leader, states in by_leader.items():
-            if leader in self._claimed:
-                continue
-            node = self.engine.cluster.node(leader, FETCH)
-            assert node is not None, "a leader is a broker of the view"
-            held = self.prefetched.buffered_bytes + sum(self._claimed.values())
-            room = self.settings.prefetch_bytes - held
-            if room <= 0:
-                return
-            if not self.engine.network.want(node, now_ms):
-                if node.connection is None and now_ms < node.retry_at_ms:
-                    self._wait_for(node, states)
-                continue
-            self._send_fetch(node, leader, states, room, leader in left_out, now_ms)
-
-    def _wait_for(self, node: Node, states: list[PartitionState]) -> None:
-        """The broker is away: come back when its back-off is over; it may also have moved."""
-        for state in states:
-            state.backoff_until_ms = max(state.backoff_until_ms, node.retry_at_ms)
-        self.engine.cluster.invalidate()
-
-    def _send_fetch(
-        self,
-        node: Node,
-        leader: int,
-        states: list[PartitionState],
-        room: int,
-        hurry: bool,
-        now_ms: int,
-    ) -> None:
-        settings = self.settings
-        claim = min(settings.fetch_bytes, room)
-        self._turn += 1
-        turn = self._turn % len(states)
-        states = states[turn:] + states[:turn]
-        asked: dict[TopicPartition, Asked] = {}
-        for state in states:
-            state.in_flight = True
-            asked[state.tp] = (state, state.generation, state.round, state.fetch_offset)
-        timeout_ms = self.engine.settings.request_timeout_ms
-        # An answer that has nothing to say has to come before its connection counts as dead.
-        wait_ms = min(settings.fetch_wait_ms, timeout_ms // 2)
-        if hurry:
-            wait_ms = min(wait_ms, SHORT_WAIT_MS)
-        request = fetch_request(
-            states,
-            settings,
-            self.engine.cluster.leader_epoch,
-            size_max=claim,
-            wait_ms=wait_ms,
-            isolation_level=self.isolation_level,
-        )
-        self._claimed[leader] = claim
-
-        def on_reply(reply: Reply, at_ms: int) -> None:
-            self._claimed.pop(leader, None)
-            self._now_ms = at_ms
-            self._replies.take(asked, reply, at_ms)
-
-        self.engine.network.request(
-            node,
-            request,
-            on_reply,
-            now_ms=now_ms,
-            deadline_ms=now_ms + timeout_ms,
-        )
-
     def _hold(self, state: PartitionState, now_ms: int) -> None:
         state.failures += 1
         settings = self.engine.settings
@@ -494,13 +394,6 @@ class Fetching:
         )
         state.backoff_until_ms = now_ms + backoff.next_delay_ms()
 
-    def _answered(self) -> None:
-        self._silent_since_ms = None
-
-    def _notice_silence(self, now_ms: int) -> None:
-        """No broker has answered a fetch for long: the caller must hear of it."""
-        if self._silent_since_ms is None:
-            return
-        if now_ms >= self._silent_since_ms + self.engine.settings.api_timeout_ms:
-            self._silent_since_ms = now_ms
-            self.fail(self.engine.network.unreachable())
+    def _take(self, asked: dict[TopicPartition, Asked], reply: Reply, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._replies.take(asked, reply, now_ms)

@@ -1,0 +1,183 @@
+"""Which broker is asked for what next: one fetch in flight per broker, on a lane of its own.
+
+    partition that is wanted -> its leader -> | fetch: all wanted ones that it leads | -> replies
+                                              one claim of what may be prefetched
+
+Replies come in order and a fetch may wait, hence the lane.  While a partition is left out because
+its buffer is full, the others' fetch waits only briefly at the broker, so that the full one is not
+starved when it drains.  What a fetch may bring is claimed before it is sent: all of them together
+never bring more than `prefetch_bytes`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from .assigned import PartitionState
+from .engine import Engine
+from .fetch_replies import Asked, Fail
+from .fetch_request import fetch_request
+from .log_changes import LogChanges
+from .network import FETCH, Node
+from .prefetched import Prefetched
+from .records import TopicPartition
+from .settings import ConsumerSettings
+from .spoken import Reply
+
+Take: TypeAlias = Callable[[dict[TopicPartition, Asked], Reply, int], None]
+
+# How long a fetch may wait at the broker while another partition is left out of it.
+SHORT_WAIT_MS = 20
+
+
+class FetchLanes:
+    """See the module."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: ConsumerSettings,
+        states: Mapping[TopicPartition, PartitionState],
+        prefetched: Prefetched,
+        changes: LogChanges,
+        *,
+        stop_at_end: bool,
+        isolation_level: int,
+        take: Take,
+        fail: Fail,
+    ) -> None:
+        """states: what is read, now and later.  take: what a fetch asked, what came, and when."""
+        self._engine = engine
+        self._settings = settings
+        self._states = states
+        self._prefetched = prefetched
+        self._changes = changes
+        self._stop_at_end = stop_at_end
+        self._isolation_level = isolation_level
+        self._take = take
+        self._fail = fail
+        self._claimed: dict[int, int] = {}
+        # Since when something is wanted and nobody has answered.
+        self._silent_since_ms: int | None = None
+        self._turn = 0
+
+    def step(self, now_ms: int) -> None:
+        """Ask whoever can be asked."""
+        self._fetch(now_ms)
+        self._notice_silence(now_ms)
+
+    @property
+    def next_wake_ms(self) -> int | None:
+        """When the caller has to hear that nobody answers."""
+        if self._silent_since_ms is None:
+            return None
+        return self._silent_since_ms + self._engine.settings.api_timeout_ms
+
+    def answered(self) -> None:
+        """A broker has said something."""
+        self._silent_since_ms = None
+
+    def _fetch(self, now_ms: int) -> None:
+        by_leader: dict[int, list[PartitionState]] = {}
+        left_out: set[int] = set()
+        limit = self._settings.fetch_partition_bytes
+        is_wanted = False
+        for state in self._states.values():
+            if state.paused or state.fetch_offset < 0 or state.at_stop:
+                continue
+            if state.resolving or state.is_stuck:
+                continue
+            if self._stop_at_end and state.stop_offset is None:
+                continue
+            epoch = self._engine.cluster.leader_epoch(*state.tp)
+            if epoch > state.checked_epoch:
+                if 0 <= state.epoch < epoch:
+                    self._changes.check_epoch(state, epoch, now_ms)
+                    continue
+                state.checked_epoch = epoch
+            is_full = self._prefetched.is_full
+            is_wanted = is_wanted or (state.buffered_bytes < limit and not is_full)
+            leader = self._engine.cluster.leader(*state.tp)
+            if leader is None:
+                self._engine.cluster.invalidate()
+                continue
+            if now_ms < state.backoff_until_ms or state.buffered_bytes >= limit:
+                left_out.add(leader)
+            else:
+                by_leader.setdefault(leader, []).append(state)
+        if not is_wanted:
+            self._silent_since_ms = None
+        elif self._silent_since_ms is None:
+            self._silent_since_ms = now_ms
+        for leader, states in by_leader.items():
+            if leader in self._claimed:
+                continue
+            node = self._engine.cluster.node(leader, FETCH)
+            assert node is not None, "a leader is a broker of the view"
+            held = self._prefetched.buffered_bytes + sum(self._claimed.values())
+            room = self._settings.prefetch_bytes - held
+            if room <= 0:
+                return
+            if not self._engine.network.want(node, now_ms):
+                if node.connection is None and now_ms < node.retry_at_ms:
+                    self._wait_for(node, states)
+                continue
+            self._send_fetch(node, leader, states, room, leader in left_out, now_ms)
+
+    def _wait_for(self, node: Node, states: list[PartitionState]) -> None:
+        """The broker is away: come back when its back-off is over; it may also have moved."""
+        for state in states:
+            state.backoff_until_ms = max(state.backoff_until_ms, node.retry_at_ms)
+        self._engine.cluster.invalidate()
+
+    def _send_fetch(
+        self,
+        node: Node,
+        leader: int,
+        states: list[PartitionState],
+        room: int,
+        hurry: bool,
+        now_ms: int,
+    ) -> None:
+        settings = self._settings
+        claim = min(settings.fetch_bytes, room)
+        self._turn += 1
+        turn = self._turn % len(states)
+        states = states[turn:] + states[:turn]
+        asked: dict[TopicPartition, Asked] = {}
+        for state in states:
+            state.in_flight = True
+            asked[state.tp] = (state, state.generation, state.round, state.fetch_offset)
+        timeout_ms = self._engine.settings.request_timeout_ms
+        # An answer that has nothing to say has to come before its connection counts as dead.
+        wait_ms = min(settings.fetch_wait_ms, timeout_ms // 2)
+        if hurry:
+            wait_ms = min(wait_ms, SHORT_WAIT_MS)
+        request = fetch_request(
+            states,
+            settings,
+            self._engine.cluster.leader_epoch,
+            size_max=claim,
+            wait_ms=wait_ms,
+            isolation_level=self._isolation_level,
+        )
+        self._claimed[leader] = claim
+
+        def on_reply(reply: Reply, at_ms: int) -> None:
+            self._claimed.pop(leader, None)
+            self._take(asked, reply, at_ms)
+
+        self._engine.network.request(
+            node,
+            request,
+            on_reply,
+            now_ms=now_ms,
+            deadline_ms=now_ms + timeout_ms,
+        )
+
+    def _notice_silence(self, now_ms: int) -> None:
+        """No broker has answered a fetch for long: the caller must hear of it."""
+        if self._silent_since_ms is None:
+            return
+        if now_ms >= self._silent_since_ms + self._engine.settings.api_timeout_ms:
+            self._silent_since_ms = now_ms
+            self._fail(self._engine.network.unreachable())
