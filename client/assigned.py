@@ -114,3 +114,5 @@ class Fetched:
     data: bytes | None = None
     gap: Gap | None = None
     leader_epoch: int = -1
+    stop_offset: int | None = None
+    """Of a bounded reading, in the log that the batch is of: the next log has another."""

@@ -196,7 +196,7 @@ class Fetching:
             partition_number,
             batch,
             from_offset=fetched.from_offset,
-            to_offset=fetched.state.stop_offset,
+            to_offset=fetched.stop_offset,
         )
 
     @property

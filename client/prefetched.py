@@ -58,6 +58,7 @@ class Prefetched:
                 size,
                 data,
                 leader_epoch=header.leader_epoch,
+                stop_offset=state.stop_offset,
             )
         )
         state.fetch_offset = header.next_offset

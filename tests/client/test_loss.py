@@ -253,6 +253,16 @@ def filled_twice(daemon: Daemon, topic: str) -> None:
 SMALLER = Gap("", 1, 2_000, 2_000, "recreated")
 
 
+def check_first_partition(items: list[Record | Gap]) -> None:
+    """What was fetched of the old topic, what was lost of it, and what the new one had when its end
+    was looked at: its records may have come later."""
+    found = of_partition(items, 0)
+    (gap,) = (item for item in found if isinstance(item, Gap))
+    assert gap == Gap("", 0, gap.from_offset, 2_000, "recreated")
+    old = [*range(gap.from_offset), gap]
+    assert found in (old, [*old, *range(5)])
+
+
 def of_partition(items: list[Record | Gap], partition: int) -> list[int | Gap]:
     found = seen([item for item in items if item.partition == partition])
     return [item._replace(topic="") if isinstance(item, Gap) else item for item in found]
@@ -278,7 +288,7 @@ def test_a_bounded_reading_ends_when_a_partition_it_has_begun_is_gone(
                     assert time.monotonic() < deadline
                     time.sleep(0.01)
     assert of_partition(items, 1) == [*range(2_000), SMALLER]
-    assert of_partition(items, 0)[-5:] == list(range(5))
+    check_first_partition(items)
 
 
 def test_a_bounded_async_reading_ends_when_a_partition_it_has_begun_is_gone(
@@ -299,7 +309,7 @@ def test_a_bounded_async_reading_ends_when_a_partition_it_has_begun_is_gone(
                         while len(consumer.assignment) > 1:  # noqa: ASYNC110
                             await anyio.sleep(0.01)
         assert of_partition(items, 1) == [*range(2_000), SMALLER]
-        assert of_partition(items, 0)[-5:] == list(range(5))
+        check_first_partition(items)
 
     run(main)
 
