@@ -34,7 +34,6 @@ from segbroker.segments.committed import (
     offsets_of,
     pieces,
 )
-from segbroker.segments.consumer_groups import KeptGroup
 from segbroker.segments.emptied import EMPTIED, emptied_ms
 from segbroker.segments.emptied import SECTION as EMPTIED_SECTION
 from segbroker.segments.generations import Generation
@@ -44,10 +43,10 @@ from .config import BrokerConfig
 from .consumer_group import ConsumerGroup
 from .consumer_members import MaySee
 from .deadlines import Deadlines
-from .exposure import is_loopback
 from .group import Group
 from .group_rounds import NEVER_MS, OnRecorded, Record, State
 from .group_settings import SESSION, GroupSettings
+from .group_start import Start
 from .kept_consumers import Done, KeptConsumers
 from .kept_generations import KeptGenerations
 from .kept_sizes import KeptSizes
@@ -112,67 +111,12 @@ class Groups:
         sizes = KeptSizes(manager.event_size_max)
         self._kept = KeptGenerations(manager, sizes)
         self._consumers = KeptConsumers(manager, sizes, end_turn)
-        self._restore(may_see)
-
-    def _restore(self, may_see: Callable[[str], MaySee]) -> None:
-        """Have the groups that somebody was in when the last broker ended, and their members."""
-        for group_id, kept in self._kept.with_members():
-            if self._is_full_at_start():
-                return
-            group = self._groups[group_id] = self._made(group_id)
-            members = ((one.member_id, one.instance_id, one.client_host) for one in kept.members)
-            group.restore(self._started_ms, kept, self._gone(members))
-            self.changed(group)
-        for group_id, known in self._consumers.with_members():
-            if group_id in self._groups:
-                continue  # an older version has had classic members in it since
-            if self._is_full_at_start():
-                return
-            consumer = self._made_consumer(group_id)
-            says = (
-                (one, row.instance_id, row.client_host) for one, (row, _) in known.members.items()
-            )
-            if self._is_restored(consumer, known, self._gone(says), may_see):
-                self._groups[group_id] = consumer
-                self.changed(consumer)
-
-    def _is_full_at_start(self) -> bool:
-        if len(self._groups) < self.config.groups_max:
-            return False
-        log.warning("groups_not_restored", groups_max=self.config.groups_max)
-        return True
-
-    def _is_restored(
-        self,
-        group: ConsumerGroup,
-        kept: KeptGroup,
-        gone: frozenset[str],
-        may_see: Callable[[str], MaySee],
-    ) -> bool:
-        """Whether a group goes on; else its members join again."""
-        if not kept.is_sound:
-            log.warning("consumer_group_not_restored", group=group.group_id, error="events lost")
-            return False
-        try:
-            group.restore(self._started_ms, kept, gone, may_see)
-        except Refused as exc:  # an expression that is none any more
-            log.warning("consumer_group_not_restored", group=group.group_id, error=exc.message)
-            return False
-        return True
-
-    def _gone(self, members: Iterable[tuple[str, str | None, str]]) -> frozenset[str]:
-        """Ids of members that cannot be alive: they ran on this machine, which was started anew.
-
-        Not the static ones: a place is kept for who comes back to it under another id.  members:
-        member id, instance id, address.
-        """
-        if not (self._manager.is_new_boot and self._manager.knows_boot):
-            return frozenset()
-        return frozenset(
-            member_id
-            for member_id, instance_id, host in members
-            if instance_id is None and is_loopback(host)
+        start = Start(
+            manager, config.groups_max, self._started_ms, self._made, self._made_consumer, may_see
         )
+        self._groups |= start.groups(self._kept, self._consumers)
+        for group in self._groups.values():
+            self.changed(group)
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Go by these settings: in groups that there are from their next request on."""

@@ -21,6 +21,8 @@ from segbroker.protocol.messages_consumer_groups import (
 from segbroker.protocol.messages_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
@@ -32,6 +34,7 @@ from segbroker.segments.memory import MemoryStorage
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient
+from ..support.wire_groups import WireMember
 from ..support.wire_transactions import until
 from .conftest import Events
 from .test_consumer_groups import beat, commit, described, joining
@@ -365,6 +368,30 @@ async def test_an_empty_group_counts_on_until_it_is_deleted() -> None:
         three = Member(client, "three")
         await three.join()
         assert three.epoch == one.epoch
+
+
+async def test_an_empty_group_is_of_its_protocol_after_a_restart_too() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk) as (_, (client,)):
+        await client.create("t")
+        one = Member(client, "one")
+        await one.join()
+        assert await commit(client, "one", one.epoch) == 0
+        await one.leave()
+        before = await described(client)
+    async with broker_on(disk, housekeeping_interval_ms=10) as (_, (client,)):
+        assert await described(client) == before
+        listed = await client.ask(ListGroupsRequest(), ListGroupsResponse, 5)
+        rows = [(row.group_id, row.group_type, row.group_state) for row in listed.groups]
+        assert rows == [("g", "consumer", "Empty")]
+        classic = WireMember(client)
+        await classic.join()
+        assert classic.generation > before.group_epoch
+        await classic.deal()
+    async with broker_on(disk) as (broker, (client,)):
+        assert not written_of(broker)
+        listed = await client.ask(ListGroupsRequest(), ListGroupsResponse, 5)
+        assert [row.group_type for row in listed.groups] == ["classic"]
 
 
 async def test_a_group_without_members_and_offsets_is_not_written_down_for_ever() -> None:
