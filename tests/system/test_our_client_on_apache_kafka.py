@@ -1,7 +1,8 @@
-"""The standard part of our client against a real Apache Kafka, started from its Maven jars.
+"""The standard part of our client: the same tests against a real Apache Kafka and a segbroker.
 
-Needs java and mvn; the jars (100 MB) are kept in ~/.cache/segbroker-tests.  Or name a
-broker that runs in SEGBROKER_TEST_KAFKA=host:port.  Not part of the usual run: `pytest -m matrix`.
+Kafka is started from its Maven jars: needs java and mvn; the jars (100 MB) are kept in
+~/.cache/segbroker-tests.  Or name a broker that runs in SEGBROKER_TEST_KAFKA=host:port.  Not part
+of the usual run: `pytest -m matrix`.
 """
 
 import os
@@ -33,6 +34,7 @@ from segbroker.client import (
 from segbroker.client.errors import MessageTooLarge, SegbrokerError
 from segbroker.protocol.partitioner import partition_for_key
 
+from ..support.daemon import running
 from ..support.ports import keep_port
 
 KAFKA_VERSION = "4.1.0"
@@ -66,8 +68,18 @@ transaction.state.log.min.isr=1
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["Apache Kafka", "segbroker"])
+def kafka(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    if request.param == "segbroker":
+        with running(tmp_path_factory.mktemp("segbroker")) as daemon:
+            yield daemon.address
+    else:
+        yield from apache_kafka(tmp_path_factory)
+
+
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     given = os.environ.get("SEGBROKER_TEST_KAFKA")
     if given:
         yield given
