@@ -20,7 +20,7 @@ Invariant: a handler is in the dictionary exactly as long as its topic exists an
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import structlog
 
@@ -54,8 +54,6 @@ from .wal.journal import Wal, WalConfig
 __all__ = ["DiskManager", "NewTopic", "Outcome", "Statistics", "TopicMeta"]
 
 log = structlog.get_logger()
-
-T = TypeVar("T")
 
 SMALL_WAL: Final = WalConfig(file_bytes=1 << 14, shard_bytes=1 << 16)
 RETENTION_INTERVAL_MS: Final = 300_000
