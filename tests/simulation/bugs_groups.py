@@ -37,8 +37,8 @@ CUT_OFF = {
     "sync_s": (0.01, 0.05),
 }
 COME_AND_GO = {
-    "groups": (GroupPlan("team", "g0", 6, 8, ("range",), 500, 0.05),),
-    "faults": tuple((0.7 * n, "power_cut") for n in range(1, 10)),
+    "groups": (GroupPlan("team", "g0", 6, 20, ("range",), 500, 0.05),),
+    "faults": tuple((2.0 * n + 0.1 * (n % 3), "power_cut") for n in range(1, 12)),
     "sync_s": (0.05, 0.2),
 }
 COME_BACK = {
