@@ -272,6 +272,8 @@ class Connection:
                     self._reads += 1
                     is_full = size == len(space)
                 while (frame := reader.next_frame()) is not None:
+                    if self._draining:  # also what came with it: the groups are closed
+                        return
                     self.greeted = True
                     began = 0.0 if core.quotas is None else clock()
                     if (pending := handle(core, peer, frame)) is not None:
@@ -288,12 +290,12 @@ class Connection:
                     if len(outbox) >= core.config.slots_max:
                         core.turn.end()
                         await outbox.wait_room(core.config.slots_max)
-                    if self._draining:
-                        return
                     if clock() >= over:
                         core.turn.end()
                         await trio.lowlevel.checkpoint()
                         budget, over = TURN_BYTES, clock() + TURN_S
+                if self._draining:
+                    return
                 core.turn.end()
                 await self._wait_room(reader.buffered)
                 if self._draining:

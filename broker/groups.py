@@ -146,11 +146,20 @@ class Groups:
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
+    def check_open(self) -> None:
+        """Raise Refused when the broker ends: that a group is not here says nothing of it then."""
+        if self._is_closed:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker ends")
+
     def obtain(self, group_id: str) -> Group:
-        """The classic group, made if it is new.  Raises Refused: too many, or not classic."""
+        """The classic group, made if it is new.
+
+        Raises Refused: too many, or not classic, or the broker ends.
+        """
         group = self._groups.get(group_id)
         if isinstance(group, Group):
             return group
+        self.check_open()
         if group is not None and not group.is_idle:
             raise Refused(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group_id!r} is no classic group"
@@ -189,10 +198,14 @@ class Groups:
         return record
 
     def obtain_consumer(self, group_id: str) -> ConsumerGroup:
-        """The KIP-848 group, made if it is new.  Raises Refused: too many, or a classic one."""
+        """The KIP-848 group, made if it is new.
+
+        Raises Refused: too many, or a classic one, or the broker ends.
+        """
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
+        self.check_open()
         if group is not None and not group.is_idle:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id!r} is a classic group")
         self._check_room(group_id)
@@ -241,6 +254,8 @@ class Groups:
     def changed(self, group: Group | ConsumerGroup) -> None:
         """Something was done with this group: it is written down, and its alarm is set anew if it
         has to come earlier."""
+        if self._is_closed:
+            return
         if isinstance(group, ConsumerGroup) and self._groups.get(group.group_id) is group:
             self._consumers.keep(group)
         alarm = self._alarms.get(group.group_id)
@@ -327,7 +342,9 @@ class Groups:
         self._manager.record_soon(done, FORGOTTEN, group=group_id, rows=packed)
 
     def remove(self, group_id: str) -> None:
-        """A group without members is deleted."""
+        """A group without members is deleted; not when the broker ends, by the next one then."""
+        if self._is_closed:
+            return  # nobody knows any more whether it is one
         group = self._groups.pop(group_id, None)
         if group is not None:
             group.close(ErrorCode.GROUP_ID_NOT_FOUND)

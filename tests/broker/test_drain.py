@@ -1,5 +1,6 @@
 """The end of a broker: what is in flight is answered, then everything is closed."""
 
+import contextlib
 import os
 import signal
 
@@ -8,11 +9,19 @@ import trio
 
 from segbroker.broker.config import BrokerConfig
 from segbroker.broker.server import Broker
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from segbroker.protocol.messages_core import FetchResponse
 from segbroker.segments.memory import MemoryStorage
 
-from ..support.wire_client import connect, fetch_request, values
+from ..support.wire_client import Closed, connect, fetch_request, values
 from .conftest import Events, manager, serving
+from .test_consumer_groups import joining
+from .test_consumer_restarts import Member, settled, written_of
+from .test_group_restarts import broker_on
 
 
 async def test_a_waiting_fetch_is_answered_and_then_the_connection_is_closed() -> None:
@@ -111,3 +120,33 @@ async def test_the_second_signal_does_not_wait() -> None:
                 os.kill(os.getpid(), signal.SIGTERM)
                 while broker.connections:
                     await trio.lowlevel.checkpoint()
+
+
+async def test_what_comes_with_the_end_throws_no_member_out_of_its_group() -> None:
+    for _ in range(8):  # whose turn is first is left to chance
+        disk = MemoryStorage()
+        async with broker_on(disk, 3) as (broker, clients):
+            await clients[0].create("t", partitions=2)
+            one, two = Member(clients[0], "one"), Member(clients[1], "two")
+            await one.join()
+            await two.join()
+            await settled(one, two)
+            asked = [
+                ConsumerGroupHeartbeatRequest(
+                    group_id="g", member_id=member.name, member_epoch=member.epoch
+                )
+                for member in (one, two)
+            ]
+            for client, request in zip(clients, [*asked, joining("new")], strict=True):
+                _, frame = client.encode(request, 1)
+                os.write(client.stream.socket.fileno(), frame)
+            broker.drain()
+            for client in clients:
+                with contextlib.suppress(Closed), trio.fail_after(60):
+                    while True:
+                        _, reply = await client.receive(ConsumerGroupHeartbeatResponse, 1)
+                        assert reply.error_code != ErrorCode.UNKNOWN_MEMBER_ID
+        async with broker_on(disk, 2) as (broker, clients):
+            assert {"one", "two"} <= written_of(broker)["g"]["says"].keys()
+            one.client, two.client = clients
+            assert [(await member.beat()).error_code for member in (one, two)] == [0, 0]
