@@ -96,7 +96,8 @@ class ConsumerGroup:
     ) -> None:
         """Go on with what was written down, of a new group: sessions begin anew.
 
-        gone: ids of members whose session has ended already.  may_see: what a viewer may see.
+        gone: ids of members that are not alive: a static one counts as away for a while, the
+        others are dropped at the next tick.  may_see: what a viewer may see.
         """
         assert kept.is_sound, "nobody has what another has"
         self.epoch, self.assignment_epoch = kept.epoch, kept.assignment_epoch
@@ -113,7 +114,9 @@ class ConsumerGroup:
                 viewer = member.viewer
                 self.target.take(self.target.compiled(member.regex), viewer, may_see(viewer))
             self._heard_of(now_ms, member, restart=True)
-            if member_id in gone:
+            if member_id in gone and member.instance_id is not None:
+                self._is_away(member)
+            elif member_id in gone:
                 member.session_ends_ms = now_ms
                 self._due(now_ms)
 
@@ -267,17 +270,21 @@ class ConsumerGroup:
             self._check_instance(beat.member_id, beat.instance_id)
         member = self._known(beat.member_id)
         if beat.epoch == LEAVE_FOR_A_WHILE:
-            for partition in member.revoking:
-                del self.owners[partition]
-            member.revoking.clear()
-            member.revoking_ends_ms = None
-            member.reconciled = Reconciled.STABLE
-            member.epoch, member.previous_epoch = LEAVE_FOR_A_WHILE, LEAVE
-            self._changed(member.member_id)
-            self._due(member.session_ends_ms)
+            self._is_away(member)
         else:
             self._drop(now_ms, member)
         return Told(member.member_id, beat.epoch)
+
+    def _is_away(self, member: ConsumerMember) -> None:
+        """A static member has ended; its place is kept until its session ends."""
+        for partition in member.revoking:
+            del self.owners[partition]
+        member.revoking.clear()
+        member.revoking_ends_ms = None
+        member.reconciled = Reconciled.STABLE
+        member.epoch, member.previous_epoch = LEAVE_FOR_A_WHILE, LEAVE
+        self._changed(member.member_id)
+        self._due(member.session_ends_ms)
 
     # What is to be read, and by whom
 

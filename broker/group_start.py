@@ -4,6 +4,7 @@
 |---|---|
 | a generation, a KIP-848 group, with members | they are there, their sessions begin anew |
 | ... of members on this machine, which was started anew | they are dropped at once |
+| ... the static ones of them | their places are kept for who comes back under another id |
 | a KIP-848 group without members | it is of that protocol, and counts its epochs on |
 | more than `groups_max` groups | those of the rest are unknown and join again |
 | a KIP-848 group in which two have one partition: an event was lost | the same |
@@ -50,7 +51,10 @@ class Start:
             if self._is_full(found):
                 return found
             group = found[group_id] = self.made(group_id)
-            members = ((one.member_id, one.instance_id, one.client_host) for one in kept.members)
+            # Not the static ones: who comes back under another id takes the place of the old one.
+            members = (
+                (one.member_id, one.client_host) for one in kept.members if one.instance_id is None
+            )
             group.restore(self.now_ms, kept, self._gone(members))
         for group_id, known in consumers.with_members():
             if group_id in found:
@@ -75,9 +79,7 @@ class Start:
 
     def _goes_on(self, group: ConsumerGroup, kept: KeptGroup) -> bool:
         """Have a group go on with what was written down; whether it can."""
-        members = (
-            (name, says.instance_id, says.client_host) for name, (says, _) in kept.members.items()
-        )
+        members = ((name, says.client_host) for name, (says, _) in kept.members.items())
         error = None if kept.is_sound else "events were lost"
         if error is None:
             try:
@@ -88,16 +90,11 @@ class Start:
             log.warning("consumer_group_not_restored", group=group.group_id, error=error)
         return error is None
 
-    def _gone(self, members: Iterable[tuple[str, str | None, str]]) -> frozenset[str]:
+    def _gone(self, members: Iterable[tuple[str, str]]) -> frozenset[str]:
         """Ids of members that cannot be alive: they ran on this machine, which was started anew.
 
-        Not the static ones: a place is kept for who comes back to it under another id.  members:
-        member id, instance id, address.
+        members: member id, address.
         """
         if not (self.manager.is_new_boot and self.manager.knows_boot):
             return frozenset()
-        return frozenset(
-            member_id
-            for member_id, instance_id, host in members
-            if instance_id is None and is_loopback(host)
-        )
+        return frozenset(member_id for member_id, host in members if is_loopback(host))

@@ -212,6 +212,7 @@ class Groups:
         made = self._made_consumer(group_id)
         before = self._number(group_id) if group is None else group.generation
         made.epoch = made.assignment_epoch = before
+        self._consumers.turned(group_id)  # rows of a group that did not go on are none of it
         self._replace(made)
         return made
 

@@ -228,7 +228,10 @@ class KeptConsumers:
         self._manager.record_soon(written, CONSUMER_GROUP, group=group_id, epoch=None)
 
     def turned(self, group_id: str) -> bool:
-        """A group is none of this protocol any more; whether an event of it is under way."""
+        """A group is another one from here on, or none; whether an event of it is under way.
+
+        The next one of that name begins with a whole event.
+        """
         writing = self._writings.pop(group_id, None)
         if writing is None:
             return False

@@ -348,6 +348,31 @@ async def test_members_of_a_machine_that_was_started_anew_are_not_waited_for() -
         assert list(two.reads.values()) == [[0]]
 
 
+async def test_a_static_member_comes_back_at_once_after_a_new_start_of_its_machine() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, 2) as (_, clients):
+        await clients[0].create("t", partitions=2)
+        one = Member(clients[0], "one", instance_id="i")
+        two = Member(clients[1], "two", instance_id="j")
+        await one.join()
+        had = dict(one.reads)
+        await two.join()
+        await one.beat()
+        assert one.reads != had, "it is in the middle of letting go of one"
+        image = disk.after_power_cut()
+    async with broker_on(image, 2):  # nobody has come yet
+        image = cut_off(image)
+    async with broker_on(image, 2) as (_, clients):
+        back = Member(clients[0], "back", instance_id="i")
+        again = Member(clients[1], "again", instance_id="j")
+        for member in (back, again):
+            assert (await member.join()).error_code == 0
+        await settled(back, again)
+        assert sorted([*back.reads.values(), *again.reads.values()]) == [[0], [1]]
+        one.client = clients[0]
+        assert (await one.beat()).error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
 async def test_an_empty_group_counts_on_until_it_is_deleted() -> None:
     disk = MemoryStorage()
     async with broker_on(disk) as (_, (client,)):
@@ -463,8 +488,16 @@ async def test_a_group_of_which_an_event_was_lost_begins_anew(events: Events) ->
     with DiskManager("/data", storage=disk, flushers=0) as manager:
         event = {"epoch": 3, "assignment_epoch": 3, "assignor": "uniform", "whole": True}
         manager.record_now("consumer_group", group="g", says=rows, has=has, **event)
-    async with broker_on(disk) as (_, (client,)):
+    late = {"housekeeping_interval_ms": 3_600_000}
+    async with broker_on(disk, **late) as (broker, (client,)):
         assert events.named("consumer_group_not_restored")
-        one = Member(client, "one")
+        one, new = Member(client, "one"), Member(client, "new")
         one.epoch = 3
         assert (await one.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        await client.create("t")
+        await new.join()
+        assert list(written_of(broker)["g"]["says"]) == ["new"], "not with rows of before"
+        events.clear()
+    async with broker_on(disk) as (_, (new.client,)):
+        assert not events.named("consumer_group_not_restored")
+        assert (await new.beat()).error_code == 0
