@@ -18,6 +18,7 @@ groups with members, those of the rest are unknown and join again.
 
 import errno
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -30,12 +31,9 @@ from segbroker.segments.committed import (
     FORGOTTEN,
     CommitRow,
     CommittedOffset,
-    last_commit_ms,
     offsets_of,
     pieces,
 )
-from segbroker.segments.emptied import EMPTIED, emptied_ms
-from segbroker.segments.emptied import SECTION as EMPTIED_SECTION
 from segbroker.segments.generations import Generation
 from segbroker.segments.manager import DiskManager
 
@@ -48,6 +46,7 @@ from .group_rounds import NEVER_MS, OnRecorded, Record, State
 from .group_settings import SESSION, GroupSettings
 from .group_start import Start
 from .kept_consumers import Done, KeptConsumers
+from .kept_ends import KeptEnds
 from .kept_generations import KeptGenerations
 from .kept_sizes import KeptSizes
 from .offset_expiry import abandoned
@@ -94,8 +93,12 @@ class Groups:
         settings: GroupSettings,
         end_turn: Callable[[], None],
         may_see: Callable[[str], MaySee],
+        now_ms: Callable[[], int],
     ) -> None:
-        """end_turn: send what was answered outside of a request.  may_see: what a viewer may."""
+        """end_turn: send what was answered outside of a request.  may_see: what a viewer may.
+
+        now_ms: the wall clock.
+        """
         self._manager = manager
         self._settings = settings
         self.config = config
@@ -111,6 +114,7 @@ class Groups:
         sizes = KeptSizes(manager.event_size_max)
         self._kept = KeptGenerations(manager, sizes)
         self._consumers = KeptConsumers(manager, sizes, end_turn)
+        self._ends = KeptEnds(manager, now_ms)
         start = Start(
             manager, config.groups_max, self._started_ms, self._made, self._made_consumer, may_see
         )
@@ -193,6 +197,8 @@ class Groups:
                     self.changed(group)
                 self._end_turn()
 
+            if not kept.members:
+                self._ends.happens(group_id)
             self._kept.keep(group_id, kept, written)
 
         return record
@@ -234,7 +240,13 @@ class Groups:
         if self._is_closed:
             done(_ENDS)
         else:
+            self._note_end(group)
             self._consumers.when_kept(group, member_id, done)
+
+    def _note_end(self, group: ConsumerGroup) -> None:
+        """Before it is written down that a group has no members: since when."""
+        if group.unkept and not group.members:
+            self._ends.happens(group.group_id)
 
     def _check_room(self, group_id: str) -> None:
         if group_id not in self._groups and len(self._groups) >= self.config.groups_max:
@@ -258,6 +270,7 @@ class Groups:
         if self._is_closed:
             return
         if isinstance(group, ConsumerGroup) and self._groups.get(group.group_id) is group:
+            self._note_end(group)
             self._consumers.keep(group)
         alarm = self._alarms.get(group.group_id)
         if alarm is not None:
@@ -351,8 +364,7 @@ class Groups:
             group.close(ErrorCode.GROUP_ID_NOT_FOUND)
         self._kept.forget(group_id)
         self._consumers.forget(group_id)
-        if emptied_ms(self._manager.section(EMPTIED_SECTION), group_id) >= 0:
-            self._manager.record_soon(_log_failure, EMPTIED, group=group_id, at=None)
+        self._ends.forget(group_id)
 
     def keep_house(self, now_ms: int | None) -> None:
         """Forget groups that nobody is in: at once without offsets, with them after their time.
@@ -366,9 +378,8 @@ class Groups:
             now = monotonic_ms()
             self._looks_into_groups = now - self._looked_into_ms >= LOOK_INTO_MS
             self._looked_into_ms = now if self._looks_into_groups else self._looked_into_ms
-            emptied = self._manager.section(EMPTIED_SECTION) or ()
-            known = {*self.names(), *self._kept.names(), *self._consumers.names(), *emptied}
-            self._visits = sorted(known)
+            written = (self._kept.names(), self._consumers.names(), self._ends.names())
+            self._visits = sorted({*self.names(), *chain(*written)})
         most = LOOKS_INTO_MAX if self._looks_into_groups else VISITS_MAX
         for group_id in self._visits[-most:]:
             self._visit(group_id, now_ms)
@@ -382,9 +393,12 @@ class Groups:
         if isinstance(group, ConsumerGroup):
             self._consumers.keep(group)  # what could not be written before
         elif self._consumers.has_members(group_id):
+            self._ends.happens(group_id)
             self._consumers.forget(group_id)
         if group is not None and not group.is_idle:
             if self._looks_into_groups and now_ms is not None:
+                if not (self._kept.has_members(group_id) or self._consumers.has_members(group_id)):
+                    self._ends.keep(group_id, now_ms)  # a start will not know of them
                 self._forget_abandoned(group, now_ms)
             return
         if group_id not in content:
@@ -410,23 +424,17 @@ class Groups:
             self.forget(group.group_id, rows, _log_failure)
 
     def _last_used_ms(self, group_id: str, group: Group | ConsumerGroup | None, now_ms: int) -> int:
-        """When somebody was last in an idle group, or committed for it; -1: never.
-
-        Written down at the first look after the last member has left, unless it has just committed:
-        a member that had nothing to commit for long is not forgotten at a restart.
-        """
-        content = self._manager.section(EMPTIED_SECTION)
-        last = max(last_commit_ms(self._manager.committed, group_id), emptied_ms(content, group_id))
-        if group is None or not group.empty_since_ms:
-            return last
-        since = now_ms - (monotonic_ms() - group.empty_since_ms)
-        if since > last + _MINUTE_MS:
-            self._manager.record_soon(_log_failure, EMPTIED, group=group_id, at=since)
-        return max(last, since)
+        """When somebody was last in an idle group, or committed for it; -1: never."""
+        if group is not None and group.empty_since_ms:
+            since = now_ms - (monotonic_ms() - group.empty_since_ms)
+            self._ends.keep(group_id, since)  # what could not be written before
+            return max(self._ends.last_used_ms(group_id), since)
+        return self._ends.last_used_ms(group_id)
 
     def _mend_kept(self, group_id: str, group: Group | ConsumerGroup | None) -> None:
         """Write down that a group has no members any more, if that failed when it happened."""
         if not isinstance(group, Group):
+            self._ends.happens(group_id)
             self._kept.forget(group_id)
         elif group.state is State.EMPTY:
             self._kept.keep(group_id, group.kept(), _log_failure)

@@ -223,6 +223,7 @@ class Broker:
                 group_settings,
                 turn.end,
                 partial(sight_of, authorizer),
+                self._now_ms,
             )
             group_settings.on_change = groups.settings_changed
             self._core = core = Core(

@@ -1,14 +1,17 @@
 """Committed offsets over the wire: durable, bound to the topic that was meant, refused in words."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.consumer_members import Beat
-from segbroker.broker.groups import monotonic_ms
+from segbroker.broker.groups import Groups, monotonic_ms
 from segbroker.broker.offset_store import METADATA_SIZE_MAX
+from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse
 from segbroker.protocol.messages_groups import (
@@ -28,6 +31,8 @@ from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import WireMember
 from .conftest import serving
+from .test_consumer_groups import commit as commit_as
+from .test_consumer_restarts import Member
 
 
 async def commit(
@@ -177,44 +182,163 @@ async def test_offsets_of_a_group_without_members_expire() -> None:
             await stands(client, None)
 
 
-@pytest.mark.parametrize("ended", [MemoryStorage.after_kill, MemoryStorage.after_power_cut])
-async def test_a_group_that_had_nothing_to_commit_keeps_its_offsets_for_as_long_after_its_end(
-    ended: Callable[[MemoryStorage], MemoryStorage],
-) -> None:
-    week_ms, now = 7 * 24 * 3600 * 1000, 1_700_000_000_000
-    disk = MemoryStorage()
-    async with (
-        serving(storage=disk, now_ms=lambda: now, group_initial_rebalance_delay_ms=0) as broker,
-        connect(broker.address) as client,
-    ):
-        await client.create("t")
-        member = WireMember(client)
-        await member.join()
-        await member.deal()
-        assert await member.commit("t", 7) == 0
-        now += 3 * week_ms  # nothing came, so there was nothing to commit
-        assert await member.leave() == 0
-        broker.core.groups.keep_house(now)
-        await client.create("behind")  # durable, and with it what was written down before
-        image = ended(disk)
-    async with (
-        serving(
-            storage=image,
-            now_ms=lambda: now,
-            group_min_session_timeout_ms=1,
-            group_max_session_timeout_ms=1,
-        ) as broker,
-        connect(broker.address) as client,
-    ):
-        await trio.sleep(0.01)  # longer than the longest session
-        groups = broker.core.groups
-        groups.keep_house(now + week_ms - 60_000)
-        await client.create("further")
-        assert await stands(client, "t") == {("t", 0): 7}
-        groups.keep_house(now + week_ms + 60_000)
-        written = broker.core.topics.manager.section
-        while groups.exists("g") or written("emptied") or written("generations"):
+DAY_MS = 24 * 3600 * 1000
+WEEK_MS = 7 * DAY_MS
+
+
+def alone(
+    disk: MemoryStorage, now_ms: Callable[[], int], **keys: int
+) -> AbstractAsyncContextManager[Broker]:
+    """A broker whose house is kept by the test alone, on a disk."""
+    return serving(
+        storage=disk,
+        now_ms=now_ms,
+        housekeeping_interval_ms=3_600_000,
+        group_initial_rebalance_delay_ms=0,
+        group_min_session_timeout_ms=1,
+        express=True,
+        clock=None,
+        **keys,
+    )
+
+
+async def expects_nobody(groups: Groups) -> None:
+    """Whoever was a member before the start has had its time to join again."""
+    groups.reconfigure(replace(groups.config, group_max_session_timeout_ms=1))
+    await trio.sleep(0.01)  # longer than the longest session
+
+
+async def forgotten(groups: Groups, client: WireClient, now_ms: int) -> None:
+    """Return when the group's offsets are gone."""
+    with trio.fail_after(60):
+        while groups.exists("g"):
+            groups.keep_house(now_ms)
             await stands(client, None)
+
+
+async def go_after_a_week(groups: Groups, client: WireClient, now_ms: int) -> None:
+    """After a start the offset is there for a week from `now_ms` on, and no longer."""
+    await expects_nobody(groups)
+    assert not groups.members_count("g")
+    groups.keep_house(now_ms + WEEK_MS - 60_000)
+    await client.create("further")
+    assert await stands(client, "t") == {("t", 0): 3}
+    await forgotten(groups, client, now_ms + WEEK_MS + 60_000)
+
+
+async def _with_an_offset(client: WireClient, kind: str) -> WireMember | Member:
+    """A member that has committed 3 to t."""
+    await client.create("t")
+    if kind == "consumer":
+        member = Member(client, "m")
+        await member.join()
+        assert await commit_as(client, "m", member.epoch) == 0
+        return member
+    classic = WireMember(client)
+    await classic.join()
+    await classic.deal()
+    assert await classic.commit("t", 3) == 0
+    return classic
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["left", "not heard of"])
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+@pytest.mark.parametrize("ended", [MemoryStorage.after_kill, MemoryStorage.after_power_cut, None])
+async def test_a_group_that_had_nothing_to_commit_keeps_its_offsets_for_as_long_after_its_end(
+    ended: Callable[[MemoryStorage], MemoryStorage] | None, kind: str, is_lost: bool
+) -> None:
+    """Without a round of housekeeping between its end and the broker's."""
+    now = 1_700_000_000_000
+    image = disk = MemoryStorage()
+    async with (
+        alone(disk, lambda: now) as broker,
+        connect(broker.address) as client,
+    ):
+        member = await _with_an_offset(client, kind)
+        now += 3 * WEEK_MS  # nothing came, so there was nothing to commit
+        groups = broker.core.groups
+        group = groups.get("g") or groups.get_consumer("g")
+        assert group is not None
+        if is_lost:
+            group.tick(monotonic_ms() + DAY_MS)
+            groups.changed(group)
+        else:
+            assert await member.leave() == 0
+        if ended is not None:
+            await client.create("behind")  # durable, and with it what was written down before
+            image = ended(disk)
+    async with (
+        alone(image, lambda: now) as broker,
+        connect(broker.address) as client,
+    ):
+        groups = broker.core.groups
+        await go_after_a_week(groups, client, now)
+        written = broker.core.topics.manager.section
+
+        def is_known() -> bool:
+            return groups.exists("g") or any(
+                (written(name) or {}) for name in ("emptied", "generations", "consumer_groups")
+            )
+
+        while is_known():
+            groups.keep_house(now + WEEK_MS + 60_000)
+            await stands(client, None)
+
+
+@pytest.mark.parametrize("is_member", [False, True], ids=["nobody was in it", "emptied"])
+async def test_a_start_does_not_make_the_end_of_a_group_any_later(is_member: bool) -> None:
+    now, disk = 1_700_000_000_000, MemoryStorage()
+    async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
+        if is_member:
+            member = await _with_an_offset(client, "classic")
+            now += 3 * WEEK_MS
+            assert await member.leave() == 0
+        else:
+            await client.create("t")
+            await commit(client, "t", 3)
+        await client.create("before")  # durable, and with it what was written down before
+        image = disk.after_power_cut()
+    now += WEEK_MS - 60_000
+    async with alone(image, lambda: now) as broker, connect(broker.address) as client:
+        await expects_nobody(broker.core.groups)
+        broker.core.groups.keep_house(now)
+        await client.create("behind")
+        assert await stands(client, "t") == {("t", 0): 3}
+        image = image.after_power_cut()
+    now += 120_000
+    async with alone(image, lambda: now) as broker, connect(broker.address) as client:
+        await expects_nobody(broker.core.groups)
+        await forgotten(broker.core.groups, client, now)
+
+
+async def test_offsets_of_members_that_a_start_does_not_bring_back_count_from_that_start() -> None:
+    now, disk = 1_700_000_000_000, MemoryStorage()
+    async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
+        await _with_an_offset(client, "classic")
+        other = WireMember(client, group="a")
+        await other.join()
+        await other.deal()
+        image = disk.after_kill()
+    now += 3 * WEEK_MS
+    async with alone(image, lambda: now, groups_max=1) as broker, connect(broker.address) as client:
+        broker.core.groups.keep_house(now)
+        await go_after_a_week(broker.core.groups, client, now)
+
+
+async def test_offsets_of_more_members_than_are_written_down_count_from_when_they_were_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("segbroker.broker.groups.LOOK_INTO_MS", 0)
+    monkeypatch.setattr("segbroker.broker.kept_sizes.ALL_SIZES_MAX", 100)
+    now, disk = 1_700_000_000_000, MemoryStorage()
+    async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
+        await _with_an_offset(client, "classic")
+        now += 3 * WEEK_MS
+        broker.core.groups.keep_house(now)
+        await client.create("behind")
+        image = disk.after_power_cut()
+    async with alone(image, lambda: now) as broker, connect(broker.address) as client:
+        await go_after_a_week(broker.core.groups, client, now)
 
 
 SUBSCRIBED_TO_T = b"\0\1" + b"\0\0\0\1" + b"\0\1t" + b"\xff\xff\xff\xff" + b"\0\0\0\0"
