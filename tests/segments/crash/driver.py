@@ -200,7 +200,10 @@ class Driver:
         self._changed()
 
     def _set_durability(self, life: Life, durability: Durability) -> None:
-        life.partitions = [replace(p, durability=durability) for p in life.partitions]
+        # What was settled as another class has no reservation yet, and gets it with this one.
+        life.partitions = [
+            replace(p, durability=durability, settled_at=-1) for p in life.partitions
+        ]
 
     def allocate(self, count: int) -> range:
         ids = self.running.allocate_producer_ids(count)
