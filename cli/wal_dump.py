@@ -6,7 +6,8 @@
 | a frame missing of the group that was being written      | a torn write, as said |
 | bytes behind the last frame                              | torn, or an earlier   |
 |                                                          | use of the file       |
-| a header that is none, and frames behind it              | damage                |
+| nothing where the first frame begins, a later group      | damage                |
+| a header that is none                                    | damage                |
 | a spare file (free-<n>.log)                              | nothing is in it      |
 """
 
@@ -16,15 +17,13 @@ from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_hea
 from segbroker.segments.control import decode_event
 from segbroker.segments.errors import CorruptSegment
 from segbroker.segments.wal.frames import (
-    FRAME_MAGIC,
-    FRAMES_BEGIN,
     MAGIC,
     Frame,
     FrameType,
     decode_header,
     header_of,
 )
-from segbroker.segments.wal.replay import frames_missing
+from segbroker.segments.wal.replay import frames_missing, missing_in_front
 from segbroker.segments.wal.scanning import scan_file
 
 from .dump_report import Report, Row
@@ -43,10 +42,7 @@ def dump_wal(content: bytes, name: str) -> Report:
         report.kind = "spare file of the write-ahead log"
         return report
     if header is None:
-        if FRAME_MAGIC in content[FRAMES_BEGIN:]:
-            report.damage.append("the header is damaged: without it no frame can be checked")
-        else:
-            report.torn.append("the header was not written: the file never came into use")
+        report.damage.append("the header is damaged: without it no frame can be checked")
         return report
     if decode_header(content) is None:
         report.damage.append("the first header is damaged: its copy stands in")
@@ -60,8 +56,11 @@ def dump_wal(content: bytes, name: str) -> Report:
     }
     for position, frame in zip(found.positions, found.frames, strict=True):
         report.rows.append(_row(position, frame, report))
-    for missing in frames_missing([(name, frame) for frame in found.frames]):
-        text = f"{missing.frames} frames from lsn {missing.lsn} on are not there"
+    holes = list(frames_missing([(name, frame) for frame in found.frames]))
+    if not name.startswith("kept-") and (in_front := missing_in_front([(name, found)])):
+        holes.insert(0, in_front[0])
+    for missing in holes:
+        text = f"{missing.what} are not there"
         if missing.durable:
             report.damage.append(f"{text}, and they were durable")
         else:

@@ -30,8 +30,8 @@ from .names import LogPaths, partition_paths
 from .storage import Storage, StorageLock, read_file
 from .survey import Circumstances
 from .topic_config import Durability
-from .wal.frames import FRAME_MAGIC, FrameType
-from .wal.replay import Replay, replay, scan_wal_file, shard_folders
+from .wal.frames import FrameType
+from .wal.replay import Replay, replay, shard_folders
 
 log = structlog.get_logger()
 
@@ -92,11 +92,12 @@ class DirectoryChecker:
 
     def _wal(self, found: Replay) -> Iterator[Finding]:
         for missing in found.missing:
-            frames = f"{missing.frames} frames from number {missing.lsn} on"
+            frames = missing.what
             if missing.durable:
+                gone = "are damaged" if missing.lsn < 0 else "are damaged or missing in front of it"
                 yield damage(
                     missing.path,
-                    f"{frames} are damaged or missing in front of it",
+                    f"{frames} {gone}",
                     "the others are put back; what is missing in a log is a gap",
                 )
             else:
@@ -104,18 +105,7 @@ class DirectoryChecker:
                 yield note(missing.path, text, "the others are put back")
         for folder in shard_folders(self._storage, f"{self._root}/wal").values():
             for name in self._storage.listdir(folder):
-                path = f"{folder}/{name}"
-                content = read_file(self._storage, path)
-                self._progress(len(content))
-                if (
-                    name.startswith(("wal-", "kept-"))
-                    and scan_wal_file(self._storage, path) is None
-                ):
-                    if FRAME_MAGIC in content:
-                        text = "its header is damaged, so none of its frames can be read"
-                        yield damage(path, text, "it is not used")
-                    else:
-                        yield note(path, "it never came into use", "it is not used")
+                self._progress(len(read_file(self._storage, f"{folder}/{name}")))
 
     def _metadata(self, wal: Replay) -> Generator[Finding, None, Metadata | None]:
         folder = f"{self._root}/meta"

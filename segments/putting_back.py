@@ -13,7 +13,8 @@ memory, and in a `kept-` file of the WAL for the next start.
 
 Where frames are lost of which nobody can say whose they were, every partition of their shard that
 acknowledges by the WAL begins a leader epoch: an offset that is given again is never taken for the
-one that was acknowledged.
+one that was acknowledged.  A hole in the last group of all cannot be told from a torn write and
+begins none.
 """
 
 import errno
@@ -59,7 +60,7 @@ class PuttingBack:
         Raises OSError on a full disk.
         """
         for missing in (one for one in found.missing if one.durable):
-            reason = f"{missing.frames} frames from lsn {missing.lsn} on are not valid"
+            reason = f"{missing.what} are not valid"
             self._report.add(ReportRow("wal_damaged", missing.path, reason=reason))
         by_id = {meta.topic_id.bytes: meta for meta in topics.values()}
         touched: dict[Place, None] = {}

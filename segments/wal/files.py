@@ -7,8 +7,8 @@
     kept-17.log: what a checkpoint copied out of a full file, of logs that could not be synced
 
 A file is written once with zeros when it is made, so later writes change neither its size nor its
-blocks.  The number in the name is that of the header: a `wal-` file whose header is another's is
-an accident and is not replayed.  `free-` files are never replayed.
+blocks.  The number in the name is that of the header: a `wal-` file whose header is another's, or
+gone, is not replayed, and is told as damage.  `free-` files are never replayed.
 
 Invariants: under a `wal-` name there is always a synced header with a salt of its own; the `wal-`
 files that exist after a crash are the newest ones without a hole, for a BARRIER must not vanish

@@ -10,8 +10,9 @@ partition is in one of them, because the files are absorbed before anything new 
 | bad bytes at the end | a torn write, or nothing |
 | ... and the trailer of a frame behind them | damage to the last frames of all: told as lost |
 | a hole in a group that awaits a MARK, nothing of a later group | nobody was told: no damage |
-| a header that is not the file's | a file that never came into use |
+| a header that is not the file's | damage: a header is synced before its file gets the name |
 | the lsns jump between two files | a file is missing: damage |
+| the first frame of all does not stand at the begin | those in front of it are missing: see below |
 | a `kept-` file | the frames of logs that could not be synced; older than all others |
 
 Frames of an unacknowledged group may be among them: whoever replays may apply them or not, but each
@@ -21,10 +22,13 @@ not returned, either.
 
 A frame whose trailer is whole is lost by name: of a partition (`lost_below`) or of the metadata
 (`control_lost`).  Where not even that is left, `unnamed` says which partitions it may have been of.
+
+In front of the first frame of all no lsn says how many are missing.  They are damage where anything
+of a later group is there; else that frame's own group may have begun there, torn.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -33,11 +37,16 @@ import structlog
 from segbroker.protocol.checksums import xxh3_64
 
 from ..errors import UnsupportedFormat
-from ..storage import Storage, read_file
+from ..storage import Buffer, Storage, read_file
 from .files import list_files
 from .frames import (
     AFTER_FAILURE,
     AWAITS_MARK,
+    FRAME,
+    FRAME_MAGIC,
+    FRAME_SIZE,
+    FRAMES_BEGIN,
+    SUM_SIZE,
     VERSION,
     Frame,
     FrameType,
@@ -57,9 +66,21 @@ class Missing(NamedTuple):
     path: str
     """The file whose frames stand behind them."""
     lsn: int
+    """Of the first of them; where their number is not known, of the first behind them, -1 for a
+    file whose header is gone."""
     frames: int
+    """0: nobody knows how many."""
     durable: bool
     """They had been synced: damage.  False: a group that was being written, or damage to it."""
+
+    @property
+    def what(self) -> str:
+        """Which frames, in words."""
+        if self.frames:
+            return f"{self.frames} frames from lsn {self.lsn} on"
+        return (
+            "all frames, by a damaged header," if self.lsn < 0 else f"frames below lsn {self.lsn}"
+        )
 
 
 @dataclass(slots=True)
@@ -135,22 +156,40 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
     for number in files["kept"]:
         found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
-        scanned = scan_wal_file(storage, f"{folder}/kept-{number}.log")
-        for frame in scanned[1].frames if scanned is not None else ():
+        path = f"{folder}/kept-{number}.log"
+        scanned = scan_wal_file(storage, path)
+        if scanned is None:
+            found.missing.append(Missing(path, -1, 0, durable=True))
+            found.unnamed.update(range(found.shards))  # of any of them
+            continue
+        for frame in scanned[1].frames:
             found.partitions.setdefault(frame.key, []).append(frame)
     frames: list[tuple[str, Frame]] = []
     suspects: list[tuple[str, Suspect]] = []
+    files_scanned: list[tuple[str, Scanned]] = []
     for number in files["wal"]:
         found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
         path = f"{folder}/wal-{number}.log"
         scanned = scan_wal_file(storage, path)
         if scanned is None:
-            log.warning("wal_file_without_header", path=path)
+            log.error("wal_file_without_header", path=path)
+            found.missing.append(Missing(path, -1, 0, durable=True))
+            found.unnamed.add(shard)
+            if shard == 0:
+                after = frames[-1][1].lsn if frames else -1
+                found.control_lost += 1 + _events_in(read_file(storage, path), after)
             continue
+        files_scanned.append((path, scanned[1]))
         frames += ((path, frame) for frame in scanned[1].frames)
         suspects += ((path, suspect) for suspect in scanned[1].suspects)
     missing = list(frames_missing(frames))
+    in_front = missing_in_front(files_scanned)
+    if in_front is not None:
+        found.missing.append(in_front[0])
+        if in_front[0].durable:
+            found.unnamed.add(shard)
+            found.control_lost += in_front[1] if shard == 0 else 0
     found.missing += missing
     durable_below = max((frame.durable_below for _, frame in frames), default=0)
     whole_below = _whole_below(frames, durable_below)
@@ -184,6 +223,19 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
     for suspect in told:
         found.next_lsn = max(found.next_lsn, suspect.lsn + 1)
         _lose(suspect, found)
+
+
+def _events_in(content: Buffer, after: int) -> int:
+    """Control events that a file without a header may have, at most, if the rest of it is whole:
+    no checksum can be checked, but an lsn of an earlier use is lower than those of older files."""
+    data = bytes(content)
+    events = 0
+    place = data.find(FRAME_MAGIC, FRAMES_BEGIN)
+    while 0 <= place <= len(data) - FRAME_SIZE:
+        _, _, kind, _, _, _, lsn, *_ = FRAME.unpack_from(data, place)
+        events += kind == FrameType.CONTROL and lsn > after
+        place = data.find(FRAME_MAGIC, place + 1)
+    return events
 
 
 def _whole_below(frames: list[tuple[str, Frame]], durable_below: int) -> int:
@@ -240,3 +292,22 @@ def frames_missing(frames: list[tuple[str, Frame]]) -> Iterator[Missing]:
         durable_below = max(durable_below, frame.durable_below)
         following, path = frame, where
     yield from reversed(holes)
+
+
+def missing_in_front(files: Sequence[tuple[str, Scanned]]) -> tuple[Missing, int] | None:
+    """What stood in front of the first frame of one shard, whose files these are, and how many
+    frames that are at most; None where nothing is missing."""
+    room = 0
+    for path, scanned in files:
+        first = scanned.first
+        if first is None:
+            room += scanned.size - FRAMES_BEGIN  # nothing is left of what a file had
+            continue
+        room += first.position - FRAMES_BEGIN
+        frames_max = min(first.lsn, room // (FRAME_SIZE + SUM_SIZE))
+        if frames_max <= 0 or first.flags & AFTER_FAILURE:
+            return None
+        later = (frame.durable_below for _, one in files for frame in one.frames)
+        durable = max(later, default=0) >= first.lsn or first.durable_below == first.lsn
+        return Missing(path, first.lsn, 0, durable), frames_max
+    return None

@@ -39,6 +39,16 @@ class Suspect(NamedTuple):
     flags: int = 0
 
 
+class First(NamedTuple):
+    """The first frame of a file that is known of, if only by its trailer."""
+
+    position: int
+    lsn: int
+    durable_below: int
+    """Every frame with a smaller lsn was durable before this one was written."""
+    flags: int
+
+
 class Scanned(NamedTuple):
     """What the bytes of one file say."""
 
@@ -49,6 +59,9 @@ class Scanned(NamedTuple):
     """Behind the last valid frame."""
     suspects: list[Suspect]
     """BATCHES and CONTROL frames that are not valid; those of the last bytes only by a trailer."""
+    first: First | None
+    size: int
+    """Bytes of the file."""
 
 
 def scan_file(data: memoryview, header: Header) -> Scanned:
@@ -61,6 +74,7 @@ def scan_file(data: memoryview, header: Header) -> Scanned:
     frames: list[Frame] = []
     positions: list[int] = []
     suspects: list[Suspect] = []
+    first: First | None = None
     position = FRAMES_BEGIN
     end = position
     while True:
@@ -74,16 +88,24 @@ def scan_file(data: memoryview, header: Header) -> Scanned:
             if trailer_size:
                 named += trailers_in(data, damaged, until, salt, after)
             for trailer in named:
+                first = first or _first_of(trailer, header)
                 _name(trailer, frames, positions, suspects)
             if frame is None:
                 break
             if not named:
                 suspects += _suspects(data[damaged:position], after + 1, trailer_size)
+        first = first or First(position, frame.lsn, frame.durable_below, frame.flags)
         frames.append(frame)
         positions.append(position)
         position += frame.size - TRAILER_SIZE + trailer_size
         end = position
-    return Scanned(frames, positions, end, suspects)
+    return Scanned(frames, positions, end, suspects, first, len(data))
+
+
+def _first_of(trailer: Trailer, header: Header) -> First:
+    # Trailers of version 2 do not say the ordinal.
+    durable_below = trailer.lsn - trailer.ordinal if header.version > 2 else 0
+    return First(trailer.position, trailer.lsn, durable_below, trailer.flags)
 
 
 def _name(

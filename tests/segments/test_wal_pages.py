@@ -1,0 +1,139 @@
+"""A page of the write-ahead log is lost where no number of a frame says so: at the head of a file,
+or in front of the first frame that is left.  It is told, and no offset is given again unseen."""
+
+import pytest
+
+from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.manager import DiskManager, NewTopic
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.storage import read_file
+from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.wal.frames import FRAMES_BEGIN, header_of
+from segbroker.segments.wal.group import PAGE
+from segbroker.segments.wal.journal import WalConfig
+from segbroker.segments.wal.scanning import scan_file
+
+FOLDER = "/data/wal/shard-00"
+WAL = f"{FOLDER}/wal-0.log"
+CONFIG = WalConfig(file_bytes=1 << 16, shard_bytes=4 << 16)
+BEFORE_THE_SYNC = {"durability": "disk"}
+
+
+def opened(disk: MemoryStorage) -> DiskManager:
+    manager = DiskManager("/data", storage=disk, flushers=0, wal=CONFIG, now_ms=1_000)
+    manager.open()
+    return manager
+
+
+def begun() -> tuple[MemoryStorage, DiskManager]:
+    """Topics `t` and `v`, which the write-ahead log says nothing about any more, and `d`."""
+    disk = MemoryStorage()
+    manager = opened(disk)
+    fsync = [NewTopic(name, 1, TopicConfig({"durability": "fsync"})) for name in "tv"]
+    manager.create_topics([*fsync, NewTopic("d", 1, TopicConfig(BEFORE_THE_SYNC))])
+    manager.close()
+    return disk, opened(disk)
+
+
+def append(manager: DiskManager, topic: str, size: int) -> None:
+    batch = memoryview(bytearray(encode_batch([b"r" * size], timestamps_ms=1_000)))
+    manager.get_handler(topic, 0).append(batch, check_batch(batch), 1_000)
+
+
+def without_page(disk: MemoryStorage, begin: int, path: str = WAL) -> DiskManager:
+    cut = disk.after_power_cut()
+    cut.open(path).pwrite(bytes(PAGE), begin)
+    return opened(cut)
+
+
+def epoch(manager: DiskManager, topic: str) -> int:
+    return manager.get_handler(topic, 0).leader_epoch
+
+
+def damaged(manager: DiskManager) -> int:
+    return manager.report.counts["wal_damaged"]
+
+
+@pytest.mark.parametrize("file", [0, 1])
+def test_a_file_whose_header_is_gone_is_told_and_what_it_acknowledged_has_another_epoch(
+    file: int,
+) -> None:
+    # 0 has the records; 1 is ready and has none, which nobody can know
+    disk, manager = begun()
+    for _ in range(5):
+        append(manager, "t", 7)
+    manager.create_topics([NewTopic("u", 1, TopicConfig({}))])
+    assert not damaged(opened(disk.after_power_cut()))
+    after = without_page(disk, 0, f"{FOLDER}/wal-{file}.log")
+    assert damaged(after) == 1
+    assert after.get_handler("t", 0).high_watermark == (0 if file == 0 else 5)
+    assert [epoch(after, name) for name in "tv"] == [1, 1]
+
+
+def test_no_offset_below_a_reservation_of_which_the_header_is_gone_is_given_again() -> None:
+    disk, manager = begun()
+    append(manager, "d", 7)
+    after = without_page(disk, 0)
+    assert damaged(after) == 1
+    assert after.get_handler("d", 0).log_end_offset > 1
+    assert epoch(after, "d") == 1
+
+
+def hole_in_front() -> tuple[MemoryStorage, DiskManager]:
+    """Five records of `t` and one of `v` begin in the first page of the frames, a group each."""
+    disk, manager = begun()
+    for _ in range(5):
+        append(manager, "t", 7)
+    append(manager, "v", 3_500)
+    return disk, manager
+
+
+@pytest.mark.parametrize("later", [1, 8])
+def test_a_hole_in_front_of_the_first_frame_is_told_if_its_group_came_later(later: int) -> None:
+    disk, manager = hole_in_front()
+    for _ in range(later):
+        append(manager, "v", 1_000)
+    assert not damaged(opened(disk.after_power_cut()))
+    after = without_page(disk, FRAMES_BEGIN)
+    assert damaged(after) >= 1
+    assert after.get_handler("t", 0).high_watermark == 0
+    assert [epoch(after, name) for name in "tv"] == [1, 1]
+
+
+def test_reservations_that_stood_in_the_hole_are_taken_as_made() -> None:
+    disk, manager = begun()
+    append(manager, "d", 7)
+    append(manager, "v", 5_000)
+    append(manager, "v", 1_000)
+    assert not damaged(opened(disk.after_power_cut()))
+    after = without_page(disk, FRAMES_BEGIN)
+    assert damaged(after) >= 1
+    assert after.get_handler("d", 0).log_end_offset > 1
+    assert epoch(after, "d") == 1
+
+
+def test_a_frame_that_names_itself_and_its_group_is_no_hole() -> None:
+    disk, manager = hole_in_front()
+    append(manager, "v", 1_000)
+    cut = disk.after_power_cut()
+    cut.open(WAL).pwrite(bytes(64), FRAMES_BEGIN)  # its trailer is whole
+    after = opened(cut)
+    assert damaged(after) == 1
+    assert epoch(after, "v") == 0, "nobody but t lost anything"
+
+
+def test_every_page_that_is_lost_in_front_of_a_later_group_is_told() -> None:
+    disk, manager = hole_in_front()
+    for _ in range(8):
+        append(manager, "v", 1_000)
+    cut = disk.after_power_cut()
+    content = bytes(read_file(cut, WAL))
+    header = header_of(content)
+    assert header is not None
+    last = scan_file(memoryview(content), header).positions[-1]
+    for begin in range(0, last // PAGE * PAGE, PAGE):
+        after = without_page(disk, begin)
+        assert damaged(after) >= 1
+        for name, end in (("t", 5), ("v", 9)):
+            handler = after.get_handler(name, 0)
+            assert handler.high_watermark >= end or handler.leader_epoch >= 1, (begin, name)
