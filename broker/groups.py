@@ -17,7 +17,7 @@ groups with members, those of the rest are unknown and join again.
 """
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Final
 from uuid import UUID, uuid4
@@ -31,6 +31,7 @@ from segbroker.segments.committed import (
     FORGOTTEN,
     CommitRow,
     CommittedOffset,
+    ForgetRow,
     offsets_of,
     pieces,
 )
@@ -331,6 +332,29 @@ class Groups:
         done: Callable[[OSError | None], None],
     ) -> None:
         """Store offsets; `done` when they are durable, or are not."""
+        self._record(COMMITTED, group_id, rows, done, at=at_ms)
+
+    def forget(
+        self,
+        group_id: str,
+        rows: Iterable[tuple[str, int]] | None,
+        done: Callable[[OSError | None], None],
+    ) -> None:
+        """Forget offsets, all of them with `rows` None; `done` when that is durable."""
+        if rows is None:
+            self._manager.record_soon(done, FORGOTTEN, group=group_id, rows=None)
+        else:
+            self._record(FORGOTTEN, group_id, [ForgetRow(*row) for row in rows], done)
+
+    def _record(
+        self,
+        kind: str,
+        group_id: str,
+        rows: Sequence[CommitRow] | Sequence[ForgetRow],
+        done: Callable[[OSError | None], None],
+        **fields: int,
+    ) -> None:
+        """Write rows in as many events as they need; `done` when all are durable, or one is not."""
         events = list(pieces(group_id, rows, self._manager.event_size_max))
         left = len(events)
         failure: OSError | None = None
@@ -343,17 +367,7 @@ class Groups:
                 done(failure)
 
         for packed in events:
-            self._manager.record_soon(written, COMMITTED, group=group_id, at=at_ms, rows=packed)
-
-    def forget(
-        self,
-        group_id: str,
-        rows: Iterable[tuple[str, int]] | None,
-        done: Callable[[OSError | None], None],
-    ) -> None:
-        """Forget offsets, all of them with `rows` None; `done` when that is durable."""
-        packed = None if rows is None else [list(row) for row in rows]
-        self._manager.record_soon(done, FORGOTTEN, group=group_id, rows=packed)
+            self._manager.record_soon(written, kind, group=group_id, rows=packed, **fields)
 
     def remove(self, group_id: str) -> None:
         """A group without members is deleted; not when the broker ends, by the next one then."""

@@ -64,7 +64,25 @@ class CommitRow(NamedTuple):
         return _ROW_OVERHEAD + len(self.topic.encode()) + len(self.metadata.encode())
 
 
-def pieces(group: str, rows: Sequence[CommitRow], size_max: int) -> Iterator[list[list[object]]]:
+class ForgetRow(NamedTuple):
+    """One partition whose offset goes."""
+
+    topic: str
+    partition: int
+
+    def pack(self) -> list[object]:
+        """As it stands in the event."""
+        return list(self)
+
+    @property
+    def size_max(self) -> int:
+        """Bytes that it takes in the event, at most."""
+        return _ROW_OVERHEAD + len(self.topic.encode())
+
+
+def pieces(
+    group: str, rows: Sequence[CommitRow] | Sequence[ForgetRow], size_max: int
+) -> Iterator[list[list[object]]]:
     """The rows as they stand in events of at most `size_max` bytes: mostly one, of all."""
     room = left = size_max - _EVENT_OVERHEAD - len(group.encode())
     piece: list[list[object]] = []

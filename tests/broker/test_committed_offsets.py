@@ -21,6 +21,10 @@ from segbroker.protocol.messages_groups import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
@@ -101,6 +105,25 @@ async def test_a_commit_of_many_partitions_with_long_metadata_can_be_read_back()
         image = disk.after_kill()
     async with serving(storage=image) as broker, connect(broker.address) as client:
         assert await stands(client, topic) == {(topic, 0): 7}
+
+
+async def test_offsets_of_a_topic_with_a_long_name_are_deleted_however_many_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Were it one event, it would be larger than a start takes, and nothing would go."""
+    topic, partitions = "t" * 200, 300
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create(topic, partitions)
+        monkeypatch.setattr("segbroker.segments.metadata_log.EVENT_SIZE_MAX", 20_000)
+        assert partitions * len(topic) > broker.core.topics.manager.event_size_max
+        for partition in range(partitions):
+            assert await commit(client, topic, 7, partition=partition) == 0
+        rows = [OffsetDeleteRequestPartition(partition_index=one) for one in range(partitions)]
+        topics = [OffsetDeleteRequestTopic(name=topic, partitions=rows)]
+        request = OffsetDeleteRequest(group_id="g", topics=topics)
+        reply = await client.ask(request, OffsetDeleteResponse, 0)
+        assert {row.error_code for row in reply.topics[0].partitions} == {0}
+        assert await stands(client, None) == {}
 
 
 async def test_a_recreated_topic_has_no_committed_offsets() -> None:

@@ -147,7 +147,26 @@ async def test_members_go_on_after_a_stop_and_who_left_is_unknown() -> None:
             assert list(one.reads.values()) == [[0, 1]]
 
 
-async def test_offsets_of_members_that_were_not_heard_of_yet_are_kept() -> None:
+async def test_offsets_of_members_that_were_not_heard_of_yet_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("segbroker.broker.groups.LOOK_INTO_MS", 0)
+    disk = MemoryStorage()
+    async with broker_on(disk) as (_, (client,)):
+        one = Member(client, "one")
+        await one.join()
+        await client.create("t")  # after that: nothing of it is given to anybody yet
+        assert await commit(client, "one", one.epoch) == 0
+        image = disk.after_kill()
+    short = {"offsets_retention_minutes": 1, "group_max_session_timeout_ms": 1}
+    async with broker_on(image, **short) as (broker, (client,)):
+        await trio.sleep(0.01)  # longer than the longest session of a classic group
+        broker.core.groups.keep_house(wall_ms() + 61_000)
+        await client.create("behind")  # durable, and with it what was written down before
+        assert broker.core.groups.topics("g") == ["t"]
+
+
+async def test_offsets_of_what_members_read_cannot_be_deleted_before_they_are_heard_of() -> None:
     disk = MemoryStorage()
     async with broker_on(disk) as (_, (client,)):
         await client.create("t")
@@ -155,11 +174,7 @@ async def test_offsets_of_members_that_were_not_heard_of_yet_are_kept() -> None:
         await one.join()
         assert await commit(client, "one", one.epoch) == 0
         image = disk.after_kill()
-    short = {"offsets_retention_minutes": 1, "group_max_session_timeout_ms": 1}
-    async with broker_on(image, **short) as (broker, (client,)):
-        await trio.sleep(0.01)  # longer than the longest session of a classic group
-        broker.core.groups.keep_house(wall_ms() + 61_000)
-        assert broker.core.groups.topics("g") == ["t"]
+    async with broker_on(image) as (_, (client,)):
         row = OffsetDeleteRequestPartition(partition_index=0)
         topics = [OffsetDeleteRequestTopic(name="t", partitions=[row])]
         request = OffsetDeleteRequest(group_id="g", topics=topics)
