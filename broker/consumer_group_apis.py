@@ -2,7 +2,7 @@
 
 What a request says of itself is checked here, what it says to its group in consumer_group.py.
 A heartbeat is answered when what it tells its member is durable, which is at once where nothing
-changed; a description comes from memory.
+changed, and it is a member still; a description comes from memory.
 
 A group is of the classic or of the consumer protocol; one without members becomes the other when a
 member of that comes.  While it has members those of the other protocol are refused: a consumer
@@ -58,13 +58,18 @@ def consumer_group_heartbeat(
         group = _group(core, request)
         beat = _beat(core, call)
         told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
+        member = group.members.get(told.member_id)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
         return
 
     def kept(error: OSError | None) -> None:
-        if error is None:
+        if error is None and group.members.get(told.member_id) is member:
             slot.answer(_told(core, request, told))
+        elif error is None:
+            # Dropped meanwhile: another may be told in the same turn that it has what this one had.
+            message = f"{told.member_id!r} is no member any more"
+            slot.answer(_refusal(ErrorCode.UNKNOWN_MEMBER_ID, message))
         else:
             message = f"what was to be told is not durable: {error}"
             slot.answer(_refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))

@@ -39,8 +39,6 @@ class Target:
     """What each member is to have."""
     is_ready: bool = True
     """Whether it can be made: not so after a restart, until all topics were looked at."""
-    _is_resubscribed: bool = False
-    """Whether a subscription changed before it was ready."""
     _expressions: Expressions = field(default_factory=Expressions)
     _topics: Mapping[str, Topic] = field(default_factory=dict)
     _counts: dict[TopicId, int] = field(default_factory=dict)
@@ -90,11 +88,10 @@ class Target:
             return False
         self._topics = topics
         self._expressions.look(topics)
-        resubscribed = resubscribed or self._is_resubscribed
         if not (self.is_ready or self._expressions.is_done):
-            self._is_resubscribed = resubscribed
-            return False
-        self.is_ready, self._is_resubscribed = True, False
+            # A new epoch at once, which is durable: the target follows, over another restart too.
+            return resubscribed
+        self.is_ready = True
         before = self._counts
         self.resubscribe(members)
         return resubscribed or before != self._counts

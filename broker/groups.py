@@ -405,7 +405,7 @@ class Groups:
         if self._kept.has_members(group_id):
             self._mend_kept(group_id, group)
         if isinstance(group, ConsumerGroup):
-            self._consumers.keep(group)  # what could not be written before
+            self._consumers.keep(group, again=True)  # what could not be written before
         elif self._consumers.has_members(group_id):
             self._ends.happens(group_id)
             self._consumers.forget(group_id)

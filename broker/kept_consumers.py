@@ -14,7 +14,7 @@ One event of a group is under way at a time; what changes meanwhile is in the ne
 hundred members that join at once take a few syncs.  So no event stands on one that is not durable,
 and whoever is given a partition has it in an event that is not before the one in which another has
 let go of it.  If one cannot be written, who waits for it is told, and the next is a whole one: that
-which failed may be there in part.
+which failed may be there in part.  It is written when somebody waits again, or by housekeeping.
 
 At the limit (kept_sizes.py) a group is written down without its members, with a warning, until it
 is smaller.
@@ -59,6 +59,8 @@ class _Writing:
     is_under_way: bool = False
     is_whole: bool = True
     """Whether the next holds all rows."""
+    has_failed: bool = False
+    """Whether the last could not be written."""
     is_over: bool = False
     """Whether the group is too large to be written down with its members."""
     members: frozenset[str] = frozenset()
@@ -108,10 +110,16 @@ class KeptConsumers:
 
     # Writing down
 
-    def keep(self, group: ConsumerGroup) -> None:
-        """Write down what has changed, as soon as what is under way is durable."""
+    def keep(self, group: ConsumerGroup, *, again: bool = False) -> None:
+        """Write down what has changed, as soon as what is under way is durable.
+
+        again: also if that has just failed, and nobody waits for it.
+        """
         writing = self._writings.setdefault(group.group_id, _Writing())
         if not group.unkept or writing.is_under_way:
+            return
+        # A whole event for each heartbeat would not make room on a disk that is full.
+        if writing.has_failed and not (writing.waiting or again):
             return
         members, says = frozenset(group.unkept), frozenset(group.unsaid)
         group.unkept.clear()
@@ -125,16 +133,15 @@ class KeptConsumers:
 
         def written(error: OSError | None) -> None:
             writing.is_under_way, writing.members = False, frozenset()
+            writing.has_failed = error is not None
             if error is not None:
                 log.warning("consumer_group_not_recorded", group=group.group_id, error=str(error))
                 writing.is_whole = True
             is_here = self._writings.get(group.group_id) is writing
             if error is not None and is_here:
                 group.unkept.update(members)
-                group.unsaid.update(says)
             self._tell(writing, error)
-            # After a failure for those alone who wait: not again and again on a disk that is full.
-            if is_here and (error is None or writing.waiting):
+            if is_here:
                 self.keep(group)
             self._end_turn()
 

@@ -21,6 +21,9 @@ from segbroker.protocol.messages_consumer_groups import (
 from segbroker.protocol.messages_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
+    LeaveGroupRequest,
+    LeaveGroupRequestMember,
+    LeaveGroupResponse,
     ListGroupsRequest,
     ListGroupsResponse,
     OffsetDeleteRequest,
@@ -313,6 +316,42 @@ async def test_nobody_is_told_before_it_is_durable() -> None:
         assert (await two.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         assert (await one.beat()).error_code == 0
         assert list(one.reads.values()) == [[0, 1]]
+
+
+async def test_who_is_expelled_while_it_waits_is_not_told_that_it_has_anything() -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, 3) as (_, clients):
+        await clients[0].create("t")
+        one, two = Member(clients[0], "one"), Member(clients[1], "two")
+        leaving = LeaveGroupRequest(
+            group_id="g", members=[LeaveGroupRequestMember(member_id="one")]
+        )
+        disk.syncs.clear()
+        replies = []
+
+        async def join(member: Member) -> None:
+            replies.append((member.name, (await member.join()).error_code))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(join, one)
+            await until_described(clients[2], {"one"})
+            await clients[1].send(leaving, 5)
+            await until_described(clients[2], set())
+            disk.syncs.set()
+        assert replies == [("one", ErrorCode.UNKNOWN_MEMBER_ID)]
+        _, left = await clients[1].receive(LeaveGroupResponse, 5)
+        assert [row.error_code for row in left.members] == [0]
+        await two.join()
+        assert list(two.reads.values()) == [[0]]
+
+
+async def until_described(client: WireClient, members: set[str]) -> None:
+    """Wait until these are in the group."""
+
+    async def are_in() -> bool:
+        return {one.member_id for one in (await described(client)).members} == members
+
+    await until(are_in)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])

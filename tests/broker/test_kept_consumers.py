@@ -4,21 +4,24 @@ import errno
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from segbroker.broker import topic_expressions
 from segbroker.broker.consumer_group import LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
 from segbroker.broker.consumer_members import Beat, Told, every_topic
 from segbroker.broker.kept_consumers import KeptConsumers
 from segbroker.broker.kept_sizes import KeptSizes
+from segbroker.broker.offset_expiry import abandoned
 from segbroker.broker.refused import Refused
 from segbroker.broker.server_assignors import Partition
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.consumer_groups import SECTION, Content, changed, groups_in
 from segbroker.segments.manager import DiskManager
 
-from .test_consumer_group import SESSION_MS, TOPICS, Client, Topic, group, settle, topics_of
+from .test_consumer_group import SESSION_MS, TOPICS, Client, Topic, group, part, settle, topics_of
 
 OUT = (
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -167,6 +170,122 @@ def test_after_a_failure_who_waits_is_told_and_the_next_event_is_a_whole_one() -
     assert again not in ([], [None])
     assert dict(groups_in(disk.content))["g"].members == rows_of(broker.group)
     assert broker.beat(one) == [], "it is to let go of something, durable first"
+
+
+def test_after_a_failure_heartbeats_that_say_nothing_write_nothing() -> None:
+    disk = Disk()
+    broker = Broker(disk)
+    one, two = Client(broker.group, "one"), Client(broker.group, "two", instance="i")
+    one.join()
+    two.join()
+    settle(one, two)
+    broker.kept.keep(broker.group)
+    disk.sync()
+    disk.events.clear()
+    broker.ask(0, Beat("two", LEAVE_FOR_A_WHILE, "i"), TOPICS, lambda told: None)
+    disk.sync(FULL, is_there=False)
+    for _ in range(30):
+        assert broker.beat(one) != [], "answered at once"
+        disk.sync(FULL, is_there=False)
+    assert len(disk.events) == 1
+    broker.kept.keep(broker.group, again=True)
+    disk.sync()
+    assert dict(groups_in(disk.content))["g"].members == rows_of(broker.group)
+
+
+MANY = topics_of(**dict.fromkeys("abcdef", 2))
+
+
+def restarted(
+    monkeypatch: pytest.MonkeyPatch, *, look_cost: int
+) -> tuple[Disk, Broker, Client, Client]:
+    """x reads b to f by an expression, y a and b by name; a new life of their broker.
+
+    look_cost: of each look at the topics; 1: one topic at a time.
+    """
+    disk = Disk()
+    broker = Broker(disk)
+    x = Client(broker.group, "x", regex="[b-f]", topics=MANY)
+    x.beat = x.beat._replace(names=frozenset())
+    y = Client(broker.group, "y", "a", "b", topics=MANY)
+    x.join()
+    y.join()
+    settle(x, y)
+    broker.kept.keep(broker.group)
+    disk.sync()
+    monkeypatch.setattr(topic_expressions, "LOOK_COST_MAX", look_cost)
+    broker = Broker(disk)
+    x.group = y.group = broker.group
+    return disk, broker, x, y
+
+
+def test_until_all_topics_were_looked_at_nobody_loses_what_an_expression_matches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, broker, x, y = restarted(monkeypatch, look_cost=1)
+    before = [(one.reads, one.epoch) for one in (x, y)]
+    assert len(x.reads) >= 8
+    looks = 0
+    while not broker.group.target.is_ready:
+        x.heartbeat()
+        assert [(one.reads, one.epoch) for one in (x, y)] == before
+        looks += 1
+    assert looks == len(MANY)
+
+
+def test_what_may_be_matched_only_afterwards_is_not_taken_for_abandoned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, broker, x, _ = restarted(monkeypatch, look_cost=1)
+    committed: Any = {
+        "g": {name: (name.encode() * 16, {0: (5, -1, "", 0)}) for name in (*"abcdef", "z")}
+    }
+    looks = 0
+    while not broker.group.target.is_ready:
+        assert abandoned(committed, broker.group, 1) == []
+        x.heartbeat()
+        looks += 1
+    assert looks > 1
+    assert abandoned(committed, broker.group, 1) == [("z", 0)]
+    x.beat = x.beat._replace(regex="[d-z]")
+    x.topics = topics_of(**dict.fromkeys("abcdefz", 2))
+    x.heartbeat(full=True)
+    assert abandoned(committed, broker.group, 1) == [], "z was not looked at yet"
+    for _ in x.topics:
+        x.heartbeat()
+    assert abandoned(committed, broker.group, 1) == [("c", 0)]
+
+
+def test_a_subscription_that_changes_before_that_counts_after_another_restart_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, broker, x, y = restarted(monkeypatch, look_cost=1)
+    y.beat = y.beat._replace(names=frozenset("a"))
+    assert y.reads & part("b", 0, 1)
+    assert broker.beat(y) == []
+    disk.sync()
+    assert not broker.group.target.is_ready
+    monkeypatch.undo()
+    x.group = y.group = Broker(disk).group
+    settle(x, y)
+    assert y.reads == part("a", 0, 1)
+
+
+def test_what_was_subscribed_to_before_that_is_not_abandoned_after_another_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, broker, _, y = restarted(monkeypatch, look_cost=1)
+    y.topics = topics_of(**dict.fromkeys("abcdefg", 2))
+    y.beat = y.beat._replace(names=frozenset("ag"))
+    broker.beat(y)
+    broker.ask(0, Beat("x", LEAVE), MANY, lambda told: None)
+    disk.sync()
+    assert not broker.group.target.is_ready
+    y.group = Broker(disk).group
+    committed: Any = {"g": {name: (name.encode() * 16, {0: (5, -1, "", 0)}) for name in "abg"}}
+    assert abandoned(committed, y.group, 1) == []
+    y.heartbeat(full=True)
+    assert abandoned(committed, y.group, 1) == [("b", 0)]
 
 
 def test_who_waits_when_the_broker_ends_is_told() -> None:
@@ -343,7 +462,7 @@ class CrashMachine(RuleBasedStateMachine):
         for _ in range(8):
             for client in self.clients.values():
                 self.ask(client)
-            self.broker.kept.keep(self.group)  # housekeeping: nobody has to wait for it
+            self.broker.kept.keep(self.group, again=True)  # housekeeping: nobody has to wait for it
             self.disk.sync()
         for _, kept in groups_in(self.disk.content):
             assert kept.members == rows_of(self.group)
