@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 import pytest
 import structlog
@@ -17,6 +18,12 @@ from segbroker.segments.storage import Storage
 from segbroker.segments.wal.journal import WalConfig
 
 ROOT = "/data"
+
+# Above every deadline of a test, and above pytest's: what a test waits for is done by what it is
+# about, never by the broker's own limit, unless the test sets that limit.
+PATIENT: Final = dict.fromkeys(
+    ("drain_timeout_ms", "handshake_timeout_ms", "request_wait_ms", "send_timeout_ms"), 600_000
+)
 
 
 def manager(
@@ -46,7 +53,9 @@ async def serving(
     **keys: str | int | bool,
 ) -> AsyncIterator[Broker]:
     """A running broker; drained at the end, so that every test also tests that."""
-    config = BrokerConfig(**{"listen": "127.0.0.1:0", **keys})  # type: ignore[arg-type]
+    config = BrokerConfig(
+        **{"listen": "127.0.0.1:0", **PATIENT, **keys}  # type: ignore[arg-type]
+    )
     broker = Broker(config, manager=manager(storage, clock), now_ms=now_ms, express=express)
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
