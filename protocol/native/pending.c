@@ -165,6 +165,7 @@ static PyObject *put(PyObject *object, PyObject *const *args, Py_ssize_t count) 
 }
 
 static PyObject *s_inboxes, *s_pending, *s_turn_in, *s_long_way;
+static PyTypeObject *pending_type; /* as sb_pending_types made it, for as long as the process */
 
 static int is_key_alone(PyObject *names) {
     return PyTuple_Size(names) == 1 &&
@@ -208,7 +209,8 @@ static PyObject *send_plain(PyObject *self, PyObject *const *args, Py_ssize_t co
     PyObject *pending = PyObject_GetAttr(inbox, s_pending), *sent = NULL;
     if (pending) {
         PyObject *const record[] = {args[1], names ? args[2] : Py_None};
-        sent = put(pending, record, 2);
+        /* A list of another kind (the pure twin's, say) is no Pending: the long way knows it. */
+        sent = Py_TYPE(pending) == pending_type ? put(pending, record, 2) : none();
         Py_DecRef(pending);
     }
     if (sent && PyTuple_CheckExact(sent)) { /* as many as one batch takes */
@@ -328,6 +330,8 @@ int sb_pending_types(intptr_t out) {
     PyObject *ticket = PyType_FromSpec(&ticket_spec), *pending = PyType_FromSpec(&pending_spec);
     int code = ticket && pending ? DONE : FAILED;
     if (!code) {
+        Py_IncRef(pending);
+        pending_type = (PyTypeObject *)pending;
         PyList_SetItem((PyObject *)out, 0, ticket);
         PyList_SetItem((PyObject *)out, 1, pending);
     }

@@ -21,6 +21,10 @@ if kernel.KERNEL_IS_NATIVE:
 
 TWINS = [pending_pure, *([pending_native] if kernel.KERNEL_IS_NATIVE else [])]
 
+needs_native = pytest.mark.skipif(
+    not kernel.KERNEL_IS_NATIVE,
+    reason="the pure twin has nothing of its own here: its `send` is the one of the class",
+)
 twins = pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.__name__.rpartition(".")[2])
 
 
@@ -180,8 +184,8 @@ class Sender:
         self.turned_in.append(inbox)
 
 
+@needs_native
 def test_a_plain_record_goes_to_its_inbox_and_any_other_the_long_way() -> None:
-    # The pure twin has nothing of its own here: its `send` is the one of the class.
     for twin in TWINS[1:]:
         cls = twin.plain_send(type("Sender", (Sender,), {"send": Sender.send}))
         pending = twin.Pending("span", twin.Ticket, 10)
@@ -218,6 +222,7 @@ def test_a_plain_record_goes_to_its_inbox_and_any_other_the_long_way() -> None:
         assert sender.send("known", b"f") == ("the long way", "known", b"f", {})
 
 
+@needs_native
 def test_a_plain_send_frees_what_it_was_given() -> None:
     for twin in TWINS[1:]:
         cls = twin.plain_send(type("Sender", (Sender,), {"send": Sender.send}))
@@ -238,6 +243,20 @@ def test_a_plain_send_frees_what_it_was_given() -> None:
             pending.take("span")
             sender.turned_in.clear()
         assert [sys.getrefcount(thing) for thing in things] == before
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "other", [pending_pure.Pending("span", pending_pure.Ticket, 10), object()], ids=["pure", "any"]
+)
+def test_a_list_of_another_kind_is_left_to_the_long_way(other: object) -> None:
+    cls = pending_native.plain_send(type("Sender", (Sender,), {"send": Sender.send}))
+    assert cls(other).send("known", b"a", key=b"k") == (
+        "the long way",
+        "known",
+        b"a",
+        {"key": b"k"},
+    )
 
 
 def test_send_tells_what_it_takes_and_what_it_was_given_instead() -> None:
