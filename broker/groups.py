@@ -12,8 +12,10 @@ a member of that comes, and goes on counting its generations as epochs, and back
 Limits: `groups_max` groups with members, `group_size_max` members each; offsets of a group
 without members go `offsets_retention_minutes` after its last commit and its last member, but not
 before the longest session has passed since the start; of groups with members those of topics that
-they left go (offset_expiry.py).  Where a start finds more than `groups_max`
-groups with members, those of the rest are unknown and join again.
+they left go (offset_expiry.py).  Where a start finds more than `groups_max` groups with members,
+those of the rest are unknown and join again.  Where a group finds no room those without members
+leave memory, at most once in a second: until somebody joins or the next start they are said to be
+classic.
 """
 
 import errno
@@ -60,6 +62,8 @@ VISITS_MAX: Final = 200
 LOOK_INTO_MS: Final = 600_000
 """How often every offset of groups with members is looked at, LOOKS_INTO_MAX groups per call."""
 LOOKS_INTO_MAX: Final = 20
+_DROP_INTERVAL_MS: Final = 1_000
+"""Between two looks for groups without members where there are `groups_max`: each looks at all."""
 _ENDS: Final = OSError(errno.ESHUTDOWN, "the broker ends")
 
 
@@ -111,6 +115,7 @@ class Groups:
         self._end_turn = end_turn
         self._is_closed = False
         self._looks_into_groups = False
+        self._next_drop_ms = 0
         self._looked_into_ms = self._started_ms
         sizes = KeptSizes(manager.event_size_max)
         self._kept = KeptGenerations(manager, sizes)
@@ -250,14 +255,35 @@ class Groups:
             self._ends.happens(group.group_id)
 
     def _check_room(self, group_id: str) -> None:
-        if group_id not in self._groups and len(self._groups) >= self.config.groups_max:
+        if group_id in self._groups or len(self._groups) < self.config.groups_max:
+            return
+        now = monotonic_ms()
+        if now >= self._next_drop_ms:
+            self._next_drop_ms = now + _DROP_INTERVAL_MS
+            self._drop_idle()
+        if len(self._groups) >= self.config.groups_max:
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"there are {len(self._groups)} groups")
 
-    def _replace(self, made: Group | ConsumerGroup) -> None:
-        alarm = self._alarms.pop(made.group_id, None)
+    def _drop_idle(self) -> None:
+        """Make room: groups without members are as they are written down."""
+        for group_id, group in tuple(self._groups.items()):
+            number = group.epoch if isinstance(group, ConsumerGroup) else group.generation
+            if group.is_idle and self._number(group_id) == number and not self._keeps(group_id):
+                self._silence(group_id)
+                del self._groups[group_id]
+
+    def _keeps(self, group_id: str) -> bool:
+        """Whether it is written down that somebody is in a group."""
+        return self._kept.has_members(group_id) or self._consumers.has_members(group_id)
+
+    def _silence(self, group_id: str) -> None:
+        alarm = self._alarms.pop(group_id, None)
         if alarm is not None:
             alarm.done = True
             self._deadlines.forget()
+
+    def _replace(self, made: Group | ConsumerGroup) -> None:
+        self._silence(made.group_id)
         self._groups[made.group_id] = made
 
     def members_count(self, group_id: str) -> int:
@@ -411,7 +437,7 @@ class Groups:
             self._consumers.forget(group_id)
         if group is not None and not group.is_idle:
             if self._looks_into_groups and now_ms is not None:
-                if not (self._kept.has_members(group_id) or self._consumers.has_members(group_id)):
+                if not self._keeps(group_id):
                     self._ends.keep(group_id, now_ms)  # a start will not know of them
                 self._forget_abandoned(group, now_ms)
             return

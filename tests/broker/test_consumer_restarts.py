@@ -2,6 +2,8 @@
 
 import errno
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -184,6 +186,44 @@ async def test_offsets_of_what_members_read_cannot_be_deleted_before_they_are_he
         reply = await client.ask(request, OffsetDeleteResponse, 0)
         (answered,) = reply.topics[0].partitions
         assert answered.error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
+async def test_a_group_without_members_takes_no_place_of_one_that_has_some(
+    is_restarted: bool,
+) -> None:
+    disk = MemoryStorage()
+    async with AsyncExitStack() as stack:
+        one_group = partial(broker_on, disk, groups_max=1)
+        if is_restarted:
+            async with one_group() as (_, (client,)):
+                epoch = await _in_and_out(client)
+        _, clients = await stack.enter_async_context(one_group())
+        client = clients[0]
+        if not is_restarted:
+            epoch = await _in_and_out(client)
+        other = WireMember(client, group="other")
+        assert (await other.join()).error_code == 0
+        await other.deal()
+        back = Member(client, "back")
+        assert (await back.join()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert await other.leave() == 0
+
+        async def is_in() -> bool:
+            return not (await back.join()).error_code
+
+        await until(is_in)
+        assert back.epoch > epoch + 1, "it counts on"
+
+
+async def _in_and_out(client: WireClient) -> int:
+    """A member joins, commits, and leaves; the epoch that it had."""
+    await client.create("t")
+    one = Member(client, "one")
+    await one.join()
+    assert await commit(client, "one", one.epoch) == 0
+    assert await one.leave() == 0
+    return one.epoch
 
 
 async def test_who_was_told_to_let_go_is_waited_for_after_a_restart_too() -> None:
