@@ -23,6 +23,7 @@
     run         one seed from start to verdict
     bugs        bugs planted to prove that the simulation finds them; bugs_groups,
                 bugs_consumer_groups and bugs_express: more of them
+    planted     which seed finds a planted bug, asked for by its name
 
 Nothing in it looks at the real clock, a real socket, a real disk or real chance, so a seed gives
 the same trace every time, with the same PYTHONHASHSEED (`python -m tests.simulation` sets 0).
