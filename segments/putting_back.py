@@ -13,8 +13,8 @@ memory, and in a `kept-` file of the WAL for the next start.
 
 Where frames are lost of which nobody can say whose they were, every partition of their shard that
 acknowledges by the WAL begins a leader epoch: an offset that is given again is never taken for the
-one that was acknowledged.  A hole in the last group of all cannot be told from a torn write and
-begins none.
+one that was acknowledged.  So they do where the last group has a hole: torn
+by a power cut or damaged, nobody can tell.
 """
 
 import errno

@@ -82,8 +82,8 @@ class Resuming:
         )
 
     def distrust(self, shards: Collection[int], count: int) -> None:
-        """Frames of these of the WAL's `count` shards are lost, nobody knows whose: every partition
-        that was acknowledged by them begins a leader epoch.  Raises OSError."""
+        """Frames of these of the WAL's `count` shards are or may be lost, nobody knows whose: every
+        partition that was acknowledged by them begins a leader epoch.  Raises OSError."""
         if not shards:
             return
         state = self._metadata.state

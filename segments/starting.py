@@ -108,7 +108,7 @@ class Starting:
 
     def _put_back(self, found: Replay) -> list[Place]:
         """Raises OSError."""
-        self._resuming.distrust(found.unnamed, found.shards)
+        self._resuming.distrust(found.unnamed | found.torn, found.shards)
         topics = self._metadata.state.topics
         return self._putting_back.put_back(found, topics, events_lost=self._events_lost > 0)
 

@@ -24,7 +24,7 @@ A frame whose trailer is whole is lost by name: of a partition (`lost_below`) or
 (`control_lost`).  Where not even that is left, `unnamed` says which partitions it may have been of.
 
 In front of the first frame of all no lsn says how many are missing.  They are damage where anything
-of a later group is there; else that frame's own group may have begun there, torn.
+of a later group is there; else that frame's own group may have begun there, torn (`torn`).
 """
 
 import re
@@ -97,6 +97,8 @@ class Replay:
     """Control events that are lost, at most."""
     unnamed: set[int] = field(default_factory=set)
     """Shards that lost frames of which nobody can say whose they were."""
+    torn: set[int] = field(default_factory=set)
+    """Shards whose last group has a hole: nobody was told of it, or it is damaged."""
     shards: int = 0
     """Shards that were in use."""
     next_lsn: int = 0
@@ -184,6 +186,7 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
         frames += ((path, frame) for frame in scanned[1].frames)
         suspects += ((path, suspect) for suspect in scanned[1].suspects)
     missing = list(frames_missing(frames))
+    known = len(found.missing)
     in_front = missing_in_front(files_scanned)
     if in_front is not None:
         found.missing.append(in_front[0])
@@ -191,6 +194,9 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
             found.unnamed.add(shard)
             found.control_lost += in_front[1] if shard == 0 else 0
     found.missing += missing
+    awaits_a_mark = bool(frames) and bool(frames[-1][1].flags & AWAITS_MARK)
+    if not awaits_a_mark and not all(m.durable for m in found.missing[known:]):
+        found.torn.add(shard)
     durable_below = max((frame.durable_below for _, frame in frames), default=0)
     whole_below = _whole_below(frames, durable_below)
     told: list[Suspect] = []

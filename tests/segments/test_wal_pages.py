@@ -8,7 +8,8 @@ from segbroker.segments.manager import DiskManager, NewTopic
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import read_file
 from segbroker.segments.topic_config import TopicConfig
-from segbroker.segments.wal.frames import FRAMES_BEGIN, header_of
+from segbroker.segments.wal.files import write_kept
+from segbroker.segments.wal.frames import FRAMES_BEGIN, OVERHEAD, Frame, FrameType, header_of
 from segbroker.segments.wal.group import PAGE
 from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.scanning import scan_file
@@ -70,6 +71,18 @@ def test_a_file_whose_header_is_gone_is_told_and_what_it_acknowledged_has_anothe
     assert [epoch(after, name) for name in "tv"] == [1, 1]
 
 
+def test_kept_frames_whose_header_is_gone_are_told_of_every_partition() -> None:
+    disk, manager = begun()
+    meta = manager.topics["t"]
+    payload = encode_batch([b"kept"], timestamps_ms=1_000)
+    frame = Frame(FrameType.BATCHES, meta.topic_id.bytes, payload=payload, end_offset=1)
+    write_kept(disk, FOLDER, 7, [frame])
+    assert not damaged(opened(disk.after_power_cut()))
+    after = without_page(disk, 0, f"{FOLDER}/kept-7.log")
+    assert damaged(after) == 1
+    assert [epoch(after, name) for name in "tv"] == [1, 1]
+
+
 def test_no_offset_below_a_reservation_of_which_the_header_is_gone_is_given_again() -> None:
     disk, manager = begun()
     append(manager, "d", 7)
@@ -120,6 +133,24 @@ def test_a_frame_that_names_itself_and_its_group_is_no_hole() -> None:
     after = opened(cut)
     assert damaged(after) == 1
     assert epoch(after, "v") == 0, "nobody but t lost anything"
+
+
+def test_a_hole_in_the_only_group_may_be_a_torn_write_and_begins_an_epoch_without_a_word() -> None:
+    # | t | v | in one group, acknowledged; the page is lost in which all of t but an end stands
+    disk, manager = begun()
+    size = 2_000 + PAGE + 20 - OVERHEAD - len(encode_batch([b"r" * 2_000], timestamps_ms=1_000))
+    frames = []
+    for name, value in (("t", b"r" * size), ("v", b"r")):
+        topic_id = manager.topics[name].topic_id.bytes
+        payload = encode_batch([value], timestamps_ms=1_000)
+        frames.append(Frame(FrameType.BATCHES, topic_id, payload=payload, end_offset=1))
+    manager.wal.shard_of(frames[0].topic_id, 0).write(frames)
+    whole = opened(disk.after_power_cut())
+    assert [epoch(whole, name) for name in "tv"] == [0, 0]
+    after = without_page(disk, FRAMES_BEGIN)
+    assert [epoch(after, name) for name in "tv"] == [1, 1]
+    assert [after.get_handler(name, 0).high_watermark for name in "tv"] == [0, 1]
+    assert not damaged(after)
 
 
 def test_every_page_that_is_lost_in_front_of_a_later_group_is_told() -> None:
