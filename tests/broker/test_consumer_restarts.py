@@ -12,6 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker import kept_sizes
+from segbroker.broker.consumer_group import LEAVE_FOR_A_WHILE
 from segbroker.broker.core import wall_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
@@ -454,7 +455,13 @@ async def test_a_static_member_comes_back_at_once_after_a_new_start_of_its_machi
         await one.beat()
         assert one.reads != had, "it is in the middle of letting go of one"
         image = disk.after_power_cut()
-    async with broker_on(image, 2):  # nobody has come yet
+    async with broker_on(image, 2) as (broker, _):  # nobody has come yet
+
+        async def are_away() -> bool:
+            rows = written_of(broker)["g"]["has"].values()
+            return {epoch for epoch, *_ in rows} == {LEAVE_FOR_A_WHILE}
+
+        await until(are_away)
         image = cut_off(image)
     async with broker_on(image, 2) as (_, clients):
         back = Member(clients[0], "back", instance_id="i")
