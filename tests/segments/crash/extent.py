@@ -2,10 +2,8 @@
 
 from typing import Final
 
-from ...support.extent import share
-
 QUICK: Final = {
-    "thin_every": share(400, 1_500),
+    "thin_every": 1_500,
     "alike_every": 16,
     "settle_every": 8,
     "nested_every": 40,
