@@ -53,7 +53,7 @@ from .config import BrokerConfig
 from .error_map import STORAGE_FAILURES
 from .markers import Markers
 from .producer_ids import ProducerIds
-from .recording import recorded
+from .recording import logged, recorded
 from .transaction_table import Entry, TransactionTable
 from .transactions import Verdict
 
@@ -381,9 +381,8 @@ class Coordinator:
         assert ended is not None, "it is decided"
         await self._markers.write_all(ended, self._now_ms())
         row = after_markers(ended, at_ms=self._now_ms())
-        self._manager.record_soon(
-            _log_failure, TRANSACTION, id=row.transactional_id, row=row.pack()
-        )
+        done = logged("completion_not_recorded", transactional_id=row.transactional_id)
+        self._manager.record_soon(done, TRANSACTION, id=row.transactional_id, row=row.pack())
         self.table.stands(entry, row)
 
 
@@ -409,8 +408,3 @@ def name_of(known: Transaction) -> dict[str, object]:
         "epoch": known.epoch,
         "partitions": known.partitions_count,
     }
-
-
-def _log_failure(error: OSError | None) -> None:
-    if error is not None:
-        log.warning("completion_not_recorded", error=str(error))

@@ -48,11 +48,12 @@ from .group import Group
 from .group_rounds import NEVER_MS, OnRecorded, Record, State
 from .group_settings import SESSION, GroupSettings
 from .group_start import Start
-from .kept_consumers import Done, KeptConsumers
+from .kept_consumers import KeptConsumers
 from .kept_ends import KeptEnds
 from .kept_generations import KeptGenerations
 from .kept_sizes import KeptSizes
 from .offset_expiry import abandoned
+from .recording import Done, logged
 from .refused import Refused
 
 log = structlog.get_logger()
@@ -451,7 +452,7 @@ class Groups:
             return  # whoever was a member before the start may be about to join again
         if 0 <= last < now_ms - self.config.offsets_retention_minutes * _MINUTE_MS:
             log.info("group_expired", group=group_id, last_used_ms=last)
-            self.forget(group_id, None, _log_failure)
+            self.forget(group_id, None, logged("group_not_forgotten", group=group_id))
             self.remove(group_id)
 
     def _forget_abandoned(self, group: Group | ConsumerGroup, now_ms: int) -> None:
@@ -461,7 +462,8 @@ class Groups:
         if rows:
             topics = sorted({topic for topic, _ in rows})
             log.info("offsets_expired", group=group.group_id, topics=topics, partitions=len(rows))
-            self.forget(group.group_id, rows, _log_failure)
+            done = logged("offsets_not_forgotten", group=group.group_id)
+            self.forget(group.group_id, rows, done)
 
     def _last_used_ms(self, group_id: str, group: Group | ConsumerGroup | None, now_ms: int) -> int:
         """When somebody was last in an idle group, or committed for it; -1: never."""
@@ -477,12 +479,7 @@ class Groups:
             self._ends.happens(group_id)
             self._kept.forget(group_id)
         elif group.state is State.EMPTY:
-            self._kept.keep(group_id, group.kept(), _log_failure)
-
-
-def _log_failure(error: OSError | None) -> None:
-    if error is not None:
-        log.warning("group_not_forgotten", error=str(error))
+            self._kept.keep(group_id, group.kept(), lambda _: None)  # a failure is in the log
 
 
 def _new_member_id(prefix: str) -> str:

@@ -24,7 +24,7 @@ Invariant: what a member was told is durable.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import structlog
 
@@ -41,6 +41,7 @@ from segbroker.segments.manager import DiskManager
 
 from .consumer_group import ConsumerGroup
 from .kept_sizes import KeptSizes
+from .recording import Done, logged
 
 log = structlog.get_logger()
 
@@ -48,8 +49,6 @@ _OVERHEAD: Final = 200
 """Bytes of an event beside the names and the rows."""
 
 _ROW_OVERHEAD: Final = 16
-
-Done: TypeAlias = Callable[[OSError | None], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +70,12 @@ class _Writing:
     """Who waits for the next."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes of the rows of each member."""
+
+    def tell(self, error: OSError | None) -> None:
+        """What has become of the event that is, or was, under way."""
+        told, self.told = self.told, []
+        for done in told:
+            done(error)
 
 
 class KeptConsumers:
@@ -127,7 +132,7 @@ class KeptConsumers:
         fields = self._fields(group, writing, members, says)
         writing.told, writing.waiting = writing.waiting, []
         if fields is None:
-            self._tell(writing, None)
+            writing.tell(None)
             return
         writing.members, writing.is_under_way, writing.is_whole = members, True, False
 
@@ -140,17 +145,12 @@ class KeptConsumers:
             is_here = self._writings.get(group.group_id) is writing
             if error is not None and is_here:
                 group.unkept.update(members)
-            self._tell(writing, error)
+            writing.tell(error)
             if is_here:
                 self.keep(group)
             self._end_turn()
 
         self._manager.record_soon(written, CONSUMER_GROUP, group=group.group_id, **fields)
-
-    def _tell(self, writing: _Writing, error: OSError | None) -> None:
-        told, writing.told = writing.told, []
-        for done in told:
-            done(error)
 
     def _fields(
         self,
@@ -227,12 +227,8 @@ class KeptConsumers:
         is_under_way = self.turned(group_id)
         if not (is_under_way or self.number(group_id)):
             return
-
-        def written(error: OSError | None) -> None:
-            if error is not None:
-                log.warning("consumer_group_not_forgotten", group=group_id, error=str(error))
-
-        self._manager.record_soon(written, CONSUMER_GROUP, group=group_id, epoch=None)
+        done = logged("consumer_group_not_forgotten", group=group_id)
+        self._manager.record_soon(done, CONSUMER_GROUP, group=group_id, epoch=None)
 
     def turned(self, group_id: str) -> bool:
         """A group is another one from here on, or none; whether an event of it is under way.
@@ -251,7 +247,7 @@ class KeptConsumers:
         """The broker ends: whoever waits is told."""
         for writing in self._writings.values():
             waiting, writing.waiting = writing.waiting, []
-            self._tell(writing, error)
+            writing.tell(error)
             for done in waiting:
                 done(error)
         self._writings.clear()

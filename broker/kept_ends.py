@@ -19,13 +19,11 @@ it is again.  A kill between the two loses the time.
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from segbroker.segments.committed import last_commit_ms
 from segbroker.segments.emptied import EMPTIED, SECTION, emptied_ms
 from segbroker.segments.manager import DiskManager
 
-log = structlog.get_logger()
+from .recording import logged
 
 CLOSE_MS: Final = 60_000
 """A time that is no more than this after what is known is not written: most commit when they go."""
@@ -64,12 +62,12 @@ class KeptEnds:
         if at_ms <= self.last_used_ms(group_id) + CLOSE_MS:
             return
         self._under_way[group_id] = at_ms
+        done = logged("group_end_not_recorded", group=group_id)
 
         def written(error: OSError | None) -> None:
             if self._under_way.get(group_id) == at_ms:
                 del self._under_way[group_id]
-            if error is not None:
-                log.warning("group_end_not_recorded", group=group_id, error=str(error))
+            done(error)
 
         self._manager.record_soon(written, EMPTIED, group=group_id, at=at_ms)
 
@@ -78,9 +76,5 @@ class KeptEnds:
         is_written = emptied_ms(self._manager.section(SECTION), group_id) >= 0
         if not is_written and group_id not in self._under_way:
             return
-
-        def written(error: OSError | None) -> None:
-            if error is not None:
-                log.warning("group_end_not_forgotten", group=group_id, error=str(error))
-
-        self._manager.record_soon(written, EMPTIED, group=group_id, at=None)
+        done = logged("group_end_not_forgotten", group=group_id)
+        self._manager.record_soon(done, EMPTIED, group=group_id, at=None)

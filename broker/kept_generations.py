@@ -15,7 +15,7 @@ Invariant: what is written down is a generation of which somebody may have been 
 one that nobody has succeeded: whoever is of an older one than that is refused after a restart.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import structlog
@@ -32,6 +32,7 @@ from segbroker.segments.generations import (
 from segbroker.segments.manager import DiskManager
 
 from .kept_sizes import KeptSizes
+from .recording import Done, logged
 
 log = structlog.get_logger()
 
@@ -67,7 +68,7 @@ class KeptGenerations:
         """The groups that somebody was in when the last broker ended."""
         return ((group, kept) for group, kept in self._all() if kept.members)
 
-    def keep(self, group_id: str, kept: Generation, done: Callable[[OSError | None], None]) -> None:
+    def keep(self, group_id: str, kept: Generation, done: Done) -> None:
         """Write a generation down; `done` when that is durable, or has failed."""
         size = _size(group_id, kept)
         if kept.members and not self._sizes.has_room(group_id, size):
@@ -83,15 +84,10 @@ class KeptGenerations:
             kept = Generation(kept.number, kept.protocol_type)
             size = _size(group_id, kept)
         self._sizes.put(group_id, size)
+        log_failure = logged("generation_not_recorded", group=group_id, generation=kept.number)
 
         def written(error: OSError | None) -> None:
-            if error is not None:
-                log.warning(
-                    "generation_not_recorded",
-                    group=group_id,
-                    generation=kept.number,
-                    error=str(error),
-                )
+            log_failure(error)
             done(error)
 
         self._manager.record_soon(written, GENERATION, group=group_id, **kept.fields())
@@ -101,12 +97,8 @@ class KeptGenerations:
         if not self.number(group_id):
             return
         self._sizes.put(group_id, 0)
-
-        def written(error: OSError | None) -> None:
-            if error is not None:
-                log.warning("generation_not_forgotten", group=group_id, error=str(error))
-
-        self._manager.record_soon(written, GENERATION, group=group_id, members=None)
+        done = logged("generation_not_forgotten", group=group_id)
+        self._manager.record_soon(done, GENERATION, group=group_id, members=None)
 
 
 def _size(group_id: str, kept: Generation) -> int:

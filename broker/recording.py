@@ -1,9 +1,12 @@
-"""Waiting for a control event: what `record_soon` reports by a callback, as something to await."""
+"""What becomes of a control event that `record_soon` reports by a callback: awaited, or logged."""
 
 from collections.abc import Callable
 from typing import TypeAlias
 
+import structlog
 import trio
+
+log = structlog.get_logger()
 
 Done: TypeAlias = Callable[[OSError | None], None]
 
@@ -25,3 +28,13 @@ async def recorded(begin: Callable[[Done], None]) -> OSError | None:
         begin(done)
         await finished.wait()
     return failure[0] if failure else None
+
+
+def logged(event: str, **what: object) -> Done:
+    """For what nobody waits for: a failure is a warning in the log, `event` with `what`."""
+
+    def done(error: OSError | None) -> None:
+        if error is not None:
+            log.warning(event, **what, error=str(error))
+
+    return done

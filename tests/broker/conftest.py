@@ -54,7 +54,7 @@ async def serving(
 ) -> AsyncIterator[Broker]:
     """A running broker; drained at the end, so that every test also tests that."""
     config = BrokerConfig(
-        **{"listen": "127.0.0.1:0", **PATIENT, **keys}  # type: ignore[arg-type]
+        **{"listen": "127.0.0.1:0", **PATIENT, **keys}  # type: ignore[arg-type]  # settings by name
     )
     broker = Broker(config, manager=manager(storage, clock), now_ms=now_ms, express=express)
     async with trio.open_nursery() as nursery:

@@ -35,8 +35,8 @@ from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import WireMember
 from .conftest import serving
+from .obedient_members import Member
 from .test_consumer_groups import commit as commit_as
-from .test_consumer_restarts import Member
 
 
 async def commit(

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import pytest
 import trio
@@ -16,11 +15,6 @@ from segbroker.broker.consumer_group import LEAVE_FOR_A_WHILE
 from segbroker.broker.core import wall_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_consumer_groups import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartition,
-    ConsumerGroupHeartbeatResponse,
-)
 from segbroker.protocol.messages_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -43,62 +37,9 @@ from ..support.wire_client import WireClient
 from ..support.wire_groups import WireMember
 from ..support.wire_transactions import until
 from .conftest import Events
+from .obedient_members import Member, joined, settled
 from .test_consumer_groups import beat, commit, described, joining
 from .test_group_restarts import broker_on, cut_off, killed
-
-
-class Member:
-    """One that does at once what it is told; `client` may be replaced when the broker was."""
-
-    def __init__(self, client: WireClient, name: str, **says: object) -> None:
-        self.client = client
-        self.name = name
-        self.says = says
-        self.epoch = 0
-        self.reads: dict[UUID, list[int]] = {}
-
-    async def join(self) -> ConsumerGroupHeartbeatResponse:
-        return self._obey(await beat(self.client, joining(self.name, **self.says)))
-
-    async def beat(self, *, full: bool = False) -> ConsumerGroupHeartbeatResponse:
-        """Alive; full: also what it reads, and what it is subscribed to."""
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="g", member_id=self.name, member_epoch=self.epoch
-        )
-        request.instance_id = self.says.get("instance_id")  # type: ignore[assignment]
-        request.topic_partitions = [
-            ConsumerGroupHeartbeatRequestTopicPartition(topic_id=topic_id, partitions=indexes)
-            for topic_id, indexes in self.reads.items()
-        ]
-        if full:
-            whole = joining(self.name, **self.says)
-            request.rebalance_timeout_ms = whole.rebalance_timeout_ms
-            request.subscribed_topic_names = whole.subscribed_topic_names
-            request.subscribed_topic_regex = whole.subscribed_topic_regex
-        return self._obey(await beat(self.client, request))
-
-    async def leave(self, epoch: int = -1) -> int:
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="g", member_id=self.name, member_epoch=epoch
-        )
-        request.instance_id = self.says.get("instance_id")  # type: ignore[assignment]
-        return (await beat(self.client, request)).error_code
-
-    def _obey(self, reply: ConsumerGroupHeartbeatResponse) -> ConsumerGroupHeartbeatResponse:
-        if not reply.error_code:
-            self.epoch = reply.member_epoch
-            if reply.assignment is not None:
-                self.reads = {
-                    one.topic_id: one.partitions for one in reply.assignment.topic_partitions
-                }
-        return reply
-
-
-async def settled(*members: Member) -> None:
-    """Everybody has what is its own."""
-    for _ in range(4):
-        for member in members:
-            assert (await member.beat()).error_code == 0
 
 
 def written_of(broker: Broker) -> Mapping[str, Any]:
@@ -114,9 +55,7 @@ async def test_members_go_on_at_their_epoch_and_nothing_is_revoked(
     async with broker_on(disk, 2) as (_, clients):
         await clients[0].create("t", partitions=4)
         one, two = Member(clients[0], "one", rack_id="r"), Member(clients[1], "two")
-        await one.join()
-        await two.join()
-        await settled(one, two)
+        await joined(one, two)
         assert await commit(clients[0], "one", one.epoch) == 0
         before = await described(clients[0])
         image = ended(disk)
@@ -141,9 +80,7 @@ async def test_members_go_on_after_a_stop_and_who_left_is_unknown() -> None:
     async with broker_on(disk) as (_, (client,)):
         await client.create("t", partitions=2)
         one, two = Member(client, "one"), Member(client, "two")
-        await one.join()
-        await two.join()
-        await settled(one, two)
+        await joined(one, two)
         assert await two.leave() == 0
     for _ in range(2):
         async with broker_on(disk) as (_, (client,)):
@@ -257,9 +194,7 @@ async def test_who_does_not_come_back_is_missed_for_a_session_and_then_read_for(
     async with broker_on(disk) as (_, (client,)):
         await client.create("t", partitions=2)
         one, two = Member(client, "one"), Member(client, "two")
-        await one.join()
-        await two.join()
-        await settled(one, two)
+        await joined(one, two)
         image = disk.after_kill()
     short = {"group_consumer_session_timeout_ms": 300, "group_consumer_heartbeat_interval_ms": 50}
     async with broker_on(image, **short) as (_, (client,)):
@@ -278,9 +213,7 @@ async def test_a_static_member_keeps_its_place_also_while_it_is_away() -> None:
         await client.create("t", partitions=4)
         one = Member(client, "one", instance_id="i")
         two = Member(client, "two")
-        await one.join()
-        await two.join()
-        await settled(one, two)
+        await joined(one, two)
         had, epoch = dict(one.reads), two.epoch
         assert await one.leave(-2) == 0
         image = disk.after_kill()
@@ -546,9 +479,7 @@ async def test_a_group_that_is_too_large_is_kept_again_when_it_is_smaller(
         two = Member(
             clients[1], "two", subscribed_topic_names=["t", *(f"n{n}" for n in range(900))]
         )
-        await one.join()
-        await two.join()
-        await settled(one, two)
+        await joined(one, two)
         (warning,) = events.named("consumer_group_without_members")
         assert warning["members"] == 2
         assert not written_of(broker)["g"]["says"]

@@ -19,8 +19,9 @@ from segbroker.segments.memory import MemoryStorage
 
 from ..support.wire_client import Closed, connect, fetch_request, values
 from .conftest import Events, manager, serving
+from .obedient_members import Member, settled
 from .test_consumer_groups import joining
-from .test_consumer_restarts import Member, settled, written_of
+from .test_consumer_restarts import written_of
 from .test_group_restarts import broker_on
 
 
