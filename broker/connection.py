@@ -37,6 +37,7 @@ from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
 from .address import plain_host
 from .config import join_address
 from .core import Core
+from .express import Express
 from .fetch import TooManyPartitions
 from .half_requests import HalfRequests
 from .listener import Listener
@@ -93,6 +94,7 @@ class Connection:
 
     __slots__ = (
         "_draining",
+        "_express",
         "_half",
         "_handle",
         "_held",
@@ -121,9 +123,14 @@ class Connection:
         listener: Listener,
         shelf: Shelf,
         half: HalfRequests,
+        express: Express | None,
     ) -> None:
-        """Takes `sock` over. Raises OSError: the peer is gone already."""
+        """Takes `sock` over. Raises OSError: the peer is gone already.
+
+        express: where connections wait that produce; None: there is no such way here.
+        """
         self.core = core
+        self._express = express
         host, port = sock.getsockname()[:2]
         certificate = listener.certificate
         self._sock = sock if certificate is None else TlsSocket(sock, certificate.context)
@@ -138,7 +145,7 @@ class Connection:
         self._seat: Seat | None = None
         self.outbox = Outbox(self._sock, spawn=self._spawn, on_broken=self.scope.cancel)
         self.peer = Peer(self.outbox, address, (plain_host(host), port), listener)
-        if core.express is not None and listener.protocol is SecurityProtocol.PLAINTEXT:
+        if express is not None and listener.protocol is SecurityProtocol.PLAINTEXT:
             self._seat = Seat(sock, self.peer)
         # What a frame is given to: nobody pays for logins on a listener without.
         self._handle = handle
@@ -327,7 +334,7 @@ class Connection:
             self._shelf.put_back(reader)
             kept = None
         self._parked = True
-        seat, express = self._seat, self.core.express
+        seat, express = self._seat, self._express
         brought = b""
         if (
             kept is not None

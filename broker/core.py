@@ -3,7 +3,6 @@
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from segbroker.segments.cleaner import Cleaner
 from segbroker.segments.scrubbing import Scrubber
@@ -26,9 +25,6 @@ from .settings import BrokerSettings
 from .topics import Topics
 from .transaction_upkeep import TransactionUpkeep
 from .turn import Turn
-
-if TYPE_CHECKING:
-    from .express import Express
 
 
 @dataclass(slots=True)
@@ -78,8 +74,6 @@ class Core:
     authorizer: Authorizer | None = None
     # `all_quotas`; None while there is none.
     quotas: Quotas | None = None
-    # Where connections wait that produce; None: there is no such way here.
-    express: "Express | None" = None
     counters: Counters = field(default_factory=Counters)
     refusals: Refusals = field(default_factory=Refusals)
 

@@ -44,6 +44,7 @@ from .express import PLAIN_FRAME_BYTES_MAX, Express
 from .group_settings import GroupSettings
 from .groups import Groups
 from .half_requests import HalfRequests
+from .handshakes import Handshakes
 from .ingest import Ingest
 from .lanes import Lanes
 from .listener import Listener, accept_all, bind_all
@@ -93,10 +94,11 @@ class Broker:
         self._now_ms = now_ms
         self._manager = manager
         self._takes_express = express
+        self.express: Express | None = None
+        """Where connections wait that produce; None: there is no such way here."""
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
-        # In the middle of a handshake or a login when last looked at, the oldest first.
-        self._unsettled: dict[Connection, None] = {}
+        self._handshakes = Handshakes()
         self._limits: AddressLimits
         self._draining = trio.Event()
         self._core: Core | None = None
@@ -269,8 +271,8 @@ class Broker:
             services.start_soon(turn.run)
             services.start_soon(end_passes, turn, manager.call_soon)
             if self._takes_express and config.frame_bytes_max >= PLAIN_FRAME_BYTES_MAX:
-                core.express = Express(core, manager.call_soon)
-                services.start_soon(core.express.run)
+                self.express = Express(core, manager.call_soon)
+                services.start_soon(self.express.run)
             services.start_soon(watch, core, self._connections)
             services.start_soon(_keep_house, core)
             services.start_soon(_scrub, core)
@@ -365,30 +367,20 @@ class Broker:
             sock.close()
             return
         connection = Connection(
-            core, sock, address, listener=listener, shelf=self._shelf, half=self._half
+            core,
+            sock,
+            address,
+            listener=listener,
+            shelf=self._shelf,
+            half=self._half,
+            express=self.express,
         )
         core.counters.connections += 1
         self._connections.add(connection)
         limits.opened(address[0])
         if listener.protocol.is_tls or listener.protocol.is_sasl:
-            self._make_room_for_handshake()
-            self._unsettled[connection] = None
+            self._handshakes.begin(connection, core.config.handshakes_max)
         serving.start_soon(self._run_connection, connection)
-
-    def _make_room_for_handshake(self) -> None:
-        """Close the oldest of those who are in the middle of a handshake if there are too many.
-
-        Who is quick is never the oldest for long: a flood of slow ones crowds out itself.
-        """
-        limit = self.core.config.handshakes_max
-        if len(self._unsettled) < limit:
-            return
-        for one in [one for one in self._unsettled if one.is_settled]:
-            del self._unsettled[one]
-        if len(self._unsettled) >= limit:
-            oldest = next(iter(self._unsettled))
-            del self._unsettled[oldest]
-            oldest.close_because("handshake_crowded_out", limit=limit)
 
     async def _run_connection(self, connection: Connection) -> None:
         log.debug("connection_opened", **connection.name())
@@ -397,7 +389,7 @@ class Broker:
         finally:
             self._connections.discard(connection)
             self._limits.closed(connection.peer.address[0])
-            self._unsettled.pop(connection, None)
+            self._handshakes.closed(connection)
             log.debug("connection_closed", **connection.name())
 
 

@@ -140,7 +140,7 @@ async def _answers(seed: int, *, is_express: bool) -> tuple[bytes, list[bytes], 
             for partition in (0, 1):
                 row = await admin.fetch(name, 0, partition=partition)
                 logs.append(bytes(records_view(row.records or b"")))
-        way = broker.core.express
+        way = broker.express
         return replies, logs, 0 if way is None else way.requests
 
 
@@ -187,8 +187,8 @@ async def test_connections_share_an_append_and_each_gets_its_own_answers() -> No
                 assert mine == sorted(mine)
                 offsets += mine
         assert sorted(offsets) == list(range(3, 12))
-        assert broker.core.express is not None
-        assert broker.core.express.requests == 9
+        assert broker.express is not None
+        assert broker.express.requests == 9
 
 
 async def test_a_request_that_comes_in_pieces_is_answered() -> None:
@@ -220,8 +220,8 @@ async def test_whoever_brings_in_vain_what_is_not_for_here_stops_coming() -> Non
         for _ in range(seat.CREDIT_MAX + 5):
             await client.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
         await client.produce("t", b"last")
-        assert broker.core.express is not None
-        assert broker.core.express.requests == 0
+        assert broker.express is not None
+        assert broker.express.requests == 0
 
 
 async def test_a_timeout_is_answered_for_every_request_of_a_run() -> None:
@@ -282,7 +282,7 @@ async def test_a_bug_on_the_express_way_closes_those_it_met_and_no_other(
         def fails(*_: object) -> None:
             raise ZeroDivisionError
 
-        assert broker.core.express is not None
+        assert broker.express is not None
         monkeypatch.setattr(produce_run.Run, "append", fails)
         await client.send(produce_request("t", batch(b"v")), 9)
         with trio.fail_after(60):

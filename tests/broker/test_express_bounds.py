@@ -71,8 +71,8 @@ async def test_whoever_asks_behind_others_that_sent_much_waits_for_one_receive_o
         each = 4_096 // len(frame) + 1
         before = row.base_offset - 1 - len(others)
         assert before <= (len(others) + 1) * each < len(others) * count // 2
-        assert broker.core.express is not None
-        assert broker.core.express.requests == len(others) * count + 1
+        assert broker.express is not None
+        assert broker.express.requests == len(others) * count + 1
 
 
 async def test_names_that_are_too_long_are_answered_and_not_remembered() -> None:
@@ -92,7 +92,7 @@ async def test_names_that_are_too_long_are_answered_and_not_remembered() -> None
             assert codes[0] == 0
             assert codes[1] != 0
             await trio.testing.wait_all_tasks_blocked()
-        way = broker.core.express
+        way = broker.express
         assert way is not None
         assert way.requests >= 20
         assert way._names, "none is remembered at all"

@@ -201,7 +201,7 @@ async def test_what_the_express_way_acknowledged_survives_faults_and_power_cuts(
                 for partition in range(PARTITIONS):
                     await _takes_again(client, partition, seen)
                 _judge(await _content(client), seen.acked, seen)
-        way = broker.core.express
+        way = broker.express
         assert way is not None
         assert way.requests > 0, "nothing went the express way"
     assert seen.faults
