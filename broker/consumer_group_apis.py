@@ -139,7 +139,6 @@ def _group(core: Core, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
     if request.member_epoch != JOIN:
         group = core.groups.get_consumer(request.group_id)
         if group is None:
-            core.groups.check_open()
             code = ErrorCode.UNKNOWN_MEMBER_ID
             raise Refused(code, f"group {request.group_id!r} does not know this member")
         return group

@@ -10,7 +10,7 @@ is no other target, or who subscribes by one would lose what is matched only aft
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
@@ -52,9 +52,22 @@ class Target:
         """Whether anybody is subscribed to it."""
         return topic_id.bytes in self._counts
 
+    def reader(self, members: Collection[ConsumerMember]) -> Callable[[str, UUID], bool]:
+        """What says of a topic, by name and id, whether anybody is subscribed to it; also of one
+        that came after the last heartbeat."""
+        names = frozenset[str]().union(*{one.names for one in members})
+        sights = {one.sight for one in members if one.sight}
+
+        def is_read(name: str, topic_id: UUID) -> bool:
+            if name in names or self.has_topic(topic_id):
+                return True
+            return any(self._expressions.matches(sight, name) for sight in sights)
+
+        return is_read
+
     @property
     def knows_topics(self) -> bool:
-        """Whether every topic was looked at: `has_topic` is the whole truth."""
+        """Whether every topic was looked at."""
         return self.is_ready and self._expressions.is_done
 
     def restore(self, assignor: str, given: Assignment) -> None:

@@ -303,17 +303,23 @@ async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGr
     """Delete groups without members, and their offsets."""
     rows = []
     for name in call.request.groups_names:
-        code = ErrorCode.NONE
-        if core.groups.members_count(name):
-            code = ErrorCode.NON_EMPTY_GROUP
-        elif not core.groups.exists(name):
-            code = ErrorCode.GROUP_ID_NOT_FOUND
-        else:
-            code = await _forget(core, name, None)
-            if not code and not core.groups.members_count(name):  # nobody joined meanwhile
-                core.groups.remove(name)
+        try:
+            code = await _deleted(core, name)
+        except Refused as exc:  # the broker has ended meanwhile
+            code = exc.code
         rows.append(DeleteGroupsResponseGroup(group_id=name, error_code=code))
     return DeleteGroupsResponse(results=rows)
+
+
+async def _deleted(core: Core, name: str) -> ErrorCode:
+    if core.groups.members_count(name):
+        return ErrorCode.NON_EMPTY_GROUP
+    if not core.groups.exists(name):
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    code = await _forget(core, name, None)
+    if not code and core.groups.is_open and not core.groups.members_count(name):
+        core.groups.remove(name)  # nobody joined meanwhile
+    return code
 
 
 async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDeleteResponse:
@@ -326,13 +332,13 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
         return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[])
     subscribed = _subscribed(group)
     consumer = core.groups.get_consumer(request.group_id)
+    is_read = None if consumer is None else consumer.target.reader(consumer.members.values())
     topics = []
     forgotten: list[tuple[str, int]] = []
     for topic in request.topics:
         code = ErrorCode.NONE
         meta = core.topics.get(topic.name)
-        is_read = consumer is not None and meta and consumer.target.has_topic(meta.topic_id)
-        if is_read or topic.name in subscribed:
+        if topic.name in subscribed or (is_read and meta and is_read(topic.name, meta.topic_id)):
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         rows = []
         for one in topic.partitions:

@@ -9,17 +9,16 @@ in the broker's heap of deadlines, at the next thing that it has to do.  It is o
 protocol (group.py) or of KIP-848's (consumer_group.py); one without members becomes the other when
 a member of that comes, and goes on counting its generations as epochs, and back.
 
-Limits: `groups_max` groups with members, `group_size_max` members each; offsets of a group
-without members go `offsets_retention_minutes` after its last commit and its last member, but not
-before the longest session has passed since the start; of groups with members those of topics that
-they left go (offset_expiry.py).  Where a start finds more than `groups_max` groups with members,
-those of the rest are unknown and join again.  Where a group finds no room those without members
-leave memory, at most once in a second: until somebody joins or the next start they are said to be
-classic.
+Limits: `groups_max` groups with members, `group_size_max` members each; offsets go after
+`offsets_retention_minutes` (offset_expiry.py), those of a group without members not before the
+longest session has passed since the start.  Where a start finds more than `groups_max` groups with
+members, those of the rest are unknown and join again.  Where a group finds no room those without
+members leave memory, at most once in a second: until somebody joins or the next start they are said
+to be classic.
 """
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 from typing import Final
 from uuid import UUID, uuid4
@@ -35,7 +34,6 @@ from segbroker.segments.committed import (
     CommittedOffset,
     ForgetRow,
     offsets_of,
-    pieces,
 )
 from segbroker.segments.generations import Generation
 from segbroker.segments.manager import DiskManager
@@ -52,7 +50,8 @@ from .kept_consumers import KeptConsumers
 from .kept_ends import KeptEnds
 from .kept_generations import KeptGenerations
 from .kept_sizes import KeptSizes
-from .offset_expiry import abandoned
+from .offset_events import record_rows
+from .offset_expiry import Expiry
 from .recording import Done, logged
 from .refused import Refused
 
@@ -99,10 +98,12 @@ class Groups:
         settings: GroupSettings,
         end_turn: Callable[[], None],
         may_see: Callable[[str], MaySee],
+        pending: Callable[[str], Collection[tuple[str, int]]],
         now_ms: Callable[[], int],
     ) -> None:
         """end_turn: send what was answered outside of a request.  may_see: what a viewer may.
 
+        pending: partitions of which a transaction is about to say where a group stands.
         now_ms: the wall clock.
         """
         self._manager = manager
@@ -114,6 +115,7 @@ class Groups:
         self._visits: list[str] = []
         self._started_ms = monotonic_ms()
         self._end_turn = end_turn
+        self._pending = pending
         self._is_closed = False
         self._looks_into_groups = False
         self._next_drop_ms = 0
@@ -142,20 +144,30 @@ class Groups:
 
     def settings_changed(self, group_id: str) -> None:
         """A group, if it is there, goes by the settings that hold for it."""
-        if (group := self.get_consumer(group_id)) is not None:
+        if isinstance(group := self._groups.get(group_id), ConsumerGroup):
             group.session_timeout_ms = self._settings.in_force(group_id, SESSION)
 
     # Groups with members
 
     def get(self, group_id: str) -> Group | None:
-        """The group, if it is classic and had members since the start."""
+        """The group, if it is classic and had members since the start.
+
+        This and all that asks who is in a group raises Refused when the broker ends.
+        """
+        self.check_open()
         group = self._groups.get(group_id)
         return group if isinstance(group, Group) else None
 
     def get_consumer(self, group_id: str) -> ConsumerGroup | None:
         """The group, if it is of KIP-848's protocol and had members since the start."""
+        self.check_open()
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker does not end yet."""
+        return not self._is_closed
 
     def check_open(self) -> None:
         """Raise Refused when the broker ends: that a group is not here says nothing of it then."""
@@ -167,10 +179,10 @@ class Groups:
 
         Raises Refused: too many, or not classic, or the broker ends.
         """
+        self.check_open()
         group = self._groups.get(group_id)
         if isinstance(group, Group):
             return group
-        self.check_open()
         if group is not None and not group.is_idle:
             raise Refused(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group_id!r} is no classic group"
@@ -200,7 +212,7 @@ class Groups:
                     monotonic_ms(),
                     ErrorCode.NONE if error is None else ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 )
-                if (group := self.get(group_id)) is not None:
+                if isinstance(group := self._groups.get(group_id), Group):
                     self.changed(group)
                 self._end_turn()
 
@@ -215,10 +227,10 @@ class Groups:
 
         Raises Refused: too many, or a classic one, or the broker ends.
         """
+        self.check_open()
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        self.check_open()
         if group is not None and not group.is_idle:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id!r} is a classic group")
         self._check_room(group_id)
@@ -289,6 +301,7 @@ class Groups:
 
     def members_count(self, group_id: str) -> int:
         """How many are in it now."""
+        self.check_open()
         group = self._groups.get(group_id)
         return 0 if group is None else len(group.members)
 
@@ -340,6 +353,7 @@ class Groups:
 
     def exists(self, group_id: str) -> bool:
         """Whether there is such a group."""
+        self.check_open()
         group = self._groups.get(group_id)
         return group is not None or group_id in self._manager.committed
 
@@ -357,9 +371,11 @@ class Groups:
         rows: list[CommitRow],
         at_ms: int,
         done: Callable[[OSError | None], None],
+        expire_ms: int | None,
     ) -> None:
-        """Store offsets; `done` when they are durable, or are not."""
-        self._record(COMMITTED, group_id, rows, done, at=at_ms)
+        """Store offsets; `done` when they are durable, or are not.  expire_ms: kept until then."""
+        times = {"at": at_ms} if expire_ms is None else {"at": at_ms, "expire": expire_ms}
+        record_rows(self._manager, COMMITTED, group_id, rows, done, **times)
 
     def forget(
         self,
@@ -371,35 +387,13 @@ class Groups:
         if rows is None:
             self._manager.record_soon(done, FORGOTTEN, group=group_id, rows=None)
         else:
-            self._record(FORGOTTEN, group_id, [ForgetRow(*row) for row in rows], done)
-
-    def _record(
-        self,
-        kind: str,
-        group_id: str,
-        rows: Sequence[CommitRow] | Sequence[ForgetRow],
-        done: Callable[[OSError | None], None],
-        **fields: int,
-    ) -> None:
-        """Write rows in as many events as they need; `done` when all are durable, or one is not."""
-        events = list(pieces(group_id, rows, self._manager.event_size_max))
-        left = len(events)
-        failure: OSError | None = None
-
-        def written(error: OSError | None) -> None:
-            nonlocal left, failure
-            left -= 1
-            failure = failure or error
-            if not left:
-                done(failure)
-
-        for packed in events:
-            self._manager.record_soon(written, kind, group=group_id, rows=packed, **fields)
+            named = [ForgetRow(*row) for row in rows]
+            record_rows(self._manager, FORGOTTEN, group_id, named, done)
 
     def remove(self, group_id: str) -> None:
-        """A group without members is deleted; not when the broker ends, by the next one then."""
-        if self._is_closed:
-            return  # nobody knows any more whether it is one
+        """A group without members is deleted.  Not when the broker ends: nobody knows any more
+        whether it is one, and the next broker finds it without offsets."""
+        assert self.is_open, "asked by whoever waited"
         group = self._groups.pop(group_id, None)
         if group is not None:
             group.close(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -440,7 +434,8 @@ class Groups:
             if self._looks_into_groups and now_ms is not None:
                 if not self._keeps(group_id):
                     self._ends.keep(group_id, now_ms)  # a start will not know of them
-                self._forget_abandoned(group, now_ms)
+                expiry = self._expiry(group_id, now_ms)
+                self._forget_expired(group_id, expiry.abandoned(content, group))
             return
         if group_id not in content:
             self.remove(group_id)
@@ -450,32 +445,42 @@ class Groups:
         last = self._last_used_ms(group_id, group, now_ms)
         if monotonic_ms() - self._started_ms < self.config.group_max_session_timeout_ms:
             return  # whoever was a member before the start may be about to join again
-        if 0 <= last < now_ms - self.config.offsets_retention_minutes * _MINUTE_MS:
+        rows = self._expiry(group_id, now_ms).of_nobody(content, group_id, last)
+        if rows is None:
             log.info("group_expired", group=group_id, last_used_ms=last)
             self.forget(group_id, None, logged("group_not_forgotten", group=group_id))
             self.remove(group_id)
+        else:
+            self._forget_expired(group_id, rows)
 
-    def _forget_abandoned(self, group: Group | ConsumerGroup, now_ms: int) -> None:
-        """Forget offsets of topics that a group with members has not read for long."""
-        before_ms = now_ms - self.config.offsets_retention_minutes * _MINUTE_MS
-        rows = abandoned(self._manager.committed, group, before_ms)
+    def _expiry(self, group_id: str, now_ms: int) -> Expiry:
+        retention_ms = self.config.offsets_retention_minutes * _MINUTE_MS
+        return Expiry(now_ms, retention_ms, self._pending(group_id))
+
+    def _forget_expired(self, group_id: str, rows: list[tuple[str, int]]) -> None:
         if rows:
             topics = sorted({topic for topic, _ in rows})
-            log.info("offsets_expired", group=group.group_id, topics=topics, partitions=len(rows))
-            done = logged("offsets_not_forgotten", group=group.group_id)
-            self.forget(group.group_id, rows, done)
+            log.info("offsets_expired", group=group_id, topics=topics, partitions=len(rows))
+            self.forget(group_id, rows, logged("offsets_not_forgotten", group=group_id))
 
-    def _last_used_ms(self, group_id: str, group: Group | ConsumerGroup | None, now_ms: int) -> int:
-        """When somebody was last in an idle group, or committed for it; -1: never."""
+    def _last_used_ms(
+        self, group_id: str, group: Group | ConsumerGroup | None, now_ms: int
+    ) -> int | None:
+        """When somebody was last in an idle group, or committed for it; None: nobody ever was."""
         if group is not None and group.empty_since_ms:
             since = now_ms - (monotonic_ms() - group.empty_since_ms)
             self._ends.keep(group_id, since)  # what could not be written before
             return max(self._ends.last_used_ms(group_id), since)
+        if not (self._number(group_id) or self._ends.has(group_id)):
+            return None
         return self._ends.last_used_ms(group_id)
 
     def _mend_kept(self, group_id: str, group: Group | ConsumerGroup | None) -> None:
         """Write down that a group has no members any more, if that failed when it happened."""
-        if not isinstance(group, Group):
+        if group is None:
+            self._ends.happens(group_id)
+            self._kept.keep_number(group_id)
+        elif isinstance(group, ConsumerGroup):
             self._ends.happens(group_id)
             self._kept.forget(group_id)
         elif group.state is State.EMPTY:

@@ -93,7 +93,7 @@ class KeptConsumers:
             writing = self._writings[group_id] = _Writing(is_whole=False)
             for member_id, rows in kept.members.items():
                 writing.sizes[member_id] = _size(member_id, *(row.row() for row in rows))
-            self._sizes.put(group_id, _size_of(group_id, writing))
+            self._sizes.put(SECTION, group_id, _size_of(group_id, writing))
 
     def names(self) -> list[str]:
         """Every group of which something is written down."""
@@ -183,7 +183,7 @@ class KeptConsumers:
             fields["whole"] = True
             rows = {member_id: _rows(group, member_id) for member_id in group.members}
             said = frozenset(rows)
-        self._sizes.put(group.group_id, size)
+        self._sizes.put(SECTION, group.group_id, size)
         fields["says"] = {name: row for name, (row, _) in rows.items() if name in said}
         fields["has"] = {name: row for name, (_, row) in rows.items() if row is not None}
         return fields
@@ -203,7 +203,7 @@ class KeptConsumers:
             size_max=self._sizes.size_max,
             all_sizes=self._sizes.others(group.group_id),
         )
-        self._sizes.put(group.group_id, _OVERHEAD)
+        self._sizes.put(SECTION, group.group_id, _OVERHEAD)
         return fields | {"whole": True, "says": {}, "has": {}}
 
     # Waiting
@@ -238,7 +238,7 @@ class KeptConsumers:
         writing = self._writings.pop(group_id, None)
         if writing is None:
             return False
-        self._sizes.put(group_id, 0)
+        self._sizes.drop(SECTION, group_id)
         for done in writing.waiting:
             done(None)
         return writing.is_under_way

@@ -10,7 +10,7 @@ kill too.  The other way round members are there again after the start, and leav
 | lost its last member | then; not written where its last commit is no minute older |
 | had members that a start cannot bring back | the first look after that start |
 | has more members than can be written down (kept_sizes.py) | the last look into groups |
-| never had members | its last commit |
+| never had members | each offset from its own commit (offset_expiry.py) |
 
 Limit: while the wall clock is not believed nothing is written; whoever keeps the house does it when
 it is again.  A kill between the two loses the time.
@@ -41,6 +41,11 @@ class KeptEnds:
     def names(self) -> list[str]:
         """Every group of which a time is written down."""
         return list(self._manager.section(SECTION) or ())
+
+    def has(self, group_id: str) -> bool:
+        """Whether it is known when a group lost its last member."""
+        is_written = emptied_ms(self._manager.section(SECTION), group_id) >= 0
+        return is_written or group_id in self._under_way
 
     def last_used_ms(self, group_id: str) -> int:
         """When somebody was last in a group without members, or committed for it; -1: never."""
@@ -73,8 +78,7 @@ class KeptEnds:
 
     def forget(self, group_id: str) -> None:
         """Have nothing written down of a group, if something is.  Not waited for."""
-        is_written = emptied_ms(self._manager.section(SECTION), group_id) >= 0
-        if not is_written and group_id not in self._under_way:
+        if not self.has(group_id):
             return
         done = logged("group_end_not_forgotten", group=group_id)
         self._manager.record_soon(done, EMPTIED, group=group_id, at=None)

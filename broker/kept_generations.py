@@ -47,7 +47,7 @@ class KeptGenerations:
         self._manager = manager
         self._sizes = sizes
         for group_id, kept in self._all():
-            sizes.put(group_id, _size(group_id, kept))
+            sizes.put(SECTION, group_id, _size(group_id, kept))
 
     def _all(self) -> Iterator[tuple[str, Generation]]:
         return generations_in(self._manager.section(SECTION))
@@ -83,7 +83,7 @@ class KeptGenerations:
             )
             kept = Generation(kept.number, kept.protocol_type)
             size = _size(group_id, kept)
-        self._sizes.put(group_id, size)
+        self._sizes.put(SECTION, group_id, size)
         log_failure = logged("generation_not_recorded", group=group_id, generation=kept.number)
 
         def written(error: OSError | None) -> None:
@@ -92,11 +92,15 @@ class KeptGenerations:
 
         self._manager.record_soon(written, GENERATION, group=group_id, **kept.fields())
 
+    def keep_number(self, group_id: str) -> None:
+        """Write down that nobody is in a group; its next generation counts on."""
+        self.keep(group_id, Generation(self.number(group_id)), lambda _: None)
+
     def forget(self, group_id: str) -> None:
         """Have nothing written down of a group, if something is.  Not waited for."""
         if not self.number(group_id):
             return
-        self._sizes.put(group_id, 0)
+        self._sizes.drop(SECTION, group_id)
         done = logged("generation_not_forgotten", group=group_id)
         self._manager.record_soon(done, GENERATION, group=group_id, members=None)
 

@@ -10,29 +10,37 @@ GROUP_SIZE_MAX: Final = 2 << 20
 """Bytes of one group: some 4,000 members, 500 bytes each."""
 ALL_SIZES_MAX: Final = 64 << 20
 """Bytes of all of them."""
+_NOTHING: Final = ("", 0)
 
 
 class KeptSizes:
-    """The sizes of all groups of one data directory, of either protocol."""
+    """The sizes of all groups of one data directory, of either protocol.
+
+    A group is written down as one of a protocol: the section of the snapshot that it is put into
+    last has it alone.
+    """
 
     def __init__(self, event_size_max: int) -> None:
         """event_size_max: bytes of one control event, at most."""
         self.size_max = min(GROUP_SIZE_MAX, event_size_max)
-        self._sizes: dict[str, int] = {}
+        self._sizes: dict[str, tuple[str, int]] = {}
         self._all = 0
 
     def others(self, group_id: str) -> int:
         """Bytes of all groups but this one."""
-        return self._all - self._sizes.get(group_id, 0)
+        return self._all - self._sizes.get(group_id, _NOTHING)[1]
 
     def has_room(self, group_id: str, size: int) -> bool:
         """Whether a group can be written down in so many bytes."""
         return size <= self.size_max and self.others(group_id) + size <= ALL_SIZES_MAX
 
-    def put(self, group_id: str, size: int) -> None:
-        """A group is written down in so many bytes; 0: not any more."""
+    def put(self, section: str, group_id: str, size: int) -> None:
+        """A group is written down in so many bytes."""
         self._all = self.others(group_id) + size
-        if size:
-            self._sizes[group_id] = size
-        else:
-            self._sizes.pop(group_id, None)
+        self._sizes[group_id] = section, size
+
+    def drop(self, section: str, group_id: str) -> None:
+        """A group is not written down in this section any more; it may be in the other."""
+        if self._sizes.get(group_id, _NOTHING)[0] == section:
+            self._all = self.others(group_id)
+            del self._sizes[group_id]

@@ -2,20 +2,23 @@
 
 | the group | its offsets go |
 |---|---|
-| nobody is in it | all, `offsets_retention_minutes` after its last commit and its last member |
+| nobody was ever in it | each `offsets_retention_minutes` after its own commit |
+| nobody is in it any more | all, so long after its last commit and its last member |
 | stable, of consumers | of topics that no member is subscribed to, so long after the commit |
 | in a rebalance, or members of another kind (Connect) | not |
 
 So a group that reads another topic than it used to does not stand for ever in the old one, with a
-lag that grows.
+lag that grows.  An offset that was committed with a time of its own (`retention_time_ms`, versions
+2 to 4) goes when that is over, wherever one can go, earlier or later than the others.  One that a
+transaction is about to replace stays until that has ended.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from segbroker.protocol.consumer_protocol import subscribed_topics
-from segbroker.segments.committed import Content
+from segbroker.segments.committed import CommittedOffset, Content, all_of
 
 from .consumer_group import ConsumerGroup
 from .group import Group
@@ -26,30 +29,58 @@ ROWS_MAX: Final = 1_000
 """Offsets that are forgotten at once; the rest at the next look."""
 
 
-def abandoned(
-    content: Content, group: Group | ConsumerGroup, before_ms: int
-) -> list[tuple[str, int]]:
-    """(topic, partition) that a group with members committed before `before_ms` and left since."""
-    old = [
-        (topic, UUID(bytes=topic_id), int(partition))
-        for topic, (topic_id, rows) in content.get(group.group_id, {}).items()
-        for partition, row in rows.items()
-        if row[3] < before_ms
-    ]
-    is_read = _reads(group) if old else None
-    if is_read is None:
-        return []
-    gone = [
-        (topic, partition) for topic, topic_id, partition in old if not is_read(topic, topic_id)
-    ]
-    return gone[:ROWS_MAX]
+class Expiry(NamedTuple):
+    """What is asked about one group now."""
+
+    now_ms: int
+    retention_ms: int
+    pending: Collection[tuple[str, int]] = ()
+    """Partitions whose offset waits for the end of a transaction."""
+
+    def is_over(self, offset: CommittedOffset, since_ms: int) -> bool:
+        """Whether an offset that counts from `since_ms` has had its time."""
+        if offset.expire_ms is not None:
+            return offset.expire_ms <= self.now_ms
+        return since_ms < self.now_ms - self.retention_ms
+
+    def of_nobody(
+        self, content: Content, group_id: str, ended_ms: int | None
+    ) -> list[tuple[str, int]] | None:
+        """(topic, partition) that a group without members has to forget; None: everything.
+
+        ended_ms: when it was last used; None: nobody was ever in it.
+        """
+        left = 0
+        gone = []
+        for topic, _, partition, offset in all_of(content, group_id):
+            since = offset.at_ms if ended_ms is None else ended_ms
+            if self.is_over(offset, since) and (topic, partition) not in self.pending:
+                gone.append((topic, partition))
+            else:
+                left += 1
+        return gone[:ROWS_MAX] if left else None
+
+    def abandoned(self, content: Content, group: Group | ConsumerGroup) -> list[tuple[str, int]]:
+        """(topic, partition) that a group with members committed long ago and left since."""
+        old = [
+            (topic, topic_id, partition)
+            for topic, topic_id, partition, offset in all_of(content, group.group_id)
+            if self.is_over(offset, offset.at_ms) and (topic, partition) not in self.pending
+        ]
+        is_read = _reads(group) if old else None
+        if is_read is None:
+            return []
+        gone = [
+            (topic, partition) for topic, topic_id, partition in old if not is_read(topic, topic_id)
+        ]
+        return gone[:ROWS_MAX]
 
 
 def _reads(group: Group | ConsumerGroup) -> Callable[[str, UUID], bool] | None:
     """Whether anybody is subscribed to a topic; None where that is not known for certain."""
     if isinstance(group, ConsumerGroup):
         target = group.target
-        return (lambda _, topic_id: target.has_topic(topic_id)) if target.knows_topics else None
+        return target.reader(group.members.values()) if target.knows_topics else None
     if group.state is not State.STABLE or group.protocol_type != CONSUMER:
         return None
     found: set[str] = set()

@@ -7,6 +7,8 @@ consumers that assign partitions themselves.
 Offsets of a transaction are staged (transaction_apis.py) and stand when it commits; who asks for
 stable ones is told 88 UNSTABLE_OFFSET_COMMIT until it has ended.
 
+Versions 2 to 4 may say for how long an offset is kept (`retention_time_ms`): offset_expiry.py.
+
 An offset belongs to the topic that was meant: a deleted and recreated topic has none.  From
 version 10 on both name topics by id.
 """
@@ -41,6 +43,8 @@ from .groups import monotonic_ms
 from .later_reply import LaterReply
 
 METADATA_SIZE_MAX: Final = 4096
+_AS_THE_BROKER_IS_SET: Final = -1  # retention_time_ms
+_TIME_MS_MAX: Final = 2**63 - 1
 _MEMBER_EPOCH_SINCE: Final = 9
 _NOTHING: Final = CommittedOffset(-1, -1, "", -1)
 
@@ -99,7 +103,15 @@ def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply)
         slot.answer(response)
         core.turn.end()
 
-    core.groups.commit(request.group_id, rows, core.now_ms(), stored)
+    now = core.now_ms()
+    core.groups.commit(request.group_id, rows, now, stored, _expire_ms(request, now))
+
+
+def _expire_ms(request: OffsetCommitRequest, now_ms: int) -> int | None:
+    """Until when these offsets are kept; None: as the broker is set."""
+    if request.retention_time_ms == _AS_THE_BROKER_IS_SET:
+        return None
+    return min(now_ms + request.retention_time_ms, _TIME_MS_MAX)
 
 
 def commit_row(

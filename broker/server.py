@@ -225,6 +225,7 @@ class Broker:
                 group_settings,
                 turn.end,
                 partial(sight_of, authorizer),
+                coordinator.table.pending,
                 self._now_ms,
             )
             group_settings.on_change = groups.settings_changed

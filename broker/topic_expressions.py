@@ -100,6 +100,16 @@ class Expressions:
         """What an expression matches of what its viewer may see, as far as was looked."""
         return self._names.get(sight, frozenset())
 
+    def matches(self, sight: Sight, name: str) -> bool:
+        """Whether an expression matches a topic that its viewer may see, looked at now if it has
+        to be."""
+        found = self._compiled[sight.pattern]
+        if name not in found.looked:
+            found.looked.add(name)
+            if found.regex.matches(name):
+                found.matched.add(name)
+        return name in found.matched and self._viewers[sight](name)
+
     def keep(self, used: Collection[Sight]) -> None:
         """Forget those that nobody is subscribed by any more."""
         self._viewers = {one: see for one, see in self._viewers.items() if one in used}

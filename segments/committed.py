@@ -1,11 +1,13 @@
 """Committed offsets: where the groups are, kept as control events like all that is not a batch.
 
     section "groups" of the snapshot:
-        {group: {topic: [topic id, {partition: [offset, leader epoch, metadata, at_ms]}]}}
+        {group: {topic: [topic id, {partition: [offset, leader epoch, metadata, at_ms, ...]}]}}
+    ...: expire_ms, where the commit said how long it is kept
 
 | event | fields | afterwards |
 |---|---|---|
 | offsets_committed | group, at, rows [[topic, id, partition, offset, epoch, metadata]] | stand so |
+| ... with `expire` | | ... and are kept until then |
 | offsets_forgotten | group, rows [[topic, partition]], or null for all | these are gone |
 
 A row belongs to the topic with its id: what a group committed to a deleted topic is not where it
@@ -27,7 +29,7 @@ ROWS_MAX: Final = 1_000
 """Rows of one event: the loop does not stall over it."""
 _ROW_OVERHEAD: Final = 64
 """Of a row, beside names: a topic's id, the numbers, and what msgpack adds."""
-_EVENT_OVERHEAD: Final = 64
+_EVENT_OVERHEAD: Final = 96
 """Of an event, beside its rows and the group's name."""
 
 Content: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -41,6 +43,8 @@ class CommittedOffset(NamedTuple):
     leader_epoch: int
     metadata: str
     at_ms: int
+    expire_ms: int | None = None
+    """Until when it is kept, where the commit has said so."""
 
 
 class CommitRow(NamedTuple):
@@ -106,6 +110,13 @@ def offsets_of(
     return {int(partition): CommittedOffset(*row) for partition, row in found[1].items()}
 
 
+def all_of(content: Content, group: str) -> Iterator[tuple[str, UUID, int, CommittedOffset]]:
+    """Everything that a group committed: topic, its id, partition, where it stands."""
+    for topic, (topic_id, rows) in content.get(group, {}).items():
+        for partition, row in rows.items():
+            yield topic, UUID(bytes=topic_id), int(partition), CommittedOffset(*row)
+
+
 def last_commit_ms(content: Content, group: str) -> int:
     """When the group last committed; -1: never."""
     topics = content.get(group, {})
@@ -115,6 +126,7 @@ def last_commit_ms(content: Content, group: str) -> int:
 def committed(content: Content | None, fields: Fields) -> Content:
     """After offsets_committed."""
     groups = NameMap.of(content).draft()
+    times = [fields[name] for name in ("at", "expire") if name in fields]
     topics = dict(groups.get(fields["group"], {}))
     copied: dict[str, dict[str, Any]] = {}
     for topic, topic_id, partition, *row in fields["rows"]:
@@ -122,7 +134,7 @@ def committed(content: Content | None, fields: Fields) -> Content:
         if topic not in copied or known_id != topic_id:
             copied[topic] = dict(known) if known_id == topic_id else {}
             topics[topic] = [topic_id, copied[topic]]
-        copied[topic][str(partition)] = [*row, fields["at"]]
+        copied[topic][str(partition)] = [*row, *times]
     groups[fields["group"]] = topics
     return groups.done()
 

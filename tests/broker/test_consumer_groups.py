@@ -1,5 +1,6 @@
 """KIP-848 groups on the wire: what is refused, offsets with epochs, both kinds of group."""
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -33,6 +34,10 @@ from segbroker.protocol.messages_groups import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
@@ -212,6 +217,40 @@ async def test_offsets_of_a_topic_that_no_member_reads_any_more_go_after_their_t
         await client.create("behind-the-second-look")
         assert groups.topics("g") == []
         assert groups.members_count("g") == 1
+
+
+async def deleted(client: WireClient, topic: str) -> int:
+    """The code of forgetting where the group stands in partition 0."""
+    row = OffsetDeleteRequestPartition(partition_index=0)
+    topics = [OffsetDeleteRequestTopic(name=topic, partitions=[row])]
+    request = OffsetDeleteRequest(group_id="g", topics=topics)
+    reply = await client.ask(request, OffsetDeleteResponse, 0)
+    return reply.topics[0].partitions[0].error_code
+
+
+@pytest.mark.parametrize(
+    "subscription",
+    [
+        {"subscribed_topic_names": ["t1", "t2"]},
+        {"subscribed_topic_names": [], "subscribed_topic_regex": "t[0-9]+"},
+    ],
+    ids=["names", "expression"],
+)
+async def test_offsets_of_a_topic_that_came_after_the_last_heartbeat_are_not_deleted(
+    subscription: dict[str, Any],
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t1")
+        told = await beat(client, joining(**subscription))
+        for topic in ("t2", "other"):
+            await client.create(topic)
+        assert await deleted(client, "t2") == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        assert await deleted(client, "other") == 0
+        asked = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="m", member_epoch=told.member_epoch
+        )
+        found = read_by(await beat(client, asked))
+        assert found.keys() == {broker.core.topics.all[name].topic_id for name in ("t1", "t2")}
 
 
 async def test_an_expression_matches_only_what_the_member_may_describe() -> None:

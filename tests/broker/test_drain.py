@@ -6,8 +6,10 @@ import signal
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from segbroker.broker.config import BrokerConfig
+from segbroker.broker.core import wall_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
@@ -15,11 +17,16 @@ from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatResponse,
 )
 from segbroker.protocol.messages_core import FetchResponse
+from segbroker.protocol.messages_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from segbroker.segments.committed import CommitRow
 from segbroker.segments.memory import MemoryStorage
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import Closed, connect, fetch_request, values
+from ..support.wire_groups import WireMember
 from .conftest import Events, manager, serving
 from .obedient_members import Member, settled
+from .test_committed_offsets import stands
 from .test_consumer_groups import joining
 from .test_consumer_restarts import written_of
 from .test_group_restarts import broker_on
@@ -152,3 +159,40 @@ async def test_what_comes_with_the_end_throws_no_member_out_of_its_group() -> No
             assert {"one", "two"} <= written_of(broker)["g"]["says"].keys()
             one.client, two.client = clients
             assert [(await member.beat()).error_code for member in (one, two)] == [0, 0]
+
+
+async def test_groups_that_are_deleted_when_the_broker_ends_keep_what_was_not_deleted_yet() -> None:
+    """Nobody knows any more that somebody is in the second one."""
+    disk = GatedStorage()
+    async with broker_on(disk, 2) as (broker, (client, admin)):
+        await client.create("t")
+        member = WireMember(client)
+        await member.join()
+        await member.deal()
+        assert await member.commit("t", 3) == 0
+        row = CommitRow("t", broker.core.topics.all["t"].topic_id, 0, 5, -1, "")
+        failures: list[OSError | None] = []
+        broker.core.groups.commit("alone", [row], wall_ms(), failures.append, None)
+        await client.create("behind")
+        assert failures == [None]
+        request = DeleteGroupsRequest(groups_names=["alone", "g"])
+        disk.syncs.clear()
+        replies = []
+
+        async def delete() -> None:
+            replies.append(await admin.ask(request, DeleteGroupsResponse, 1))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(delete)
+            await wait_all_tasks_blocked(0.05)  # until the first deletion waits for the disk
+            broker.drain()
+            disk.syncs.set()
+        assert [one.error_code for one in replies[0].results] == [
+            0,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ]
+    async with broker_on(disk, 1) as (broker, (client,)):
+        assert broker.core.groups.names() == ["g"]
+        member.client = client
+        assert await member.beat() == 0
+        assert await stands(client, "t") == {("t", 0): 3}

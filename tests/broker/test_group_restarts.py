@@ -27,6 +27,7 @@ from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import GROUP, WireMember, described
 from ..support.wire_transactions import V2, Tx, until
 from .conftest import Events, serving
+from .test_consumer_groups import beat, joining
 
 
 class BootlessStorage(MemoryStorage):
@@ -449,3 +450,27 @@ async def test_groups_beyond_the_limit_of_a_start_are_forgotten(events: Events) 
             return len(written_of(broker)) == 1
 
         await until(is_one_left)
+
+
+async def test_what_was_classic_and_is_forgotten_makes_no_room_beside_what_is_of_its_name_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That nobody is in the classic group any more is not durable when it has gone over."""
+    disk = GatedStorage()
+    long = "n" * 1_000
+    async with broker_on(disk, 2) as (broker, (client, other)):
+        classic = WireMember(client)
+        await classic.join()
+        await classic.deal()
+        monkeypatch.setattr(kept_sizes, "ALL_SIZES_MAX", 2_000)
+        disk.syncs.clear()
+        assert await classic.leave() == 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(beat, other, joining(subscribed_topic_names=[long]))
+            await wait_all_tasks_blocked(0.05)  # until its place waits for the disk
+            broker.core.groups.keep_house(None)
+            disk.syncs.set()
+        second = WireMember(client, group="second", metadata=long.encode())
+        await second.join()
+        await second.deal()
+        assert not written_of(broker)["second"]["members"]

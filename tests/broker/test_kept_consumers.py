@@ -14,7 +14,7 @@ from segbroker.broker.consumer_group import LEAVE, LEAVE_FOR_A_WHILE, ConsumerGr
 from segbroker.broker.consumer_members import Beat, Told, every_topic
 from segbroker.broker.kept_consumers import KeptConsumers
 from segbroker.broker.kept_sizes import KeptSizes
-from segbroker.broker.offset_expiry import abandoned
+from segbroker.broker.offset_expiry import Expiry
 from segbroker.broker.refused import Refused
 from segbroker.broker.server_assignors import Partition
 from segbroker.protocol.errors import ErrorCode
@@ -29,6 +29,7 @@ OUT = (
     # That the member before had left was lost: until its session ends.
     ErrorCode.UNRELEASED_INSTANCE_ID,
 )
+NOW = Expiry(now_ms=1, retention_ms=0)
 FULL = OSError(errno.ENOSPC, "the disk is full")
 
 
@@ -242,18 +243,18 @@ def test_what_may_be_matched_only_afterwards_is_not_taken_for_abandoned(
     }
     looks = 0
     while not broker.group.target.is_ready:
-        assert abandoned(committed, broker.group, 1) == []
+        assert NOW.abandoned(committed, broker.group) == []
         x.heartbeat()
         looks += 1
     assert looks > 1
-    assert abandoned(committed, broker.group, 1) == [("z", 0)]
+    assert NOW.abandoned(committed, broker.group) == [("z", 0)]
     x.beat = x.beat._replace(regex="[d-z]")
     x.topics = topics_of(**dict.fromkeys("abcdefz", 2))
     x.heartbeat(full=True)
-    assert abandoned(committed, broker.group, 1) == [], "z was not looked at yet"
+    assert NOW.abandoned(committed, broker.group) == [], "z was not looked at yet"
     for _ in x.topics:
         x.heartbeat()
-    assert abandoned(committed, broker.group, 1) == [("c", 0)]
+    assert NOW.abandoned(committed, broker.group) == [("c", 0)]
 
 
 def test_a_subscription_that_changes_before_that_counts_after_another_restart_too(
@@ -283,9 +284,9 @@ def test_what_was_subscribed_to_before_that_is_not_abandoned_after_another_resta
     assert not broker.group.target.is_ready
     y.group = Broker(disk).group
     committed: Any = {"g": {name: (name.encode() * 16, {0: (5, -1, "", 0)}) for name in "abg"}}
-    assert abandoned(committed, y.group, 1) == []
+    assert NOW.abandoned(committed, y.group) == []
     y.heartbeat(full=True)
-    assert abandoned(committed, y.group, 1) == [("b", 0)]
+    assert NOW.abandoned(committed, y.group) == [("b", 0)]
 
 
 def test_who_waits_when_the_broker_ends_is_told() -> None:

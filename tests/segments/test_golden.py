@@ -4,9 +4,13 @@ tests/golden/ holds the files of a small data directory as hexadecimal, one file
 are never written again: a changed format gets a new version and new files beside these.
 """
 
+from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 from segbroker.protocol.record_batch import check_batch
+from segbroker.segments.committed import offsets_of
+from segbroker.segments.control import apply_all, decode_event
 from segbroker.segments.index import Block, decode_index
 from segbroker.segments.manifest import Row, RowKind, decode_manifest, encode_manifest
 from segbroker.segments.metadata import SETTLED, Ceiling, decode_metadata
@@ -94,6 +98,30 @@ def test_a_metadata_snapshot_of_version_2() -> None:
     assert dict(metadata.epochs) == {flights.topic_id: {3: 7}, log.topic_id: {}}
     assert metadata.sections == {"cursors": {"a": [1, b"x"]}}
     assert metadata.encode() == golden("metadata-2")
+
+
+def test_offsets_that_were_committed_with_a_time_of_their_own_and_without() -> None:
+    plain, timed = (decode_event(golden(f"offsets-committed-{n}")) for n in (1, 2))
+    assert [event.encode() for event in (plain, timed)] == [
+        golden("offsets-committed-1"),
+        golden("offsets-committed-2"),
+    ]
+    topic_id = bytes.fromhex("00112233445546778899aabbccddeeff")
+    # As a snapshot had it before there were such times.
+    before = {"groups": {"g": {"flights": [topic_id, {"2": [5, -1, "", 9]}]}}}
+    state = replace(decode_metadata(golden("metadata-2"), "golden"), sections=before, seq=6)
+    after = apply_all(state, [plain, timed])
+    assert after.sections["groups"]["g"]["flights"] == [
+        topic_id,
+        {
+            "0": [7, -1, "m", 1_700_000_000_000],
+            "1": [8, -1, "m", 1_700_000_000_000, 1_700_086_400_000],
+            "2": [5, -1, "", 9],
+        },
+    ]
+    stands = offsets_of(after.sections["groups"], "g", "flights", UUID(bytes=topic_id))
+    assert [stands[one].expire_ms for one in range(3)] == [None, 1_700_086_400_000, None]
+    assert decode_metadata(after.encode(), "golden").sections == after.sections
 
 
 def test_a_wal_file_of_version_1() -> None:

@@ -1,0 +1,197 @@
+"""When committed offsets go: each by its own time where nobody was in the group, or said so."""
+
+from typing import Final
+
+import pytest
+
+from segbroker.broker.groups import Groups
+from segbroker.protocol.messages_groups import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from segbroker.segments.memory import MemoryStorage
+
+from ..support.wire_client import WireClient, connect
+from ..support.wire_groups import WireMember
+from ..support.wire_transactions import V2, Tx
+from .obedient_members import Member
+from .test_committed_offsets import DAY_MS, SUBSCRIBED_TO_T, WEEK_MS, alone, expects_nobody, stands
+from .test_consumer_groups import commit as commit_as
+
+NOW: Final = 1_700_000_000_000
+
+
+async def keeping(
+    client: WireClient, topic: str, offset: int, retention_ms: int = -1, **who: str | int
+) -> int:
+    """Commit with a time of its own, as the versions did that had one; the code."""
+    row = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata="m"
+    )
+    request = OffsetCommitRequest(
+        group_id="g",
+        member_id="",
+        retention_time_ms=retention_ms,
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=[row])],
+    )
+    for name, value in who.items():
+        setattr(request, name, value)
+    reply = await client.ask(request, OffsetCommitResponse, 4)
+    return reply.topics[0].partitions[0].error_code
+
+
+async def looked(groups: Groups, client: WireClient, now_ms: int) -> dict[str, int]:
+    """Where the group stands, by topic, behind a look at its offsets."""
+    groups.keep_house(now_ms)
+    await client.create(f"behind-{now_ms}")
+    return {topic: offset for (topic, _), offset in (await stands(client, None)).items()}
+
+
+async def test_offsets_of_a_group_that_nobody_was_ever_in_go_each_by_its_own_commit() -> None:
+    now, disk = NOW, MemoryStorage()
+    async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
+        for topic in ("a", "b"):
+            await client.create(topic)
+        assert await keeping(client, "a", 1) == 0
+        now += 3 * DAY_MS
+        assert await keeping(client, "b", 2) == 0
+        image = disk.after_kill()
+    async with alone(image, lambda: now) as broker, connect(broker.address) as client:
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        assert await looked(groups, client, NOW + WEEK_MS - 1) == {"a": 1, "b": 2}
+        assert await looked(groups, client, NOW + WEEK_MS + 1) == {"b": 2}
+        assert await looked(groups, client, now + WEEK_MS - 1) == {"b": 2}
+        assert await looked(groups, client, now + WEEK_MS + 1) == {}
+        assert not groups.exists("g")
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_bare"),
+    [("classic", False), ("classic", True), ("consumer", False)],
+    ids=["classic", "members the start has no room for", "consumer"],
+)
+async def test_offsets_of_a_group_that_had_members_stay_for_its_newest(
+    kind: str, is_bare: bool
+) -> None:
+    """Also where its end was not written down: it had just committed, or its broker was killed."""
+    now, disk = NOW, MemoryStorage()
+    async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
+        for topic in ("a", "t"):
+            await client.create(topic)
+        assert await keeping(client, "a", 1) == 0
+        now += 3 * DAY_MS
+        if kind == "classic":
+            classic = WireMember(client)
+            await classic.join()
+            await classic.deal()
+            assert await classic.commit("t", 3) == 0
+            assert is_bare or await classic.leave() == 0
+        else:
+            member = Member(client, "m")
+            await member.join()
+            assert await commit_as(client, "m", member.epoch) == 0
+            assert await member.leave() == 0
+        other = WireMember(client, group="a")
+        await other.join()
+        await other.deal()
+        image = disk.after_kill()
+    limits = {"groups_max": 1} if is_bare else {}
+    async with alone(image, lambda: now, **limits) as broker, connect(broker.address) as client:
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        assert await looked(groups, client, now) == {"a": 1, "t": 3}
+        image = image.after_power_cut()
+    async with alone(image, lambda: now) as broker, connect(broker.address) as client:
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        assert await looked(groups, client, now + WEEK_MS - 1) == {"a": 1, "t": 3}
+        assert await looked(groups, client, now + WEEK_MS + 60_001) == {}
+
+
+async def test_an_offset_with_a_time_of_its_own_goes_when_that_is_over_after_a_restart_too() -> (
+    None
+):
+    disk = MemoryStorage()
+    async with alone(disk, lambda: NOW) as broker, connect(broker.address) as client:
+        for topic in ("short", "long", "never", "plain"):
+            await client.create(topic)
+        assert await keeping(client, "short", 1, DAY_MS) == 0
+        assert await keeping(client, "long", 2, 2 * WEEK_MS) == 0
+        assert await keeping(client, "never", 3, 2**63 - 1) == 0
+        assert await keeping(client, "plain", 4) == 0
+        image = disk.after_power_cut()
+    everything = {"short": 1, "long": 2, "never": 3, "plain": 4}
+    async with alone(image, lambda: NOW) as broker, connect(broker.address) as client:
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        assert await looked(groups, client, NOW + DAY_MS - 1) == everything
+        assert await looked(groups, client, NOW + DAY_MS) == {"long": 2, "never": 3, "plain": 4}
+        # Stopped in order: what is known now comes out of the snapshot.
+    async with alone(image, lambda: NOW) as broker, connect(broker.address) as client:
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        assert await looked(groups, client, NOW + WEEK_MS + 1) == {"long": 2, "never": 3}
+        assert await looked(groups, client, NOW + 2 * WEEK_MS) == {"never": 3}
+        assert await looked(groups, client, NOW + 999 * WEEK_MS) == {"never": 3}
+
+
+async def test_the_next_commit_says_anew_how_long_an_offset_is_kept() -> None:
+    disk = MemoryStorage()
+    async with alone(disk, lambda: NOW) as broker, connect(broker.address) as client:
+        await client.create("t")
+        assert await keeping(client, "t", 1, DAY_MS) == 0
+        assert await keeping(client, "t", 2) == 0
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        assert await looked(groups, client, NOW + WEEK_MS - 1) == {"t": 2}
+        assert await keeping(client, "t", 3, DAY_MS) == 0
+        assert await looked(groups, client, NOW + DAY_MS) == {}
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+async def test_in_a_group_with_members_such_an_offset_goes_where_nobody_reads_the_topic(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("segbroker.broker.groups.LOOK_INTO_MS", 0)
+    async with alone(MemoryStorage(), lambda: NOW) as broker, connect(broker.address) as client:
+        for topic in ("t", "left"):
+            await client.create(topic)
+        who: dict[str, str | int]
+        if kind == "classic":
+            classic = WireMember(client, metadata=SUBSCRIBED_TO_T)
+            await classic.join()
+            await classic.deal()
+            who = {
+                "member_id": classic.member_id,
+                "generation_id_or_member_epoch": classic.generation,
+            }
+        else:
+            await keeping(client, "t", 7, DAY_MS)
+            await keeping(client, "left", 8, DAY_MS)
+            await Member(client, "m").join()
+            who = {}
+        if who:
+            assert await keeping(client, "t", 7, DAY_MS, **who) == 0
+            assert await keeping(client, "left", 8, DAY_MS, **who) == 0
+        groups = broker.core.groups
+        assert await looked(groups, client, NOW + DAY_MS - 1) == {"t": 7, "left": 8}
+        assert await looked(groups, client, NOW + DAY_MS) == {"t": 7}
+        assert groups.members_count("g") == 1
+
+
+async def test_an_offset_that_a_transaction_is_about_to_replace_stays_until_it_has_ended() -> None:
+    async with alone(MemoryStorage(), lambda: NOW) as broker, connect(broker.address) as client:
+        for topic in ("t", "other"):
+            await client.create(topic)
+            assert await keeping(client, topic, 1, DAY_MS) == 0
+        tx = Tx(client, "tx", V2)
+        assert await tx.init() == 0
+        assert await WireMember(client).stage(tx, "t", 5) == 0
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        assert await looked(groups, client, NOW + DAY_MS) == {"t": 1}
+        assert await tx.end(commit=False) == 0
+        assert await looked(groups, client, NOW + DAY_MS + 1) == {}
