@@ -65,8 +65,8 @@ class GroupKeys:
     offsets_retention_minutes: int = key(
         10_080,
         "Offsets of a group without members are forgotten this long after its last commit and its "
-        "last member; in a group with members those of topics that it left, this long after their "
-        "commit.",
+        "last member; in a group that never had any, and of topics that a group with members left, "
+        "this long after their own commit. A commit may ask for another time (retention_time_ms).",
         least=1,
         kafka="offsets.retention.minutes",
         dynamic=True,
