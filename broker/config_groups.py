@@ -61,6 +61,13 @@ class GroupKeys:
         kafka="group.consumer.max.size",
         dynamic=True,
     )
+    group_consumer_migration_policy: str = key(
+        "bidirectional",
+        "Whether a group with members turns to the consumer protocol when a member of that joins "
+        "(upgrade), and back when the last one of that is gone (downgrade).",
+        choices=("disabled", "upgrade", "downgrade", "bidirectional"),
+        kafka="group.consumer.migration.policy",
+    )
     groups_max: int = key(100_000, "Most groups with members at once.", least=1, dynamic=True)
     offsets_retention_minutes: int = key(
         10_080,

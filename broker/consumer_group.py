@@ -1,7 +1,8 @@
 """One consumer group of the KIP-848 protocol: a state machine, time and topics passed in.
 
 There is one request: a heartbeat, which joins (epoch 0), says what is read and what is subscribed,
-and leaves (-1; a static member that means to come back: -2).  The broker assigns.
+and leaves (-1; a static member that means to come back: -2).  The broker assigns.  Members of the
+classic protocol may be in it too (classic_members.py): their JoinGroup comes here as a heartbeat.
 
     epoch              rises with every change of members, subscriptions or subscribed topics
     assignment_epoch   the epoch that the target was made for; made at the next heartbeat
@@ -22,6 +23,7 @@ done so for its rebalance_timeout is dropped; so is who was not heard of for a s
 | 81 GROUP_MAX_SIZE_REACHED | one too many |
 | 128 INVALID_REGULAR_EXPRESSION, 112 UNSUPPORTED_ASSIGNOR | asks for what there is not |
 | 113 STALE_MEMBER_EPOCH | commits or fetches offsets at another epoch: after a heartbeat again |
+| 22 ILLEGAL_GENERATION | the same, of a classic member: it joins again |
 
 Members outlive the broker: `unkept` names those of whom something changed since it was written down
 (kept_consumers.py).  Who is in it is answered when that is durable; all others at once.
@@ -68,7 +70,10 @@ class ConsumerGroup:
     """Those of `unkept` who say something else of themselves."""
     empty_since_ms: int = 0
     due_ms: int = NEVER_MS
-    _static: dict[str, str] = field(default_factory=dict)
+    given: dict[str, int] = field(default_factory=dict)
+    """Ids that classic members were given to join with, and until when each may be."""
+    static: dict[str, str] = field(default_factory=dict)
+    """The member that each instance is."""
 
     @property
     def state(self) -> str:
@@ -86,6 +91,11 @@ class ConsumerGroup:
     def is_idle(self) -> bool:
         """Whether nobody is in it."""
         return not self.members
+
+    @property
+    def has_classic_alone(self) -> bool:
+        """Whether there are members, and all of them speak the classic protocol."""
+        return bool(self.members) and all(one.classic is not None for one in self.members.values())
 
     def restore(
         self,
@@ -108,17 +118,17 @@ class ConsumerGroup:
             member = ConsumerMember.restored(member_id, says, has)
             self.members[member_id] = member
             if member.instance_id is not None:
-                self._static[member.instance_id] = member_id
+                self.static[member.instance_id] = member_id
             self.owners.update(dict.fromkeys(has.assigned + has.revoking, member_id))
             if member.regex:
                 viewer = member.viewer
                 self.target.take(self.target.compiled(member.regex), viewer, may_see(viewer))
-            self._heard_of(now_ms, member, restart=True)
+            self.heard_of(now_ms, member, restart=True)
             if member_id in gone and member.instance_id is not None:
                 self._is_away(member)
             elif member_id in gone:
                 member.session_ends_ms = now_ms
-                self._due(now_ms)
+                self.due_at(now_ms)
 
     def _changed(self, *member_ids: str, says: bool = False) -> None:
         """Of these something is to be written down."""
@@ -147,13 +157,14 @@ class ConsumerGroup:
         changed = member.reconcile(
             self.target.of(member.member_id),
             self.assignment_epoch,
-            # Who joins again says that it reads nothing, and may be a request that came late.
-            None if is_back else beat.owned,
+            # Who joins again says that it reads nothing, and may be a request that came late; a
+            # classic member says what it still has.
+            None if is_back and beat.classic is None else beat.owned,
             self.owners,
         )
         if changed or before != (member.epoch, member.reconciled):
             self._changed(member.member_id)
-        self._heard_of(now_ms, member, restart=changed)
+        self.heard_of(now_ms, member, restart=changed)
         told = None
         if changed or beat.epoch == JOIN or beat.is_full:
             told = tuple(sorted(member.assigned))
@@ -173,8 +184,8 @@ class ConsumerGroup:
         known = self.members.get(beat.member_id)
         if known is not None and known.instance_id == beat.instance_id:
             return known  # its answer was lost, or it begins again: its place is its own
-        if beat.instance_id is not None and beat.instance_id in self._static:
-            return self._take_over(self.members[self._static[beat.instance_id]], beat)
+        if beat.instance_id is not None and beat.instance_id in self.static:
+            return self._take_over(self.members[self.static[beat.instance_id]], beat)
         if len(self.members) >= self.size_max:
             raise Refused(
                 ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {self.size_max} members"
@@ -184,14 +195,15 @@ class ConsumerGroup:
         member = ConsumerMember(beat.member_id, beat.instance_id)
         self.members[beat.member_id] = member
         if beat.instance_id is not None:
-            self._static[beat.instance_id] = beat.member_id
+            self.static[beat.instance_id] = beat.member_id
         self._changed(beat.member_id, says=True)
         self.epoch += 1
         return member
 
     def _take_over(self, old: ConsumerMember, beat: Beat) -> ConsumerMember:
         """A static member comes back under a new id: what the old one had is its own."""
-        if old.epoch != LEAVE_FOR_A_WHILE:
+        is_of_848 = old.classic is None and beat.classic is None
+        if is_of_848 and old.epoch != LEAVE_FOR_A_WHILE:
             raise Refused(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"instance {old.instance_id!r} is held by member {old.member_id!r}",
@@ -211,7 +223,7 @@ class ConsumerGroup:
         del self.members[old.member_id]
         self.members[member.member_id] = member
         assert old.instance_id is not None, "found by it"
-        self._static[old.instance_id] = member.member_id
+        self.static[old.instance_id] = member.member_id
         self.target.given[member.member_id] = self.target.given.pop(old.member_id, ())
         self._changed(old.member_id, member.member_id, says=True)
         return member
@@ -220,6 +232,11 @@ class ConsumerGroup:
         if beat.instance_id is not None:
             self._check_instance(beat.member_id, beat.instance_id)
         member = self._known(beat.member_id)
+        if member.classic is not None:
+            raise Refused(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"member {beat.member_id!r} has joined by the classic protocol",
+            )
         self._check_epoch(member, beat)
         return member
 
@@ -230,7 +247,7 @@ class ConsumerGroup:
         return member
 
     def _check_instance(self, member_id: str, instance_id: str) -> None:
-        holder = self._static.get(instance_id)
+        holder = self.static.get(instance_id)
         if holder is None:
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no instance {instance_id!r}")
         if holder != member_id:
@@ -241,10 +258,13 @@ class ConsumerGroup:
     def expel(self, now_ms: int, member_id: str, instance_id: str | None) -> ErrorCode:
         """An administrator has a member leave, named by its id or by its instance.
 
-        It is told at its next heartbeat that it is none, and may join again.
+        It is told at its next heartbeat that it is none, and may join again.  So does a classic
+        member leave by itself.
         """
+        if self.given.pop(member_id, None) is not None:
+            return ErrorCode.NONE
         if instance_id is not None:
-            holder = self._static.get(instance_id, "")
+            holder = self.static.get(instance_id, "")
             if member_id and holder and holder != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
             member_id = holder
@@ -280,11 +300,11 @@ class ConsumerGroup:
         for partition in member.revoking:
             del self.owners[partition]
         member.revoking.clear()
-        member.revoking_ends_ms = None
+        member.revoking_ends_ms = member.acts_until_ms = None
         member.reconciled = Reconciled.STABLE
         member.epoch, member.previous_epoch = LEAVE_FOR_A_WHILE, LEAVE
         self._changed(member.member_id)
-        self._due(member.session_ends_ms)
+        self.due_at(member.session_ends_ms)
 
     # What is to be read, and by whom
 
@@ -297,6 +317,12 @@ class ConsumerGroup:
         if self.target.look(topics, self.members.values(), resubscribed=resubscribed):
             self.epoch += 1
 
+    def look(self, topics: Mapping[str, Topic]) -> None:
+        """Whether there are other topics than before, of those that are subscribed to."""
+        if self.target.look(topics, self.members.values(), resubscribed=False):
+            self.epoch += 1
+        self._retarget()
+
     def _retarget(self) -> None:
         if self.epoch != self.assignment_epoch and self.target.is_ready:
             self._changed(*self.target.make(self.members))
@@ -304,41 +330,55 @@ class ConsumerGroup:
 
     # Offsets
 
-    def check_commit(self, member_id: str, epoch: int) -> ErrorCode:
+    def check_commit(self, member_id: str, epoch: int, instance_id: str | None = None) -> ErrorCode:
         """Whether this member may commit; epoch -1 without members: a tool."""
         if epoch < 0 and not self.members:
             return ErrorCode.NONE
+        if instance_id is not None and self.static.get(instance_id, member_id) != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+        return self._check_at(member_id, epoch)
+
+    def _check_at(self, member_id: str, epoch: int) -> ErrorCode:
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+        if epoch == member.epoch:
+            return ErrorCode.NONE
+        is_classic = member.classic is not None
+        return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+
+    def knows_epochs(self, member_id: str) -> bool:
+        """Whether this is a member of KIP-848's protocol, which commits as such."""
+        member = self.members.get(member_id)
+        return member is not None and member.classic is None
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         """Whether this member may ask where the group stands; without an id anybody may."""
         if member_id is None and epoch < 0:
             return ErrorCode.NONE
-        member = self.members.get(member_id or "")
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+        return self._check_at(member_id or "", epoch)
 
     # Time
 
-    def _heard_of(self, now_ms: int, member: ConsumerMember, *, restart: bool) -> None:
-        member.session_ends_ms = now_ms + self.session_timeout_ms
-        self._due(member.session_ends_ms)
+    def heard_of(self, now_ms: int, member: ConsumerMember, *, restart: bool = False) -> None:
+        """A member is alive; restart: what it has to let go of is another thing now."""
+        session_ms = self.session_timeout_ms
+        if member.classic is not None:
+            session_ms = member.classic.session_timeout_ms
+        member.session_ends_ms = now_ms + session_ms
+        self.due_at(member.session_ends_ms)
         if member.reconciled is not Reconciled.REVOKING:
             member.revoking_ends_ms = None
         elif member.revoking_ends_ms is None or restart:
             member.revoking_ends_ms = now_ms + member.rebalance_timeout_ms
-            self._due(member.revoking_ends_ms)
+            self.due_at(member.revoking_ends_ms)
 
     def _drop(self, now_ms: int, member: ConsumerMember) -> None:
         for partition in (*member.assigned, *member.revoking):
             del self.owners[partition]
         del self.members[member.member_id]
         if member.instance_id is not None:
-            del self._static[member.instance_id]
+            del self.static[member.instance_id]
         self._changed(member.member_id, says=True)
         self.epoch += 1
         self.target.resubscribe(self.members.values())
@@ -348,13 +388,19 @@ class ConsumerGroup:
             self.assignment_epoch = self.epoch
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due: drop who was not heard of, and who does not let go."""
+        """Do what is due: drop who was not heard of, and who does not do what it is to do."""
+        for member_id in [one for one, ends_ms in self.given.items() if ends_ms <= now_ms]:
+            del self.given[member_id]
         for member in tuple(self.members.values()):
             if _ends_ms(member) <= now_ms:
                 self._drop(now_ms, member)
-        self.due_ms = min((_ends_ms(one) for one in self.members.values()), default=NEVER_MS)
+        self.due_ms = min(
+            min((_ends_ms(one) for one in self.members.values()), default=NEVER_MS),
+            min(self.given.values(), default=NEVER_MS),
+        )
 
-    def _due(self, at_ms: int) -> None:
+    def due_at(self, at_ms: int) -> None:
+        """Something has to be done then."""
         self.due_ms = min(self.due_ms, at_ms)
 
     def close(self, code: ErrorCode) -> None:
@@ -366,9 +412,10 @@ class ConsumerGroup:
 
 def _ends_ms(member: ConsumerMember) -> int:
     """When a member is dropped, if nothing is heard of it."""
-    if member.revoking_ends_ms is None:
-        return member.session_ends_ms
-    return min(member.session_ends_ms, member.revoking_ends_ms)
+    ends_ms = member.session_ends_ms
+    if member.revoking_ends_ms is not None:
+        ends_ms = min(ends_ms, member.revoking_ends_ms)
+    return ends_ms if member.acts_until_ms is None else min(ends_ms, member.acts_until_ms)
 
 
 def by_topic(partitions: Iterable[Partition]) -> dict[TopicId, list[int]]:

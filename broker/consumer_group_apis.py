@@ -5,8 +5,8 @@ A heartbeat is answered when what it tells its member is durable, which is at on
 changed, and it is a member still; a description comes from memory.
 
 A group is of the classic or of the consumer protocol; one without members becomes the other when a
-member of that comes.  While it has members those of the other protocol are refused: a consumer
-member with 69 GROUP_ID_NOT_FOUND, a classic one with 23 INCONSISTENT_GROUP_PROTOCOL.
+member of that comes.  One with members becomes one of the consumer protocol when a member of that
+joins, if it may and can (group_turning.py): else who joins is refused with 69 GROUP_ID_NOT_FOUND.
 
 A heartbeat for a group that there is not is answered 25 UNKNOWN_MEMBER_ID, by which every client
 joins again; Kafka says so of unknown members only, and 69 of unknown groups, by which the Java
@@ -45,7 +45,9 @@ from .server_assignors import Partition
 from .viewers import sight_of, viewer_of
 
 _MEMBER_CHOOSES_ID_SINCE: Final = 1  # KIP-1082
-_OF_CONSUMER_PROTOCOL: Final = 1  # member types: 0 classic, 1 consumer
+# Member types.
+_CLASSIC: Final = 0
+_CONSUMER: Final = 1
 
 
 def consumer_group_heartbeat(
@@ -58,6 +60,7 @@ def consumer_group_heartbeat(
         group = _group(core, request)
         beat = _beat(core, call)
         told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
+        core.groups.install(group)
         member = group.members.get(told.member_id)
     except Refused as exc:
         slot.answer(_refusal(exc.code, exc.message))
@@ -234,7 +237,7 @@ def _member(
         target_assignment=ConsumerGroupDescribeResponseTargetAssignment(
             topic_partitions=_rows(core, group.target.of(member.member_id))
         ),
-        member_type=_OF_CONSUMER_PROTOCOL,
+        member_type=_CONSUMER if member.classic is None else _CLASSIC,
     )
 
 

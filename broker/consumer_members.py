@@ -6,6 +6,8 @@
     WAITING      has let go, is at the target's epoch, and waits for partitions that others
                  have not let go of
 
+A classic member of such a group takes a step with each JoinGroup (classic_members.py).
+
     target         what it should have
     assigned       what it was told that it has
     revoking       what it was told to let go of, and may still read
@@ -19,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from segbroker.segments.consumer_groups import Has, Says
+from segbroker.segments.consumer_groups import Classic, Has, Says
 
 from .server_assignors import Partition, Subscriber, TopicId
 
@@ -65,6 +67,8 @@ class Beat(NamedTuple):
     """Which topics an expression of it can match."""
     viewer: str = ""
     """Whose eyes these are: who sees the same has the same."""
+    classic: Classic | None = None
+    """What a member of the classic protocol says, whose JoinGroup this is."""
 
     @property
     def is_full(self) -> bool:
@@ -95,6 +99,7 @@ class ConsumerMember:
     regex: str = ""
     viewer: str = ""
     assignor: str | None = None
+    classic: Classic | None = None
     epoch: int = 0
     previous_epoch: int = -1
     reconciled: Reconciled = Reconciled.STABLE
@@ -102,6 +107,8 @@ class ConsumerMember:
     revoking: set[Partition] = field(default_factory=set)
     session_ends_ms: int = 0
     revoking_ends_ms: int | None = None
+    acts_until_ms: int | None = None
+    """Until when a classic member has to join again, as it was told, or to sync."""
     _subscriber: Subscriber | None = None
 
     @classmethod
@@ -130,6 +137,7 @@ class ConsumerMember:
             self.regex,
             self.viewer,
             self.assignor,
+            self.classic,
         )
 
     def has(self, target: tuple[Partition, ...]) -> Has:
@@ -156,6 +164,7 @@ class ConsumerMember:
             self.regex, self.viewer = beat.regex, beat.viewer
         if beat.assignor is not None:
             self.assignor = beat.assignor
+        self.classic, self.acts_until_ms = beat.classic, None
         return before != (self.names, self.sight, self.assignor)
 
     @property

@@ -100,7 +100,7 @@ class Group(Rounds):
         assert joining.instance_id is not None
         old = self.members.pop(self.roster.by_instance[joining.instance_id])
         member = self._add(now_ms, self.new_member_id(joining.instance_id), joining)
-        member.assignment = old.assignment
+        member.assignment, member.held = old.assignment, old.held
         old.answer(ErrorCode.FENCED_INSTANCE_ID)
         was_leader = self.leader == old.member_id
         if was_leader:
@@ -173,7 +173,7 @@ class Group(Rounds):
     def check_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """What is wrong with a member that says it is of this generation."""
         code = self.roster.check(member_id, instance_id)
-        if not code and generation != self.generation:
+        if not code and generation != self.earlier.get(member_id, self.generation):
             code = ErrorCode.ILLEGAL_GENERATION
         return code
 

@@ -41,6 +41,7 @@ from segbroker.protocol.messages_groups import (
     SyncGroupResponse,
 )
 
+from . import mixed_groups
 from .call import Call
 from .core import Core
 from .group import Group
@@ -101,13 +102,9 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
     if not least <= request.session_timeout_ms <= most:
         refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
         return
-    if request.member_id and core.groups.get(request.group_id) is None:
+    mixed = core.groups.get_mixed(request.group_id)
+    if request.member_id and mixed is None and core.groups.get(request.group_id) is None:
         refuse(ErrorCode.UNKNOWN_MEMBER_ID)
-        return
-    try:
-        group = core.groups.obtain(request.group_id)
-    except Refused as exc:
-        refuse(exc.code)
         return
     rebalance_ms = request.rebalance_timeout_ms
     if rebalance_ms < 0:  # version 0 has one time for both
@@ -124,6 +121,14 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
         call.version >= _ID_FIRST_SINCE,
         call.version >= _SKIP_SINCE,
     )
+    if mixed is not None:
+        mixed_groups.join(core, mixed, joining, joined)
+        return
+    try:
+        group = core.groups.obtain(request.group_id)
+    except Refused as exc:
+        refuse(exc.code)
+        return
     slot.on_abandoned = lambda: _abandoned(core, group, joined)
     group.join(monotonic_ms(), joining, joined)
     core.groups.changed(group)
@@ -154,6 +159,9 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
     ):
         synced(Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
+    if (mixed := core.groups.get_mixed(request.group_id)) is not None:
+        mixed_groups.sync(core, mixed, request, synced)
+        return
     group = core.groups.get(request.group_id)
     if group is None:
         code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
@@ -176,6 +184,8 @@ def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> No
 async def heartbeat(core: Core, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
     """A member is alive."""
     request = call.request
+    if (mixed := core.groups.get_mixed(request.group_id)) is not None:
+        return HeartbeatResponse(error_code=mixed_groups.heartbeat(core, mixed, request))
     group = core.groups.get(request.group_id)
     if group is None:
         code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
@@ -191,6 +201,7 @@ async def leave_group(core: Core, call: Call[LeaveGroupRequest]) -> LeaveGroupRe
     """Members leave: one, or from version 3 on several with an answer each.
 
     Members of KIP-848's protocol leave by their heartbeats; here an administrator expels them.
+    Classic members of such a group leave here.
     """
     request = call.request
     members = request.members
@@ -216,8 +227,7 @@ async def leave_group(core: Core, call: Call[LeaveGroupRequest]) -> LeaveGroupRe
     if group is not None:
         core.groups.changed(group)
     if consumers is not None:
-        core.groups.changed(consumers)
-        failure = await recorded(lambda done: core.groups.when_kept(consumers, None, done))
+        failure = await recorded(lambda done: core.groups.changed_and_kept(consumers, done))
         if failure is not None:
             return LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if call.version < _MEMBERS_SINCE:

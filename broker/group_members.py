@@ -71,6 +71,8 @@ class Member:
     protocols: Mapping[str, bytes]
     session_ends_ms: int = 0
     assignment: bytes = b""
+    held: bytes = b""
+    """The assignment that it was told last, or may ask for."""
     on_joined: OnJoined | None = None
     on_synced: OnSynced | None = None
 
@@ -160,6 +162,7 @@ class Members:
             kept.rebalance_timeout_ms,
             kept.protocols,
             assignment=kept.assignment,
+            held=kept.assignment,
         )
         return self._put(member)
 

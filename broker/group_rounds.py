@@ -69,6 +69,9 @@ class Rounds:
     protocol: str = ""
     leader: str = ""
     roster: Members = field(default_factory=Members)
+    earlier: dict[str, int] = field(default_factory=dict)
+    """The generation of each member that is at another one: so they come out of a group of
+    KIP-848's protocol, and stay until the first rebalance ends."""
     empty_since_ms: int = 0
     due_ms: int = NEVER_MS
     _rebalance_ends_ms: int = NEVER_MS
@@ -93,7 +96,8 @@ class Rounds:
     def restore(self, now_ms: int, kept: Generation, gone: frozenset[str]) -> None:
         """Go on with a generation that was recorded, of a new group: sessions begin anew.
 
-        gone: ids of members whose session has ended already.
+        gone: ids of members whose session has ended already.  A generation without a leader is that
+        of a group that was of KIP-848's protocol: its members have to share out what they read.
         """
         assert self.state is State.EMPTY, "nobody has joined"
         assert kept.members, "somebody is in it"
@@ -105,6 +109,8 @@ class Rounds:
             if member.member_id in gone:
                 member.session_ends_ms = now_ms
                 self._due(now_ms)
+        if not self.leader:
+            self._prepare(now_ms)
 
     # Preparing
 
@@ -141,6 +147,7 @@ class Rounds:
             self._become_empty(now_ms)
             return
         self.generation += 1
+        self.earlier.clear()
         if not joined:  # static ones, until their sessions end
             self._rebalance_ends_ms = now_ms + max(1, self.roster.rebalance_ms())
             self._due(self._rebalance_ends_ms)
@@ -212,6 +219,7 @@ class Rounds:
         self.state = State.STABLE
         self._rebalance_ends_ms = NEVER_MS
         for member in self.members.values():
+            member.held = member.assignment
             if member.on_synced is not None:
                 on_synced, member.on_synced = member.on_synced, None
                 self._alive(now_ms, member)

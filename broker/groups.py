@@ -7,7 +7,8 @@
 A group exists while it has members, or offsets, or was looked at a moment ago.  Each has one alarm
 in the broker's heap of deadlines, at the next thing that it has to do.  It is of the classic
 protocol (group.py) or of KIP-848's (consumer_group.py); one without members becomes the other when
-a member of that comes, and goes on counting its generations as epochs, and back.
+a member of that comes, and goes on counting its generations as epochs, and back.  One with members
+turns too (group_turning.py), as `group_consumer_migration_policy` allows.
 
 Limits: `groups_max` groups with members, `group_size_max` members each; offsets go after
 `offsets_retention_minutes` (offset_expiry.py), those of a group without members not before the
@@ -18,23 +19,15 @@ to be classic.
 """
 
 import errno
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from itertools import chain
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import structlog
 import trio
 
 from segbroker.protocol.errors import ErrorCode
-from segbroker.segments.committed import (
-    COMMITTED,
-    FORGOTTEN,
-    CommitRow,
-    CommittedOffset,
-    ForgetRow,
-    offsets_of,
-)
 from segbroker.segments.generations import Generation
 from segbroker.segments.manager import DiskManager
 
@@ -43,14 +36,15 @@ from .consumer_group import ConsumerGroup
 from .consumer_members import MaySee
 from .deadlines import Deadlines
 from .group import Group
+from .group_offsets import GroupOffsets
 from .group_rounds import NEVER_MS, OnRecorded, Record, State
 from .group_settings import SESSION, GroupSettings
 from .group_start import Start
+from .group_turning import check_upgrade, downgrade, may_downgrade, upgrade
 from .kept_consumers import KeptConsumers
 from .kept_ends import KeptEnds
 from .kept_generations import KeptGenerations
 from .kept_sizes import KeptSizes
-from .offset_events import record_rows
 from .offset_expiry import Expiry
 from .recording import Done, logged
 from .refused import Refused
@@ -87,7 +81,7 @@ class _Alarm:
         self._expired()
 
 
-class Groups:
+class Groups(GroupOffsets):
     """The groups of one broker."""
 
     def __init__(
@@ -106,13 +100,14 @@ class Groups:
         pending: partitions of which a transaction is about to say where a group stands.
         now_ms: the wall clock.
         """
-        self._manager = manager
+        super().__init__(manager)
         self._settings = settings
         self.config = config
         self._deadlines = deadlines
         self._groups: dict[str, Group | ConsumerGroup] = {}
         self._alarms: dict[str, _Alarm] = {}
         self._visits: list[str] = []
+        self._may_see = may_see
         self._started_ms = monotonic_ms()
         self._end_turn = end_turn
         self._pending = pending
@@ -128,7 +123,7 @@ class Groups:
             manager, config.groups_max, self._started_ms, self._made, self._made_consumer, may_see
         )
         self._groups |= start.groups(self._kept, self._consumers)
-        for group in self._groups.values():
+        for group in tuple(self._groups.values()):
             self.changed(group)
 
     def reconfigure(self, config: BrokerConfig) -> None:
@@ -164,6 +159,11 @@ class Groups:
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
+    def get_mixed(self, group_id: str) -> ConsumerGroup | None:
+        """The group, if it is of KIP-848's protocol and has members: a classic one joins it so."""
+        group = self.get_consumer(group_id)
+        return group if group is not None and group.members else None
+
     @property
     def is_open(self) -> bool:
         """Whether the broker does not end yet."""
@@ -177,7 +177,8 @@ class Groups:
     def obtain(self, group_id: str) -> Group:
         """The classic group, made if it is new.
 
-        Raises Refused: too many, or not classic, or the broker ends.
+        Raises Refused: too many, or not classic, or the broker ends.  In a group of KIP-848's
+        protocol with members a classic one joins otherwise (classic_members.py).
         """
         self.check_open()
         group = self._groups.get(group_id)
@@ -197,7 +198,7 @@ class Groups:
     def _made(self, group_id: str) -> Group:
         return Group(
             group_id,
-            _new_member_id,
+            new_member_id,
             self.config.group_initial_rebalance_delay_ms,
             self.config.group_size_max,
             self._recorder(group_id),
@@ -223,23 +224,58 @@ class Groups:
         return record
 
     def obtain_consumer(self, group_id: str) -> ConsumerGroup:
-        """The KIP-848 group, made if it is new.
+        """The KIP-848 group, made if it is new, or what a classic one with members turns into.
 
-        Raises Refused: too many, or a classic one, or the broker ends.
+        It is there from `install` on: who is refused in it has turned nothing.
+
+        Raises Refused: too many, or a classic one that cannot turn, or the broker ends.
         """
         self.check_open()
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        if group is not None and not group.is_idle:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id!r} is a classic group")
         self._check_room(group_id)
         made = self._made_consumer(group_id)
-        before = self._number(group_id) if group is None else group.generation
-        made.epoch = made.assignment_epoch = before
-        self._consumers.turned(group_id)  # rows of a group that did not go on are none of it
-        self._replace(made)
+        if group is not None and group.members:
+            check_upgrade(group, self.config)
+            upgrade(monotonic_ms(), group, made, self._manager.topics, self._may_see)
+        else:
+            before = self._number(group_id) if group is None else group.generation
+            made.epoch = made.assignment_epoch = before
+        made.given = {} if group is None else dict(group.roster.given)
         return made
+
+    def install(self, made: ConsumerGroup) -> None:
+        """A group that was obtained is there now, if it was not before."""
+        before = self._groups.get(made.group_id)
+        if before is made:
+            return
+        self._consumers.turned(made.group_id)  # rows of a group that did not go on are none of it
+        self._replace(made)
+        if before is not None:
+            if before.members:
+                log.info("group_upgraded", group=made.group_id, epoch=made.epoch)
+            before.close(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def _maybe_turn_back(self, group: ConsumerGroup) -> bool:
+        """A group of classic members alone is a classic one again; whether it is."""
+        if not may_downgrade(group, self.config):
+            return False
+        group_id = group.group_id
+        waiting = self._consumers.handed_over(group_id)
+        made = self._made(group_id)
+        kept = downgrade(monotonic_ms(), group, made, self._manager.topics)
+        self._replace(made)
+        log.info("group_downgraded", group=group_id, generation=made.generation)
+
+        def written(error: OSError | None) -> None:
+            for done in waiting:
+                done(error)
+            self._end_turn()
+
+        self._kept.keep(group_id, kept, written)
+        self.changed(made)
+        return True
 
     def _made_consumer(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(
@@ -261,6 +297,11 @@ class Groups:
         else:
             self._note_end(group)
             self._consumers.when_kept(group, member_id, done)
+
+    def changed_and_kept(self, group: ConsumerGroup, done: Done) -> None:
+        """A group was changed; `done` when all of that is durable, or is not."""
+        self.when_kept(group, None, done)
+        self.changed(group)  # it may turn, and is written down as another one then
 
     def _note_end(self, group: ConsumerGroup) -> None:
         """Before it is written down that a group has no members: since when."""
@@ -308,9 +349,11 @@ class Groups:
     def changed(self, group: Group | ConsumerGroup) -> None:
         """Something was done with this group: it is written down, and its alarm is set anew if it
         has to come earlier."""
-        if self._is_closed:
+        if self._is_closed or self._groups.get(group.group_id) is not group:
             return
-        if isinstance(group, ConsumerGroup) and self._groups.get(group.group_id) is group:
+        if isinstance(group, ConsumerGroup):
+            if self._maybe_turn_back(group):
+                return
             self._note_end(group)
             self._consumers.keep(group)
         alarm = self._alarms.get(group.group_id)
@@ -320,7 +363,7 @@ class Groups:
             alarm.done = True
             self._deadlines.forget()
             del self._alarms[group.group_id]
-        if group.due_ms < NEVER_MS and self._groups.get(group.group_id) is group:
+        if group.due_ms < NEVER_MS:
             alarm = _Alarm(group.due_ms, lambda: self._ring(group))
             self._alarms[group.group_id] = alarm
             self._deadlines.add(group.due_ms / 1000, alarm)
@@ -357,39 +400,6 @@ class Groups:
         group = self._groups.get(group_id)
         return group is not None or group_id in self._manager.committed
 
-    def offsets(self, group_id: str, topic: str, topic_id: UUID) -> dict[int, CommittedOffset]:
-        """What the group committed to this topic, by partition."""
-        return offsets_of(self._manager.committed, group_id, topic, topic_id)
-
-    def topics(self, group_id: str) -> list[str]:
-        """The topics that the group has committed to."""
-        return sorted(self._manager.committed.get(group_id, {}))
-
-    def commit(
-        self,
-        group_id: str,
-        rows: list[CommitRow],
-        at_ms: int,
-        done: Callable[[OSError | None], None],
-        expire_ms: int | None,
-    ) -> None:
-        """Store offsets; `done` when they are durable, or are not.  expire_ms: kept until then."""
-        times = {"at": at_ms} if expire_ms is None else {"at": at_ms, "expire": expire_ms}
-        record_rows(self._manager, COMMITTED, group_id, rows, done, **times)
-
-    def forget(
-        self,
-        group_id: str,
-        rows: Iterable[tuple[str, int]] | None,
-        done: Callable[[OSError | None], None],
-    ) -> None:
-        """Forget offsets, all of them with `rows` None; `done` when that is durable."""
-        if rows is None:
-            self._manager.record_soon(done, FORGOTTEN, group=group_id, rows=None)
-        else:
-            named = [ForgetRow(*row) for row in rows]
-            record_rows(self._manager, FORGOTTEN, group_id, named, done)
-
     def remove(self, group_id: str) -> None:
         """A group without members is deleted.  Not when the broker ends: nobody knows any more
         whether it is one, and the next broker finds it without offsets."""
@@ -423,12 +433,14 @@ class Groups:
     def _visit(self, group_id: str, now_ms: int | None) -> None:
         content = self._manager.committed
         group = self._groups.get(group_id)
-        if self._kept.has_members(group_id):
+        has_turned = isinstance(group, ConsumerGroup) and bool(group.members)
+        if self._kept.has_members(group_id) and not has_turned:
             self._mend_kept(group_id, group)
         if isinstance(group, ConsumerGroup):
             self._consumers.keep(group, again=True)  # what could not be written before
         elif self._consumers.has_members(group_id):
-            self._ends.happens(group_id)
+            if group is None or group.is_idle:
+                self._ends.happens(group_id)
             self._consumers.forget(group_id)
         if group is not None and not group.is_idle:
             if self._looks_into_groups and now_ms is not None:
@@ -487,5 +499,5 @@ class Groups:
             self._kept.keep(group_id, group.kept(), lambda _: None)  # a failure is in the log
 
 
-def _new_member_id(prefix: str) -> str:
+def new_member_id(prefix: str) -> str:
     return f"{prefix}-{uuid4()}"

@@ -24,7 +24,7 @@ Invariant: what a member was told is durable.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import structlog
 
@@ -32,7 +32,9 @@ from segbroker.protocol.vendor import pack
 from segbroker.segments.consumer_groups import (
     CONSUMER_GROUP,
     SECTION,
+    Has,
     KeptGroup,
+    Says,
     epoch_of,
     groups_in,
     has_members,
@@ -92,7 +94,7 @@ class KeptConsumers:
         for group_id, kept in groups_in(manager.section(SECTION)):
             writing = self._writings[group_id] = _Writing(is_whole=False)
             for member_id, rows in kept.members.items():
-                writing.sizes[member_id] = _size(member_id, *(row.row() for row in rows))
+                writing.sizes[member_id] = _size(member_id, *_says_rows(*rows))
             self._sizes.put(SECTION, group_id, _size_of(group_id, writing))
 
     def names(self) -> list[str]:
@@ -160,15 +162,15 @@ class KeptConsumers:
         said: frozenset[str],
     ) -> dict[str, Any] | None:
         """The next event; None: the group is too large, which is written down already."""
-        rows: dict[str, tuple[list[Any] | None, list[Any] | None]] = {}
+        rows: dict[str, _Rows] = {}
         for member_id in changed:
             member = group.members.get(member_id)
             if member is None:
                 writing.sizes.pop(member_id, None)
-                rows[member_id] = (None, None)
+                rows[member_id] = (None, None, None)
             else:
-                says, has = rows[member_id] = _rows(group, member_id)
-                writing.sizes[member_id] = _size(member_id, says, has)
+                mine = rows[member_id] = _rows(group, member_id)
+                writing.sizes[member_id] = _size(member_id, *mine)
         size = _size_of(group.group_id, writing)
         fields: dict[str, Any] = {
             "epoch": group.epoch,
@@ -184,9 +186,10 @@ class KeptConsumers:
             rows = {member_id: _rows(group, member_id) for member_id in group.members}
             said = frozenset(rows)
         self._sizes.put(SECTION, group.group_id, size)
-        fields["says"] = {name: row for name, (row, _) in rows.items() if name in said}
-        fields["has"] = {name: row for name, (_, row) in rows.items() if row is not None}
-        return fields
+        fields["says"] = {name: row for name, (row, _, _) in rows.items() if name in said}
+        fields["has"] = {name: row for name, (_, row, _) in rows.items() if row is not None}
+        classic = {name: row for name, (_, _, row) in rows.items() if row and name in said}
+        return fields | {"classic": classic} if classic else fields
 
     def _without_members(
         self, group: ConsumerGroup, writing: _Writing, size: int, fields: dict[str, Any]
@@ -235,13 +238,21 @@ class KeptConsumers:
 
         The next one of that name begins with a whole event.
         """
+        writing = self._writings.get(group_id)
+        for done in self.handed_over(group_id):
+            done(None)
+        return writing is not None and writing.is_under_way
+
+    def handed_over(self, group_id: str) -> list[Done]:
+        """A group turns into a classic one: who waits for an event that will not be written.
+
+        They are told when that is durable which is written of the group instead."""
         writing = self._writings.pop(group_id, None)
         if writing is None:
-            return False
+            return []
         self._sizes.drop(SECTION, group_id)
-        for done in writing.waiting:
-            done(None)
-        return writing.is_under_way
+        waiting, writing.waiting = writing.waiting, []
+        return waiting
 
     def close(self, error: OSError) -> None:
         """The broker ends: whoever waits is told."""
@@ -253,13 +264,22 @@ class KeptConsumers:
         self._writings.clear()
 
 
-def _rows(group: ConsumerGroup, member_id: str) -> tuple[list[Any], list[Any]]:
+_Rows: TypeAlias = tuple[list[Any] | None, list[Any] | None, list[Any] | None]
+"""What a member says, what it has, and what it says beside if it is a classic one."""
+
+
+def _rows(group: ConsumerGroup, member_id: str) -> _Rows:
     member = group.members[member_id]
-    return member.said.row(), member.has(group.target.of(member_id)).row()
+    return _says_rows(member.said, member.has(group.target.of(member_id)))
 
 
-def _size(member_id: str, *rows: list[Any]) -> int:
-    return 2 * len(member_id.encode()) + len(pack({"": list(rows)})) + _ROW_OVERHEAD
+def _says_rows(says: Says, has: Has) -> _Rows:
+    return says.row(), has.row(), None if says.classic is None else says.classic.row()
+
+
+def _size(member_id: str, *rows: list[Any] | None) -> int:
+    told = [row for row in rows if row is not None]
+    return 2 * len(member_id.encode()) + len(pack({"": told})) + _ROW_OVERHEAD
 
 
 def _size_of(group_id: str, writing: _Writing) -> int:

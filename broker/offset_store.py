@@ -65,8 +65,14 @@ def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply)
         )
         core.groups.changed(group)
     elif (consumer := core.groups.get_consumer(request.group_id)) is not None:
-        code = consumer.check_commit(request.member_id, request.generation_id_or_member_epoch)
-        if not code and request.member_id and call.version < _MEMBER_EPOCH_SINCE:
+        code = consumer.check_commit(
+            request.member_id, request.generation_id_or_member_epoch, request.group_instance_id
+        )
+        if (
+            not code
+            and call.version < _MEMBER_EPOCH_SINCE
+            and consumer.knows_epochs(request.member_id)
+        ):
             code = ErrorCode.UNSUPPORTED_VERSION
     else:
         is_member = request.generation_id_or_member_epoch >= 0

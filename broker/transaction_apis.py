@@ -171,7 +171,9 @@ def _check_member(core: Core, request: TxnOffsetCommitRequest) -> ErrorCode:
         return ErrorCode.NONE
     consumer = core.groups.get_consumer(request.group_id)
     if consumer is not None:
-        code = consumer.check_commit(request.member_id, request.generation_id)
+        code = consumer.check_commit(
+            request.member_id, request.generation_id, request.group_instance_id
+        )
         # The word of the classic protocol, which is all that this request knows.
         return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH else code
     group = core.groups.get(request.group_id)

@@ -128,6 +128,17 @@ def assigned_partitions(assignment: bytes | memoryview) -> list[tuple[str, int]]
         return None
 
 
+def assignment_user_data(assignment: bytes | memoryview) -> bytes:
+    """What an assignor has put into an Assignment for itself; none for bytes of something else."""
+    try:
+        if len(assignment) < _VERSION.size:
+            raise _Cut
+        _, position = _pairs(assignment, _VERSION.size)
+        return _bytes(assignment, position)[0] or b""
+    except _Cut:
+        return b""
+
+
 def _begin(data: bytes | memoryview) -> tuple[int, int]:
     """(items of the first array, where they begin)."""
     if len(data) < _VERSION.size or _VERSION.unpack_from(data)[0] < 0:

@@ -5,11 +5,14 @@
     says: [instance id, rack id, client id, client host, rebalance timeout, [name], regex, viewer,
            assignor]
     has: [epoch, epoch before, state, assigned, revoking, target or null: as assigned]
+    classic {member id: [session timeout, {protocol: metadata}]}: of those who speak the classic
+           protocol, where there are any
     assigned, revoking, target: [[topic id, [partition]]]
 
 | event | fields | afterwards |
 |---|---|---|
 | consumer_group | group, and the fields of the section | these rows stand, the others as before |
+| ... with a row of `says` | | its row of `classic` is that of the event, or none |
 | ... with a row of `says` that is null | | that member is none any more |
 | ... with `whole` true | | there are no other rows |
 | ... with `epoch` null | group alone | nothing is known of it |
@@ -35,6 +38,17 @@ Fields: TypeAlias = Mapping[str, Any]
 Partitions: TypeAlias = tuple[tuple[bytes, int], ...]
 
 
+class Classic(NamedTuple):
+    """What a member that speaks the classic protocol says beside."""
+
+    session_timeout_ms: int
+    protocols: Mapping[str, bytes]
+
+    def row(self) -> list[Any]:
+        """As it stands in the event."""
+        return [self.session_timeout_ms, dict(self.protocols)]
+
+
 class Says(NamedTuple):
     """What a member says of itself."""
 
@@ -47,15 +61,18 @@ class Says(NamedTuple):
     regex: str
     viewer: str
     assignor: str | None
+    classic: Classic | None = None
+    """None: it speaks KIP-848's protocol."""
 
     def row(self) -> list[Any]:
-        """As it stands in the event."""
-        row: list[Any] = list(self)
+        """As it stands in the event, but for `classic`."""
+        row: list[Any] = list(self[:_CLASSIC])
         row[_NAMES] = sorted(self.names)
         return row
 
 
 _NAMES: Final = Says._fields.index("names")
+_CLASSIC: Final = Says._fields.index("classic")
 
 
 class Has(NamedTuple):
@@ -110,21 +127,26 @@ def changed(content: Content | None, events: Iterable[Fields]) -> Content:
 def _group(before: Mapping[str, Any] | None, fields: Fields) -> Mapping[str, Any]:
     says: dict[str, Any] = {}
     has: dict[str, Any] = {}
+    classic: dict[str, Any] = {}
     if before is not None and not fields["whole"]:
         says, has = dict(before["says"]), dict(before["has"])
+        classic = dict(before.get("classic", {}))
     says.update(fields["says"])
     has.update(fields["has"])
     for member_id, row in fields["says"].items():
+        classic.pop(member_id, None)
         if row is None:
             del says[member_id]
             has.pop(member_id, None)
-    return {
+    classic.update(fields.get("classic", {}))
+    group = {
         "epoch": fields["epoch"],
         "assignment_epoch": fields["assignment_epoch"],
         "assignor": fields["assignor"],
         "says": says,
         "has": has,
     }
+    return group | {"classic": classic} if classic else group
 
 
 def epoch_of(content: Content | None, group: str) -> int:
@@ -142,8 +164,9 @@ def has_members(content: Content | None, group: str) -> bool:
 def groups_in(content: Content | None) -> Iterator[tuple[str, KeptGroup]]:
     """Every group, and what is known of it."""
     for group, row in (content or {}).items():
+        classic = row.get("classic", {})
         members = {
-            member_id: (_says(says), _has(row["has"][member_id]))
+            member_id: (_says(says, classic.get(member_id)), _has(row["has"][member_id]))
             for member_id, says in row["says"].items()
             if member_id in row["has"]
         }
@@ -153,9 +176,10 @@ def groups_in(content: Content | None) -> Iterator[tuple[str, KeptGroup]]:
         )
 
 
-def _says(row: list[Any]) -> Says:
+def _says(row: list[Any], classic: list[Any] | None) -> Says:
     says = Says(*row)
-    return says._replace(names=frozenset(says.names))
+    speaks = None if classic is None else Classic(*classic)
+    return says._replace(names=frozenset(says.names), classic=speaks)
 
 
 def _has(row: list[Any]) -> Has:

@@ -177,7 +177,9 @@ async def test_who_joins_while_the_group_is_deleted_is_a_member_of_it() -> None:
             nursery.start_soon(client.ask, deletion, DeleteGroupsResponse, 1)
             await wait_all_tasks_blocked(0.05)  # until the deletion is durable
             joins = Beat("m", 0, rebalance_timeout_ms=1_000, names=frozenset())
-            groups.obtain_consumer("g").heartbeat(monotonic_ms(), joins, {})
+            group = groups.obtain_consumer("g")
+            group.heartbeat(monotonic_ms(), joins, {})
+            groups.install(group)
             disk.syncs.set()
         assert await stands(client, None) == {}
         assert groups.members_count("g") == 1

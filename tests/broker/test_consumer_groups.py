@@ -318,9 +318,7 @@ async def test_a_member_that_falls_silent_is_dropped_by_the_brokers_clock() -> N
         assert (await described(client)).group_state == "Empty"
 
 
-async def test_a_group_with_members_stays_of_its_protocol_and_one_without_becomes_the_other() -> (
-    None
-):
+async def test_a_group_whose_members_cannot_turn_stays_and_one_without_becomes_the_other() -> None:
     async with (
         serving(group_initial_rebalance_delay_ms=0) as broker,
         connect(broker.address) as client,
