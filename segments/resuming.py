@@ -190,8 +190,9 @@ class Resuming:
             gone = ceiling is None or ceiling == (0, SETTLED)
             return [] if gone else [(one.key, Ceiling(0, SETTLED))]
         if end > (0 if ceiling is None else ceiling.offset):
-            # Written and never acknowledged, or acknowledged when it was synced.
-            return [(one.key, Ceiling(end + BLOCK, state.boot))]
+            # Written and never acknowledged, or acknowledged when it was synced: the class was
+            # `fsync`.  The first append reserves, so a power cut before it is no loss.
+            return [(one.key, Ceiling(end, SETTLED))]
         if ceiling is not None and ceiling.boot not in (SETTLED, state.boot):
             return [(one.key, Ceiling(end, SETTLED))]
         return []

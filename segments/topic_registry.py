@@ -21,9 +21,10 @@ from uuid import UUID
 
 import structlog
 
+from .ceilings import PartitionCeiling
 from .errors import InvalidPartitions, StorageError, TopicExists
 from .handler import DiskHandler
-from .metadata import SETTLED, Ceiling, Metadata, TopicMeta, encode_topic
+from .metadata import SETTLED, Ceiling, Metadata, PartitionKey, TopicMeta, encode_topic
 from .metadata_log import MetadataLog
 from .names import check_topic_name, partition_paths
 from .opened_partitions import OpenedPartitions
@@ -266,12 +267,23 @@ class TopicRegistry:
         if Durability.FSYNC not in (before, after) or before is after:
             handler.reconfigure(altered.config, handler.ceiling)
         elif before is Durability.FSYNC:
-            handler.reconfigure(altered.config, self._resuming.ceiling_of(key))
+            handler.reconfigure(altered.config, self._first_ceiling(key, handler))
         else:
             handler.sync()  # most of what the old class left unsynced
             handler.reconfigure(altered.config, None)
             handler.sync()
             self._resuming.record_ceilings([(key, Ceiling(0, SETTLED))])
+
+    def _first_ceiling(self, key: PartitionKey, handler: DiskHandler) -> PartitionCeiling:
+        """Where a log of class `fsync` goes on in another: nothing is reserved before the first
+        append, so that a power cut without one is not told as a loss.  Raises OSError."""
+        try:
+            handler.sync()
+        except StorageError:  # read-only, what of it is synced is not known: reserved at once
+            return self._resuming.ceiling_of(key)
+        synced = Ceiling(handler.recovery_point, SETTLED)
+        self._resuming.record_ceilings([(key, synced)])
+        return self._resuming.ceiling_of(key, synced)
 
     def _bury(self, name: str, grave: str) -> None:
         """Take a topic's directory out of the way, then remove it."""

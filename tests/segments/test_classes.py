@@ -288,7 +288,35 @@ def test_a_topic_may_change_between_the_classes_of_the_disk() -> None:
     append(handler, batch_of(b"4"))
     assert handler.high_watermark == 5
     cut = manager_on(disk.after_power_cut()).get_handler("t", 0)
-    assert gaps_in(cut) == [(4, 4 + BLOCK, GapReason.LOST_TAIL, 1)]
+    assert gaps_in(cut) == [(4, 5 + BLOCK, GapReason.LOST_TAIL, 1)]
+
+
+@pytest.mark.parametrize("then", ["at once", "opened", "killed"])
+@pytest.mark.parametrize("durability", ["disk", "memory"])
+def test_a_class_that_reserves_reserves_nothing_before_the_first_append(
+    durability: str, then: str
+) -> None:
+    disk = MemoryStorage()
+    manager = topic_with(disk, "fsync")
+    if then != "at once":
+        manager.close()
+        manager = manager_on(disk)  # nobody has opened the partition when it is altered
+    manager.alter_topic("t", {"durability": durability})
+    if then != "at once":
+        manager.get_handler("t", 0)
+    if then == "killed":
+        disk = disk.after_kill()
+        assert manager_on(disk).get_handler("t", 0).high_watermark == 3
+    disk = disk.after_power_cut()
+    manager = manager_on(disk)
+    cut = manager.get_handler("t", 0)
+    assert (gaps_in(cut), cut.leader_epoch, cut.high_watermark) == ([], 0, 3)
+    assert not manager.report.counts["gap"]
+    # With the first append there is something to lose: what may have been acknowledged is told.
+    append(cut, batch_of(b"lost"))
+    assert cut.high_watermark == 4
+    cut = manager_on(disk.after_power_cut()).get_handler("t", 0)
+    assert gaps_in(cut) == [(3, 4 + BLOCK, GapReason.LOST_TAIL, 1)]
 
 
 def test_synced_bytes_that_are_missing_are_corruption_not_a_lost_tail() -> None:
