@@ -100,9 +100,17 @@ class DirectoryChecker:
                     f"{frames} {gone}",
                     "the others are put back; what is missing in a log is a gap",
                 )
-            else:
+            elif missing.is_torn:
                 text = f"{frames} of a group that was being written are not whole"
                 yield note(missing.path, text, "the others are put back")
+            else:
+                yield note(
+                    missing.path,
+                    f"{frames} of the last group are not whole: torn by a power cut, and then told"
+                    " to nobody, or damaged",
+                    "the others are put back; partitions that may have lost some of them begin a"
+                    " leader epoch",
+                )
         for folder in shard_folders(self._storage, f"{self._root}/wal").values():
             for name in self._storage.listdir(folder):
                 self._progress(len(read_file(self._storage, f"{folder}/{name}")))

@@ -13,8 +13,8 @@ memory, and in a `kept-` file of the WAL for the next start.
 
 Where frames are lost of which nobody can say whose they were, every partition of their shard that
 acknowledges by the WAL begins a leader epoch: an offset that is given again is never taken for the
-one that was acknowledged.  So they do where the last group has a hole: torn
-by a power cut or damaged, nobody can tell.
+one that was acknowledged.  So they do where the last group has a hole: torn by a power cut or
+damaged, nobody can tell, and the report says just that (`wal_torn`).
 """
 
 import errno
@@ -59,9 +59,13 @@ class PuttingBack:
 
         Raises OSError on a full disk.
         """
-        for missing in (one for one in found.missing if one.durable):
+        for missing in found.missing:
             reason = f"{missing.what} are not valid"
-            self._report.add(ReportRow("wal_damaged", missing.path, reason=reason))
+            if missing.durable:
+                self._report.add(ReportRow("wal_damaged", missing.path, reason=reason))
+            elif missing.is_in_doubt:
+                reason += ": torn and told to nobody, or damaged"
+                self._report.add(ReportRow("wal_torn", missing.path, reason=reason))
         by_id = {meta.topic_id.bytes: meta for meta in topics.values()}
         touched: dict[Place, None] = {}
         for key, frames in found.partitions.items():

@@ -5,6 +5,7 @@
 | replayed | frames of the write-ahead log were put into a segment | none |
 | not_replayed | frames of a segment that was repaired and damaged again had no place | those |
 | wal_damaged | frames of the write-ahead log that had been synced are not valid | see the gaps |
+| wal_torn | frames of the last group are: torn by a power cut, or damaged | none, or those |
 | not_served | what the WAL holds of a partition could not be put back: it stays there | none yet |
 | unknown_topic | frames of a topic that lost events of the metadata speak of: in `path` | those |
 | cut | bytes behind the last whole batch, of a write that nobody was told about | none |
@@ -37,6 +38,7 @@ WHAT_TO_DO: Final = {
     "gap": "consumers get a gap; the damaged bytes are in quarantine/; check the disk",
     "quarantined": "keep the copy until nobody needs it, then delete it",
     "wal_damaged": "what was acknowledged shortly before the stop may be lost; check the disk",
+    "wal_torn": "a power cut while they were written explains it; without one, check the disk",
     "not_served": "check the disk; it is tried again whenever somebody asks for the partition",
     "unknown_topic": "its creation is lost; `segbroker dump` reads the batches that were kept",
     "readonly": "check the disk, then: segbroker verify --repair, or on.corruption=gap",

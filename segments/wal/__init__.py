@@ -13,6 +13,7 @@ A module imports only what stands above it:
     frames           the bytes of a WAL file
     scanning         what those of one file say, damaged ones included
     pending          what a partition has appended and not given to its shard yet
+    kept             frames of logs that could not be synced, until the next start
     files            made ahead, named, recycled
     replay           what the files of all shards say at a start
     group            what is written and synced together, and who is told

@@ -4,7 +4,7 @@
         ^                                                                                    |
         +--------------- rename, oldest first, each durable before the next -----------------+
 
-    kept-17.log: what a checkpoint copied out of a full file, of logs that could not be synced
+    kept-17.log: what a checkpoint copied out of a full file (kept.py)
 
 A file is written once with zeros when it is made, so later writes change neither its size nor its
 blocks.  The number in the name is that of the header: a `wal-` file whose header is another's, or
@@ -19,23 +19,15 @@ One thread makes (`prepare`) while another recycles.
 
 import re
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from itertools import count
 from typing import Final
 
 import structlog
 
-from ..storage import (
-    Buffer,
-    Storage,
-    StorageFile,
-    make_dirs,
-    read_file,
-    replace_file,
-    write_all,
-)
-from .frames import FRAMES_BEGIN, Frame, Header, encode_frame, encode_header_block
-from .scanning import scan_file
+from ..storage import Storage, StorageFile, make_dirs, read_file, write_all
+from .frames import FRAMES_BEGIN, Header, encode_header_block
+from .kept import copy_out, kept_path
 
 log = structlog.get_logger()
 
@@ -166,15 +158,9 @@ class ShardFiles:
         Durable when this returns.  The frames of a partition that cannot be synced must not hold
         up all others of its shard.
         """
-        data = memoryview(read_file(self._storage, used.path))
-        header = Header(self._shard, len(data), used.sequence, used.salt)
-        parts: list[Buffer] = [encode_header_block(header)]
-        for frame in scan_file(data, header).frames:
-            if frame.key in keys:
-                parts += encode_frame(frame, frame.lsn, frame.ordinal, used.salt, frame.flags)
-        path = self._path("kept", used.sequence)
-        replace_file(self._storage, path, b"".join(parts))
-        log.warning("wal_frames_kept", path=path, partitions=len(keys))
+        header = Header(self._shard, self.file_bytes, used.sequence, used.salt)
+        content = read_file(self._storage, used.path)
+        copy_out(self._storage, self.folder, content, header, used.end, keys)
 
     def recycle(self, used: WalFile, *, trusted: bool = True) -> None:
         """A used file, the oldest, becomes a free one; durable when this returns.
@@ -197,27 +183,13 @@ class ShardFiles:
             self._add(-1)
 
 
-def write_kept(storage: Storage, folder: str, number: int, frames: Iterable[Frame]) -> None:
-    """Keep these frames for the next start, in a file of their own.  Raises OSError."""
-    make_dirs(storage, folder)
-    salt = int.from_bytes(storage.random_bytes(8), "big")
-    parts: list[Buffer] = []
-    for lsn, frame in enumerate(frames):
-        parts += encode_frame(frame, lsn, 0, salt)
-    size = FRAMES_BEGIN + sum(map(len, parts))
-    header = encode_header_block(Header(0, size, number, salt))
-    path = f"{folder}/kept-{number}.log"
-    replace_file(storage, path, b"".join((header, *parts)))
-    log.warning("wal_frames_kept", path=path)
-
-
 def discard_used(storage: Storage, folder: str, *, keep: int, kept: int = -1) -> None:
     """Everything in the `wal-` files is durable elsewhere, or in the `kept-` file of this number:
     recycle `keep` of them, oldest first."""
     files = list_files(storage, folder)
     for number in files["kept"]:
         if number != kept:
-            storage.unlink(f"{folder}/kept-{number}.log")
+            storage.unlink(kept_path(folder, number))
     free = files["free"]
     following = free[-1] + 1 if free else 0
     for number in files["wal"]:

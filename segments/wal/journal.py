@@ -31,9 +31,10 @@ import structlog
 
 from ..background import Housekeeper
 from ..storage import Storage, make_dirs
-from .files import ShardFiles, discard_used, unlink_free, write_kept
+from .files import ShardFiles, discard_used, unlink_free
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType
 from .group import CallSoon, Done, Source
+from .kept import SHARD_OF_STARTS, write_kept
 from .quickness import ROW, Clock, Quickness
 from .replay import Replay, replay, shard_folder, shard_folders, shard_number
 from .shard import Shard
@@ -141,7 +142,7 @@ class Wal:
         if kept:
             number = self._replayed.next_sequence
             self._replayed.next_sequence += 1
-            folder = shard_folder(self._root, 0)
+            folder = shard_folder(self._root, SHARD_OF_STARTS)
             write_kept(self._storage, folder, number, chain.from_iterable(kept.values()))
         self._discard(keep=config.files_max, kept=number)
         for number, folder in shard_folders(self._storage, self._root).items():
@@ -180,7 +181,9 @@ class Wal:
 
     def _discard(self, *, keep: int, kept: int = -1) -> None:
         for number, folder in shard_folders(self._storage, self._root).items():
-            discard_used(self._storage, folder, keep=keep, kept=-1 if number else kept)
+            discard_used(
+                self._storage, folder, keep=keep, kept=kept if number == SHARD_OF_STARTS else -1
+            )
 
     def _remove(self, folder: str) -> None:
         """A shard that there is no more; its files are all free."""

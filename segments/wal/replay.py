@@ -13,7 +13,8 @@ partition is in one of them, because the files are absorbed before anything new 
 | a header that is not the file's | damage: a header is synced before its file gets the name |
 | the lsns jump between two files | a file is missing: damage |
 | the first frame of all does not stand at the begin | those in front of it are missing: see below |
-| a `kept-` file | the frames of logs that could not be synced; older than all others |
+| a `kept-` file | the frames of logs that could not be synced; older than all others (kept.py) |
+| ... and bytes in it that are no frame | damage, at its end as well: it was written whole |
 
 Frames of an unacknowledged group may be among them: whoever replays may apply them or not, but each
 wholly.  Control events behind a hole in a group that nobody was told of are not returned: those in
@@ -53,6 +54,7 @@ from .frames import (
     header_of,
     later_version,
 )
+from .kept import SHARD_OF_STARTS, kept_path
 from .scanning import Scanned, Suspect, scan_file
 
 log = structlog.get_logger()
@@ -72,10 +74,22 @@ class Missing(NamedTuple):
     """0: nobody knows how many."""
     durable: bool
     """They had been synced: damage.  False: a group that was being written, or damage to it."""
+    is_torn: bool = False
+    """Nobody was told of them: their group awaits a MARK that is not there."""
+    position: int = -1
+    """Of bytes in a `kept-` file that are no frame."""
+    size: int = 0
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Torn by a power cut and told to nobody, or damaged: nothing says which."""
+        return not (self.durable or self.is_torn)
 
     @property
     def what(self) -> str:
         """Which frames, in words."""
+        if self.size:
+            return f"all frames in bytes {self.position} to {self.position + self.size}"
         if self.frames:
             return f"{self.frames} frames from lsn {self.lsn} on"
         return (
@@ -158,17 +172,11 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
     for number in files["kept"]:
         found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
-        path = f"{folder}/kept-{number}.log"
-        scanned = scan_wal_file(storage, path)
-        if scanned is None:
-            found.missing.append(Missing(path, -1, 0, durable=True))
-            found.unnamed.update(range(found.shards))  # of any of them
-            continue
-        for frame in scanned[1].frames:
-            found.partitions.setdefault(frame.key, []).append(frame)
+        _replay_kept(storage, shard, kept_path(folder, number), found)
     frames: list[tuple[str, Frame]] = []
     suspects: list[tuple[str, Suspect]] = []
     files_scanned: list[tuple[str, Scanned]] = []
+    known = len(found.missing)
     for number in files["wal"]:
         found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
@@ -185,17 +193,20 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
         files_scanned.append((path, scanned[1]))
         frames += ((path, frame) for frame in scanned[1].frames)
         suspects += ((path, suspect) for suspect in scanned[1].suspects)
-    missing = list(frames_missing(frames))
-    known = len(found.missing)
+    awaits_a_mark = bool(frames) and bool(frames[-1][1].flags & AWAITS_MARK)
+    missing = [
+        hole if hole.durable else hole._replace(is_torn=awaits_a_mark)
+        for hole in frames_missing(frames)
+    ]
     in_front = missing_in_front(files_scanned)
     if in_front is not None:
-        found.missing.append(in_front[0])
-        if in_front[0].durable:
+        hole, frames_max = in_front
+        found.missing.append(hole._replace(is_torn=not hole.durable and awaits_a_mark))
+        if hole.durable:
             found.unnamed.add(shard)
-            found.control_lost += in_front[1] if shard == 0 else 0
+            found.control_lost += frames_max if shard == 0 else 0
     found.missing += missing
-    awaits_a_mark = bool(frames) and bool(frames[-1][1].flags & AWAITS_MARK)
-    if not awaits_a_mark and not all(m.durable for m in found.missing[known:]):
+    if any(one.is_in_doubt for one in found.missing[known:]):
         found.torn.add(shard)
     durable_below = max((frame.durable_below for _, frame in frames), default=0)
     whole_below = _whole_below(frames, durable_below)
@@ -211,7 +222,28 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
             told.append(suspect)
             found.missing.append(Missing(path, suspect.lsn, 1, durable=True))
     _sum_up_losses(shard, missing, told, found)
-    for _, frame in frames:
+    _fold([frame for _, frame in frames], told, whole_below, found)
+
+
+def _replay_kept(storage: Storage, shard: int, path: str, found: Replay) -> None:
+    scanned = scan_wal_file(storage, path)
+    if scanned is None:
+        holes, is_named = [Missing(path, -1, 0, durable=True)], False
+    else:
+        holes = [
+            Missing(path, -1, 0, durable=True, position=hole.position, size=hole.size)
+            for hole in scanned[1].holes
+        ]
+        is_named = all(hole.is_named for hole in scanned[1].holes)
+        _fold(scanned[1].frames, list(scanned[1].suspects), 0, found)
+    found.missing += holes
+    if not is_named:
+        found.unnamed.update(range(found.shards) if shard == SHARD_OF_STARTS else (shard,))
+
+
+def _fold(frames: list[Frame], told: list[Suspect], whole_below: int, found: Replay) -> None:
+    """Take what these frames say, and those that are told as lost, in the order of their lsns."""
+    for frame in frames:
         while told and told[0].lsn < frame.lsn:
             _lose(told.pop(0), found)
         found.next_lsn = max(found.next_lsn, frame.lsn + 1)

@@ -49,6 +49,15 @@ class First(NamedTuple):
     flags: int
 
 
+class Hole(NamedTuple):
+    """Bytes that are no frame, and none that was made again from its trailer."""
+
+    position: int
+    size: int
+    is_named: bool
+    """Trailers say of all of it which frames it was."""
+
+
 class Scanned(NamedTuple):
     """What the bytes of one file say."""
 
@@ -62,6 +71,8 @@ class Scanned(NamedTuple):
     first: First | None
     size: int
     """Bytes of the file."""
+    holes: list[Hole]
+    """Between the frames, and behind the last: there the file may just not be full."""
 
 
 def scan_file(data: memoryview, header: Header) -> Scanned:
@@ -74,6 +85,7 @@ def scan_file(data: memoryview, header: Header) -> Scanned:
     frames: list[Frame] = []
     positions: list[int] = []
     suspects: list[Suspect] = []
+    holes: list[Hole] = []
     first: First | None = None
     position = FRAMES_BEGIN
     end = position
@@ -87,9 +99,13 @@ def scan_file(data: memoryview, header: Header) -> Scanned:
             named: list[Trailer] = []
             if trailer_size:
                 named += trailers_in(data, damaged, until, salt, after)
+            suspected = len(suspects)
             for trailer in named:
                 first = first or _first_of(trailer, header)
                 _name(trailer, frames, positions, suspects)
+            is_named = sum(trailer.size for trailer in named) == until - damaged
+            if len(suspects) > suspected or not is_named:
+                holes.append(Hole(damaged, until - damaged, is_named))
             if frame is None:
                 break
             if not named:
@@ -99,7 +115,7 @@ def scan_file(data: memoryview, header: Header) -> Scanned:
         positions.append(position)
         position += frame.size - TRAILER_SIZE + trailer_size
         end = position
-    return Scanned(frames, positions, end, suspects, first, len(data))
+    return Scanned(frames, positions, end, suspects, first, len(data), holes)
 
 
 def _first_of(trailer: Trailer, header: Header) -> First:

@@ -4,14 +4,15 @@ or in front of the first frame that is left.  It is told, and no offset is given
 import pytest
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.directory_check import DirectoryChecker
 from segbroker.segments.manager import DiskManager, NewTopic
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import read_file
 from segbroker.segments.topic_config import TopicConfig
-from segbroker.segments.wal.files import write_kept
 from segbroker.segments.wal.frames import FRAMES_BEGIN, OVERHEAD, Frame, FrameType, header_of
 from segbroker.segments.wal.group import PAGE
 from segbroker.segments.wal.journal import WalConfig
+from segbroker.segments.wal.kept import write_kept
 from segbroker.segments.wal.scanning import scan_file
 
 FOLDER = "/data/wal/shard-00"
@@ -135,7 +136,7 @@ def test_a_frame_that_names_itself_and_its_group_is_no_hole() -> None:
     assert epoch(after, "v") == 0, "nobody but t lost anything"
 
 
-def test_a_hole_in_the_only_group_may_be_a_torn_write_and_begins_an_epoch_without_a_word() -> None:
+def test_a_hole_in_the_only_group_may_be_a_torn_write_and_begins_an_epoch_and_says_so() -> None:
     # | t | v | in one group, acknowledged; the page is lost in which all of t but an end stands
     disk, manager = begun()
     size = 2_000 + PAGE + 20 - OVERHEAD - len(encode_batch([b"r" * 2_000], timestamps_ms=1_000))
@@ -147,10 +148,20 @@ def test_a_hole_in_the_only_group_may_be_a_torn_write_and_begins_an_epoch_withou
     manager.wal.shard_of(frames[0].topic_id, 0).write(frames)
     whole = opened(disk.after_power_cut())
     assert [epoch(whole, name) for name in "tv"] == [0, 0]
+    assert not whole.report.counts["wal_torn"]
+    cut = disk.after_power_cut()
+    cut.open(WAL).pwrite(bytes(PAGE), FRAMES_BEGIN)
+    (said,) = [one for one in DirectoryChecker(cut, "/data", 1_000).check() if one.path == WAL]
+    assert not said.is_damage
+    assert "torn by a power cut, and then told to nobody, or damaged" in said.text
+    assert "begin a leader epoch" in said.action
     after = without_page(disk, FRAMES_BEGIN)
     assert [epoch(after, name) for name in "tv"] == [1, 1]
     assert [after.get_handler(name, 0).high_watermark for name in "tv"] == [0, 1]
     assert not damaged(after)
+    (row,) = [row for row in after.report.rows if row.what == "wal_torn"]
+    assert row.path == WAL
+    assert row.reason.endswith("torn and told to nobody, or damaged")
 
 
 def test_every_page_that_is_lost_in_front_of_a_later_group_is_told() -> None:

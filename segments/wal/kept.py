@@ -1,0 +1,83 @@
+"""Frames of logs that could not be synced, in a file of their own until the next start.
+
+    wal-17.log   | header | frame of A | frame of B | frame of A | frame of C |   full
+    kept-17.log  | header | frame of A | frame of A |             A could not be synced
+
+    a checkpoint  copies out of a full file what it has of such logs, so that it can be used again
+    a start       writes what it could not put back, before it begins the log anew
+
+It is written whole, synced and renamed before the file it came from goes, and never again.  So,
+other than in a `wal-` file, nothing explains a byte in it that is no frame: it is damage, at its
+end, too.  Damage that a full file has already is copied as it is, so that a start tells of it.
+
+Its frames are older than those of every `wal-` file that exists.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+import structlog
+
+from ..storage import Buffer, Storage, make_dirs, replace_file
+from .frames import FRAMES_BEGIN, Frame, Header, encode_frame, encode_header_block
+from .scanning import scan_file
+
+log = structlog.get_logger()
+
+SHARD_OF_STARTS: Final = 0
+"""In its directory are the kept files of a start: they have frames of all shards."""
+
+
+def kept_path(folder: str, number: int) -> str:
+    """The name of a kept file."""
+    return f"{folder}/kept-{number}.log"
+
+
+def copy_out(
+    storage: Storage,
+    folder: str,
+    content: bytearray,
+    header: Header,
+    end: int,
+    keys: Collection[tuple[bytes, int]],
+) -> None:
+    """Copy the frames of these partitions out of a full file, whose frames end at `end`.
+
+    Durable when this returns.  What stands behind the end was given up.  Raises OSError.
+    """
+    found = scan_file(memoryview(content)[:end], header)
+    parts: dict[int, list[Buffer]] = {
+        hole.position: [content[hole.position : hole.position + hole.size]] for hole in found.holes
+    }
+    if found.holes:
+        log.error("wal_frames_damaged", folder=folder, number=header.sequence)
+    in_holes = {
+        position
+        for position in found.positions
+        for hole in found.holes
+        if hole.position <= position < hole.position + hole.size
+    }
+    for position, frame in zip(found.positions, found.frames, strict=True):
+        if frame.key in keys and position not in in_holes:
+            parts[position] = list(
+                encode_frame(frame, frame.lsn, frame.ordinal, header.salt, frame.flags)
+            )
+    ordered = [part for position in sorted(parts) for part in parts[position]]
+    _write(storage, folder, header, ordered)
+
+
+def write_kept(storage: Storage, folder: str, number: int, frames: Iterable[Frame]) -> None:
+    """Keep these frames for the next start.  Durable when this returns.  Raises OSError."""
+    make_dirs(storage, folder)
+    salt = int.from_bytes(storage.random_bytes(8), "big")
+    parts: list[Buffer] = []
+    for lsn, frame in enumerate(frames):
+        parts += encode_frame(frame, lsn, 0, salt)
+    _write(storage, folder, Header(SHARD_OF_STARTS, 0, number, salt), parts)
+
+
+def _write(storage: Storage, folder: str, header: Header, parts: list[Buffer]) -> None:
+    header = header._replace(size=FRAMES_BEGIN + sum(map(len, parts)))
+    path = kept_path(folder, header.sequence)
+    replace_file(storage, path, b"".join((encode_header_block(header), *parts)))
+    log.warning("wal_frames_kept", path=path)

@@ -1,0 +1,204 @@
+"""A file of frames that were kept for the next start is damaged: it was written whole, so every
+byte that is no frame is told, as damage in the middle of the write-ahead log is."""
+
+import pytest
+
+from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.segments.directory_check import DirectoryChecker
+from segbroker.segments.manager import DiskManager, NewTopic
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.storage import read_file
+from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.wal.frames import FRAMES_BEGIN, OVERHEAD, Frame, FrameType
+from segbroker.segments.wal.kept import write_kept
+from segbroker.segments.wal.replay import Replay
+from segbroker.segments.wal.trailers import TRAILER_SIZE
+
+from .crash.observing import see_handler
+from .crash.recording import Fault, RecordingStorage
+from .tools import batch_of
+from .wal_writing import ROOT, TOPIC, Writer, begun, content, replayed
+
+FOLDER = f"{ROOT}/shard-00"
+KEPT = f"{FOLDER}/kept-7.log"
+
+
+def batches(partition: int, base_offset: int) -> Frame:
+    batch = bytearray(batch_of(b"x"))
+    batch[:8] = base_offset.to_bytes(8, "big")
+    end = base_offset + 1
+    return Frame(FrameType.BATCHES, TOPIC, partition, 0, 0, base_offset, 1, batch, end_offset=end)
+
+
+FRAMES = [
+    batches(1, 10),
+    batches(2, 20),
+    Frame(FrameType.END, TOPIC, 1, base_offset=11, end_offset=11),
+    batches(1, 11),
+]
+
+
+def kept_disk() -> tuple[MemoryStorage, list[int]]:
+    """A disk with a kept file, and where its frames begin and the last one ends."""
+    disk = MemoryStorage()
+    begun(disk)
+    write_kept(disk, FOLDER, 7, FRAMES)
+    places = [FRAMES_BEGIN]
+    for frame in FRAMES:
+        places.append(places[-1] + frame.size)
+    return disk, places
+
+
+def kept(found: Replay) -> list[tuple[int, int]]:
+    return sorted(
+        (key[1], frame.base_offset)
+        for key, frames in found.partitions.items()
+        for frame in frames
+        if frame.type is FrameType.BATCHES
+    )
+
+
+WHOLE = [(1, 10), (1, 11), (2, 20)]
+
+
+def test_a_kept_file_that_is_whole_says_everything_and_nothing_is_missing() -> None:
+    found = replayed(kept_disk()[0])
+    assert kept(found) == WHOLE
+    assert (found.missing, found.lost_below, found.unnamed) == ([], {}, set())
+
+
+def test_every_damaged_byte_of_a_kept_file_costs_one_frame_and_is_told_of_its_partition() -> None:
+    disk, places = kept_disk()
+    file, before = disk.open(KEPT), read_file(disk, KEPT)
+    for place in range(places[0], places[-1]):
+        file.pwrite(bytes([before[place] ^ 0x41]), place)
+        found = replayed(disk)
+        hit = next(n for n, end in enumerate(places[1:]) if place < end)
+        frame = FRAMES[hit]
+        if frame.type is FrameType.END or place >= places[hit + 1] - TRAILER_SIZE:
+            assert kept(found) == WHOLE, "it has nothing that its other half has not"
+            assert (found.missing, found.lost_below) == ([], {})
+        else:
+            assert kept(found) == [
+                one for one in WHOLE if one != (frame.partition, frame.base_offset)
+            ]
+            (missing,) = found.missing
+            assert (missing.position, missing.size, missing.durable) == (
+                places[hit],
+                frame.size,
+                True,
+            )
+            assert found.lost_below == {frame.key: frame.end_offset}
+        assert not found.unnamed
+        file.pwrite(before[place : place + 1], place)
+
+
+@pytest.mark.parametrize("byte", [0, 0x5A])
+def test_frames_of_a_kept_file_of_which_nothing_is_left_are_told_without_a_name(byte: int) -> None:
+    for hit in range(len(FRAMES)):
+        disk, places = kept_disk()
+        size = places[hit + 1] - places[hit]
+        disk.open(KEPT).pwrite(bytes([byte]) * size, places[hit])
+        found = replayed(disk)
+        (missing,) = found.missing
+        assert (missing.position, missing.size, missing.durable) == (places[hit], size, True)
+        assert found.unnamed == {0}
+
+
+def test_a_kept_file_that_is_zeros_or_cut_inside_of_a_frame_is_told() -> None:
+    _, places = kept_disk()
+    for end in range(places[0], places[-1]):
+        if end in places:
+            continue
+        disk, _ = kept_disk()
+        disk.open(KEPT).truncate(end)
+        found = replayed(disk)
+        assert len(found.missing) == 1
+        assert found.missing[0].durable
+    for begin in (0, *places[:-1]):
+        disk, _ = kept_disk()
+        disk.open(KEPT).pwrite(bytes(places[-1] - begin), begin)
+        found = replayed(disk)
+        assert [one.durable for one in found.missing] == [True]
+        assert found.unnamed == {0}
+
+
+def test_damage_to_a_full_file_is_told_after_its_frames_were_kept() -> None:
+    # | precious | zeros... |   a byte of it is bad when the checkpoint copies it out
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    failed, other = Writer(wal, 1), Writer(wal, 2)
+    failed.can_checkpoint = False
+    failed.append(b"precious")
+    failed.append(b"and whole")
+    disk.open(f"{FOLDER}/wal-0.log").pwrite(b"?", FRAMES_BEGIN + 66)
+    for number in range(100):
+        other.append(bytes([number]) * 1000)
+    assert disk.exists(f"{FOLDER}/kept-0.log")
+    assert not disk.exists(f"{FOLDER}/wal-0.log")
+    found = replayed(disk.after_power_cut())
+    assert content(found, 1) == b"and whole"
+    assert found.lost_below == {(TOPIC, 1): 8}
+    (missing,) = found.missing
+    assert missing.durable
+    assert missing.what == f"all frames in bytes {FRAMES_BEGIN} to {FRAMES_BEGIN + OVERHEAD + 8}"
+
+
+def test_a_barrier_among_kept_frames_makes_those_before_it_void() -> None:
+    disk = MemoryStorage()
+    begun(disk)
+    write_kept(disk, FOLDER, 7, [FRAMES[0], Frame(FrameType.BARRIER, TOPIC, 1), FRAMES[3]])
+    assert kept(replayed(disk)) == [(1, 11)]
+
+
+def data_directory() -> tuple[MemoryStorage, str, list[int]]:
+    """Topics `t` and `v`; the disk refused what the log ahead has of `t`, offsets 0 and 1: a kept
+    file has it.  Its path, and where its frames begin and the last one ends."""
+    disk = MemoryStorage()
+    manager = opened(disk)
+    manager.create_topics([NewTopic(name, 1, TopicConfig({})) for name in "tv"])
+    for number in range(2):
+        batch = memoryview(bytearray(encode_batch([b"kept %d" % number], timestamps_ms=1_000)))
+        manager.get_handler("t", 0).append(batch, check_batch(batch), 1_000)
+    refusing = RecordingStorage.over(disk.after_power_cut())
+    refusing.faults.append(Fault("fdatasync", "/t_partition_0_segment_0.log", 0, lasts=True))
+    opened(refusing).close()
+    left = refusing.after_power_cut()
+    (name,) = [name for name in left.listdir(FOLDER) if name.startswith("kept-")]
+    path = f"{FOLDER}/{name}"
+    size = OVERHEAD + len(batch)
+    return left, path, [FRAMES_BEGIN, FRAMES_BEGIN + size, FRAMES_BEGIN + 2 * size]
+
+
+def opened(disk: MemoryStorage) -> DiskManager:
+    manager = DiskManager("/data", storage=disk, flushers=0, now_ms=2_000)
+    manager.open()
+    return manager
+
+
+def findings(disk: MemoryStorage) -> list[str]:
+    return [one.text for one in DirectoryChecker(disk, "/data", 2_000).check() if one.is_damage]
+
+
+def test_a_kept_batch_that_is_damaged_is_a_gap_of_its_partition() -> None:
+    disk, path, places = data_directory()
+    whole = opened(disk.after_kill())
+    assert [one.is_gap for one in see_handler(whole.get_handler("t", 0)).items] == [False, False]
+    assert not whole.report.counts["wal_damaged"]
+    disk.open(path).pwrite(b"?", places[0] + 70)
+    assert any("bytes 4096 to" in what for what in findings(disk))
+    manager = opened(disk)
+    assert manager.report.counts["wal_damaged"] == 1
+    gap, batch = see_handler(manager.get_handler("t", 0)).items
+    assert (gap.base_offset, gap.next_offset, gap.reason) == (0, 1, "corruption")
+    assert (batch.base_offset, batch.is_gap) == (1, False)
+    assert manager.get_handler("v", 0).leader_epoch == 0, "it lost nothing"
+
+
+def test_where_nothing_is_left_of_a_kept_batch_every_partition_begins_a_leader_epoch() -> None:
+    disk, path, places = data_directory()
+    disk.open(path).pwrite(bytes(places[2] - places[1]), places[1])
+    assert any(f"bytes {places[1]} to" in what for what in findings(disk))
+    manager = opened(disk)
+    assert manager.report.counts["wal_damaged"] == 1
+    assert [manager.get_handler(name, 0).leader_epoch for name in "tv"] == [1, 1]
