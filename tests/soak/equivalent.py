@@ -95,12 +95,12 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ): "second line: the same of the other files",
     (
         "wal.replay",
-        "_replay_shard",
+        "_fold",
         "found.next_lsn = max(found.next_lsn, frame.lsn + 1)",
         "pass",
         0,
     ): "second line: all files are absorbed before an lsn is given again",
-    ("wal.replay", "_replay_shard", "frame.lsn + 1", "(frame.lsn + 1 + 1)", 0): (
+    ("wal.replay", "_fold", "frame.lsn + 1", "(frame.lsn + 1 + 1)", 0): (
         "second line: between two lives an lsn may be left out"
     ),
     (
