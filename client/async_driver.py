@@ -246,6 +246,7 @@ class AsyncDriver:
                 budget = RECEIVE_BUDGET
                 continue
             connection.received(size, now_ms())
+            transport.await_rest()
             self.pump()
             budget -= size
             if budget < 0:

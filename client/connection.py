@@ -178,6 +178,11 @@ class Connection:
         """Where the shell's recv_into may write."""
         return self._reader.get_buffer()
 
+    @property
+    def missing_bytes(self) -> int:
+        """How much of a reply that has begun to come is still to come; 0 when nobody knows."""
+        return self._reader.missing_bytes
+
     def received(self, size: int, now_ms: int) -> None:
         """`size` bytes were written into the buffer.  0 is the end of the stream.
 

@@ -269,6 +269,7 @@ class ThreadDriver:
                 return
             with self.lock:
                 connection.received(size, now_ms())
+            transport.await_rest()
             # Whoever waited for this goes first; without this it would wait for the
             # interpreter's lock until our next system call.
             sleep(0)

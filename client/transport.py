@@ -14,7 +14,9 @@ A host name may have several addresses (localhost: ::1 and 127.0.0.1); they are 
 import os
 import socket
 import ssl
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import Enum
 from itertools import islice
 from threading import Lock
@@ -27,6 +29,13 @@ from .spoken import Buffer
 
 # Buffers per sendmsg; the kernel takes up to 1024.
 GATHER_COUNT_MAX = 64
+
+# Of a large reply the shell hears when so much more of it is here: each time costs a turn of the
+# core, and of a thread that takes the interpreter from the one that reads the records.
+LOW_WATER_BYTES_MAX = 256 << 10
+LOW_WATER_BYTES_MIN = 64 << 10
+# epoll, select and poll of Linux heed the mark; elsewhere it is for who waits in recv.
+LOW_WATER_IS_HEEDED = sys.platform == "linux"
 
 # OpenSSL's words for bytes that are no TLS.
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"})
@@ -82,6 +91,7 @@ class Transport:
         self.waits_to_send = False
         # A thread is sending (the blocking shell has two).
         self.is_sending = False
+        self._low_water = 1
 
     def connect_next(self) -> None:
         """Begin to connect to the next address; raises ConnectionLost when none is left."""
@@ -183,6 +193,22 @@ class Transport:
             return None
         except OSError as exc:
             raise self._lost(exc) from exc
+
+    def await_rest(self) -> None:
+        """What was received is dealt with: have the socket readable when more is worth a turn.
+
+        Only of a frame whose size is known, and never more than is missing of it, so what is
+        waited for comes; the end of the stream is heard of at once all the same.
+        """
+        if not LOW_WATER_IS_HEEDED or self._tls is not None or self.socket is None:
+            return
+        missing = self.connection.missing_bytes
+        low_water = 1 if missing < LOW_WATER_BYTES_MIN else min(missing, LOW_WATER_BYTES_MAX)
+        if low_water != self._low_water:
+            # A system that does not know the mark only costs more turns.
+            with suppress(OSError):
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
+                self._low_water = low_water
 
     @property
     def has_received(self) -> bool:

@@ -89,6 +89,18 @@ class FrameReader:
         return self._write - self._read
 
     @property
+    def missing_bytes(self) -> int:
+        """Bytes that the frame lacks which has begun to come; 0 while its size is not known.
+
+        What it says holds when `next_frame` has just answered None.
+        """
+        begin = self._read + _SIZE_SIZE
+        if begin > self._write:
+            return 0
+        (size,) = _unpack_size(self._view, self._read)
+        return max(0, begin + int(size) - self._write)
+
+    @property
     def size_max(self) -> int:
         """Largest frame that is taken, in bytes."""
         return self._size_max

@@ -45,6 +45,17 @@ def test_frames_that_wait_are_those_that_come_next_and_stay_where_they_are() -> 
         assert list(reader.waiting_frames()) == []
 
 
+def test_what_a_frame_lacks_is_known_as_soon_as_its_size_is() -> None:
+    reader = FrameReader()
+    lacks = []
+    for byte in API_VERSIONS + size_prefix(4):
+        reader.receive_data(bytes([byte]))
+        while reader.next_frame() is not None:
+            pass
+        lacks.append(reader.missing_bytes)
+    assert lacks == [0, 0, 0, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 4]
+
+
 def test_frames_behind_one_that_is_refused_do_not_wait() -> None:
     reader = FrameReader(100)
     reader.receive_data(API_VERSIONS + size_prefix(101) + bytes(101) + API_VERSIONS)
