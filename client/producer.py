@@ -121,7 +121,7 @@ class Producer:
         idempotent: retries neither repeat nor reorder records; default: as acks="all" allows.
         compression: "none" (the default), "gzip", "snappy", "lz4" or "zstd".
         linger_ms: how long a batch waits for more records; 5.
-        batch_bytes: a batch is sent when it has this size, uncompressed; 128 KiB.
+        batch_bytes: a batch is sent when it has this size, uncompressed; 512 KiB.
         buffer_bytes: what may be under way; beyond, `send` waits; 32 MiB.
         delivery_timeout_ms: a record that is not acknowledged by then has failed; 120,000.
         transactional_id: send in transactions, under this name: see `transaction`.  Whoever takes

@@ -125,6 +125,9 @@ def _check_text(name: str, value: object) -> None:
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, not a str")
 
 
+# Of few large batches the broker makes few large writes, into larger pages of its cache.
+BATCH_BYTES = 512 * KIB
+
 MAY_BE_NONE = {"accept_timeout_ms"}
 MAY_BE_ZERO = {"linger_ms", "retry_backoff_ms", "reconnect_backoff_ms", "fetch_wait_ms"}
 
@@ -143,7 +146,7 @@ class ProducerSettings:
     idempotent: bool = True
     codec: Codec = Codec.NONE
     linger_ms: int = 5
-    batch_bytes: int = 128 * KIB
+    batch_bytes: int = BATCH_BYTES
     buffer_bytes: int = 32 * MIB
     request_bytes: int = 4 * MIB
     delivery_timeout_ms: int = 120_000
@@ -359,6 +362,10 @@ def producer_settings(
     acks = of_producer["acks"] = parse_acks(of_producer.pop("acks", "all"))
     if of_producer.get("idempotent") is None:
         of_producer["idempotent"] = acks == -1
+    buffer_bytes = of_producer.get("buffer_bytes")
+    if isinstance(buffer_bytes, int) and 0 < buffer_bytes < BATCH_BYTES:
+        # Who wants a small buffer and says nothing of batches gets small ones.
+        of_producer.setdefault("batch_bytes", buffer_bytes)
     of_producer["codec"] = parse_codec(of_producer.pop("compression", "none"))
     return (
         ClientSettings(bootstrap=parse_bootstrap(bootstrap), **of_client),

@@ -28,6 +28,7 @@ from segbroker.client.settings import (
     parse_acks,
     parse_bootstrap,
     parse_codec,
+    producer_settings,
 )
 from segbroker.protocol.errors import ErrorCode
 
@@ -101,6 +102,19 @@ def test_a_producer_has_no_option_of_another_name(kind: Any) -> None:  # noqa: A
         kind("127.0.0.1:1", compression="zip")
     with pytest.raises(ValueError, match='idempotent=True needs acks="all"'):
         kind("127.0.0.1:1", acks=1, idempotent=True)
+
+
+def test_a_small_buffer_alone_makes_small_batches() -> None:
+    _, settings = producer_settings("a:1", {"buffer_bytes": 10_000})
+    assert (settings.batch_bytes, settings.buffer_bytes) == (10_000, 10_000)
+    _, settings = producer_settings("a:1", {"buffer_bytes": 10_000, "batch_bytes": 2_000})
+    assert settings.batch_bytes == 2_000
+    _, settings = producer_settings("a:1", {"buffer_bytes": 1 << 20})
+    assert settings.batch_bytes == ProducerSettings().batch_bytes
+    with pytest.raises(ValueError, match="batch_bytes=20000 is larger than buffer_bytes=10000"):
+        producer_settings("a:1", {"buffer_bytes": 10_000, "batch_bytes": 20_000})
+    with pytest.raises(ValueError, match="buffer_bytes=0"):
+        producer_settings("a:1", {"buffer_bytes": 0})
 
 
 def test_settings_name_the_key_and_the_value() -> None:
