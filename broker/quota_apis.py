@@ -153,7 +153,8 @@ def _change(core: Core, asked: AlterClientQuotasRequestEntry) -> tuple[Entity, d
     values = dict(rows.get(entity, {}))
     for op in asked.ops:
         if op.key not in known:
-            raise _invalid(f"{op.key!r} is no quota of {sorted(parts)}: {', '.join(sorted(known))}")
+            whose, there_are = " and ".join(sorted(parts)), ", ".join(sorted(known))
+            raise _invalid(f"{op.key!r} is no quota of {whose}; there are: {there_are}")
         if op.remove:
             values.pop(op.key, None)
         elif not math.isfinite(op.value) or op.value <= 0:

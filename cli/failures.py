@@ -11,8 +11,10 @@ None from `explain` means "not expected": a bug, and the traceback is wanted.
 """
 
 import errno
+import re
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +26,15 @@ LOCAL = ("127.", "localhost", "[::1]")
 SEVERAL_MAX = 5
 # What a listener does with a client that speaks without TLS, or asks before it has logged in.
 _SILENT = ("no answer", "did not answer")
+_TLS_FILES = "the files for TLS cannot be used"
+_NO_TLS = "closed during the TLS handshake"
 _HUNG_UP = ("closed the connection", "Connection reset by peer")
+
+
+_NO_TOPIC_SETTING = re.compile(r"([^\s=]+)=.*: there is no such topic setting$")
+_TOPIC_SETTINGS = "segbroker topic describe NAME --verbose lists them"
+_NO_BROKER_SETTING = "there is no broker setting"
+BROKER_SETTINGS_HINT = "segbroker broker describe --all lists them"
 
 
 class Failure(Exception):
@@ -105,10 +115,15 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             text = f"group {params['name']!r} has members"
             return Failure(text, ExitCode.REFUSED, "stop its consumers first")
         case errors.InvalidConfig():
-            return Failure(text, ExitCode.CONFIG)
+            return Failure(text, ExitCode.CONFIG, _setting_hint(text))
+        case errors.InvalidTopic():
+            hint = "a name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+            return Failure(text, ExitCode.REFUSED, hint)
         case errors.SecurityDisabled():
             hint = "segbroker serve --authorizer acl --super-users User:NAME"
             return Failure(text, ExitCode.REFUSED, hint)
+        case errors.TlsFailed() if text.startswith(_TLS_FILES):
+            return Failure(text, ExitCode.USAGE)
         case errors.AuthenticationFailed() | errors.TlsFailed():
             return Failure(text, ExitCode.REFUSED, "-X sets TLS and login; see docs/security.md")
         case (
@@ -123,7 +138,8 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             )
             return Failure(text, ExitCode.REFUSED, hint)
         case errors.ResourceNotFound():
-            return Failure(text, ExitCode.NOT_FOUND)
+            hint = "segbroker user list" if "data_dir" in params else ""
+            return Failure(text, ExitCode.NOT_FOUND, hint)
         case errors.BrokerUnreachable() | errors.ConnectionLost():
             hint = _start_hint(params, error.message, error.wants)
             return Failure(error.message, ExitCode.UNREACHABLE, hint)
@@ -146,6 +162,22 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             return Failure(text, ExitCode.REFUSED)
 
 
+def _setting_hint(text: str) -> str:
+    """What may be meant by a setting that there is not, as the broker says it."""
+    unknown = _NO_TOPIC_SETTING.search(text)
+    if unknown is not None:
+        return topic_setting_hint(unknown[1])
+    return BROKER_SETTINGS_HINT if _NO_BROKER_SETTING in text else ""
+
+
+def topic_setting_hint(name: str) -> str:
+    """What may be meant by a topic setting that there is not."""
+    from segbroker.segments.topic_config import KEYS
+
+    near = get_close_matches(name, [key.name for key in KEYS], n=1)
+    return f"did you mean {near[0]}? {_TOPIC_SETTINGS}" if near else _TOPIC_SETTINGS
+
+
 def _create_hint(params: Mapping[str, Any]) -> str:
     # Of produce and consume; `topic describe` has a name.
     topics = params.get("topics") or (params.get("topic"),)
@@ -161,6 +193,8 @@ def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:
     bootstrap = str(params.get("bootstrap"))
     if ":" not in bootstrap:
         bootstrap += ":9092"  # the port that was tried
+    if _NO_TLS in text:
+        return "somebody is there: ask without TLS, or on the port of a listener that has it"
     if any(words in text for words in _HUNG_UP):
         return f"somebody is there; if it wants {wants or 'a login'}: -X security.protocol=..."
     if any(words in text for words in _SILENT):
@@ -225,6 +259,8 @@ def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
     listener = _loaded("broker.listener")
     if listener is not None and isinstance(error, listener.CannotListen):
         return _cannot_listen(error, what)
-    if error.filename is not None:
+    if isinstance(error, NotADirectoryError) and str(error.filename).endswith("/LOCK"):
+        what = f"{error.filename.removesuffix('/LOCK')} is a file: no data directory can be there"
+    elif error.filename is not None:
         what = f"{error.filename}: {what}"
     return Failure(what, ExitCode.SYSTEM)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import click
 
 from .command import Group, Leaf
-from .exit_codes import MEANINGS
+from .exit_codes import MEANINGS, ExitCode
 
 PROGRAM = "segbroker"
 
@@ -63,6 +63,13 @@ def segbroker() -> None:
 
 def main() -> None:
     """The console script."""
+    for name, stream in (("input", sys.stdin), ("output", sys.stdout), ("error", sys.stderr)):
+        if stream is None:  # `<&-`; a file that is opened now would take its descriptor
+            if sys.stderr is not None:
+                sys.stderr.write(
+                    f"Error: standard {name} is closed; /dev/null can be in its place\n"
+                )
+            sys.exit(ExitCode.SYSTEM)
     if sys.argv[1:] == ["--version"]:
         sys.argv[1] = "version"
     segbroker.main(prog_name=PROGRAM)

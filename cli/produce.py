@@ -16,7 +16,7 @@ import os
 import select
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -26,7 +26,7 @@ import click
 from .command import ACCEPT_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Command, bootstrap_option, note
 from .escapes import unescape
 from .exit_codes import ExitCode
-from .failures import Failure
+from .failures import Failure, explain
 from .line_ranges import LineRanges
 from .lines import LineTooLong, read_lines
 from .progress import Update, counter
@@ -57,10 +57,14 @@ class Parsed(NamedTuple):
 class Settlement:
     """What was sent, in the order of its lines, and what became of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, params: Mapping[str, str]) -> None:
+        """params: the command's own, for hints."""
+        self._params = params
         self.acknowledged = 0
         self.undelivered = LineRanges()
         self.stopped = False
+        self.hint = ""
+        """What to do about the first of them."""
         self._waiting: deque[tuple[int, Deliveries]] = deque()
         self._waiting_count = 0
 
@@ -98,6 +102,8 @@ class Settlement:
         """Lines that were not delivered."""
         self.undelivered.add(first_line, count, str(error))
         self.stopped |= type(error).__name__ not in OF_ONE_RECORD
+        if not self.hint and (explained := explain(error, self._params)) is not None:
+            self.hint = explained.hint
 
 
 def parse_line(line: bytes, delimiter: bytes, null_when_empty: bool) -> Parsed:
@@ -230,7 +236,7 @@ def produce(
 
     if sys.stdin.isatty() and sys.stderr.isatty():
         note("one record per line; Ctrl-D ends")
-    settlement = Settlement()
+    settlement = Settlement({"bootstrap": bootstrap, "topic": topic})
     with (
         StopSignal() as stop,
         Producer(
@@ -262,6 +268,8 @@ def produce(
             note(f"  {sentence}")
         if settlement.stopped:
             note("reading stopped there; what followed was not sent")
+        if settlement.hint:
+            note(f"Hint: {settlement.hint}")
         ctx.exit(ExitCode.UNDELIVERED)
     ctx.exit(stop.exit_code)
 

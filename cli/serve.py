@@ -65,7 +65,7 @@ class ServeCommand(Command):
                 (tuning if rare else common).append(row)
         with formatter.section("Options"):
             formatter.write_dl(common)
-        with formatter.section("Limits and times"):
+        with formatter.section("Further settings"):
             formatter.write_dl(tuning)
 
 

@@ -26,7 +26,7 @@ from .command import (
 )
 from .durability import promise_lines
 from .exit_codes import ExitCode
-from .failures import Failure
+from .failures import BROKER_SETTINGS_HINT, Failure, topic_setting_hint
 from .properties import security
 from .retention import cleaning_lines, retention_lines
 from .tables import table_lines
@@ -273,7 +273,8 @@ def check_known(whose: str, keys: Iterable[str], known: Container[str]) -> None:
     """A broker that is told to forget a setting it never had is content; who mistyped it is not."""
     for key in keys:
         if key not in known:
-            raise Failure(f"there is no {whose} setting {key!r}", ExitCode.CONFIG)
+            hint = topic_setting_hint(key) if whose == "topic" else BROKER_SETTINGS_HINT
+            raise Failure(f"there is no {whose} setting {key!r}", ExitCode.CONFIG, hint)
 
 
 @topic.command()

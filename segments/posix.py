@@ -176,7 +176,12 @@ class PosixStorage:
             os.close(fd)
 
     def lock(self, path: str) -> PosixLock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        except OSError as exc:
+            if exc.errno != errno.EROFS:
+                raise
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # of a backup that is looked at
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

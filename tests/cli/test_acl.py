@@ -98,3 +98,14 @@ def test_who_is_not_allowed_reads_what_to_do(tmp_path: Path) -> None:
     assert error == "Error: create topic 't': Not allowed on this topic"
     assert "segbroker acl add" in hint
     assert "access_denied" in hint
+
+
+def test_who_may_not_write_is_told_who_can_allow_it(tmp_path: Path) -> None:
+    flags = ("--authorizer", "acl", "--super-users", "User:admin")
+    with running(tmp_path / "data", *flags) as daemon:
+        words = ("produce", "closed", "-b", daemon.address)
+        refused = segbroker(*words, stdin=b"a\nb\n")
+    assert refused.returncode == ExitCode.UNDELIVERED
+    said = refused.stderr.decode()
+    assert said.startswith("2 of 2 records were not delivered:\n")
+    assert said.count("Hint: somebody with ALTER on the cluster can allow it") == 1

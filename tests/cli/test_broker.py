@@ -64,6 +64,8 @@ def test_what_cannot_be_changed_is_said(
     refused = in_process("broker", "alter", *words, "-b", address)
     assert refused.returncode == code, refused.stderr
     assert says in refused.stderr.decode()
+    hint = "Hint: segbroker broker describe --all lists them"
+    assert (hint in refused.stderr.decode()) == ("no_such" in says)
 
 
 def test_a_change_survives_a_kill_and_the_log_says_it(tmp_path: Path) -> None:

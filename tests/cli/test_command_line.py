@@ -51,6 +51,19 @@ def test_the_overview_lists_every_command_and_every_exit_code() -> None:
     assert len(re.findall(r"^ +\d+  \S", text, re.MULTILINE)) == len(ExitCode)
 
 
+@pytest.mark.parametrize(
+    ("redirection", "says"),
+    [("<&-", b"Error: standard input is closed"), (">&-", b"Error: standard output is closed")],
+)
+def test_a_closed_stream_is_an_error_in_a_sentence(redirection: str, says: bytes) -> None:
+    shell = f'"$0" -m segbroker.cli version {redirection}'
+    run = subprocess.run(
+        ["sh", "-c", shell, sys.executable], env=environment(), capture_output=True, check=False
+    )
+    assert run.returncode == ExitCode.SYSTEM
+    assert run.stderr.startswith(says)
+
+
 def test_the_version_is_one_line_for_scripts() -> None:
     for words in (["version"], ["--version"]):
         run = segbroker(*words)

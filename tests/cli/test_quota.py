@@ -57,4 +57,5 @@ def test_what_is_no_quota_is_said(run: Run, words: tuple[str, ...], says: str) -
 def test_a_quota_that_its_kind_has_not_is_refused_by_the_broker(run: Run) -> None:
     refused = run("quota", "set", "--ip", "10.0.0.7", "--produce", "1")
     assert refused.returncode == ExitCode.REFUSED
-    assert "producer_byte_rate" in refused.stderr.decode()
+    said = "'producer_byte_rate' is no quota of ip; there are: connection_creation_rate"
+    assert said in refused.stderr.decode()

@@ -135,6 +135,28 @@ def test_a_secret_that_is_not_where_it_is_said_to_be_is_named(shell: Shell) -> N
     assert "/nonexistent/x" in said
 
 
+def test_a_file_of_authorities_that_is_not_there_is_a_wrong_command_line(shell: Shell) -> None:
+    tls = ["-X", "security.protocol=SSL", "-X", "ssl.ca.location=/nonexistent/ca.pem"]
+    said = shell("topic", "list", "-b", "127.0.0.1:1", *tls, code=2)
+    assert "the files for TLS cannot be used (/nonexistent/ca.pem)" in said
+
+
+def test_tls_that_a_port_does_not_speak_is_not_a_broker_that_is_not_there(
+    daemon: Daemon, shell: Shell
+) -> None:
+    said = shell("topic", "list", "-b", daemon.address, "-X", "security.protocol=SSL", code=4)
+    assert "Hint: somebody is there: ask without TLS" in said
+
+
+def test_who_removes_a_user_that_is_not_there_is_told_where_they_are_listed(
+    guarded: tuple[Daemon, list[str]], shell: Shell
+) -> None:
+    daemon, words = guarded
+    how = ["-b", daemon.address, *words, "-X", "sasl.password=env:PW"]
+    said = shell("user", "remove", "nobody", "--yes", *how, code=5)
+    assert said == "Error: user 'nobody': there is no such user\nHint: segbroker user list\n"
+
+
 def test_a_context_is_used_until_another_broker_is_named(
     guarded: tuple[Daemon, list[str]], shell: Shell
 ) -> None:

@@ -91,6 +91,13 @@ def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert (seen.returncode, seen.stderr.decode().splitlines()[-1]) == (9, said)
 
 
+def test_a_file_in_the_place_of_the_data_directory_is_said(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a note")
+    seen = segbroker("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"))
+    said = f"Error: {tmp_path}/data is a file: no data directory can be there\n"
+    assert (seen.returncode, seen.stderr.decode()) == (9, said)
+
+
 def test_a_configuration_that_is_no_text_is_said(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_bytes(b"data = '\xff'\n")

@@ -197,7 +197,8 @@ def test_a_topic_that_is_not_there_is_said(run: Run, words: list[str]) -> None:
     ("setting", "named"),
     [
         ("segment.bytes=many", ["segment.bytes", "many"]),
-        ("no.such.key=1", ["no.such.key"]),
+        ("no.such.key=1", ["no.such.key", "Hint: segbroker topic describe NAME --verbose"]),
+        ("retention=1", ["retention=1", "did you mean retention.ms?"]),
         ("durability=sometimes", ["durability", "sometimes"]),
     ],
 )
@@ -217,6 +218,7 @@ def test_a_name_that_cannot_be_is_refused_with_the_reason(run: Run, name: str) -
     created = run("topic", "create", name)
     assert created.returncode == 6
     assert repr(name) in created.stderr.decode()
+    assert "Hint: a name has 1 to 249 of" in run("consume", name, "-e").stderr.decode()
 
 
 def test_partitions_never_become_fewer(run: Run, topic: str) -> None:

@@ -5,6 +5,7 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from segbroker.segments.topic_config import TopicConfig
 
 from ..segments.tools import append, batch_of
 from ..support.daemon import start
-from .conftest import in_process, segbroker
+from .conftest import environment, in_process, segbroker
 
 RECORDS = 15
 CONFIG = {"segment.bytes": "512", "index.interval.bytes": "4096"}
@@ -128,6 +129,21 @@ def test_a_whole_directory_is_clean_and_not_a_byte_changes(data: Path) -> None:
     run = in_process("verify", str(data))
     assert run.stdout.decode().endswith(" bytes: 0 damaged, 0 offsets lost, 0 notes\n")
     assert digest(data) == before
+
+
+def test_a_backup_on_a_file_system_that_cannot_be_written_is_checked(data: Path) -> None:
+    """A snapshot, say: in a namespace of mounts of its own."""
+    mount = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" || exit 77'
+    check = '"$0" -m segbroker.cli verify "$1"'
+    run = subprocess.run(
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", f"{mount}; {check}",
+         sys.executable, str(data)],
+        env=environment(), capture_output=True, check=False,
+    )  # fmt: skip
+    if b"unshare:" in run.stderr or run.returncode == 77:
+        pytest.skip("no namespace of mounts here")
+    assert (run.returncode, run.stderr) == (0, b"")
+    assert run.stdout.decode().endswith(" 0 damaged, 0 offsets lost, 0 notes\n")
 
 
 def cut(root: Path) -> None:
