@@ -6,6 +6,7 @@
 | a frame missing of the group that was being written      | a torn write, as said |
 | bytes behind the last frame                              | torn, or an earlier   |
 |                                                          | use of the file       |
+| bytes in a kept- file that are no frames                 | damage                |
 | nothing where the first frame begins, a later group      | damage                |
 | a header that is none                                    | damage                |
 | a spare file (free-<n>.log)                              | nothing is in it      |
@@ -23,6 +24,7 @@ from segbroker.segments.wal.frames import (
     decode_header,
     header_of,
 )
+from segbroker.segments.wal.kept import holes_of
 from segbroker.segments.wal.replay import frames_missing, missing_in_front
 from segbroker.segments.wal.scanning import scan_file
 
@@ -47,6 +49,8 @@ def dump_wal(content: bytes, name: str) -> Report:
     if decode_header(content) is None:
         report.damage.append("the first header is damaged: its copy stands in")
     found = scan_file(memoryview(content), header)
+    if not name.startswith("kept-") and found.cut is not None:
+        report.damage.append(f"{found.cut.size} bytes are missing at its end")
     report.facts |= {
         "shard": header.shard,
         "sequence": header.sequence,
@@ -56,8 +60,13 @@ def dump_wal(content: bytes, name: str) -> Report:
     }
     for position, frame in zip(found.positions, found.frames, strict=True):
         report.rows.append(_row(position, frame, report))
+    if name.startswith("kept-"):
+        for hole in holes_of(found):
+            text = f"bytes {hole.position} to {hole.position + hole.size} are no frames"
+            report.damage.append(f"{text}, and the file was written whole")
+        return report
     holes = list(frames_missing([(name, frame) for frame in found.frames]))
-    if not name.startswith("kept-") and (in_front := missing_in_front([(name, found)])):
+    if in_front := missing_in_front([(name, found)]):
         holes.insert(0, in_front[0])
     for missing in holes:
         text = f"{missing.what} are not there"
@@ -65,7 +74,7 @@ def dump_wal(content: bytes, name: str) -> Report:
             report.damage.append(f"{text}, and they were durable")
         else:
             report.torn.append(f"{text}: of a group that was being written")
-    if any(content[found.end :]):
+    if any(content[found.end : found.size]):
         report.torn.append(
             f"behind byte {found.end} lies nothing of this use of the file: a torn write, or an"
             " earlier use"
@@ -84,6 +93,8 @@ def _row(position: int, frame: Frame, report: Report) -> Row:
             says = f"synced up to offset {frame.base_offset}"
         case FrameType.MARK:
             says = "everything before it was durable"
+        case FrameType.GIVEN_UP:
+            says = f"frames from lsn {frame.base_offset} on were given up: they never were"
         case _:
             says = "earlier frames of this partition are void"
     return {

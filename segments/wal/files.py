@@ -26,7 +26,7 @@ from typing import Final
 import structlog
 
 from ..storage import Storage, StorageFile, make_dirs, read_file, write_all
-from .frames import FRAMES_BEGIN, Header, encode_header_block
+from .frames import FRAMES_BEGIN, Header, frames_end, header_blocks
 from .kept import copy_out, kept_path
 
 log = structlog.get_logger()
@@ -68,6 +68,7 @@ class ShardFiles:
     def __init__(self, storage: Storage, folder: str, shard: int, file_bytes: int) -> None:
         self.folder = folder
         self.file_bytes = file_bytes
+        self.frames_end = frames_end(file_bytes)
         self._storage = storage
         self._shard = shard
         self._next_sequence = 0
@@ -141,7 +142,8 @@ class ShardFiles:
         file = self._storage.open(path)
         try:
             header = Header(self._shard, self.file_bytes, sequence, salt)
-            write_all(file, encode_header_block(header), 0)
+            for position, block in header_blocks(header):
+                write_all(file, block, position)
             file.fdatasync()
         finally:
             file.close()

@@ -1,12 +1,12 @@
 """One WAL file, byte by byte: a header block, then frames one behind the other.
 
-    file     | header | ... | header again, at 2048 | ... | frame, at 4096 | frame | frame | ...
+    file     | header | ... | header again, at 2048 | ... | frame, at 4096 | frame | ... | header |
     frame    | header, 64 bytes | payload | xxh3-64, 8 bytes | trailer, 56 bytes (trailers.py) |
 
     header   byte 0       4         6       8        12      16         24     32         40
                   +-------+---------+-------+--------+-------+----------+------+----------+
                   | magic | version | 0     | shard  | size  | sequence | salt | checksum |
-                  | SBWL  | u16 =3  | u16   | u32    | u32   | u64      | u64  | u64      |
+                  | SBWL  | u16 =4  | u16   | u32    | u32   | u64      | u64  | u64      |
                   +-------+---------+-------+--------+-------+----------+------+----------+
     frame    byte 0       4        8      9       10        12          16    24
                   +-------+--------+------+-------+---------+-----------+-----+
@@ -19,18 +19,19 @@
                   | 16 bytes | u32     | u32      | i64         | i64       |
                   +----------+---------+----------+-------------+-----------+------------
 
-Behind the last frame are zeros, or what an earlier use of the file left.  The second header is for
-damage to the first: without a salt no frame of the file could be told from garbage.
+Behind the last frame are zeros, or what an earlier use of the file left.  The other headers are for
+damage to the first: without a salt no frame of the file could be told from garbage.  The last 40
+bytes of a file are one, so that no page has them all.
 
 `length` is the whole frame.  Files of version 1 have frames without trailers, those of version 2 no
-MARK; both are read only.
+MARK, those of version 3 no header at the end and no GIVEN_UP; all of them are read only.
 `lsn` counts the frames of a shard over all its files, without a hole.
 `ordinal` is the place in the group that was written and synced together: every frame below
 `lsn - ordinal` was durable before this one was written.  So what is bad in front of a good frame
-of a later group is damage, and what is bad at the end was never acknowledged.  Flag 1 says that the
-frames directly before were given up because their write or sync failed: none of them is missed.
-Flag 2 says that nobody is told of this group before a later one, at least a MARK, is durable: where
-none is there, the group was never acknowledged, whatever a torn write has left of it.
+of a later group is damage, and what is bad at the end was never acknowledged.  Flag 1 says,
+up to version 3, that frames directly before were given up: none of them is missed.  Flag 2 says
+that nobody is told of this group before a later one, at least a MARK, is durable: where none is
+there, the group was never acknowledged, whatever a torn write has left of it.
 
 The checksum of a frame is XXH3-64 of all before it, seeded with the salt of the file: a recycled
 file gets another salt, and none of its old frames is valid any more.  A zero length never is.
@@ -42,6 +43,10 @@ file gets another salt, and none of its old frames is valid any more.  A zero le
 | CONTROL | an event of the metadata | the event |
 | END | a log is synced up to offset `base_offset`, at (segment, position) | - |
 | MARK | nothing; it stands in a group of its own, so everything before it was durable | - |
+| GIVEN_UP | frames from lsn `base_offset` up to this one never were: their sync failed | - |
+
+`segment` and `position` of GIVEN_UP are the file (the low half of its sequence) and the byte behind
+the last frame that was not given up.
 """
 
 import struct
@@ -54,12 +59,14 @@ from ..storage import Buffer
 from .trailers import TRAILER_SIZE, encode_trailer, trailer_at
 
 MAGIC: Final = b"SBWL"
-VERSION: Final = 3
+VERSION: Final = 4
 HEADER: Final = struct.Struct(">4sHHIIQQQ")
 HEADER_SIZE: Final = HEADER.size
 FRAMES_BEGIN: Final = 4096
 """The header has a block of its own: no write of a frame can tear it."""
 HEADER_COPY: Final = 2048
+HEADER_AT_END: Final = 4
+"""The first version whose files end with a header."""
 FRAME_MAGIC: Final = b"SBWF"
 FRAME: Final = struct.Struct(">4sIBBHIQ16sIIqq")
 FRAME_SIZE: Final = FRAME.size
@@ -69,6 +76,8 @@ ORDINAL_MAX: Final = 0xFFFF
 FILE_SIZE_MIN: Final = 2 * FRAMES_BEGIN
 assert (HEADER_SIZE, FRAME_SIZE) == (40, 64), "the boxes above"
 
+SEQUENCE_MASK: Final = 0xFFFF_FFFF
+"""What GIVEN_UP says of the sequence of a file."""
 AFTER_FAILURE: Final = 1
 AWAITS_MARK: Final = 2
 _SMALL: Final = 16_384
@@ -83,6 +92,7 @@ class FrameType(IntEnum):
     CONTROL = 3
     END = 4
     MARK = 5
+    GIVEN_UP = 6
 
 
 TYPES: Final = {kind.value: kind for kind in FrameType}
@@ -135,6 +145,16 @@ class Header(NamedTuple):
         """Bytes of a trailer in this file."""
         return TRAILER_SIZE if self.version > 1 else 0
 
+    @property
+    def frames_end(self) -> int:
+        """Where there is no room for frames any more."""
+        return frames_end(self.size) if self.version >= HEADER_AT_END else self.size
+
+
+def frames_end(size: int) -> int:
+    """Where there is no room for frames any more in a file of this size."""
+    return size - HEADER_SIZE
+
 
 def encode_header(header: Header) -> bytes:
     """The first HEADER_SIZE bytes of a file."""
@@ -156,7 +176,7 @@ def decode_header(data: Buffer) -> Header | None:
 
 def later_version(data: Buffer) -> int:
     """The version of a file that a later version of segbroker wrote; 0: it is no such file."""
-    for place in (0, HEADER_COPY):
+    for place in (0, HEADER_COPY, max(0, len(data) - HEADER_SIZE)):
         head = bytes(memoryview(data)[place : place + HEADER_SIZE])
         if len(head) == HEADER_SIZE and head.endswith(
             xxhash.xxh3_64_digest(head[: HEADER_SIZE - SUM_SIZE])
@@ -167,16 +187,23 @@ def later_version(data: Buffer) -> int:
     return 0
 
 
-def encode_header_block(header: Header) -> bytes:
-    """Everything in front of the first frame."""
+def header_blocks(header: Header) -> tuple[tuple[int, bytes], tuple[int, bytes]]:
+    """(position, bytes) of everything in front of the frames, and of everything behind them."""
     encoded = encode_header(header)
-    return encoded.ljust(HEADER_COPY, b"\0") + encoded.ljust(FRAMES_BEGIN - HEADER_COPY, b"\0")
+    begin = encoded.ljust(HEADER_COPY, b"\0") + encoded.ljust(FRAMES_BEGIN - HEADER_COPY, b"\0")
+    return (0, begin), (frames_end(header.size), encoded)
 
 
 def header_of(data: Buffer) -> Header | None:
-    """The header of a file, or its copy when that is damaged; None without either."""
+    """The header of a file, or a copy when that is damaged; None without any."""
     copy = memoryview(data)[HEADER_COPY : HEADER_COPY + HEADER_SIZE]
-    return decode_header(data) or decode_header(copy)
+    return decode_header(data) or decode_header(copy) or _last_header(memoryview(data))
+
+
+def _last_header(data: memoryview) -> Header | None:
+    """That of the last bytes, if they are the last ones of the file that it speaks of."""
+    last = decode_header(data[max(0, len(data) - HEADER_SIZE) :])
+    return last if last is not None and last.size == len(data) else None
 
 
 def encode_frame(

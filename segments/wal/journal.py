@@ -32,7 +32,7 @@ import structlog
 from ..background import Housekeeper
 from ..storage import Storage, make_dirs
 from .files import ShardFiles, discard_used, unlink_free
-from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType
+from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source
 from .kept import SHARD_OF_STARTS, write_kept
 from .quickness import ROW, Clock, Quickness
@@ -70,7 +70,7 @@ class WalConfig:
     @property
     def batch_bytes_max(self) -> int:
         """The largest batch that fits a frame that fits a file."""
-        return self.file_bytes - FRAMES_BEGIN - OVERHEAD
+        return frames_end(self.file_bytes) - FRAMES_BEGIN - OVERHEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +165,7 @@ class Wal:
                 next_lsn=self._replayed.next_lsn,
                 next_sequence=self._replayed.next_sequence,
                 name=f"wal-{number}",
+                before_revival=self._save_metadata if number == 0 else lambda: None,
             )
             self._shards.append(shard)
             if self._threaded:
@@ -267,6 +268,10 @@ class Wal:
         for _ in full:
             shard.free_oldest(failed)
         log.debug("wal_checkpoint", files=len(full), logs=len(sources), failed=len(failed))
+
+    def _save_metadata(self) -> None:
+        if self.snapshot is not None:
+            self.snapshot()
 
     def revive(self) -> None:
         """Let shards that failed go on in another file, if one can be had.  Raises OSError."""

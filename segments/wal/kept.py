@@ -1,7 +1,7 @@
 """Frames of logs that could not be synced, in a file of their own until the next start.
 
-    wal-17.log   | header | frame of A | frame of B | frame of A | frame of C |   full
-    kept-17.log  | header | frame of A | frame of A |             A could not be synced
+    wal-17.log   | header | frame of A | frame of B | frame of A | frame of C | header |   full
+    kept-17.log  | header | frame of A | frame of A | header |   A could not be synced
 
     a checkpoint  copies out of a full file what it has of such logs, so that it can be used again
     a start       writes what it could not put back, before it begins the log anew
@@ -19,8 +19,16 @@ from typing import Final
 import structlog
 
 from ..storage import Buffer, Storage, make_dirs, replace_file
-from .frames import FRAMES_BEGIN, Frame, Header, encode_frame, encode_header_block
-from .scanning import scan_file
+from .frames import (
+    FRAMES_BEGIN,
+    HEADER_AT_END,
+    HEADER_SIZE,
+    Frame,
+    Header,
+    encode_frame,
+    header_blocks,
+)
+from .scanning import Hole, Scanned, scan_file
 
 log = structlog.get_logger()
 
@@ -76,8 +84,20 @@ def write_kept(storage: Storage, folder: str, number: int, frames: Iterable[Fram
     _write(storage, folder, Header(SHARD_OF_STARTS, 0, number, salt), parts)
 
 
+def holes_of(scanned: Scanned) -> list[Hole]:
+    """Where a kept file is damaged; up to version 3 it did not say how long it is."""
+    *before, last = [*scanned.holes, Hole(scanned.size, 0, is_named=False)]
+    if scanned.header.version >= HEADER_AT_END and scanned.cut is not None:
+        last = scanned.cut
+    if before and before[-1].position + before[-1].size == last.position and last.size:
+        begin = before.pop().position
+        last = Hole(begin, last.position + last.size - begin, is_named=False)
+    return [*before, last] if last.size else before
+
+
 def _write(storage: Storage, folder: str, header: Header, parts: list[Buffer]) -> None:
-    header = header._replace(size=FRAMES_BEGIN + sum(map(len, parts)))
+    header = header._replace(size=FRAMES_BEGIN + sum(map(len, parts)) + HEADER_SIZE)
     path = kept_path(folder, header.sequence)
-    replace_file(storage, path, b"".join((encode_header_block(header), *parts)))
+    (_, begin), (_, end) = header_blocks(header)
+    replace_file(storage, path, b"".join((begin, *parts, end)))
     log.warning("wal_frames_kept", path=path)

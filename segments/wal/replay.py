@@ -47,15 +47,17 @@ from .frames import (
     FRAME_MAGIC,
     FRAME_SIZE,
     FRAMES_BEGIN,
+    SEQUENCE_MASK,
     SUM_SIZE,
     VERSION,
     Frame,
     FrameType,
+    decode_header,
     header_of,
     later_version,
 )
-from .kept import SHARD_OF_STARTS, kept_path
-from .scanning import Scanned, Suspect, scan_file
+from .kept import SHARD_OF_STARTS, holes_of, kept_path
+from .scanning import First, Scanned, Suspect, scan_file
 
 log = structlog.get_logger()
 
@@ -141,8 +143,8 @@ def shard_folders(storage: Storage, root: str) -> dict[int, str]:
     return {int(match[1]): f"{root}/{match[0]}" for match in matches if match}
 
 
-def scan_wal_file(storage: Storage, path: str) -> tuple[int, Scanned] | None:
-    """(salt, frames) of one file; None when its header is wrong or another file's.
+def scan_wal_file(storage: Storage, path: str) -> Scanned | None:
+    """What one file says; None when its header is wrong or another file's.
 
     Raises UnsupportedFormat: a later version wrote it, and what it says was acknowledged.
     """
@@ -154,7 +156,9 @@ def scan_wal_file(storage: Storage, path: str) -> tuple[int, Scanned] | None:
     name = path.rpartition("/")[2]
     if header is None or name not in (f"wal-{header.sequence}.log", f"kept-{header.sequence}.log"):
         return None
-    return header.salt, scan_file(memoryview(data), header)
+    if decode_header(data) is None:
+        log.error("wal_header_damaged", path=path)  # nothing is lost by it
+    return scan_file(memoryview(data), header)
 
 
 def replay(storage: Storage, root: str) -> Replay:
@@ -173,8 +177,6 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
         found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
         _replay_kept(storage, shard, kept_path(folder, number), found)
-    frames: list[tuple[str, Frame]] = []
-    suspects: list[tuple[str, Suspect]] = []
     files_scanned: list[tuple[str, Scanned]] = []
     known = len(found.missing)
     for number in files["wal"]:
@@ -187,12 +189,21 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
             found.missing.append(Missing(path, -1, 0, durable=True))
             found.unnamed.add(shard)
             if shard == 0:
-                after = frames[-1][1].lsn if frames else -1
-                found.control_lost += 1 + _events_in(read_file(storage, path), after)
+                lsns = [frame.lsn for _, one in files_scanned for frame in one.frames]
+                events = _events_in(read_file(storage, path), max(lsns, default=-1))
+                found.control_lost += 1 + events
             continue
-        files_scanned.append((path, scanned[1]))
-        frames += ((path, frame) for frame in scanned[1].frames)
-        suspects += ((path, suspect) for suspect in scanned[1].suspects)
+        files_scanned.append((path, scanned))
+    files_scanned = without_given_up(files_scanned)
+    frames = [(path, frame) for path, one in files_scanned for frame in one.frames]
+    suspects = [(path, suspect) for path, one in files_scanned for suspect in one.suspects]
+    for path, one in files_scanned:
+        if one.cut is not None:
+            found.missing.append(
+                Missing(path, -1, 0, durable=True, position=one.cut.position, size=one.cut.size)
+            )
+            found.unnamed.add(shard)
+            found.control_lost += _frames_max(one.cut.size) if shard == 0 else 0
     awaits_a_mark = bool(frames) and bool(frames[-1][1].flags & AWAITS_MARK)
     missing = [
         hole if hole.durable else hole._replace(is_torn=awaits_a_mark)
@@ -232,10 +243,10 @@ def _replay_kept(storage: Storage, shard: int, path: str, found: Replay) -> None
     else:
         holes = [
             Missing(path, -1, 0, durable=True, position=hole.position, size=hole.size)
-            for hole in scanned[1].holes
+            for hole in holes_of(scanned)
         ]
-        is_named = all(hole.is_named for hole in scanned[1].holes)
-        _fold(scanned[1].frames, list(scanned[1].suspects), 0, found)
+        is_named = all(hole.is_named for hole in holes_of(scanned))
+        _fold(scanned.frames, list(scanned.suspects), 0, found)
     found.missing += holes
     if not is_named:
         found.unnamed.update(range(found.shards) if shard == SHARD_OF_STARTS else (shard,))
@@ -254,7 +265,7 @@ def _fold(frames: list[Frame], told: list[Suspect], whole_below: int, found: Rep
             case FrameType.CONTROL:
                 if not _awaits_a_mark(frame, whole_below):
                     found.control.append(bytes(frame.payload))
-            case FrameType.MARK:
+            case FrameType.MARK | FrameType.GIVEN_UP:
                 pass
             case _:
                 found.partitions.setdefault(frame.key, []).append(frame)
@@ -314,6 +325,39 @@ def _lose(suspect: Suspect, found: Replay) -> None:
         found.lost_below[suspect.key] = end_offset
 
 
+def without_given_up(files: Sequence[tuple[str, Scanned]]) -> list[tuple[str, Scanned]]:
+    """The files of one shard without what GIVEN_UP frames speak of, damaged or not: whatever a
+    write or a sync that failed has left of it was never told to anybody."""
+    given_up = [
+        range(frame.base_offset, frame.lsn)
+        for _, one in files
+        for frame in one.frames
+        if frame.type is FrameType.GIVEN_UP
+    ]
+    return [(path, _without(one, given_up)) for path, one in files] if given_up else list(files)
+
+
+def _without(one: Scanned, given_up: Sequence[range]) -> Scanned:
+    def counts(lsn: int) -> bool:
+        return not any(lsn in lsns for lsns in given_up)
+
+    kept = [
+        (position, frame)
+        for position, frame in zip(one.positions, one.frames, strict=True)
+        if counts(frame.lsn)
+    ]
+    first = one.first
+    if first is not None and not counts(first.lsn):
+        # Nothing that counts follows in this file, unless it is whole.
+        first = next((First.of(position, frame) for position, frame in kept), None)
+    return one._replace(
+        frames=[frame for _, frame in kept],
+        positions=[position for position, _ in kept],
+        suspects=[suspect for suspect in one.suspects if counts(suspect.lsn)],
+        first=first,
+    )
+
+
 def frames_missing(frames: list[tuple[str, Frame]]) -> Iterator[Missing]:
     """The jumps in the lsns of one shard."""
     if not frames:
@@ -325,27 +369,54 @@ def frames_missing(frames: list[tuple[str, Frame]]) -> Iterator[Missing]:
     path = ""
     for where, frame in reversed(frames):
         lsn = frame.lsn + 1
-        if following is not None and lsn < following.lsn and not following.flags & AFTER_FAILURE:
-            holes.append(Missing(path, lsn, following.lsn - lsn, lsn < durable_below))
+        if following is not None and not following.flags & AFTER_FAILURE:
+            until = _counts_below(following)
+            if lsn < until:
+                holes.append(Missing(path, lsn, until - lsn, lsn < durable_below))
         durable_below = max(durable_below, frame.durable_below)
         following, path = frame, where
     yield from reversed(holes)
+
+
+def _counts_below(frame: Frame) -> int:
+    """Every frame with a smaller lsn than this has to be there, if this one is."""
+    return frame.base_offset if frame.type is FrameType.GIVEN_UP else frame.lsn
+
+
+def _frames_max(size: int) -> int:
+    """Frames that so many bytes had, at most."""
+    return size // (FRAME_SIZE + SUM_SIZE)
 
 
 def missing_in_front(files: Sequence[tuple[str, Scanned]]) -> tuple[Missing, int] | None:
     """What stood in front of the first frame of one shard, whose files these are, and how many
     frames that are at most; None where nothing is missing."""
     room = 0
-    for path, scanned in files:
+    for place, (path, scanned) in enumerate(files):
         first = scanned.first
         if first is None:
             room += scanned.size - FRAMES_BEGIN  # nothing is left of what a file had
             continue
         room += first.position - FRAMES_BEGIN
-        frames_max = min(first.lsn, room // (FRAME_SIZE + SUM_SIZE))
+        lsn = first.lsn
+        if first.frame is not None and first.frame.type is FrameType.GIVEN_UP:
+            lsn = first.frame.base_offset
+            room = min(room, _room_below(files[: place + 1], first.frame))
+        frames_max = min(lsn, _frames_max(room))
         if frames_max <= 0 or first.flags & AFTER_FAILURE:
             return None
         later = (frame.durable_below for _, one in files for frame in one.frames)
-        durable = max(later, default=0) >= first.lsn or first.durable_below == first.lsn
-        return Missing(path, first.lsn, 0, durable), frames_max
+        durable = max(later, default=0) >= lsn or first.durable_below == first.lsn
+        return Missing(path, lsn, 0, durable), frames_max
     return None
+
+
+def _room_below(files: Sequence[tuple[str, Scanned]], given_up: Frame) -> int:
+    """Bytes that had frames in these files before the first one that was given up."""
+    room = 0
+    for _, scanned in files:
+        if given_up.position and scanned.header.sequence & SEQUENCE_MASK == given_up.segment:
+            return room + given_up.position - FRAMES_BEGIN
+        room += scanned.size - FRAMES_BEGIN
+    # Its file is gone, freed with all that it had; or it does not say which one it was.
+    return 0 if given_up.position else room

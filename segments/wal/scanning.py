@@ -17,6 +17,7 @@ from .frames import (
     FRAME_MAGIC,
     FRAME_SIZE,
     FRAMES_BEGIN,
+    HEADER_AT_END,
     SUM_SIZE,
     TYPES,
     Frame,
@@ -47,6 +48,13 @@ class First(NamedTuple):
     durable_below: int
     """Every frame with a smaller lsn was durable before this one was written."""
     flags: int
+    frame: Frame | None = None
+    """It, if it is whole."""
+
+    @classmethod
+    def of(cls, position: int, frame: Frame) -> "First":
+        """That of a whole frame."""
+        return cls(position, frame.lsn, frame.durable_below, frame.flags, frame)
 
 
 class Hole(NamedTuple):
@@ -70,18 +78,28 @@ class Scanned(NamedTuple):
     """BATCHES and CONTROL frames that are not valid; those of the last bytes only by a trailer."""
     first: First | None
     size: int
-    """Bytes of the file."""
+    """Bytes up to where there is no room for frames."""
+    header: Header
     holes: list[Hole]
     """Between the frames, and behind the last: there the file may just not be full."""
+
+    @property
+    def cut(self) -> Hole | None:
+        """What is missing at the end of a file that is shorter than it says."""
+        missing = self.header.frames_end - self.size
+        return Hole(self.size, missing, is_named=False) if missing > 0 else None
 
 
 def scan_file(data: memoryview, header: Header) -> Scanned:
     """All valid frames of a file, in order.
 
-    A frame whose lsn does not rise is none.  END, BARRIER and MARK have nothing that their trailers
-    have not: these are made again from them.
+    What stands behind the room for frames is not looked at.  A frame whose lsn does not rise is
+    none.  END, BARRIER, MARK and GIVEN_UP have nothing that is needed and their trailers have not:
+    these are made again from them.
     """
     salt, trailer_size = header.salt, header.trailer_size
+    if header.version >= HEADER_AT_END:
+        data = data[: header.frames_end]
     frames: list[Frame] = []
     positions: list[int] = []
     suspects: list[Suspect] = []
@@ -110,12 +128,12 @@ def scan_file(data: memoryview, header: Header) -> Scanned:
                 break
             if not named:
                 suspects += _suspects(data[damaged:position], after + 1, trailer_size)
-        first = first or First(position, frame.lsn, frame.durable_below, frame.flags)
+        first = first or First.of(position, frame)
         frames.append(frame)
         positions.append(position)
         position += frame.size - TRAILER_SIZE + trailer_size
         end = position
-    return Scanned(frames, positions, end, suspects, first, len(data), holes)
+    return Scanned(frames, positions, end, suspects, first, len(data), header, holes)
 
 
 def _first_of(trailer: Trailer, header: Header) -> First:
@@ -144,7 +162,7 @@ def _name(
         again = Frame(
             kind,
             *trailer.key,
-            base_offset=max(trailer.end_offset, 0),
+            base_offset=max(trailer.end_offset, 0),  # END and GIVEN_UP say it twice
             lsn=trailer.lsn,
             ordinal=trailer.ordinal,
             flags=trailer.flags,

@@ -25,8 +25,10 @@ whoever waits for room, a checkpoint or a slow disk is the thread.
 
 After a failed write or sync: everybody in the group and in the queue is told, nothing more is
 written, that descriptor is never synced again.  `revive` goes on in another file, whose sync can
-be believed; every partition that failed writes a BARRIER before it goes on, so frames
-that were given up cannot come back over newer ones.
+be believed, and says there first which frames were given up (GIVEN_UP): what the failure left of
+them is neither applied nor missed.  Every partition that failed writes a BARRIER before it goes on,
+so earlier ones cannot come back over newer ones.  What control events were given up is in a
+snapshot before, so that the numbers they had are not missed, either.
 
 With `threaded` False the caller of `submit` and `put` is the writer.
 
@@ -47,11 +49,11 @@ from ..background import Housekeeper
 from ..storage import Buffer, write_all
 from .files import ShardFiles, WalFile
 from .frames import (
-    AFTER_FAILURE,
     AWAITS_MARK,
     FRAMES_BEGIN,
     ORDINAL_MAX,
     OVERHEAD,
+    SEQUENCE_MASK,
     Frame,
     FrameType,
     encode_frame,
@@ -78,6 +80,18 @@ class Full(NamedTuple):
     trusted: bool
 
 
+def given_up(lsn: int, active: WalFile | None) -> Frame:
+    """Says that frames from `lsn` on never were; `active` was being written before them."""
+    sequence, end = (0, FRAMES_BEGIN) if active is None else (active.sequence, active.end)
+    return Frame(
+        FrameType.GIVEN_UP,
+        segment=sequence & SEQUENCE_MASK,
+        position=end,
+        base_offset=lsn,
+        end_offset=lsn,
+    )
+
+
 class ShardFailed(OSError):
     """The shard failed before; the first cause is in the message."""
 
@@ -101,8 +115,13 @@ class Shard:
         next_lsn: int,
         next_sequence: int,
         name: str,
+        before_revival: Callable[[], None] = lambda: None,
     ) -> None:
-        """checkpoint_soon: have files freed; called when half of `files_max` are full."""
+        """checkpoint_soon: have files freed; called when half of `files_max` are full.
+
+        before_revival: called after a failure, when every group that it failed has been settled and
+        none is written yet.  Raises OSError.
+        """
         assert files_max >= 2, "one to write and one to free"
         self.full: deque[Full] = deque()
         self.failure: OSError | None = None
@@ -121,7 +140,9 @@ class Shard:
         self._next_sequence = next_sequence
         self._riders: dict[tuple[bytes, int], Frame] = {}
         self._ends: dict[tuple[bytes, int], Frame] = {}
-        self._flags = 0
+        self._before_revival = before_revival
+        self._given_up: Frame | None = None
+        """Says what groups that failed may have left; written in front of the next one."""
         self._active: WalFile | None = None
         self._sources: dict[Source, None] = {}
         self._has_control = False
@@ -173,7 +194,8 @@ class Shard:
                 or self.failure is not None
                 or self._asked != self._settled
                 or active is None
-                or active.end + size > self._files.file_bytes
+                or self._given_up is not None
+                or active.end + size > self._files.frames_end
             ):
                 return False
             self.syncs_here += 1
@@ -223,9 +245,9 @@ class Shard:
         with self._writing:
             if self.failure is None:
                 return
+            self._before_revival()
             self._retire(trusted=False)
             self._active = self._next_file()
-            self._flags = AFTER_FAILURE
             self.failure = None
         log.info("wal_writable_again", folder=self._files.folder)
 
@@ -392,18 +414,27 @@ class Shard:
 
     def _append(self, group: Group) -> None:
         """Write the frames and sync; over several files where they do not fit one."""
-        if self._append_all(group.frames, group):
-            self._append_all([Frame(FrameType.MARK)], group)
+        frames, first_lsn, active = group.frames, self._next_lsn, self._active
+        if self._given_up is not None:
+            frames = [self._given_up, *frames]
+        try:
+            if self._append_all(frames, group):
+                self._append_all([Frame(FrameType.MARK)], group)
+        except Exception:
+            if self._given_up is None and self._next_lsn > first_lsn:
+                self._given_up = given_up(first_lsn, active)
+            raise
+        self._given_up = None
 
     def _append_all(self, frames: Sequence[Frame], group: Group) -> bool:
         """Write these frames of the group and sync; whether a MARK has to follow."""
         flags = place = 0
-        limit = self._files.file_bytes
+        limit = self._files.frames_end
         while place < len(frames):
             active = self._active
             if active is None or active.end + frames[place].size > limit:
                 active = self._roll(frames[place])
-            flags = self._flags
+            flags = 0
             if group.has_control and crosses_a_page(frames[place:], active.end, limit):
                 flags |= AWAITS_MARK
             # Before the write: what fails half way may be in the file all the same.
@@ -420,12 +451,10 @@ class Shard:
                 if following > limit:
                     break
                 parts += encode_frame(frame, lsn, place - first, active.salt, flags)
-                flags &= AWAITS_MARK
                 lsn += 1
                 place += 1
                 end = following
             self._next_lsn = lsn
-            self._flags = 0
             began = self._quickness.now()
             try:
                 write_all(active.file, b"".join(parts), active.end)
@@ -443,7 +472,7 @@ class Shard:
 
     def _roll(self, frame: Frame) -> WalFile:
         """The next file; the active one is full."""
-        assert frame.size <= self._files.file_bytes - FRAMES_BEGIN, "whoever brings it has a limit"
+        assert frame.size <= self._files.frames_end - FRAMES_BEGIN, "whoever brings it has a limit"
         following = self._next_file()
         self._retire(trusted=True)
         self._active = following

@@ -14,9 +14,9 @@
                                 +-----+----------+
 
 `length`, `flags` and `ordinal` are those of the frame (`ordinal` is 0 in files of version 2),
-`end_offset` is where its batches end (BATCHES), what it vouches for (END), or -1.  The checksum is
-XXH3-64 of the 48 bytes before it, seeded with the salt of the file.  A frame is valid by its own
-checksum: damage to its trailer alone costs nothing.
+`end_offset` is where its batches end (BATCHES), what it vouches for (END), the lsn that it speaks
+of (GIVEN_UP), or -1.  The checksum is XXH3-64 of the 48 bytes before it, seeded with the salt of
+the file.  A frame is valid by its own checksum: damage to its trailer alone costs nothing.
 
 Why at the end: a torn write lacks its end, so a trailer that is whole behind a frame that is not
 says that the frame was written, and is damaged.  It is told as lost although, where a disk persists

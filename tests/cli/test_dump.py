@@ -270,6 +270,9 @@ def test_the_write_ahead_log_shows_its_frames_and_damage_in_them(tmp_path: Path)
     assert "the first header is damaged: its copy stands in" in text
     content[2048 + 20] ^= 1
     path.write_bytes(content)
+    assert "the first header is damaged: its copy stands in" in dumped(str(path))[1]
+    content[-20] ^= 1
+    path.write_bytes(content)
     code, text = dumped(str(path))
     assert code == 8
     assert "the header is damaged" in text

@@ -24,6 +24,7 @@ from segbroker.segments.wal.frames import (
     decode_header,
     encode_frame,
     encode_header,
+    header_of,
 )
 from segbroker.segments.wal.scanning import scan_file
 
@@ -177,6 +178,30 @@ def test_a_wal_file_of_version_3() -> None:
         Frame(FrameType.CONTROL, payload=b"event", lsn=2, ordinal=2, flags=2),
         Frame(FrameType.MARK, lsn=3),
         Frame(FrameType.BARRIER, topic, 3, lsn=4),
+    ]
+    parts = [encode_frame(f, f.lsn, f.ordinal, header.salt, f.flags) for f in scanned.frames]
+    assert b"".join(part for frame in parts for part in frame) == stored[40:]
+
+
+def test_a_wal_file_of_version_4() -> None:
+    # Zeros between header and frames and behind these are not stored, nor is the last header.
+    stored = golden("wal-4")
+    header = decode_header(stored)
+    assert header == Header(0, 8192, 7, 0x0123_4567_89AB_CDEF, 4)
+    assert encode_header(header) == stored[:40]
+    data = stored[:40] + bytes(FRAMES_BEGIN - 40) + stored[40:]
+    data = data.ljust(8192 - 40, b"\0") + stored[:40]
+    assert header_of(bytes(FRAMES_BEGIN) + data[FRAMES_BEGIN:]) == header
+    scanned = scan_file(memoryview(data), header)
+    topic = bytes.fromhex("00112233445546778899aabbccddeeff")
+    batches = golden("segment-1")
+    assert [frame._replace(payload=bytes(frame.payload)) for frame in scanned.frames] == [
+        Frame(FrameType.GIVEN_UP, segment=6, position=4224, base_offset=3, end_offset=3, lsn=5),
+        Frame(FrameType.BATCHES, topic, 3, 0, 0, 0, 1_000, batches, 6, 1, 2, end_offset=2),
+        Frame(FrameType.CONTROL, payload=b"event", lsn=7, ordinal=2, flags=2),
+        Frame(FrameType.MARK, lsn=8),
+        Frame(FrameType.END, topic, 1, 2, 4096, 77, end_offset=77, lsn=9),
+        Frame(FrameType.BARRIER, topic, 3, lsn=10, ordinal=1),
     ]
     parts = [encode_frame(f, f.lsn, f.ordinal, header.salt, f.flags) for f in scanned.frames]
     assert b"".join(part for frame in parts for part in frame) == stored[40:]

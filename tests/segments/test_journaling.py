@@ -270,7 +270,7 @@ def test_damage_to_the_last_frame_of_a_partition_is_a_gap_and_its_offset_is_not_
 def frames_of(disk: MemoryStorage) -> list[tuple[int, Frame]]:
     scanned = scan_wal_file(disk, f"{WAL}/wal-0.log")
     assert scanned is not None
-    return list(zip(scanned[1].positions, scanned[1].frames, strict=True))
+    return list(zip(scanned.positions, scanned.frames, strict=True))
 
 
 def test_killed_on_a_full_disk_it_starts_by_giving_up_spare_files_of_the_wal() -> None:

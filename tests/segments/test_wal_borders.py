@@ -12,6 +12,7 @@ from segbroker.segments.wal.frames import (
     OVERHEAD,
     Frame,
     FrameType,
+    frames_end,
     header_of,
 )
 from segbroker.segments.wal.journal import Wal, WalConfig
@@ -20,7 +21,8 @@ from segbroker.segments.wal.shard import HERE_BYTES_MAX
 
 from .wal_writing import ROOT, SMALL, TOPIC, Writer, at_once, begun, content, replayed
 
-ROOM = SMALL.file_bytes - FRAMES_BEGIN
+FRAMES_END = frames_end(SMALL.file_bytes)
+ROOM = FRAMES_END - FRAMES_BEGIN
 """Bytes of frames in a file."""
 
 
@@ -70,7 +72,7 @@ def test_a_batch_as_large_as_a_file_may_hold_has_one_of_its_own() -> None:
     for _ in range(2):
         writer.append(bytes(SMALL.batch_bytes_max))
     assert [lengths(disk, number) for number in range(2)] == [[SMALL.batch_bytes_max]] * 2
-    assert scanned(disk, 0).end == SMALL.file_bytes
+    assert scanned(disk, 0).end == FRAMES_END == 8192 - 40
     assert len(content(replayed(disk.after_power_cut()))) == writer.durable == writer.end
 
 
@@ -85,7 +87,7 @@ def test_a_lone_writer_fills_a_file_to_its_last_byte_and_begins_none(fits: bool)
     writer.pending.add(bytes(rest - 100 + (not fits)), 1, 0, 6, 7, 1)
     assert writer.shard.commit_here(writer, writer.pending.frames_size) == fits
     assert writer.durable == (7 if fits else 5)
-    assert scanned(disk, 0).end == (8192 if fits else FRAMES_BEGIN + OVERHEAD + 5)
+    assert scanned(disk, 0).end == (FRAMES_END if fits else FRAMES_BEGIN + OVERHEAD + 5)
     writer.shard.submit(writer)
     assert writer.durable == 7
     assert len(content(replayed(disk.after_power_cut()))) == 5 + rest + (not fits)

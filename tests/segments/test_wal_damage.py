@@ -15,14 +15,14 @@ from segbroker.segments.wal.frames import (
     FrameType,
     Header,
     decode_header,
-    encode_header_block,
+    header_blocks,
 )
 from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.scanning import scan_file
 from segbroker.segments.wal.trailers import TRAILER_SIZE
 
 from .tools import batch_of
-from .wal_writing import ROOT, TOPIC, Writer, begun, content, replayed
+from .wal_writing import ROOT, SMALL, TOPIC, Writer, begun, content, replayed
 
 
 def test_every_flipped_bit_of_a_header_leaves_its_copy() -> None:
@@ -165,9 +165,9 @@ def test_a_file_of_a_later_version_is_not_passed_over() -> None:
     path = f"{ROOT}/shard-00/wal-0.log"
     header = decode_header(read_file(disk, path))
     assert header is not None
-    block = encode_header_block(header._replace(version=VERSION + 1))
-    disk.open(path).pwrite(block, 0)
-    for place in (0, HEADER_COPY):
+    for place, block in header_blocks(header._replace(version=VERSION + 1)):
+        disk.open(path).pwrite(block, place)
+    for place in (0, HEADER_COPY, SMALL.file_bytes - HEADER_SIZE):
         with pytest.raises(UnsupportedFormat, match=f"wal-0.log has format {VERSION + 1}"):
             replayed(disk)
         disk.open(path).pwrite(bytes(HEADER_SIZE), place)

@@ -105,16 +105,16 @@ def test_frames_of_a_kept_file_of_which_nothing_is_left_are_told_without_a_name(
         assert found.unnamed == {0}
 
 
-def test_a_kept_file_that_is_zeros_or_cut_inside_of_a_frame_is_told() -> None:
+def test_a_kept_file_that_is_zeros_or_cut_anywhere_is_told() -> None:
     _, places = kept_disk()
     for end in range(places[0], places[-1]):
-        if end in places:
-            continue
         disk, _ = kept_disk()
         disk.open(KEPT).truncate(end)
         found = replayed(disk)
-        assert len(found.missing) == 1
-        assert found.missing[0].durable
+        (missing,) = found.missing
+        assert missing.durable
+        assert missing.position + missing.size == places[-1]
+        assert found.unnamed == {0}
     for begin in (0, *places[:-1]):
         disk, _ = kept_disk()
         disk.open(KEPT).pwrite(bytes(places[-1] - begin), begin)

@@ -15,6 +15,9 @@ from segbroker.segments.wal.journal import WalConfig
 from segbroker.segments.wal.kept import write_kept
 from segbroker.segments.wal.scanning import scan_file
 
+from .wal_writing import ROOT, Writer, content, replayed
+from .wal_writing import begun as writing
+
 FOLDER = "/data/wal/shard-00"
 WAL = f"{FOLDER}/wal-0.log"
 CONFIG = WalConfig(file_bytes=1 << 16, shard_bytes=4 << 16)
@@ -56,6 +59,67 @@ def damaged(manager: DiskManager) -> int:
     return manager.report.counts["wal_damaged"]
 
 
+def without_headers(disk: MemoryStorage, path: str = WAL) -> DiskManager:
+    """Its first page and its last are lost."""
+    cut = disk.after_power_cut()
+    file = cut.open(path)
+    end = file.size()
+    file.pwrite(bytes(PAGE), 0)
+    file.pwrite(bytes(min(PAGE, end - FRAMES_BEGIN)), max(end - PAGE, FRAMES_BEGIN))
+    return opened(cut)
+
+
+@pytest.mark.parametrize("page", ["first", "last"])
+@pytest.mark.parametrize("file", [0, 1])
+def test_one_page_that_has_a_header_of_a_file_costs_nothing(file: int, page: str) -> None:
+    disk, manager = begun()
+    for _ in range(5):
+        append(manager, "t", 7)
+    append(manager, "d", 7)
+    manager.create_topics([NewTopic("u", 1, TopicConfig({}))])
+    place = 0 if page == "first" else CONFIG.file_bytes - PAGE
+    after = without_page(disk, place, f"{FOLDER}/wal-{file}.log")
+    assert not {"wal_damaged", "wal_torn"} & after.report.counts.keys()
+    assert after.get_handler("t", 0).high_watermark == 5
+    assert after.get_handler("u", 0).high_watermark == 0
+    assert [epoch(after, name) for name in "tv"] == [0, 0]
+    append(after, "t", 7)
+    assert after.get_handler("t", 0).high_watermark == 6
+
+
+def test_a_file_that_is_used_again_has_no_header_of_its_earlier_use_at_its_end() -> None:
+    disk = MemoryStorage()
+    wal, _ = writing(disk)
+    writer = Writer(wal)
+    for number in range(100):
+        writer.append(bytes([number]) * 1000)
+    assert not any(name == "wal-0.log" for name in disk.listdir(f"{ROOT}/shard-00"))
+    found = replayed(disk)
+    for name in disk.listdir(f"{ROOT}/shard-00"):
+        if name.startswith("wal-"):
+            disk.open(f"{ROOT}/shard-00/{name}").pwrite(bytes(FRAMES_BEGIN), 0)
+    assert content(replayed(disk)) == content(found) != b""
+
+
+@pytest.mark.parametrize(
+    ("size", "left"), [(CONFIG.file_bytes - 1, 5), (FRAMES_BEGIN + 1_000, 4), (FRAMES_BEGIN, 0)]
+)
+def test_a_file_that_was_cut_short_is_told_whatever_it_had_there(size: int, left: int) -> None:
+    disk, manager = begun()
+    for _ in range(5):
+        append(manager, "t", 7)
+    cut = disk.after_power_cut()
+    cut.open(WAL).truncate(size)
+    texts = [one.text for one in DirectoryChecker(cut, "/data", 1_000).check() if one.is_damage]
+    end = CONFIG.file_bytes - 40
+    expected = [f"all frames in bytes {size} to {end} are damaged"] if size < end else []
+    assert texts == expected
+    after = opened(cut)
+    assert damaged(after) == len(expected)
+    assert [epoch(after, name) for name in "tv"] == [len(expected)] * 2
+    assert after.get_handler("t", 0).high_watermark == left
+
+
 @pytest.mark.parametrize("file", [0, 1])
 def test_a_file_whose_header_is_gone_is_told_and_what_it_acknowledged_has_another_epoch(
     file: int,
@@ -66,7 +130,7 @@ def test_a_file_whose_header_is_gone_is_told_and_what_it_acknowledged_has_anothe
         append(manager, "t", 7)
     manager.create_topics([NewTopic("u", 1, TopicConfig({}))])
     assert not damaged(opened(disk.after_power_cut()))
-    after = without_page(disk, 0, f"{FOLDER}/wal-{file}.log")
+    after = without_headers(disk, f"{FOLDER}/wal-{file}.log")
     assert damaged(after) == 1
     assert after.get_handler("t", 0).high_watermark == (0 if file == 0 else 5)
     assert [epoch(after, name) for name in "tv"] == [1, 1]
@@ -79,7 +143,7 @@ def test_kept_frames_whose_header_is_gone_are_told_of_every_partition() -> None:
     frame = Frame(FrameType.BATCHES, meta.topic_id.bytes, payload=payload, end_offset=1)
     write_kept(disk, FOLDER, 7, [frame])
     assert not damaged(opened(disk.after_power_cut()))
-    after = without_page(disk, 0, f"{FOLDER}/kept-7.log")
+    after = without_headers(disk, f"{FOLDER}/kept-7.log")
     assert damaged(after) == 1
     assert [epoch(after, name) for name in "tv"] == [1, 1]
 
@@ -87,7 +151,7 @@ def test_kept_frames_whose_header_is_gone_are_told_of_every_partition() -> None:
 def test_no_offset_below_a_reservation_of_which_the_header_is_gone_is_given_again() -> None:
     disk, manager = begun()
     append(manager, "d", 7)
-    after = without_page(disk, 0)
+    after = without_headers(disk)
     assert damaged(after) == 1
     assert after.get_handler("d", 0).log_end_offset > 1
     assert epoch(after, "d") == 1
@@ -173,7 +237,7 @@ def test_every_page_that_is_lost_in_front_of_a_later_group_is_told() -> None:
     header = header_of(content)
     assert header is not None
     last = scan_file(memoryview(content), header).positions[-1]
-    for begin in range(0, last // PAGE * PAGE, PAGE):
+    for begin in range(FRAMES_BEGIN, last // PAGE * PAGE, PAGE):
         after = without_page(disk, begin)
         assert damaged(after) >= 1
         for name, end in (("t", 5), ("v", 9)):

@@ -4,7 +4,8 @@
 |---|---|
 | `.tmp`, a copy in quarantine/ | that it is there: nobody reads it |
 | a free file of the WAL | its size, where a file of the WAL may have it |
-| a file of the WAL | its frames, what damaged ones say, whether the header is its own |
+| a file of the WAL | its frames, what damaged ones say, where the first one stands, whether the |
+| ... | header is its own and the file as long as it says; of a kept one every hole |
 | a segment | its whole batches, and what follows: nothing, zeros, or no valid batch |
 | ... with a valid batch behind damage | every byte |
 | an index, a snapshot of producers, the clock | every byte, or that it is not whole |
@@ -68,7 +69,9 @@ def _of_wal(name: str, data: bytes) -> int:
         return _BROKEN
     found = scan_file(memoryview(data), header)
     frames = [(*frame._replace(payload=b""), xxh3_64(frame.payload)) for frame in found.frames]
-    return xxh3_64(repr((frames, found.suspects)).encode())
+    first = None if found.first is None else found.first[:4]
+    holes = found.holes if name.startswith("kept-") else []
+    return xxh3_64(repr((frames, found.suspects, first, found.cut, holes)).encode())
 
 
 def _of_clock(data: bytes) -> int:

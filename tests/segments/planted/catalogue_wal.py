@@ -84,7 +84,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_wal_file_without_a_header",
         "wal.files",
-        "            write_all(file, encode_header_block(header), 0)\n",
+        "            for position, block in header_blocks(header):\n"
+        "                write_all(file, block, position)\n",
         "",
         "the_first_records",
     ),
