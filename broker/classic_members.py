@@ -201,7 +201,7 @@ def heartbeat(
 
 
 def _has_step(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    if member.epoch < group.epoch or member.reconciled is Reconciled.REVOKING:
+    if member.epoch < group.epoch:  # so is who was told to let go of something
         return True
     if member.reconciled is Reconciled.STABLE:
         return False

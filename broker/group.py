@@ -150,7 +150,8 @@ class Group(Rounds):
         code = self.check_member(member_id, instance_id, generation)
         if not code and protocol_type is not None and protocol_type != self.protocol_type:
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if not code and protocol is not None and protocol != self.protocol:
+        # None was chosen yet where the members come out of a group of KIP-848's protocol.
+        if not code and protocol is not None and self.protocol not in ("", protocol):
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if not code and self.state is State.PREPARING:
             code = ErrorCode.REBALANCE_IN_PROGRESS

@@ -11,12 +11,14 @@ next heartbeat is answered REBALANCE_IN_PROGRESS; a join or sync that waits is a
 
 Where a group cannot turn it stays what it is, and who joins is refused with 69 GROUP_ID_NOT_FOUND.
 Kafka's rules: its members are consumers whose subscriptions can be read, and its assignor has
-put nothing into the assignments for itself, as Kafka Streams does: that would be lost.
+put nothing into the assignments for itself, as Kafka Streams does: that would be lost.  Of the
+assignors that every client brings nobody reads such words, though librdkafka writes some.
 
 Invariant: of what members may be reading no partition is with two.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from segbroker.protocol.consumer_protocol import (
     assigned_partitions,
@@ -36,6 +38,9 @@ from .group import Group
 from .group_members import Member
 from .refused import Refused
 from .server_assignors import Partition
+
+_WORDLESS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""Assignors of clients whose assignments say nothing beside the partitions to anybody."""
 
 
 def check_upgrade(group: Group, config: BrokerConfig) -> None:
@@ -62,6 +67,7 @@ def upgrade(
 ) -> None:
     """Have `made` go on with the members of a classic group.  Raises Refused: it cannot."""
     made.restore(now_ms, _as_consumer(group, topics, made.target.assignor), frozenset(), may_see)
+    made.epoch += 1  # the target is made anew, though nobody came and nothing is said anew
     made.unkept.update(made.members)
     made.unsaid.update(made.members)
 
@@ -113,7 +119,7 @@ def _told(group: Group, member: Member, topics: Mapping[str, Topic]) -> frozense
     mine = assigned_partitions(member.held)
     if mine is None or group.protocol_type != PROTOCOL_TYPE:
         raise _cannot_turn(group, "the assignments are not those of consumers")
-    if assignment_user_data(member.held):
+    if group.protocol not in _WORDLESS and assignment_user_data(member.held):
         raise _cannot_turn(group, "its assignor has words of its own in the assignments")
     return partitions_of(mine, topics)
 

@@ -38,6 +38,9 @@ class ClassicMember:
     client: WireClient
     topics: tuple[str, ...] = ("t",)
     protocol: str = "range"
+    protocol_type: str = "consumer"
+    metadata: bytes | None = None
+    """What it says in place of a subscription."""
     instance_id: str | None = None
     session_ms: int = 10_000
     rebalance_ms: int = 60_000
@@ -57,30 +60,35 @@ class ClassicMember:
 
     async def join_once(self, *owned: tuple[str, int], version: int = 5) -> JoinGroupResponse:
         subscription = Subscription(self.topics, owned, self.generation)
-        metadata = encode_subscription(subscription)
+        metadata = encode_subscription(subscription) if self.metadata is None else self.metadata
         request = JoinGroupRequest(
             group_id="g",
             session_timeout_ms=self.session_ms,
             rebalance_timeout_ms=self.rebalance_ms,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
-            protocol_type="consumer",
+            protocol_type=self.protocol_type,
             protocols=[JoinGroupRequestProtocol(name=self.protocol, metadata=metadata)],
         )
         return await self.client.ask(request, JoinGroupResponse, version)
 
     async def sync(self, shares: Shares | None = None) -> int:
         """One SyncGroup, with the shares of all where it leads; the error."""
+        encoded = {member: encode_assignment(mine) for member, mine in (shares or {}).items()}
+        return await self.sync_with(encoded)
+
+    async def sync_with(self, shares: dict[str, bytes]) -> int:
+        """The same, with bytes of any kind."""
         request = SyncGroupRequest(
             group_id="g",
             generation_id=self.generation,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
-            protocol_type="consumer",
+            protocol_type=self.protocol_type,
             protocol_name=self.protocol,
             assignments=[
-                SyncGroupRequestAssignment(member_id=one, assignment=encode_assignment(mine))
-                for one, mine in (shares or {}).items()
+                SyncGroupRequestAssignment(member_id=one, assignment=mine)
+                for one, mine in shares.items()
             ],
         )
         reply = await self.client.ask(request, SyncGroupResponse, 5)

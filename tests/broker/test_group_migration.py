@@ -1,10 +1,24 @@
 """Groups that turn from one protocol to the other while members are in them, on the wire."""
 
+import pytest
+import trio
+
+from segbroker.broker.core import wall_ms
+from segbroker.protocol.consumer_protocol import encode_assignment
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+)
 from segbroker.protocol.messages_consumer_groups import (
+    ConsumerGroupDescribeResponseMember,
     ConsumerGroupHeartbeatRequest,
 )
 from segbroker.protocol.messages_groups import (
+    LeaveGroupRequest,
+    LeaveGroupRequestMember,
+    LeaveGroupResponse,
     ListGroupsRequest,
     ListGroupsResponse,
 )
@@ -12,7 +26,8 @@ from segbroker.protocol.messages_groups import (
 from ..support.wire_client import WireClient, connect
 from .classic_member import ClassicMember
 from .conftest import serving
-from .test_consumer_groups import beat, described, joining, read_by
+from .obedient_members import Member
+from .test_consumer_groups import beat, described, fetch_code, joining, read_by
 
 ALL = [("t", 0), ("t", 1)]
 
@@ -24,6 +39,11 @@ async def alone(client: WireClient, **changes: object) -> ClassicMember:
     await one.sync({one.member_id: ALL})
     assert one.has == ALL
     return one
+
+
+def read_of(member: ConsumerGroupDescribeResponseMember) -> list[int]:
+    """The partitions that a description says are read."""
+    return [index for one in member.assignment.topic_partitions for index in one.partitions]
 
 
 async def kind(client: WireClient) -> tuple[str, str]:
@@ -88,3 +108,445 @@ async def test_an_eager_member_and_one_of_the_consumer_protocol_share_a_group_an
         assert await one.sync({one.member_id: ALL}) == 0
         assert one.has == ALL
         assert await kind(client) == ("classic", "Stable")
+
+
+async def test_what_a_cooperative_member_still_has_is_nobodys_until_it_has_let_go() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t", partitions=3)
+        all_three = [("t", n) for n in range(3)]
+        one = ClassicMember(client, protocol="cooperative-sticky")
+        two = ClassicMember(other, protocol="cooperative-sticky")
+        await one.join()
+        await one.sync({one.member_id: all_three})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(two.join)
+            while await one.beat() == 0:
+                pass
+            await one.join(*all_three)
+        assert await one.sync({one.member_id: [("t", 0)], two.member_id: []}) == 0
+        assert one.has == [("t", 0)], "and is about to let go of the others"
+
+        three = Member(client, "m")
+        await three.join()
+        await two.join()
+        assert await two.sync() == 0
+        assert (three.reads, two.has) == ({}, []), "it may read them still"
+        row = await described(client)
+        assert {len(read_of(each)) for each in row.members} == {0, 3}
+        assert await one.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        await one.join(*one.has)
+        assert await one.sync() == 0
+        await three.beat()
+        while await two.beat() == ErrorCode.REBALANCE_IN_PROGRESS:
+            await two.join(*two.has)
+            await two.sync()
+        theirs = [("t", n) for indexes in three.reads.values() for n in indexes]
+        assert sorted(one.has + two.has + theirs) == all_three
+        assert (len(one.has), len(two.has)) == (1, 1)
+
+
+async def test_a_cooperative_member_of_a_mixed_group_lets_go_of_some_and_keeps_the_rest() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", partitions=2)
+        one = await alone(client, protocol="cooperative-sticky")
+        generation = one.generation
+        two = Member(client, "m")
+        await two.join()
+        reply = await one.join(*ALL)
+        assert reply.generation_id == generation, "it is at its epoch until it has let go"
+        assert await one.sync() == 0
+        assert len(one.has) == 1
+        assert await one.commit() == 0
+        await two.beat()
+        assert two.reads == {}
+        assert await one.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        kept = list(one.has)
+        assert (await one.join(*kept)).generation_id == two.epoch
+        assert (await one.sync(), one.has) == (0, kept)
+        assert await one.beat() == 0
+        await two.beat()
+        assert [*two.reads.values()] == [[1 - kept[0][1]]]
+
+
+async def test_who_waits_for_something_joins_again_when_all_of_it_is_free() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", partitions=2)
+        two = Member(client, "m")
+        await two.join()
+        one = ClassicMember(client)
+        await one.join()
+        assert (await one.sync(), one.has) == (0, [])
+        assert await one.beat() == 0, "the other reads on"
+        await two.beat()
+        assert await one.beat() == 0, "it was told to let go, and has not said that it did"
+        await two.beat()
+        assert await one.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        await one.join()
+        assert (await one.sync(), len(one.has)) == (0, 1)
+        assert await one.beat() == 0
+
+
+async def test_what_nobody_was_given_is_read_after_a_static_member_has_turned_its_group() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", partitions=2)
+        one = ClassicMember(client, instance_id="i")
+        await one.join()
+        assert await one.sync({one.member_id: [("t", 1)]}) == 0
+        two = Member(client, "m", instance_id="i")
+        await two.join()
+        await two.beat()
+        assert [*two.reads.values()] == [[0, 1]]
+
+
+async def test_a_join_that_waits_is_told_to_begin_again_when_its_group_turns() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as waits,
+    ):
+        await client.create("t", partitions=2)
+        one = await alone(client)
+        two = ClassicMember(waits)
+        codes = []
+
+        async def join() -> None:
+            codes.append((await two.join()).error_code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(join)
+            while await one.beat() == 0:
+                pass
+            assert (await beat(client, joining())).error_code == 0
+        assert codes == [ErrorCode.REBALANCE_IN_PROGRESS]
+        assert (await two.join()).error_code == 0, "under the id that it had"
+        assert await two.sync() == 0
+        row = await described(client)
+        assert {each.member_id for each in row.members} == {one.member_id, two.member_id, "m"}
+
+
+@pytest.mark.parametrize(
+    "policy", ["disabled", "downgrade", "bidirectional", "words", "metadata", "size", "connect"]
+)
+async def test_a_classic_group_that_cannot_turn_stays_and_who_joins_is_refused(policy: str) -> None:
+    policies = {"disabled", "downgrade"}
+    keys: dict[str, str | int | bool] = {"group_initial_rebalance_delay_ms": 0}
+    if policy in policies:
+        keys["group_consumer_migration_policy"] = policy
+    if policy == "size":
+        keys["group_consumer_size_max"] = 1
+    serve = serving(storage=None, now_ms=wall_ms, express=True, clock=None, **keys)
+    async with serve as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        one = ClassicMember(client, protocol="stream" if policy == "words" else "range")
+        one.protocol_type = "connect" if policy == "connect" else "consumer"
+        if policy == "metadata":
+            one.metadata = b"none"
+        await one.join()
+        words = b"\x00\x00\x00\x01w" if policy == "words" else b"\xff\xff\xff\xff"
+        share = encode_assignment(ALL)[:-4] + words
+        assert await one.sync_with({one.member_id: share}) == 0
+        expected = ErrorCode.GROUP_ID_NOT_FOUND
+        if policy == "bidirectional":
+            expected = ErrorCode.UNSUPPORTED_ASSIGNOR
+        if policy == "size":
+            expected = ErrorCode.GROUP_MAX_SIZE_REACHED
+        request = joining(server_assignor="none" if policy == "bidirectional" else None)
+        assert (await beat(client, request)).error_code == expected
+        assert await one.beat() == 0
+        assert await kind(client) == ("classic", "Stable")
+
+
+async def test_words_of_an_assignor_that_nobody_reads_keep_no_group_from_turning() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", partitions=2)
+        one = ClassicMember(client, protocol="cooperative-sticky")
+        await one.join()
+        share = encode_assignment(ALL)[:-4] + b"\x00\x00\x00\x01w"
+        assert await one.sync_with({one.member_id: share}) == 0
+        assert (await beat(client, joining())).error_code == 0
+        row = await described(client)
+        assert {each.member_id: read_of(each) for each in row.members} == {
+            one.member_id: [0, 1],
+            "m": [],
+        }
+
+
+async def test_classic_members_join_whatever_the_policy_and_without_downgrade_it_stays() -> None:
+    async with (
+        serving(group_consumer_migration_policy="disabled") as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", partitions=2)
+        two = Member(client, "m")
+        await two.join()
+        one = ClassicMember(client)
+        assert (await one.join()).error_code == 0
+        assert await one.sync() == 0
+        assert await two.leave() == 0
+        assert await one.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        assert (await one.join()).leader == ""
+        assert (await one.sync(), one.has) == (0, ALL)
+        assert await kind(client) == ("consumer", "Stable")
+        assert await one.leave() == 0
+        assert await kind(client) == ("consumer", "Empty")
+
+
+async def test_a_static_member_takes_its_place_over_in_the_other_protocol() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", partitions=2)
+        one = await alone(client, instance_id="i")
+        reply = await beat(client, joining(instance_id="i"))
+        topic_id = broker.core.topics.all["t"].topic_id
+        assert (reply.error_code, read_by(reply)) == (0, {topic_id: [0, 1]})
+        assert await one.beat() == ErrorCode.FENCED_INSTANCE_ID
+        assert await one.sync() == ErrorCode.FENCED_INSTANCE_ID
+        assert await one.commit() == ErrorCode.FENCED_INSTANCE_ID
+        assert (await one.join()).error_code == ErrorCode.FENCED_INSTANCE_ID
+        assert [each.member_id for each in (await described(client)).members] == ["m"]
+
+        back = ClassicMember(client, instance_id="i")
+        assert (await back.join()).error_code == 0
+        gone = of_848(reply.member_epoch, instance_id="i")
+        assert (await beat(client, gone)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await kind(client))[0] == "classic"
+        assert await back.sync() == ErrorCode.REBALANCE_IN_PROGRESS
+        await back.join()
+        assert (await back.sync({back.member_id: ALL}), back.has) == (0, ALL)
+
+
+async def test_a_sync_that_waits_is_told_to_begin_again_when_its_group_turns() -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as waits,
+    ):
+        await client.create("t", partitions=2)
+        one = await alone(client)
+        two = ClassicMember(waits)
+        codes = []
+
+        async def join_and_sync() -> None:
+            await two.join()
+            codes.append(await two.sync())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(join_and_sync)
+            while await one.beat() == 0:
+                pass
+            assert (await one.join()).leader == one.member_id
+            assert codes == [], "its leader has not shared out yet"
+            assert (await beat(client, joining())).error_code == 0
+        assert codes == [ErrorCode.REBALANCE_IN_PROGRESS]
+        share = {one.member_id: [("t", 0)], two.member_id: [("t", 1)]}
+        assert await one.sync(share) == ErrorCode.REBALANCE_IN_PROGRESS
+        for each in (one, two):
+            assert (await each.join()).error_code == 0
+            assert await each.sync() == 0
+
+
+async def test_of_two_that_use_the_consumer_protocol_none_takes_the_place_of_the_other() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await beat(client, joining(instance_id="i"))
+        reply = await beat(client, joining("other", instance_id="i"))
+        assert reply.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+async def test_a_classic_member_is_dropped_when_it_is_silent_or_does_not_do_what_it_is_to_do() -> (
+    None
+):
+    async with (
+        serving(group_min_session_timeout_ms=1) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", partitions=2)
+        two = Member(client, "m")
+        await two.join()
+
+        async def is_dropped(one: ClassicMember) -> None:
+            with trio.fail_after(60):
+                while len((await described(client)).members) > 1:
+                    pass
+            assert await one.beat() == ErrorCode.UNKNOWN_MEMBER_ID
+            assert await one.commit() == ErrorCode.UNKNOWN_MEMBER_ID
+
+        silent = ClassicMember(client, session_ms=30)
+        await silent.join()
+        await silent.sync()
+        await is_dropped(silent)
+        asks_nothing = ClassicMember(client, session_ms=600_000, rebalance_ms=30)
+        await asks_nothing.join()
+        await is_dropped(asks_nothing)
+        stays = ClassicMember(client, session_ms=600_000, rebalance_ms=300)
+        await stays.join()
+        assert await stays.sync() == 0
+        await two.beat()
+        await two.beat()
+        assert await stays.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        await is_dropped(stays)
+
+
+async def test_ids_are_given_first_and_others_are_none() -> None:
+    async with (
+        serving(group_consumer_size_max=2) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", partitions=2)
+        await beat(client, joining())
+        one = ClassicMember(client)
+        first = await one.join_once()
+        assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        assert len((await described(client)).members) == 1
+        one.member_id = "another"
+        assert (await one.join()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        for code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.GROUP_MAX_SIZE_REACHED):
+            assert (await ClassicMember(client).join_once()).error_code == code
+        one.member_id = first.member_id
+        assert (await one.join()).error_code == 0
+        assert await one.leave() == 0
+        assert (await one.join()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        old = ClassicMember(client)
+        assert (await old.join(version=3)).error_code == 0, "which knows no ids first"
+
+
+async def test_classic_members_need_a_protocol_that_all_of_them_know() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        await beat(client, joining())
+        one = ClassicMember(client)
+        await one.join()
+        for changes in ({"protocol": "sticky"}, {"protocol_type": "x"}, {"metadata": b"none"}):
+            other = ClassicMember(client, **changes)
+            code = (await other.join()).error_code
+            assert code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL, changes
+        one.protocol = "sticky"
+        assert await one.sync() == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert (await one.join()).error_code == 0, "it is alone among them"
+
+
+async def test_an_expelled_member_of_the_consumer_protocol_turns_the_group_back() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        await beat(client, joining())
+        one = ClassicMember(client)
+        await one.join()
+        request = LeaveGroupRequest(group_id="g", members=[LeaveGroupRequestMember(member_id="m")])
+        reply = await client.ask(request, LeaveGroupResponse, 3)
+        assert [row.error_code for row in reply.members] == [0]
+        assert await kind(client) == ("classic", "PreparingRebalance")
+        assert await one.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_a_silent_member_of_the_consumer_protocol_turns_the_group_back() -> None:
+    async with (
+        serving(
+            group_consumer_session_timeout_ms=50, group_consumer_heartbeat_interval_ms=10
+        ) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", partitions=2)
+        await beat(client, joining())
+        one = ClassicMember(client)
+        await one.join()
+        await one.sync()
+        with trio.fail_after(60):
+            while (await kind(client))[0] == "consumer":
+                pass
+        await one.join()
+        assert (await one.sync({one.member_id: ALL}), one.has) == (0, ALL)
+
+
+async def test_after_a_group_has_turned_back_each_commits_at_its_epoch_until_it_joins() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        await client.create("t", partitions=3)
+        two = Member(client, "m")
+        await two.join()
+        one, three = ClassicMember(client), ClassicMember(other)
+        await one.join()
+        await one.sync()
+        await three.join()
+        await three.sync()
+        assert one.generation < three.generation
+        assert await two.leave() == 0
+        for each in (one, three):
+            assert await each.commit() == 0
+            assert await each.commit(each.generation - 1) == ErrorCode.ILLEGAL_GENERATION
+            assert await each.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        before = three.generation
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.join)
+            nursery.start_soon(three.join)
+        assert one.generation == three.generation > before
+        for each in (one, three):
+            assert await each.commit(before) == ErrorCode.ILLEGAL_GENERATION
+
+
+async def test_offsets_are_fetched_at_the_epoch_of_a_classic_member_too() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await beat(client, joining())
+        one = ClassicMember(client)
+        await one.join()
+        assert await fetch_code(client, one.member_id, one.generation) == 0
+        late = await fetch_code(client, one.member_id, one.generation - 1)
+        assert late == ErrorCode.ILLEGAL_GENERATION
+        assert await fetch_code(client, None, -1) == 0
+
+
+async def test_a_heartbeat_of_the_consumer_protocol_is_none_of_a_classic_member() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await beat(client, joining())
+        one = ClassicMember(client)
+        await one.join()
+        request = of_848(one.generation, member_id=one.member_id)
+        assert (await beat(client, request)).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+        assert (await beat(client, joining(one.member_id))).error_code == 0, "it changes over"
+        assert await one.beat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_new_partition_is_read_by_classic_members_of_a_consumer_group() -> None:
+    async with (
+        serving(group_consumer_migration_policy="upgrade") as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", partitions=2)
+        two = Member(client, "m")
+        await two.join()
+        one = ClassicMember(client)
+        await one.join()
+        await two.leave()
+        await one.join()
+        assert (await one.sync(), one.has) == (0, ALL)
+        grow = CreatePartitionsRequest(
+            topics=[CreatePartitionsRequestTopic(name="t", count=3, assignments=None)],
+            timeout_ms=60_000,
+            validate_only=False,
+        )
+        assert (await client.ask(grow, CreatePartitionsResponse, 3)).results[0].error_code == 0
+        assert await one.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+        await one.join()
+        assert (await one.sync(), one.has) == (0, [*ALL, ("t", 2)])

@@ -1,7 +1,8 @@
 """A while of random group life against a daemon that is killed now and then.
 
-Per seed: groups of raw members of each protocol, groups of librdkafka members of each, on one
-topic; kills of the daemon; at the end everybody leaves, an operator seeks, and looks.
+Per seed: groups of raw members of each protocol, groups of librdkafka members of each, and of
+either a group whose members come back as of another protocol, on one topic; kills of the daemon; at
+the end everybody leaves, an operator seeks, and looks.
 """
 
 import signal
@@ -15,12 +16,17 @@ from segbroker.client import Admin, Producer
 from tests.support.daemon import Daemon, start
 
 from .ledger import Broken, Ledger
-from .raw import SESSION_MS, ClassicMember, ConsumerMember, Member
+from .raw import SESSION_MS, ClassicMember, ConsumerMember, CooperativeMember, Member
 from .rdkafka import RdkafkaMember, lengthen_session
 
 PARTITIONS = 6
 RECORDS = 2_000
 TOPIC = "played"
+KINDS: dict[str, list[type[Member]]] = {
+    "classic": [ClassicMember],
+    "consumer": [ConsumerMember],
+    "mixed": [ClassicMember, CooperativeMember, ConsumerMember],
+}
 FLAGS = (
     "--group-consumer-heartbeat-interval-ms",
     "50",
@@ -59,11 +65,12 @@ def play(
         with Producer(daemon.address) as producer:
             for n in range(RECORDS):
                 producer.send(TOPIC, b"%d" % n, partition=n % PARTITIONS)
-        raw = {"classic": Ledger("classic"), "consumer": Ledger("consumer")}
+        raw = {name: Ledger(name) for name in KINDS}
         theirs = {f"{name}-theirs": Ledger(f"{name}-theirs") for name in raw}
         ledgers = [*raw.values(), *(theirs.values() if rdkafka else ())]
         if rdkafka:
-            lengthen_session(daemon.address, theirs["consumer-theirs"].group)
+            for group in ("consumer-theirs", "mixed-theirs"):
+                lengthen_session(daemon.address, group)
         clients = [
             RdkafkaMember(daemon.address, theirs[f"{kind}-theirs"], f"r{n}", TOPIC, kind, random)
             for kind in raw
@@ -96,20 +103,13 @@ async def _live(
     kills: int,
     outcome: Outcome,
 ) -> Daemon:
-    kinds: dict[str, type[Member]] = {"classic": ClassicMember, "consumer": ConsumerMember}
     ClassicMember.partitions = PARTITIONS
     with trio.move_on_after(seconds):
         async with trio.open_nursery() as nursery:
             for kind, ledger in raw.items():
                 for n in range(members):
-                    member = kinds[kind](
-                        daemon.host_and_port,
-                        ledger,
-                        f"{kind}{n}",
-                        TOPIC,
-                        Random(random.getrandbits(32)),
-                    )
-                    nursery.start_soon(member.run)
+                    own = Random(random.getrandbits(32))
+                    nursery.start_soon(_lives, daemon, ledger, f"{kind}{n}", KINDS[kind], own)
             for _ in range(kills):
                 await trio.sleep(seconds / (kills + 1))
                 daemon.process.kill()
@@ -121,6 +121,15 @@ async def _live(
     # The members are gone without a word: their sessions end.
     await trio.sleep(SESSION_MS / 1000 * 2.2)
     return daemon
+
+
+async def _lives(
+    daemon: Daemon, ledger: Ledger, name: str, kinds: list[type[Member]], random: Random
+) -> None:
+    """One member after the other, of one of these kinds each."""
+    while True:
+        member = random.choice(kinds)(daemon.host_and_port, ledger, name, TOPIC, random)
+        await member.run(1)
 
 
 def _seek(daemon: Daemon, ledger: Ledger, random: Random) -> None:

@@ -1,5 +1,8 @@
 """Members that speak the wire themselves, of both protocols: prompt ones, and zombies.
 
+Classic ones are eager or cooperative, in one group too: who leads shares out what nobody else says
+that it still has.
+
 A zombie falls silent for longer than its session and then goes on as if nothing had been: it
 commits what it read with the generation that it had.  That has to be refused.
 """
@@ -12,6 +15,13 @@ from uuid import UUID
 
 import trio
 
+from segbroker.protocol.consumer_protocol import (
+    Subscription,
+    assigned_partitions,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupHeartbeatRequest,
@@ -25,6 +35,7 @@ from segbroker.protocol.messages_groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
+    JoinGroupResponseMember,
     LeaveGroupRequest,
     LeaveGroupRequestMember,
     LeaveGroupResponse,
@@ -170,6 +181,8 @@ class ClassicMember(Member):
     """Joins, syncs, heartbeats; lets go of everything when a rebalance begins (eager)."""
 
     partitions: int = 0
+    owned: frozenset[int] = frozenset()
+    """What it says that it still has when it joins."""
 
     async def join(self, client: WireClient) -> None:
         self.ledger.let_go(self.name)
@@ -186,7 +199,7 @@ class ClassicMember(Member):
                 continue
             self.member_id, self.generation = reply.member_id, reply.generation_id
             self.ledger.answered(self.name, SESSION_MS / 1000, self.asked_s)
-            if await self._sync(client, [one.member_id for one in reply.members]):
+            if await self._sync(client, reply):
                 return
 
     async def _join_once(self, client: WireClient) -> JoinGroupResponse:
@@ -196,23 +209,38 @@ class ClassicMember(Member):
             rebalance_timeout_ms=2 * SESSION_MS,
             member_id=self.member_id,
             protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=self._metadata())],
         )
         self.asked_s = time.monotonic()
         return await client.ask(request, JoinGroupResponse, 5)
 
-    async def _sync(self, client: WireClient, members: list[str]) -> bool:
-        """Everything shared out by the leader; whether it stands."""
-        shares: dict[str, bytearray] = {one: bytearray() for one in members}
+    def _metadata(self) -> bytes:
+        owned = tuple((self.topic, one) for one in sorted(self.owned))
+        return encode_subscription(Subscription((self.topic,), owned, self.generation))
+
+    def _shares(self, members: list[JoinGroupResponseMember]) -> dict[str, list[tuple[str, int]]]:
+        """Everything shared out, by the leader."""
+        shares: dict[str, list[tuple[str, int]]] = {one.member_id: [] for one in members}
+        claims: dict[int, str] = {}
+        for one in members:
+            said = decode_subscription(one.metadata)
+            assert said is not None
+            claims |= {partition: one.member_id for _, partition in said.owned}
         for partition in range(self.partitions if members else 0):
-            shares[members[partition % len(members)]].append(partition)
+            to = members[partition % len(members)].member_id
+            if claims.get(partition, to) == to:
+                shares[to].append((self.topic, partition))
+        return shares
+
+    async def _sync(self, client: WireClient, joined: JoinGroupResponse) -> bool:
+        """Ask what it has; whether it was told."""
         request = SyncGroupRequest(
             group_id=self.ledger.group,
             generation_id=self.generation,
             member_id=self.member_id,
             assignments=[
-                SyncGroupRequestAssignment(member_id=one, assignment=bytes(mine))
-                for one, mine in shares.items()
+                SyncGroupRequestAssignment(member_id=one, assignment=encode_assignment(mine))
+                for one, mine in self._shares(joined.members).items()
             ],
         )
         self.asked_s = time.monotonic()
@@ -222,8 +250,13 @@ class ClassicMember(Member):
                 self.member_id = ""
             return False
         self.ledger.answered(self.name, SESSION_MS / 1000, self.asked_s)
-        await self.take_up(client, set(reply.assignment), self.generation)
+        told = assigned_partitions(reply.assignment)
+        assert told is not None, reply.assignment
+        await self._take(client, {partition for _, partition in told})
         return True
+
+    async def _take(self, client: WireClient, told: set[int]) -> None:
+        await self.take_up(client, told, self.generation)
 
     async def beat(self, client: WireClient) -> None:
         request = HeartbeatRequest(
@@ -234,19 +267,26 @@ class ClassicMember(Member):
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             self.ledger.answered(self.name, SESSION_MS / 1000, self.asked_s)
             await self.commit_all(client)
-            self.ledger.let_go(self.name)
-            self.reads = {}
-            reply = await self._join_once(client)
-            if reply.error_code:
-                raise Rejoin
-            self.generation = reply.generation_id
-            self.ledger.answered(self.name, SESSION_MS / 1000, self.asked_s)
-            if not await self._sync(client, [one.member_id for one in reply.members]):
-                raise Rejoin
+            await self._rejoin(client)
         elif code:
             raise Rejoin
         else:
             self.ledger.answered(self.name, SESSION_MS / 1000, self.asked_s)
+
+    async def _rejoin(self, client: WireClient) -> None:
+        self._let_go()
+        reply = await self._join_once(client)
+        if reply.error_code:
+            raise Rejoin
+        self.generation = reply.generation_id
+        self.ledger.answered(self.name, SESSION_MS / 1000, self.asked_s)
+        if not await self._sync(client, reply):
+            raise Rejoin
+
+    def _let_go(self) -> None:
+        """It is about to join again."""
+        self.ledger.let_go(self.name)
+        self.reads = {}
 
     async def leave(self, client: WireClient) -> None:
         await self.commit_all(client)
@@ -256,18 +296,37 @@ class ClassicMember(Member):
         await client.ask(request, LeaveGroupResponse, 3)
 
 
+class CooperativeMember(ClassicMember):
+    """Reads on while it joins again, and says what; lets go of what it is told to, no more."""
+
+    async def join(self, client: WireClient) -> None:
+        self.owned = frozenset()
+        await super().join(client)
+
+    def _let_go(self) -> None:
+        self.owned = frozenset(self.reads)
+
+    async def _take(self, client: WireClient, told: set[int]) -> None:
+        gone = self.reads.keys() - told
+        if not gone:
+            await super()._take(client, told)
+            return
+        await self.commit_all(client)
+        self.ledger.let_go(self.name, set(gone))
+        await super()._take(client, told)
+        await self._rejoin(client)
+
+
 class ConsumerMember(Member):
     """KIP-848: heartbeats, and lets go of what it is told to, no more."""
 
     topic_id: UUID
-    lives = 0
 
     async def join(self, client: WireClient) -> None:
         asked = [MetadataRequestTopic(name=self.topic)]
         known = await client.ask(MetadataRequest(topics=asked), MetadataResponse, 12)
         self.topic_id = known.topics[0].topic_id
-        self.lives += 1
-        self.member_id = f"{self.name}-{self.lives}"
+        self.member_id = f"{self.name}-{self.random.getrandbits(32):08x}"
         self.generation = 0
         self.reads = {}
         await self._beat(

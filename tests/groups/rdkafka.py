@@ -1,4 +1,5 @@
-"""Members that librdkafka makes: one thread each, of either protocol, with the same ledger."""
+"""Members that librdkafka makes: one thread each, of either protocol, with the same ledger; those
+of a mixed group choose one for each life."""
 
 import threading
 import time
@@ -44,8 +45,6 @@ class RdkafkaMember:
         self._topic = topic
         self._protocol = protocol
         self._random = random
-        # Half of it binds: when the broker last heard of the member is not known here.
-        self._session_s = SESSION_MS[protocol] / 2000
         self._strategy = "cooperative-sticky"
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -66,16 +65,21 @@ class RdkafkaMember:
             self.failure = exc
 
     def _live(self, name: str) -> None:
+        protocol = self._protocol
+        if protocol == "mixed":
+            protocol = self._random.choice(["classic", "consumer"])
+        # Half of it binds: when the broker last heard of the member is not known here.
+        session_s = SESSION_MS[protocol] / 2000
         conf: dict[str, object] = {
             "bootstrap.servers": self._address,
             "group.id": self._ledger.group,
-            "group.protocol": self._protocol,
+            "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "reconnect.backoff.max.ms": 200,
             "log_level": 0,
         }
-        if self._protocol == "classic":
+        if protocol == "classic":
             conf |= {
                 "session.timeout.ms": SESSION_MS["classic"],
                 "heartbeat.interval.ms": 200,
@@ -87,7 +91,7 @@ class RdkafkaMember:
             mine = {one.partition for one in consumer.assignment()}
             mine |= {one.partition for one in partitions}
             # Binds nobody until a commit is taken: it may be what was told a while ago.
-            self._ledger.answered(name, self._session_s, asked_s=0.0)
+            self._ledger.answered(name, session_s, asked_s=0.0)
             self._ledger.told(name, mine)
 
         def gone(_: Consumer, partitions: list[TopicPartition]) -> None:
@@ -98,12 +102,15 @@ class RdkafkaMember:
         while time.monotonic() < ends_s and not self._end.is_set():
             for message in consumer.consume(20, 0.1):
                 if message.error() is None:
-                    self._commit(consumer, name, message.partition() or 0, message.offset() or 0)
+                    place = (message.partition() or 0, message.offset() or 0)
+                    self._commit(consumer, name, *place, session_s)
                     break
         self._ledger.let_go(name)
         consumer.close()
 
-    def _commit(self, consumer: Consumer, name: str, partition: int, offset: int) -> None:
+    def _commit(
+        self, consumer: Consumer, name: str, partition: int, offset: int, session_s: float
+    ) -> None:
         sent, asked_s = self._ledger.sending(name, partition, offset + 1), time.monotonic()
         try:
             rows = consumer.commit(
@@ -114,6 +121,6 @@ class RdkafkaMember:
             return
         if rows and rows[0].error is None:
             self._ledger.accepted(name, sent)
-            self._ledger.answered(name, self._session_s, asked_s)
+            self._ledger.answered(name, session_s, asked_s)
         else:
             self._ledger.refused()

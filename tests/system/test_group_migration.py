@@ -6,7 +6,8 @@ the partition, so a record that is read twice had two readers, or its commit was
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -115,5 +116,48 @@ def test_librdkafka_rolls_to_the_consumer_protocol_and_back(
         until(lambda: sum(len(one.values) for one in everybody) >= flow.sent, *members)
         for member in members:
             member.stop()
+    values = sorted(int(value) for member in everybody for value in member.values)
+    assert values == list(range(flow.sent))
+
+
+@pytest.mark.timeout(900)
+def test_java_and_librdkafka_roll_to_the_consumer_protocol_and_back(
+    quick: Daemon, topic: Callable[[], str], release_cache: Path
+) -> None:
+    name = topic()
+    classic = {STRATEGY: "range"}
+    own = {"session.timeout.ms": "10000", "heartbeat.interval.ms": "300"}
+    with flowing(quick.address, name) as flow, ExitStack() as stack:
+
+        def java(conf: dict[str, str]) -> JavaMember:
+            member = JavaMember(quick.address, name, name, release_cache, conf)
+            return stack.enter_context(member)
+
+        theirs: list[JavaMember] = [java(own)]
+        ours = [Member(quick.address, name, name, **classic)]
+
+        def is_shared(expected: str) -> None:
+            now = (theirs[-1], ours[-1])
+            until(shared(*now), *now, group=(quick.address, name))
+            until(read_on(flow, *now), *now)
+            assert kind(quick.address, name) == expected
+
+        is_shared("CLASSIC")
+        for conf, java_conf, expected in (
+            (CONSUMER, CONSUMER, ("CONSUMER", "CONSUMER")),
+            (classic, own, ("CONSUMER", "CLASSIC")),
+        ):
+            ours[-1].stop()
+            ours.append(Member(quick.address, name, name, **conf))
+            is_shared(expected[0])
+            theirs[-1].leave()
+            theirs.append(java(java_conf))
+            is_shared(expected[1])
+        flow.stop()
+        everybody: list[Member | JavaMember] = [*theirs, *ours]
+        now = (theirs[-1], ours[-1])
+        until(lambda: sum(len(one.values) for one in everybody) >= flow.sent, *now)
+        ours[-1].stop()
+        theirs[-1].leave()
     values = sorted(int(value) for member in everybody for value in member.values)
     assert values == list(range(flow.sent))
