@@ -48,6 +48,7 @@ from .handshakes import Handshakes
 from .ingest import Ingest
 from .lanes import Lanes
 from .listener import Listener, accept_all, bind_all
+from .locked_out import locked_out
 from .markers import Markers
 from .pool import BufferPool
 from .principal import parse_principals
@@ -309,6 +310,9 @@ class Broker:
         )
         if not KERNEL_IS_NATIVE:
             log.warning("kernel_missing", effect="the pure-Python twin serves; it is slower")
+        protocols = [listener.protocol for listener in self._listeners]
+        for event, advice in locked_out(core.topics.manager, core.config, protocols):
+            log.warning(event, advice=advice)
 
     def _finish_requests(self, core: Core) -> None:
         """Read no further request; long polls are answered with what there is."""

@@ -238,6 +238,8 @@ class Certificate:
         except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
             files = ", ".join(self._files)
             why = (isinstance(exc, OSError) and exc.strerror) or exc
+            if isinstance(exc, ssl.SSLError) and not exc.reason:  # OpenSSL says "PEM lib", no more
+                why = "not PEM, or without the certificate or its private key"
             raise CertificateUnusable(f"the certificate cannot be used ({files}): {why}") from exc
         self._valid_until_ms = until_ms
         return context

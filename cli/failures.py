@@ -110,6 +110,8 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         case errors.GapError():
             hint = "--on-gap print says so and goes on, --on-gap skip says nothing"
             return Failure(text, ExitCode.LOST, hint)
+        case errors.NonEmptyGroup():
+            return Failure(text, ExitCode.REFUSED, "stop its consumers first")
         case errors.UnknownMemberId() if "position" in params:
             # What a commit from outside is told while the group has members.
             text = f"group {params['name']!r} has members"

@@ -24,6 +24,7 @@ import click
 
 from .command import Command
 from .exit_codes import ExitCode
+from .words import plural
 
 if TYPE_CHECKING:
     from segbroker.segments.findings import Finding, Progress
@@ -128,8 +129,9 @@ class Result:
                 click.echo(line)
         notes = len(check.findings) - len(check.damaged)
         click.echo(
-            f"checked {check.files:,} files, {check.bytes:,} bytes: "
-            f"{len(check.damaged)} damaged, {check.offsets_lost:,} offsets lost, {notes} notes"
+            f"checked {plural(check.files, 'file')}, {plural(check.bytes, 'byte')}: "
+            f"{len(check.damaged)} damaged, {plural(check.offsets_lost, 'offset')} lost, "
+            f"{plural(notes, 'note')}"
         )
 
     def tell_repair(self, report: "RecoveryReport", check: Check) -> None:

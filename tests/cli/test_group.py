@@ -70,6 +70,7 @@ def test_a_group_is_listed_described_moved_and_deleted(
         refused = run("group", "delete", topic, "--yes")
         assert refused.returncode == ExitCode.REFUSED
         assert "has members" in refused.stderr.decode()
+        assert "Hint: stop its consumers first" in refused.stderr.decode()
     for position, expected in (
         ("start", 0),
         ("end", 20),

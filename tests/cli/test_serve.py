@@ -91,6 +91,14 @@ def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert (seen.returncode, seen.stderr.decode().splitlines()[-1]) == (9, said)
 
 
+def test_a_certificate_that_is_none_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "c.pem").write_text("a note")
+    tls = ("--listeners", "SSL://127.0.0.1:0", "--ssl-certificate", "c.pem")
+    seen = segbroker("serve", "--data", "data", *tls, cwd=tmp_path)
+    said = "(c.pem): not PEM, or without the certificate or its private key"
+    assert (seen.returncode, said in seen.stderr.decode()) == (9, True)
+
+
 def test_a_file_in_the_place_of_the_data_directory_is_said(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a note")
     seen = segbroker("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"))
