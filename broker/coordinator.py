@@ -169,6 +169,8 @@ class Coordinator:
         if entry is None:
             return _unknown(transactional_id)
         async with entry.lock:
+            if code := await self._abort_torn(entry):
+                return code
             verdict = transactions.add(
                 entry.known, producer_id, epoch, partitions, group, self._now_ms()
             )
@@ -189,6 +191,8 @@ class Coordinator:
         if entry is None:
             return _unknown(transactional_id)
         async with entry.lock:
+            if code := await self._abort_torn(entry):
+                return code
             verdict = transactions.stage(
                 entry.known, producer_id, epoch, group, rows, self._now_ms(), implicit=implicit
             )
@@ -209,6 +213,8 @@ class Coordinator:
         if entry is None:
             return Given(_unknown(transactional_id))
         async with entry.lock:
+            if code := await self._abort_torn(entry):
+                return Given(code)
             spare_id = -1
             if next_epoch and transactions.needs_id(entry.known):
                 try:
@@ -241,6 +247,8 @@ class Coordinator:
                     return ErrorCode.INVALID_PRODUCER_ID_MAPPING, name, False
                 await held.enter_async_context(entry.lock)
                 entries[name] = entry
+                if code := await self._abort_torn(entry):
+                    return code, name, False
             last = self.last_batch(query)
             is_repeated = last is not None and batch <= last
             ending: list[tuple[Entry, Decision]] = []
@@ -307,6 +315,13 @@ class Coordinator:
             if queries:
                 await self._record(FORGOTTEN, ids=[], queries=queries)
 
+    async def _abort_torn(self, entry: Entry) -> ErrorCode:
+        """Abort first what nobody may go on with or commit; the entry is locked."""
+        if not entry.is_torn:
+            return ErrorCode.NONE
+        assert entry.known is not None, "it is open"
+        return await self._decide([(entry, transactions.fence(entry.known))], commit=False)
+
     # Changes
 
     def _obtain(self, transactional_id: str) -> Entry | None:
@@ -319,7 +334,7 @@ class Coordinator:
         """Make durable what a verdict says; what to answer.  The entry is locked."""
         code = verdict.code
         if not code and verdict.changed is not None:
-            row = verdict.changed
+            row = verdict.changed._replace(boot=self._manager.boot_number)
             code = await self._record(TRANSACTION, id=row.transactional_id, row=row.pack())
             if not code:
                 self.table.stands(entry, row)

@@ -26,6 +26,8 @@ class Entry:
     completed: trio.Event = field(default_factory=trio.Event)
     deadline_ms: int = 0
     """Monotonic: when an open transaction is aborted."""
+    is_torn: bool = False
+    """Records of the open transaction may be gone: it can only be aborted."""
 
     def __post_init__(self) -> None:
         self.completed.set()
@@ -76,6 +78,7 @@ class TransactionTable:
             self._names[producer_id] = name
         if row.state is not State.ONGOING:
             self.open.pop(name, None)
+            entry.is_torn = False
         elif name not in self.open:
             self.open[name] = entry
             entry.deadline_ms = monotonic_ms() + row.timeout_ms

@@ -3,7 +3,7 @@
 | found | when | then |
 |---|---|---|
 | open for longer than its timeout | every round | aborted, its producer fenced |
-| open, and records of it may be gone | at the start | the same: to commit the rest would tear it |
+| open, and records of it may be gone | at the start | the same, before anybody commits the rest |
 | decided, without all of its markers | at the start | its markers |
 | open in a partition, and known to nobody | when the partition is opened | an abort marker |
 | an id, or a query, that nothing happened to for long | every round, some | forgotten, durably |
@@ -23,7 +23,14 @@ import structlog
 from segbroker.protocol.markers import Outcome
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.topic_config import Durability
-from segbroker.segments.transactions import SECTION, Ending, State, Transaction, queries_before
+from segbroker.segments.transactions import (
+    BOOT_UNKNOWN,
+    SECTION,
+    Ending,
+    State,
+    Transaction,
+    queries_before,
+)
 
 from .config import BrokerConfig
 from .coordinator import Coordinator, name_of
@@ -68,13 +75,20 @@ class TransactionUpkeep:
                 log.info("transaction_resumed", **name_of(known))
                 self._coordinator.complete_soon(entry)
             elif known.state is State.ONGOING and self._may_be_torn(known):
-                log.warning("transaction_torn", **name_of(known))
-                self._spawn(partial(self._coordinator.abort, entry, known))
+                entry.is_torn = True
+                entry.deadline_ms = monotonic_ms()
+        self._abort_late()
 
     def _may_be_torn(self, known: Transaction) -> bool:
-        """Whether records of an open transaction may have gone with the last process."""
+        """Whether records of an open transaction may have gone with the last process, or with a
+        boot of the machine, also where that was not the last one: the abort may have failed then,
+        or the process may have died before it."""
         volatile = [Durability.EPHEMERAL]
-        if self._manager.is_new_boot:
+        if known.boot == BOOT_UNKNOWN:
+            is_of_this_boot = not self._manager.is_new_boot
+        else:
+            is_of_this_boot = known.boot == self._manager.boot_number
+        if not is_of_this_boot:
             volatile += SYNCED_ON_COMMIT
         topics = (self._manager.topics.get(topic) for topic in known.partitions)
         return any(meta is not None and meta.config.durability in volatile for meta in topics)
@@ -130,7 +144,11 @@ class TransactionUpkeep:
             if entry.deadline_ms <= monotonic:
                 known = entry.known
                 assert known is not None, "it is open"
-                log.warning("transaction_timed_out", timeout_ms=known.timeout_ms, **name_of(known))
+                if entry.is_torn:
+                    log.warning("transaction_torn", **name_of(known))
+                else:
+                    left = {"timeout_ms": known.timeout_ms, **name_of(known)}
+                    log.warning("transaction_timed_out", **left)
                 entry.deadline_ms = monotonic + RETRY_MS
                 self._spawn(partial(self._coordinator.abort, entry, known))
 

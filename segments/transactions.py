@@ -35,6 +35,8 @@ DECIDED: Final = "transactions_decided"
 FORGOTTEN: Final = "transactions_forgotten"
 
 BUCKETS: Final = 256
+BOOT_UNKNOWN: Final = -1
+"""Of a row that an older version has written, or of one that was never open."""
 EPOCH_LAST: Final = 32_766
 """The last epoch that a producer is given; one above it only fences."""
 
@@ -103,6 +105,8 @@ class Transaction(NamedTuple):
     offsets: Mapping[str, tuple[tuple[Any, ...], ...]] = {}
     """By group: packed CommitRows that stand when the transaction commits."""
     ending: Ending | None = None
+    boot: int = BOOT_UNKNOWN
+    """The number of the boot of the machine in which an open transaction was last changed."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -128,6 +132,7 @@ class Transaction(NamedTuple):
             {topic: list(indexes) for topic, indexes in self.partitions.items()},
             {group: [list(row) for row in rows] for group, rows in self.offsets.items()},
             None if self.ending is None else list(self.ending),
+            self.boot,
         ]
 
 
@@ -146,7 +151,8 @@ class Decision(NamedTuple):
 def unpack_transaction(transactional_id: str, row: list[Any]) -> Transaction:
     """The opposite of `Transaction.pack`.  Raises ValueError, TypeError."""
     producer_id, epoch, last_producer_id, last_epoch, timeout_ms, *rest = row
-    state, at_ms, started_ms, partitions, offsets, ending = rest
+    state, at_ms, started_ms, partitions, offsets, ending, *later = rest
+    (boot,) = later or (BOOT_UNKNOWN,)
     return Transaction(
         transactional_id,
         producer_id,
@@ -160,6 +166,7 @@ def unpack_transaction(transactional_id: str, row: list[Any]) -> Transaction:
         {topic: tuple(indexes) for topic, indexes in partitions.items()},
         {group: tuple(map(tuple, rows)) for group, rows in offsets.items()},
         None if ending is None else Ending(*ending),
+        boot,
     )
 
 

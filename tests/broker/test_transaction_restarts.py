@@ -11,7 +11,7 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.errors import PartitionReadOnly
 from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.transactions import TRANSACTION, State
+from segbroker.segments.transactions import DECIDED, TRANSACTION, State
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect, values
@@ -110,6 +110,55 @@ async def test_what_is_open_after_a_start_goes_on_unless_records_of_it_may_be_go
         assert await again.end(commit=True) == ErrorCode.PRODUCER_FENCED
 
     await restarted(image, check)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_what_may_be_torn_is_aborted_before_anybody_commits_it_also_where_the_abort_failed(
+    dies: bool, events: Events
+) -> None:
+    before = MemoryStorage()
+    async with serving(storage=before) as broker, connect(broker.address) as client:
+        await client.create("t", durability="disk")
+        await client.create("sound")
+        (tx,) = await some(client, V1, "a")
+        assert await tx.send("sound", b"s") == 0
+    disk = GatedStorage(before.after_power_cut())
+    disk.refused = DECIDED.encode()
+
+    async def is_fenced(client: WireClient) -> None:
+        again = Tx(client, "a", V1, tx.producer_id, tx.epoch, dict(tx.sequences))
+
+        async def is_refused() -> bool:
+            code = await again.end(commit=True)
+            assert code, "half of it is gone"
+            return code == ErrorCode.PRODUCER_FENCED
+
+        async def is_aborted() -> bool:
+            row = await read(client, "sound")
+            return row.last_stable_offset == row.high_watermark
+
+        await until(is_refused)
+        await until(is_aborted)
+        assert aborted(await read(client, "sound")) == [(tx.producer_id, 0)]
+
+    async with (
+        serving(storage=disk, housekeeping_interval_ms=20) as broker,
+        connect(broker.address) as client,
+    ):
+
+        async def has_failed() -> bool:
+            return bool(events.named("transaction_not_recorded"))
+
+        await until(has_failed)
+        again = Tx(client, "a", V1, tx.producer_id, tx.epoch, dict(tx.sequences))
+        assert await again.end(commit=True) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        image = disk.after_kill()
+        disk.refused = None
+        if not dies:
+            await is_fenced(client)
+    if dies:  # in the same boot of the machine: this start loses nothing more
+        async with serving(storage=image) as broker, connect(broker.address) as client:
+            await is_fenced(client)
 
 
 @pytest.mark.parametrize("durability", ["disk", "memory"])

@@ -302,6 +302,11 @@ def test_a_row_is_read_as_it_was_written(state: State) -> None:
     assert unpack_transaction(NAME, row.pack()) == row
 
 
+def test_a_row_of_a_version_that_did_not_know_boots_is_read() -> None:
+    row = in_state(State.ONGOING)
+    assert unpack_transaction(NAME, row._replace(boot=4).pack()[:-1]) == row
+
+
 def test_the_partitions_of_a_transaction_are_bounded() -> None:
     row = in_state(State.ONGOING)
     many = range(transactions.PARTITIONS_MAX + 1)

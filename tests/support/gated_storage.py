@@ -1,5 +1,6 @@
 """A disk in memory whose syncs and reads can be held up, or fail, at the test's word."""
 
+import errno
 import threading
 
 from segbroker.segments.memory import MemoryStorage
@@ -10,17 +11,22 @@ class GatedStorage(MemoryStorage):
     """Beyond MemoryStorage: gates that are open until they are closed.
 
     `syncs` holds fdatasync up, `reads` reads from the disk; while `cached` is false nothing is
-    read from memory; `sync_error` is what every sync raises.
+    read from memory; `sync_error` is what every sync raises; a write that has `refused` in it
+    fails.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, image: MemoryStorage | None = None) -> None:
+        """image: what is on it; None: nothing."""
         super().__init__()
+        if image is not None:
+            self._root, self._boot = image._root, image._boot
         self.syncs = threading.Event()
         self.syncs.set()
         self.reads = threading.Event()
         self.reads.set()
         self.cached = True
         self.sync_error: OSError | None = None
+        self.refused: bytes | None = None
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> StorageFile:  # type: ignore[override]
         return _GatedFile(super().open(path, create=create, read_only=read_only), self)
@@ -36,6 +42,8 @@ class _GatedFile:
         return self._file.path
 
     def pwrite(self, data: Buffer, position: int) -> int:
+        if self._disk.refused is not None and self._disk.refused in bytes(data):
+            raise OSError(errno.EIO, "the test refuses it")
         return self._file.pwrite(data, position)
 
     def pread(self, buffer: memoryview, position: int) -> int:
