@@ -175,8 +175,8 @@ class Simulation:
             if group.protocol == "classic":
                 topic_id = core.topics.all[group.topic].topic_id
                 row = CommitRow(group.topic, topic_id, 0, 0, -1, "")
-                name, at_ms = group.name, core.now_ms()
-                failure = await recorded(partial(core.groups.commit, name, [row], at_ms))
+                commit = partial(core.groups.commit, group.name, [row], core.now_ms())
+                failure = await recorded(partial(commit, expire_ms=None))
                 assert failure is None, "nothing fails yet"
 
     def _look_at_offsets(self, process: Process) -> None:
