@@ -169,7 +169,7 @@ class Wal:
             )
             self._shards.append(shard)
             if self._threaded:
-                shard.prepare_soon()  # so that the first write finds it
+                shard.supply.prepare_soon()  # so that the first write finds it
         self._replayed = Replay()
 
     def give_space_back(self) -> bool:
@@ -250,12 +250,14 @@ class Wal:
                         self._free_files(shard)
                     except OSError as exc:
                         log.error("wal_checkpoint_failed", error=str(exc))
-                        shard.nothing_freed(exc)
+                        shard.supply.nothing_freed(exc)
                     except Exception as exc:  # a mistake of ours: a writer may wait for room
                         log.exception("wal_checkpoint_crashed")
-                        shard.nothing_freed(OSError(errno.EIO, f"a checkpoint crashed: {exc!r}"))
+                        shard.supply.nothing_freed(
+                            OSError(errno.EIO, f"a checkpoint crashed: {exc!r}")
+                        )
                 else:
-                    shard.nothing_to_free()
+                    shard.supply.nothing_to_free()
 
     def _free_files(self, shard: Shard) -> None:
         full = list(shard.full)

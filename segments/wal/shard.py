@@ -7,7 +7,7 @@ while it syncs is the next group.  Alone, a write waits for its own sync only.
 
 | file | who | next |
 |---|---|---|
-| ready | made ahead by the maker, header durable | active |
+| ready | made ahead, header durable (supply.py) | active |
 | active | the writer appends | full |
 | full | has frames whose segments may not be synced | free, when a checkpoint has synced them |
 
@@ -15,8 +15,6 @@ Control events that lie in more than one page of a file may be torn by a power c
 ones are there and earlier ones are not, which looks like damage to what was acknowledged.  So a
 MARK is written and synced behind such a group before anybody is told of it: without one, it is
 known that nobody was.
-
-At the bound (`files_max` files, none free) the writer waits for a checkpoint, and so do the acks.
 
 A lone source whose shard is quick (quickness.py) may be written by its own thread, `commit_here`:
 the same group, by the same code, under the writer's lock.  That is refused, and nothing done, while
@@ -60,6 +58,7 @@ from .frames import (
 )
 from .group import BlockingRequest, CallSoon, Done, Group, Item, Request, Source, crosses_a_page
 from .quickness import Quickness
+from .supply import Supply
 
 log = structlog.get_logger()
 
@@ -124,6 +123,14 @@ class Shard:
         """
         assert files_max >= 2, "one to write and one to free"
         self.full: deque[Full] = deque()
+        self.supply = Supply(
+            files,
+            files_max=files_max,
+            threaded=threaded,
+            maker=maker,
+            checkpoint_soon=checkpoint_soon,
+            next_sequence=next_sequence,
+        )
         self.failure: OSError | None = None
         self.syncs = 0
         self.frames_written = 0
@@ -133,11 +140,9 @@ class Shard:
         self._files = files
         self._files_max = files_max
         self._call_soon = call_soon
-        self._maker = maker
         self._checkpoint_soon = checkpoint_soon
         self._quickness = quickness
         self._next_lsn = next_lsn
-        self._next_sequence = next_sequence
         self._riders: dict[tuple[bytes, int], Frame] = {}
         self._ends: dict[tuple[bytes, int], Frame] = {}
         self._before_revival = before_revival
@@ -146,14 +151,6 @@ class Shard:
         self._active: WalFile | None = None
         self._sources: dict[Source, None] = {}
         self._has_control = False
-        self._room = threading.Condition()
-        self._starves = False
-        # Under _room: what the maker has made, what it could not make, whether it is at work.
-        self._ready: WalFile | None = None
-        self._make_error: OSError | None = None
-        self._cause: OSError | None = None
-        """Why the last checkpoint freed nothing."""
-        self._making = False
         self._writing = threading.Lock()
         # Items put into the queue, counted under their lock, and items of it that are settled.
         self._counting = threading.Lock()
@@ -247,17 +244,9 @@ class Shard:
                 return
             self._before_revival()
             self._retire(trusted=False)
-            self._active = self._next_file()
+            self._active = self.supply.next_file()
             self.failure = None
         log.info("wal_writable_again", folder=self._files.folder)
-
-    def prepare_soon(self) -> None:
-        """Have the next file made, off this thread."""
-        with self._room:
-            if self._making or self._ready is not None:
-                return
-            self._making = True
-        self._maker.submit(self._make)
 
     @property
     def full_count(self) -> int:
@@ -280,37 +269,7 @@ class Shard:
             self._riders.setdefault(key, end)
         self._files.recycle(oldest.file, trusted=oldest.trusted)
         self.full.popleft()
-        with self._room:
-            self._room.notify_all()
-        self.prepare_soon()
-
-    def nothing_to_free(self) -> None:
-        """A checkpoint found no full file; the maker, which found no room, may have asked for it
-        before an earlier one made room: then nobody else would wake the writer.
-
-        There is room then: of what counts against the bound only the active file is left.
-        """
-        with self._room:
-            starves = self._starves
-        if starves:
-            self.prepare_soon()
-
-    def nothing_freed(self, cause: OSError | None = None) -> None:
-        """A checkpoint could not free the oldest file: who waits for room waits in vain."""
-        with self._room:
-            self._cause = cause
-            if self._ready is None and not self._making:
-                self._make_error = self._is_full()
-                self._room.notify_all()
-
-    def _is_full(self) -> OSError:
-        """Why there is no room: what a log or the snapshot of the metadata failed with, last."""
-        why = "a log in its oldest file cannot be synced" if self._cause is None else self._cause
-        return OSError(
-            errno.ENOSPC,
-            f"the WAL is full, its oldest file is still needed: {why}",
-            self._files.folder,
-        )
+        self.supply.freed()
 
     def close(self) -> None:
         """Write what is queued, end the thread, close the files; they stay as they are."""
@@ -321,9 +280,8 @@ class Shard:
 
     def release(self) -> None:
         """Close every descriptor."""
-        with self._room:
-            ready, self._ready = self._ready, None
-        for file in (ready, self._active, *(full.file for full in self.full)):
+        self.supply.release()
+        for file in (self._active, *(full.file for full in self.full)):
             if file is not None:
                 file.file.close()
         self._active = None
@@ -473,7 +431,7 @@ class Shard:
     def _roll(self, frame: Frame) -> WalFile:
         """The next file; the active one is full."""
         assert frame.size <= self._files.frames_end - FRAMES_BEGIN, "whoever brings it has a limit"
-        following = self._next_file()
+        following = self.supply.next_file()
         self._retire(trusted=True)
         self._active = following
         if self.full_count * 2 >= self._files_max:
@@ -488,50 +446,3 @@ class Shard:
             self._ends = {}
             self._has_control = False
             self._active = None
-
-    # Files
-
-    def _next_file(self) -> WalFile:
-        """A file that is ready; waits for the maker, and at the bound for a checkpoint."""
-        with self._room:
-            self._starves = True  # before anybody is asked, who could answer before we wait
-        self.prepare_soon()
-        try:
-            with self._room:
-                while self._ready is None:
-                    if self._make_error is not None:
-                        error, self._make_error = self._make_error, None
-                        raise error
-                    if self._thread is None:
-                        raise self._is_full()
-                    self._room.wait()
-                ready, self._ready = self._ready, None
-        finally:
-            self._starves = False
-        self.prepare_soon()
-        return ready
-
-    def _make(self) -> None:
-        """On the maker's thread: make a file ready, if there may be another."""
-        made: WalFile | None = None
-        error: OSError | None = None
-        is_bound = self._files.free_count == 0 and self._files.count >= self._files_max
-        if not is_bound:
-            try:
-                made = self._files.prepare(self._next_sequence)
-            except OSError as exc:
-                error = exc
-                log.warning("wal_file_not_made", folder=self._files.folder, error=str(exc))
-            except Exception as exc:  # a mistake of ours: nobody may wait for the file for ever
-                error = OSError(errno.EIO, f"the maker of the WAL crashed: {exc!r}")
-                log.exception("wal_maker_crashed", folder=self._files.folder)
-        with self._room:
-            self._making = False
-            if made is not None:
-                self._ready = made
-                self._make_error = None
-            elif error is not None:
-                self._make_error = error
-            self._room.notify_all()
-        if is_bound:
-            self._checkpoint_soon()

@@ -45,7 +45,7 @@ def failed(disk: FailingStorage, *, acknowledged: bool = True) -> tuple[Wal, int
     """A group of three whose sync failed; and the byte where it begins in wal-0.log."""
     wal, _ = begun(disk)
     shard = wal.shard_of(TOPIC, 0)
-    shard.prepare_soon()
+    shard.supply.prepare_soon()
     begin = FRAMES_BEGIN
     if acknowledged:
         shard.write([batches(0, b"kept.")])

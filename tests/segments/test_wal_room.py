@@ -155,7 +155,7 @@ def test_room_that_was_made_while_the_maker_looked_is_found(*, is_early: bool) -
 
     def checkpoint_soon() -> None:
         if files.meanwhile is None and not shard.full and is_early:
-            shard.nothing_to_free()
+            shard.supply.nothing_to_free()
         elif not shard.full:
             asked.set()
 
@@ -181,7 +181,7 @@ def test_room_that_was_made_while_the_maker_looked_is_found(*, is_early: bool) -
     shard.put([frame], told.put)
     if not is_early:
         assert asked.wait(60)
-        shard.nothing_to_free()
+        shard.supply.nothing_to_free()
     assert told.get(timeout=60) is None
     shard.close()
     shard.release()

@@ -66,7 +66,7 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "(len(data) - position + 1)",
         0,
     ): "cost: a frame of a byte too few has no batches to tell of",
-    ("wal.shard", "Shard._next_file", "raise self._is_full()", "pass", 0): (
+    ("wal.supply", "Supply.next_file", "raise self._is_full()", "pass", 0): (
         "second line: without a thread a checkpoint has made room, or said why not, by then"
     ),
     ("truncating", "truncate_log", "storage.fsync_dir(paths.folder)", "pass", 0): (
@@ -110,7 +110,7 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "(frame.lsn >= suspect.lsn)",
         0,
     ): "second line: no two have the same",
-    ("wal.journal", "Wal.absorbed", "shard.prepare_soon()", "pass", 0): (
+    ("wal.journal", "Wal.absorbed", "shard.supply.prepare_soon()", "pass", 0): (
         "cost: the first write waits for its file"
     ),
     (

@@ -52,7 +52,7 @@ MODULES = (
     *("known", "sealing", "truncating", "producer_replay", "producer_snapshot", "survivors"),
     *("lost_tail", "metadata_log", "metadata", "control", "manifest", "manifest_file"),
     *("wal.replay", "wal.files", "wal.frames", "wal.group", "wal.journal", "wal.pending"),
-    "wal.scanning",
+    *("wal.scanning", "wal.kept", "wal.supply"),
     *("wal.quickness", "wal.shard", "wal.trailers", "swapping", "unfinished", "compacting"),
     *("cleaning", "clean_points", "deleting", "evicting", "mending", "salvaging", "rolling"),
     *("ceilings", "retention", "producers", "transaction_index", "columns", "age_clock"),

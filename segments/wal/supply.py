@@ -1,0 +1,149 @@
+"""The next file of a shard, ready before it is needed.
+
+    prepare_soon -> maker's thread: a free file, or a new one -> ready -> next_file -> the writer
+                                    none free, at the bound   -> a checkpoint is asked for
+
+At the bound (`files_max` files, none free) the writer waits for a checkpoint, and so do the acks.
+Who waits is woken by a file that is ready, by what it could not be made for, or by a checkpoint
+that freed nothing: never by nobody.
+
+Without a thread (`threaded` False) nobody waits: who asks at the bound is refused.
+"""
+
+import errno
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from ..background import Housekeeper
+from .files import ShardFiles, WalFile
+
+log = structlog.get_logger()
+
+
+class Supply:
+    """Files for one writer.  `next_file` is for it alone, everything else for anybody."""
+
+    def __init__(
+        self,
+        files: ShardFiles,
+        *,
+        files_max: int,
+        threaded: bool,
+        maker: Housekeeper,
+        checkpoint_soon: Callable[[], None],
+        next_sequence: int,
+    ) -> None:
+        """checkpoint_soon: have files freed."""
+        self._files = files
+        self._files_max = files_max
+        self._threaded = threaded
+        self._maker = maker
+        self._checkpoint_soon = checkpoint_soon
+        self._next_sequence = next_sequence
+        self._room = threading.Condition()
+        # Under _room: what the maker has made, what it could not make, whether it is at work.
+        self._ready: WalFile | None = None
+        self._make_error: OSError | None = None
+        self._cause: OSError | None = None
+        """Why the last checkpoint freed nothing."""
+        self._making = False
+        self._starves = False
+
+    def prepare_soon(self) -> None:
+        """Have the next file made, off this thread."""
+        with self._room:
+            if self._making or self._ready is not None:
+                return
+            self._making = True
+        self._maker.submit(self._make)
+
+    def next_file(self) -> WalFile:
+        """A file that is ready; waits for the maker, and at the bound for a checkpoint.
+
+        Raises OSError.
+        """
+        with self._room:
+            self._starves = True  # before anybody is asked, who could answer before we wait
+        self.prepare_soon()
+        try:
+            with self._room:
+                while self._ready is None:
+                    if self._make_error is not None:
+                        error, self._make_error = self._make_error, None
+                        raise error
+                    if not self._threaded:
+                        raise self._is_full()
+                    self._room.wait()
+                ready, self._ready = self._ready, None
+        finally:
+            self._starves = False
+        self.prepare_soon()
+        return ready
+
+    def freed(self) -> None:
+        """A file was freed: there is room for another."""
+        with self._room:
+            self._room.notify_all()
+        self.prepare_soon()
+
+    def nothing_to_free(self) -> None:
+        """A checkpoint found no full file; the maker, which found no room, may have asked for it
+        before an earlier one made room: then nobody else would wake the writer.
+
+        There is room then: of what counts against the bound only the active file is left.
+        """
+        with self._room:
+            starves = self._starves
+        if starves:
+            self.prepare_soon()
+
+    def nothing_freed(self, cause: OSError | None = None) -> None:
+        """A checkpoint could not free the oldest file: who waits for room waits in vain."""
+        with self._room:
+            self._cause = cause
+            if self._ready is None and not self._making:
+                self._make_error = self._is_full()
+                self._room.notify_all()
+
+    def release(self) -> None:
+        """Close the file that is ready."""
+        with self._room:
+            ready, self._ready = self._ready, None
+        if ready is not None:
+            ready.file.close()
+
+    def _is_full(self) -> OSError:
+        """Why there is no room: what a log or the snapshot of the metadata failed with, last."""
+        why = "a log in its oldest file cannot be synced" if self._cause is None else self._cause
+        return OSError(
+            errno.ENOSPC,
+            f"the WAL is full, its oldest file is still needed: {why}",
+            self._files.folder,
+        )
+
+    def _make(self) -> None:
+        """On the maker's thread: make a file ready, if there may be another."""
+        made: WalFile | None = None
+        error: OSError | None = None
+        is_bound = self._files.free_count == 0 and self._files.count >= self._files_max
+        if not is_bound:
+            try:
+                made = self._files.prepare(self._next_sequence)
+            except OSError as exc:
+                error = exc
+                log.warning("wal_file_not_made", folder=self._files.folder, error=str(exc))
+            except Exception as exc:  # a mistake of ours: nobody may wait for the file for ever
+                error = OSError(errno.EIO, f"the maker of the WAL crashed: {exc!r}")
+                log.exception("wal_maker_crashed", folder=self._files.folder)
+        with self._room:
+            self._making = False
+            if made is not None:
+                self._ready = made
+                self._make_error = None
+            elif error is not None:
+                self._make_error = error
+            self._room.notify_all()
+        if is_bound:
+            self._checkpoint_soon()
