@@ -27,6 +27,7 @@ from .completion import Completion
 from .engine import Engine
 from .errors import BusyError, DeliveryFailed, ProducerFenced, SegbrokerError, Undelivered
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
+from .heap import keep_freed_memory
 from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
 from .producer import GRACE_MS, HURRIED_MS
@@ -112,6 +113,7 @@ class AsyncProducer:
 
     async def __aenter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
+        keep_freed_memory()
         await self._driver.start(self._producing.engine)
         return self
 

@@ -36,6 +36,7 @@ from .errors import (
     Undelivered,
 )
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
+from .heap import keep_freed_memory
 from .inbox import Delivery, Inbox, Many
 from .lookups import topics_known
 from .pending import plain_send
@@ -161,6 +162,7 @@ class Producer:
 
     def __enter__(self) -> Self:
         """Start, and wait until one broker was reached (BrokerUnreachable if none is)."""
+        keep_freed_memory()
         self._driver.start(self._producing.engine)
         return self
 
