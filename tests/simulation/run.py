@@ -39,8 +39,10 @@ from .world import World
 
 # A request on an open connection is answered after so long: send_timeout and the longest wait.
 ANSWER_LIMIT_S = 60.0
-# In calm: a record is acknowledged, and read by everybody, within so long.
+# In calm: a record is acknowledged, and read by everybody, within so long, and as long as the disk
+# of the plan takes for the syncs of a close or of repairs: of a hundred tiny segments, three each.
 CALM_LIMIT_S = 10.0
+CALM_SYNCS = 300
 # A group needs a session, a rebalance, and the longest reconnection more.
 GROUP_LIMIT_S = 40.0
 RUN_LIMIT_S = 600.0
@@ -228,20 +230,24 @@ class Simulation:
         check_recovery(self.world, self.disk)
         await nemesis.start()
 
+    @property
+    def _calm_limit_s(self) -> float:
+        return CALM_LIMIT_S + CALM_SYNCS * self.plan.sync_s[1]
+
     async def _calm(self) -> None:
         """Nothing fails any more: everything has to work, and soon."""
         for topic in self.plan.topics:
             began = trio.current_time()
             try:
-                with trio.fail_after(CALM_LIMIT_S):
+                with trio.fail_after(self._calm_limit_s):
                     await self._probe(topic.name, topic.partitions, 0)
             except (SegbrokerError, BaseExceptionGroup, trio.TooSlowError) as exc:
                 self.world.violation(
                     f"in calm {topic.name} takes no record: {exc!r} "
                     f"after {trio.current_time() - began:.1f} s"
                 )
-        await self.transactions.judge(6 * CALM_LIMIT_S)
-        limit_s = CALM_LIMIT_S
+        await self.transactions.judge(6 * self._calm_limit_s)
+        limit_s = self._calm_limit_s
         if self.plan.groups:
             # Sessions of the dead have to end, and those who are there to meet.
             limit_s += GROUP_LIMIT_S
@@ -305,7 +311,7 @@ class Simulation:
         """The broker ends in order, in its time."""
         process = self.nemesis.process
         assert process is not None
-        limit_s = int(self.plan.settings["drain_timeout_ms"]) / 1000 + CALM_LIMIT_S
+        limit_s = int(self.plan.settings["drain_timeout_ms"]) / 1000 + self._calm_limit_s
         process.drain()
         with trio.move_on_after(limit_s) as patience:
             await process.ended.wait()
