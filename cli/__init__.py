@@ -10,6 +10,7 @@ What is where; a module imports only what stands above it:
     failures         an exception -> one sentence, a hint, an exit code
     properties       -X: TLS and login by Kafka's names, secrets from a variable or a file
     contexts         brokers with their properties, stored by name
+    other_words      words of other tools: which of ours is meant
     command          what every subcommand has: -b, --debug, quiet ends (Ctrl-C, closed pipe)
     asking           questions before something is deleted, and --yes
     tables           columns by spaces

@@ -22,6 +22,7 @@ from click.core import ParameterSource
 from . import contexts, properties
 from .exit_codes import ExitCode
 from .failures import Failure, explain
+from .other_words import command_meant, option_meant
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # A person waits: long enough for a broker that is just starting ...
@@ -39,6 +40,14 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - click's own
         super().__init__(*args, **kwargs)
         self.params.append(_debug_option())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as exc:
+            if (meant := option_meant(exc.option_name)) is None:
+                raise
+            raise click.UsageError(f"No such option {exc.option_name!r}: {meant}", ctx) from exc
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own
         try:
@@ -92,9 +101,10 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not ctx.resilient_parsing and self.get_command(ctx, name) is None:
-            near = get_close_matches(name, self.list_commands(ctx), n=1)
+            known = self.list_commands(ctx)
+            near = command_meant(name, known) or next(iter(get_close_matches(name, known, n=1)), "")
             if near:  # click knows only commands that are imported
-                ctx.fail(f"No such command {name!r}. Did you mean {near[0]!r}?")
+                ctx.fail(f"No such command {name!r}. Did you mean {near!r}?")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -49,6 +49,8 @@ def add(name: str, bootstrap: str, properties: dict[str, str], force: bool) -> N
     except ValueError as exc:
         raise click.BadParameter(str(exc), param_hint="--bootstrap") from exc
     check_names(properties)
+    if not name.strip():
+        raise click.BadParameter("an empty one cannot be asked for", param_hint="NAME")
     stored = contexts.load()
     if name in stored.by_name and not force:
         raise Failure(f"there is a context {name!r}", ExitCode.REFUSED, "--force replaces it")

@@ -1,0 +1,55 @@
+"""Words of other tools, as one types them without thinking: which of ours is meant.
+
+Only said, never taken: `rm` is near to `trim` for who compares letters, and both delete.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+_COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ls": ("list",),
+    "rm": ("delete", "remove"),
+    "del": ("delete", "remove"),
+    "delete": ("remove",),
+    "remove": ("delete",),
+    "new": ("create", "add"),
+    "create": ("add", "topic create"),
+    "add": ("create",),
+    "show": ("describe", "list"),
+    "reset": ("seek",),
+    "reset-offsets": ("seek",),
+    "set": ("alter",),
+    "config": ("alter", "broker describe"),
+    "status": ("describe", "broker status"),
+    "list": ("topic list",),
+    "describe": ("topic describe",),
+    "help": ("--help",),
+}
+"""The first that there is; those of two words, and options, are there anywhere."""
+
+_OPTIONS: Final[Mapping[str, str]] = {
+    "--bootstrap-server": "-b HOST:PORT",
+    "--broker-list": "-b HOST:PORT",
+    "--brokers": "-b HOST:PORT",
+    "--port": "--listen HOST:PORT of serve, -b HOST:PORT of the others",
+    "--topic": "the topic is named without an option",
+    "--replication-factor": "there is one broker, and one replica",
+    "--from": "-o WHERE",
+    "--from-beginning": "-o start, which is the default",
+    "--max-messages": "-n N",
+    "--command-config": "-X KEY=VALUE, or a context",
+    "--producer.config": "-X KEY=VALUE, or a context",
+    "--consumer.config": "-X KEY=VALUE, or a context",
+}
+
+
+def command_meant(word: str, known: Collection[str]) -> str | None:
+    """Which of our commands a word of another tool may mean."""
+    meant = _COMMANDS.get(word, ())
+    everywhere = (one for one in meant if " " in one or one.startswith("-"))
+    return next((one for one in meant if one in known), None) or next(everywhere, None)
+
+
+def option_meant(name: str) -> str | None:
+    """What is said here in place of an option of another tool."""
+    return _OPTIONS.get(name)
