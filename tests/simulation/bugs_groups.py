@@ -67,8 +67,15 @@ def _everything_to_everybody(assignor: str, members: Any, counts: Any) -> Any:  
 
 
 def _told_before_stored(commit: Callable[..., Any]) -> Callable[..., Any]:
-    def committed(self: Groups, group_id: str, rows: Any, at_ms: int, done: Any) -> None:  # noqa: ANN401
-        commit(self, group_id, rows, at_ms, lambda error: None)
+    def committed(
+        self: Groups,
+        group_id: str,
+        rows: Any,  # noqa: ANN401
+        at_ms: int,
+        done: Any,  # noqa: ANN401
+        expire_ms: int | None,
+    ) -> None:
+        commit(self, group_id, rows, at_ms, lambda error: None, expire_ms)
         done(None)
 
     return committed
