@@ -24,7 +24,7 @@ damage to the first: without a salt no frame of the file could be told from garb
 bytes of a file are one, so that no page has them all.
 
 `length` is the whole frame.  Files of version 1 have frames without trailers, those of version 2 no
-MARK, those of version 3 no header at the end and no GIVEN_UP; all of them are read only.
+MARK, those of version 3 no header at the end, no GIVEN_UP and no KEPT; all of them are read only.
 `lsn` counts the frames of a shard over all its files, without a hole.
 `ordinal` is the place in the group that was written and synced together: every frame below
 `lsn - ordinal` was durable before this one was written.  So what is bad in front of a good frame
@@ -44,6 +44,7 @@ file gets another salt, and none of its old frames is valid any more.  A zero le
 | END | a log is synced up to offset `base_offset`, at (segment, position) | - |
 | MARK | nothing; it stands in a group of its own, so everything before it was durable | - |
 | GIVEN_UP | frames from lsn `base_offset` up to this one never were: their sync failed | - |
+| KEPT | there is a file `kept-<base_offset>.log` beside this one (kept.py) | - |
 
 `segment` and `position` of GIVEN_UP are the file (the low half of its sequence) and the byte behind
 the last frame that was not given up.
@@ -93,6 +94,7 @@ class FrameType(IntEnum):
     END = 4
     MARK = 5
     GIVEN_UP = 6
+    KEPT = 7
 
 
 TYPES: Final = {kind.value: kind for kind in FrameType}

@@ -34,7 +34,7 @@ from ..storage import Storage, make_dirs
 from .files import ShardFiles, discard_used, unlink_free
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source
-from .kept import SHARD_OF_STARTS, write_kept
+from .kept import SHARD_OF_STARTS, kept_frame, write_kept
 from .quickness import ROW, Clock, Quickness
 from .replay import Replay, replay, shard_folder, shard_folders, shard_number
 from .shard import Shard
@@ -138,13 +138,13 @@ class Wal:
         """Everything replayed is durable elsewhere, but for what is `kept` for the next start:
         begin anew.  Raises OSError."""
         config = self.config
-        number = -1
+        number_kept = -1
         if kept:
-            number = self._replayed.next_sequence
+            number_kept = self._replayed.next_sequence
             self._replayed.next_sequence += 1
             folder = shard_folder(self._root, SHARD_OF_STARTS)
-            write_kept(self._storage, folder, number, chain.from_iterable(kept.values()))
-        self._discard(keep=config.files_max, kept=number)
+            write_kept(self._storage, folder, number_kept, chain.from_iterable(kept.values()))
+        self._discard(keep=config.files_max, kept=number_kept)
         for number, folder in shard_folders(self._storage, self._root).items():
             if number >= config.shards:
                 self._remove(folder)
@@ -170,6 +170,8 @@ class Wal:
             self._shards.append(shard)
             if self._threaded:
                 shard.supply.prepare_soon()  # so that the first write finds it
+        if kept:
+            self._shards[SHARD_OF_STARTS].ride(kept_frame(number_kept))
         self._replayed = Replay()
 
     def give_space_back(self) -> bool:

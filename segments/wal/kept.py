@@ -10,7 +10,9 @@ It is written whole, synced and renamed before the file it came from goes, and n
 other than in a `wal-` file, nothing explains a byte in it that is no frame: it is damage, at its
 end, too.  Damage that a full file has already is copied as it is, so that a start tells of it.
 
-Its frames are older than those of every `wal-` file that exists.
+Its frames are older than those of every `wal-` file that exists.  One of these says with the next
+group that the file is there (KEPT), and goes on saying it: one that is not is told as damage.  What
+a start has put back is spent: it gets another name first, then the files go that speak of it.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,7 +25,9 @@ from .frames import (
     FRAMES_BEGIN,
     HEADER_AT_END,
     HEADER_SIZE,
+    SEQUENCE_MASK,
     Frame,
+    FrameType,
     Header,
     encode_frame,
     header_blocks,
@@ -39,6 +43,12 @@ SHARD_OF_STARTS: Final = 0
 def kept_path(folder: str, number: int) -> str:
     """The name of a kept file."""
     return f"{folder}/kept-{number}.log"
+
+
+def kept_frame(number: int) -> Frame:
+    """Says that the kept file of this number is there."""
+    partition = number & SEQUENCE_MASK  # no other frame has its key
+    return Frame(FrameType.KEPT, partition=partition, base_offset=number, end_offset=number)
 
 
 def copy_out(

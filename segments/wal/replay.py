@@ -15,6 +15,7 @@ partition is in one of them, because the files are absorbed before anything new 
 | the first frame of all does not stand at the begin | those in front of it are missing: see below |
 | a `kept-` file | the frames of logs that could not be synced; older than all others (kept.py) |
 | ... and bytes in it that are no frame | damage, at its end as well: it was written whole |
+| ... that a KEPT frame speaks of, and is not there | damage |
 
 Frames of an unacknowledged group may be among them: whoever replays may apply them or not, but each
 wholly.  Control events behind a hole in a group that nobody was told of are not returned: those in
@@ -29,7 +30,7 @@ of a later group is there; else that frame's own group may have begun there, tor
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -78,6 +79,8 @@ class Missing(NamedTuple):
     """They had been synced: damage.  False: a group that was being written, or damage to it."""
     is_torn: bool = False
     """Nobody was told of them: their group awaits a MARK that is not there."""
+    is_gone: bool = False
+    """The whole file is, which another speaks of."""
     position: int = -1
     """Of bytes in a `kept-` file that are no frame."""
     size: int = 0
@@ -90,6 +93,8 @@ class Missing(NamedTuple):
     @property
     def what(self) -> str:
         """Which frames, in words."""
+        if self.is_gone:
+            return "all frames, of a file that is not there,"
         if self.size:
             return f"all frames in bytes {self.position} to {self.position + self.size}"
         if self.frames:
@@ -197,6 +202,11 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
     files_scanned = without_given_up(files_scanned)
     frames = [(path, frame) for path, one in files_scanned for frame in one.frames]
     suspects = [(path, suspect) for path, one in files_scanned for suspect in one.suspects]
+    named = {frame.base_offset for _, frame in frames if frame.type is FrameType.KEPT}
+    for number in sorted(named.difference(files["kept"], files["spent"])):
+        path = kept_path(folder, number)
+        found.missing.append(Missing(path, -1, 0, durable=True, is_gone=True))
+        found.unnamed.update(_shards_of_kept(shard, found))
     for path, one in files_scanned:
         if one.cut is not None:
             found.missing.append(
@@ -249,7 +259,12 @@ def _replay_kept(storage: Storage, shard: int, path: str, found: Replay) -> None
         _fold(scanned.frames, list(scanned.suspects), 0, found)
     found.missing += holes
     if not is_named:
-        found.unnamed.update(range(found.shards) if shard == SHARD_OF_STARTS else (shard,))
+        found.unnamed.update(_shards_of_kept(shard, found))
+
+
+def _shards_of_kept(shard: int, found: Replay) -> Collection[int]:
+    """Whose frames a kept file in the directory of this shard may have."""
+    return range(found.shards) if shard == SHARD_OF_STARTS else (shard,)
 
 
 def _fold(frames: list[Frame], told: list[Suspect], whole_below: int, found: Replay) -> None:
@@ -265,7 +280,7 @@ def _fold(frames: list[Frame], told: list[Suspect], whole_below: int, found: Rep
             case FrameType.CONTROL:
                 if not _awaits_a_mark(frame, whole_below):
                     found.control.append(bytes(frame.payload))
-            case FrameType.MARK | FrameType.GIVEN_UP:
+            case FrameType.MARK | FrameType.GIVEN_UP | FrameType.KEPT:
                 pass
             case _:
                 found.partitions.setdefault(frame.key, []).append(frame)

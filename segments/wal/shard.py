@@ -57,6 +57,7 @@ from .frames import (
     encode_frame,
 )
 from .group import BlockingRequest, CallSoon, Done, Group, Item, Request, Source, crosses_a_page
+from .kept import kept_frame
 from .quickness import Quickness
 from .supply import Supply
 
@@ -74,7 +75,7 @@ class Full(NamedTuple):
     file: WalFile
     sources: list[Source]
     ends: dict[tuple[bytes, int], Frame]
-    """The END frames that rode with its groups."""
+    """The END and KEPT frames that rode with its groups."""
     has_control: bool
     trusted: bool
 
@@ -264,8 +265,9 @@ class Shard:
         keys = {source.wal_key for source in oldest.sources if source in failed}
         if keys and not oldest.file.is_gone:
             self._files.keep(oldest.file, keys)
+            self.ride(kept_frame(oldest.file.sequence))
         for key, end in oldest.ends.items():
-            # Whatever vouches for a log goes on vouching for it.
+            # Whatever vouches for a log, or for a kept file, goes on vouching for it.
             self._riders.setdefault(key, end)
         self._files.recycle(oldest.file, trusted=oldest.trusted)
         self.full.popleft()

@@ -202,6 +202,7 @@ def test_a_wal_file_of_version_4() -> None:
         Frame(FrameType.MARK, lsn=8),
         Frame(FrameType.END, topic, 1, 2, 4096, 77, end_offset=77, lsn=9),
         Frame(FrameType.BARRIER, topic, 3, lsn=10, ordinal=1),
+        Frame(FrameType.KEPT, partition=5, base_offset=5, end_offset=5, lsn=11, ordinal=2),
     ]
     parts = [encode_frame(f, f.lsn, f.ordinal, header.salt, f.flags) for f in scanned.frames]
     assert b"".join(part for frame in parts for part in frame) == stored[40:]

@@ -16,6 +16,7 @@ from segbroker.segments.wal.trailers import TRAILER_SIZE
 
 from .crash.observing import see_handler
 from .crash.recording import Fault, RecordingStorage
+from .crashing import CrashingStorage, Killed
 from .tools import batch_of
 from .wal_writing import ROOT, TOPIC, Writer, begun, content, replayed
 
@@ -202,3 +203,65 @@ def test_where_nothing_is_left_of_a_kept_batch_every_partition_begins_a_leader_e
     manager = opened(disk)
     assert manager.report.counts["wal_damaged"] == 1
     assert [manager.get_handler(name, 0).leader_epoch for name in "tv"] == [1, 1]
+
+
+@pytest.mark.parametrize("later", [1, 40])
+def test_a_kept_file_that_is_gone_is_told_as_long_as_there_is_a_log(later: int) -> None:
+    # What speaks of it goes on with the groups, while the files it stands in are used again.
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    failed, other = Writer(wal, 1), Writer(wal, 2)
+    failed.can_checkpoint = False
+    failed.append(b"precious")
+    while not disk.exists(f"{FOLDER}/kept-0.log"):
+        other.append(bytes(1_000))
+    for _ in range(later):
+        other.append(bytes(1_000))
+    image = disk.after_power_cut()
+    assert content(replayed(image), 1) == b"precious"
+    assert not replayed(image).missing
+    image.unlink(f"{FOLDER}/kept-0.log")
+    found = replayed(image)
+    assert [(one.path, one.durable) for one in found.missing] == [(f"{FOLDER}/kept-0.log", True)]
+    assert found.unnamed == {0}
+
+
+def test_a_kept_file_that_was_put_back_is_not_missed_however_far_its_going_went() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    failed, other = Writer(wal, 1), Writer(wal, 2)
+    failed.can_checkpoint = False
+    failed.append(b"precious")
+    while not disk.exists(f"{FOLDER}/kept-0.log"):
+        other.append(bytes(1_000))
+    other.append(bytes(1_000))
+    dies_at = 0
+    while True:
+        again = CrashingStorage(dies_at)
+        again._root = disk.after_power_cut()._root
+        try:
+            begun(again)
+        except Killed:
+            for image in (again.after_power_cut(), again.after_kill()):
+                assert not replayed(image).missing
+            dies_at += 1
+        else:
+            break
+    assert dies_at > 5
+    assert not [name for name in again.listdir(FOLDER) if name.startswith(("kept-", "spent-"))]
+
+
+def test_a_kept_file_of_a_start_that_is_gone_costs_every_partition_a_leader_epoch() -> None:
+    disk = RecordingStorage.over(data_directory()[0])
+    disk.faults.append(Fault("fdatasync", "/t_partition_0_segment_0.log", 0, lasts=True))
+    manager = opened(disk)
+    batch = memoryview(bytearray(encode_batch([b"v"], timestamps_ms=1_000)))
+    manager.get_handler("v", 0).append(batch, check_batch(batch), 1_000)
+    left = disk.after_power_cut()
+    (name,) = [name for name in left.listdir(FOLDER) if name.startswith("kept-")]
+    left.unlink(f"{FOLDER}/{name}")
+    assert any("of a file that is not there" in text for text in findings(left))
+    after = opened(left)
+    assert after.report.counts["wal_damaged"] == 1
+    assert [after.get_handler(name, 0).leader_epoch for name in "tv"] == [1, 1]
+    assert after.get_handler("v", 0).high_watermark == 1

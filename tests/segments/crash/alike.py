@@ -2,7 +2,7 @@
 
 | file | taken from it |
 |---|---|
-| `.tmp`, a copy in quarantine/ | that it is there: nobody reads it |
+| `.tmp`, a copy in quarantine/, a spent file of the WAL | that it is there: nobody reads it |
 | a free file of the WAL | its size, where a file of the WAL may have it |
 | a file of the WAL | its frames, what damaged ones say, where the first one stands, whether the |
 | ... | header is its own and the file as long as it says; of a kept one every hole |
@@ -45,6 +45,8 @@ def taken_from(path: str) -> Taken | None:
     """How to tell what recovery takes from the file at `path`; None: every byte."""
     folder, _, name = path.rpartition("/")
     if name.endswith(".tmp") or folder.endswith("/quarantine"):
+        return lambda data: _THERE
+    if name.startswith("spent-"):
         return lambda data: _THERE
     if name.startswith("free-"):
         return lambda data: _BROKEN if len(data) % FILE_SIZE_MIN else 16 + len(data)
