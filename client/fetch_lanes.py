@@ -3,10 +3,11 @@
     partition that is wanted -> its leader -> | fetch: all wanted ones that it leads | -> replies
                                               one claim of what may be prefetched
 
-Replies come in order and a fetch may wait, hence the lane.  While a partition is left out because
-its buffer is full, the others' fetch waits only briefly at the broker, so that the full one is not
-starved when it drains.  What a fetch may bring is claimed before it is sent: all of them together
-never bring more than `prefetch_bytes`.
+Replies come in order and a fetch may wait, hence the lane.  While a partition is left out for a
+while, the others' fetch waits only briefly at the broker, so that the one is not starved when its
+turn comes: its buffer is full, it is held back, or it is being found out where it goes on (a start,
+a lost tail).  What a fetch may bring is claimed before it is sent: all of them together never bring
+more than `prefetch_bytes`.
 """
 
 from collections.abc import Callable, Mapping
@@ -78,13 +79,17 @@ class FetchLanes:
 
     def _fetch(self, now_ms: int) -> None:
         by_leader: dict[int, list[PartitionState]] = {}
-        left_out: set[int] = set()
+        left_out: set[int | None] = set()
         limit = self._settings.fetch_partition_bytes
         is_wanted = False
         for state in self._states.values():
-            if state.paused or state.fetch_offset < 0 or state.at_stop:
+            if state.paused or state.is_stuck:
                 continue
-            if state.resolving or state.is_stuck:
+            leader = self._engine.cluster.leader(*state.tp)
+            if state.resolving:
+                left_out.add(leader)
+                continue
+            if state.fetch_offset < 0 or state.at_stop:
                 continue
             if self._stop_at_end and state.stop_offset is None:
                 continue
@@ -92,11 +97,11 @@ class FetchLanes:
             if epoch > state.checked_epoch:
                 if 0 <= state.epoch < epoch:
                     self._changes.check_epoch(state, epoch, now_ms)
+                    left_out.add(leader)
                     continue
                 state.checked_epoch = epoch
             is_full = self._prefetched.is_full
             is_wanted = is_wanted or (state.buffered_bytes < limit and not is_full)
-            leader = self._engine.cluster.leader(*state.tp)
             if leader is None:
                 self._engine.cluster.invalidate()
                 continue

@@ -1,6 +1,7 @@
 """The consumer's core among simulated brokers: every record once, in order, or a said error."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeGuard
 
 import pytest
 
@@ -11,6 +12,7 @@ from segbroker.client.errors import (
     OffsetOutOfRange,
     UnknownTopicOrPartition,
 )
+from segbroker.client.fetch_lanes import SHORT_WAIT_MS
 from segbroker.client.fetching import Fetching
 from segbroker.client.records import Record, TopicPartition
 from segbroker.client.settings import ConsumerSettings
@@ -25,6 +27,7 @@ from segbroker.protocol.record_batch import (
     gap_batches,
     read_header,
 )
+from segbroker.protocol.schema import Message
 
 from .simulated import Partition, World
 
@@ -460,3 +463,43 @@ def test_a_fetch_that_finds_nothing_is_answered_before_its_connection_counts_as_
     world.run(lambda: any(isinstance(request, FetchRequest) for request in requests))
     asked = [request for request in requests if isinstance(request, FetchRequest)]
     assert asked[0].max_wait_ms == world.settings.request_timeout_ms // 2
+
+
+def evicted(reader: Reader, partition: Partition) -> None:
+    store(partition, [b"lost"] * 10)
+    partition.delete(20)
+
+
+def cut_off(reader: Reader, partition: Partition) -> None:
+    partition.truncate(0)
+    refreshed = reader.world.engine.cluster.refreshed()
+    reader.world.run(lambda: refreshed.done)
+
+
+def assigned_anew(reader: Reader, partition: Partition) -> None:
+    both = list(reader.fetching.states)
+    reader.fetching.assign(both[:1], "start")
+    reader.fetching.assign(both, "end")
+
+
+@pytest.mark.parametrize("happens", [evicted, cut_off, assigned_anew])
+def test_while_it_is_found_out_where_a_partition_goes_on_a_fetch_without_it_waits_briefly(
+    happens: Callable[[Reader, Partition], None],
+) -> None:
+    world = World(create_topics=False)
+    filled(world, partitions=2, batches=1)
+    reader = Reader(world, fetch_wait_ms=10_000, on_gap="skip")
+    reader.fetching.assign([TopicPartition("a", 0), TopicPartition("a", 1)], "start")
+    assert len(reader.read(20)) == 20
+    requests = world.broker.requests
+    requests.clear()
+    happens(reader, world.cluster.topics["a"][1])
+    world.run(lambda: any(map(is_of_the_first_alone, requests)))
+    waits = {request.max_wait_ms for request in requests if is_of_the_first_alone(request)}
+    assert waits == {SHORT_WAIT_MS}
+
+
+def is_of_the_first_alone(request: Message) -> TypeGuard[FetchRequest]:
+    if not isinstance(request, FetchRequest):
+        return False
+    return [row.partition for row in request.topics[0].partitions] == [0]

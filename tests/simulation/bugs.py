@@ -14,6 +14,7 @@ from unittest.mock import patch
 from segbroker.broker.partition import Partition
 from segbroker.broker.replies import Outbox
 from segbroker.broker.turn import Turn
+from segbroker.client.fetch_lanes import FetchLanes
 from segbroker.segments import partition_log
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manifest_file import ManifestFile
@@ -98,6 +99,14 @@ def _unsynced(call: str, part: str) -> Callable[[], AbstractContextManager[objec
         return patch.object(owner, call, lying)
 
     return plant
+
+
+def _never_hurried(send: Callable[..., Any]) -> Callable[..., Any]:
+    def sent(self: FetchLanes, *args: Any) -> None:  # noqa: ANN401
+        *asked, _, now_ms = args
+        send(self, *asked, False, now_ms)
+
+    return sent
 
 
 def _forgets_failure(append: Callable[..., Any]) -> Callable[..., Any]:
@@ -210,6 +219,13 @@ BUGS = (
         "waiting fetches are not woken",
         replaced(Partition, "wake", lambda _: lambda self: None),
         CALM,
+        fetch_wait_ms=15_000,
+    ),
+    Bug(
+        "what is left out of a fetch waits as long as that may",
+        replaced(FetchLanes, "_send_fetch", _never_hurried),
+        {"faults": ((0.6, "kill"), (0.9, "kill")), "last_crash": "kill"},
+        durability="ephemeral",
         fetch_wait_ms=15_000,
     ),
     Bug(
