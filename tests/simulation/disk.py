@@ -178,10 +178,15 @@ class Disk:
         self.used = _size(self.root)
 
     def copy(self) -> "Disk":
-        """The same disk once more, as it is now, to try something on."""
+        """The same disk once more, as it is now, to try something on.
+
+        Its random bytes go on from there: another file of the WAL with the salt of one that is on
+        it would make the frames valid that an earlier use has left.
+        """
         other = Disk(self.world)
         other.root = _copied(self.root)
         other.boot = self.boot
+        other.ids.setstate(self.ids.getstate())
         return other
 
     def _after_power_cut(self, directory: Directory, random: Random) -> Directory:
