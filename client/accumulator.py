@@ -211,22 +211,26 @@ class Accumulator(Batches):
         """Records of a known topic by partition; `span` gets to know which went where."""
         if keys is None:
             return [Group(span, ANY_PARTITION, values, None)]
-        count = self.topics[topic].partition_count
-        partitions = span.partitions = partitions_for_keys(keys, count)
-        if count == 1 and ANY_PARTITION not in partitions:
+        state = self.topics[topic]
+        count = state.partition_count
+        partitions = partitions_for_keys(keys, count)
+        if ANY_PARTITION in partitions:
+            # Those without a key go with the others of one partition, or they would overtake them.
+            sticky = self._sticky(state).partition
+            for row, key in enumerate(keys):
+                if key is None:
+                    partitions[row] = sticky
+        span.partitions = partitions
+        if count == 1:
             return [Group(span, 0, values, keys)]
         rows = zip(
             scatter(values, partitions, count), scatter(keys, partitions, count), strict=True
         )
-        groups = []
-        for partition, (some_values, some_keys) in enumerate(rows):
-            if not some_values:
-                continue
-            if partition == count:
-                groups.append(Group(span, ANY_PARTITION, some_values, None))
-            else:
-                groups.append(Group(span, partition, some_values, some_keys))
-        return groups
+        return [
+            Group(span, partition, some_values, some_keys)
+            for partition, (some_values, some_keys) in enumerate(rows)
+            if some_values
+        ]
 
     def _place(
         self,

@@ -104,6 +104,10 @@ class Batches:
             return state.queue(partition)
         if key is not None:
             return state.queue(partitions_for_keys([key], state.partition_count)[0])
+        return self._sticky(state)
+
+    def _sticky(self, state: TopicQueue) -> PartitionQueue:
+        """Where records without a key go, until the batch there is sealed."""
         if state.sticky is None:
             state.sticky = state.queue(self._random.randrange(state.partition_count))
         return state.sticky

@@ -49,7 +49,7 @@ class Span:
 
     def __init__(self, inbox: "Inbox | None") -> None:
         self.inbox = inbox
-        # Of each record, ANY_PARTITION without a key; None: none has one.
+        # Of each record, also of one without a key; None: none has one, all are ANY_PARTITION.
         self.partitions: array[int] | None = None
         self.runs: dict[int, list[Run]] = {}
         self._ranks: list[int] | None = None

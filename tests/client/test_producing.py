@@ -609,10 +609,36 @@ def test_plain_keyed_records_go_where_java_sends_them_and_know_their_offsets() -
         where = metadata(delivery)
         assert world.stored("a", where.partition)[where.offset] == value
         assert key is None or where.partition == partition_for_key(key, 4)
-    for partition in range(4):
-        of_keys = [v for v, k in sent if k and partition_for_key(k, 4) == partition]
-        stored = [v for v in world.stored("a", partition) if v in set(of_keys)]
-        assert stored == of_keys
+    in_order_of_sending(world, partitions=4)
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_records_with_and_without_a_key_keep_their_order_in_a_partition(partitions: int) -> None:
+    world = World()
+    world.cluster.create("a", partitions)
+    sender = Sender(world, batch_bytes=2_000)
+    sender.send("a", b"first")
+    world.run(lambda: "a" in sender.accumulator.inboxes)
+    inbox = sender.accumulator.inboxes["a"]
+    values = numbers(3_000)
+    for begin in range(0, 3_000, 300):
+        alone, many = values[begin : begin + 200], values[begin + 200 : begin + 300]
+        for value, key in zip(alone, keys(200), strict=True):
+            if isinstance(inbox.pending.put(value, key), tuple):
+                assert sender.accumulator.turn_in(inbox) is None
+        sender.send_many(Many("a", many, keys(100), None, None, None))
+        sender.send("a", values[begin + 299] + b"+", key=b"key-1")
+    sender.flush()
+    in_order_of_sending(world, partitions)
+
+
+def in_order_of_sending(world: World, partitions: int) -> None:
+    """`numbers` went up, in every partition."""
+    for partition in range(partitions):
+        found = world.stored("a", partition)
+        stored = [value for value in found if value is not None and value != b"first"]
+        assert stored
+        assert stored == sorted(stored)
 
 
 def test_send_many_with_keys_and_headers_says_of_each_record_where_it_went() -> None:
