@@ -269,10 +269,10 @@ class ThreadDriver:
                 return
             with self.lock:
                 connection.received(size, now_ms())
-            transport.await_rest()
-            # Whoever waited for this goes first; without this it would wait for the
-            # interpreter's lock until our next system call.
-            sleep(0)
+            if not transport.await_rest():
+                # Whoever waited for this goes first; without this it would wait for the
+                # interpreter's lock until our next system call.
+                sleep(0)
             if not transport.has_received:
                 return  # if there is more, the selector will say so
 

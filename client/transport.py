@@ -194,21 +194,23 @@ class Transport:
         except OSError as exc:
             raise self._lost(exc) from exc
 
-    def await_rest(self) -> None:
+    def await_rest(self) -> bool:
         """What was received is dealt with: have the socket readable when more is worth a turn.
 
         Only of a frame whose size is known, and never more than is missing of it, so what is
-        waited for comes; the end of the stream is heard of at once all the same.
+        waited for comes; the end of the stream is heard of at once all the same.  Whether a large
+        rest is awaited: then nothing has come yet that somebody waits for.
         """
-        if not LOW_WATER_IS_HEEDED or self._tls is not None or self.socket is None:
-            return
         missing = self.connection.missing_bytes
+        if not LOW_WATER_IS_HEEDED or self._tls is not None or self.socket is None:
+            return missing >= LOW_WATER_BYTES_MIN
         low_water = 1 if missing < LOW_WATER_BYTES_MIN else min(missing, LOW_WATER_BYTES_MAX)
         if low_water != self._low_water:
             # A system that does not know the mark only costs more turns.
             with suppress(OSError):
                 self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
                 self._low_water = low_water
+        return missing >= LOW_WATER_BYTES_MIN
 
     @property
     def has_received(self) -> bool:
