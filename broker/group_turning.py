@@ -107,7 +107,7 @@ def _as_consumer(group: Group, topics: Mapping[str, Topic], assignor: str) -> Ke
             None,
             Classic(member.session_timeout_ms, member.protocols),
         )
-        epoch = group.generation
+        epoch = group.earlier.get(member_id, group.generation)
         members[member_id] = says, Has(epoch, epoch, state.value, assigned, revoking, assigned)
     return KeptGroup(group.generation, group.generation, assignor, members)
 

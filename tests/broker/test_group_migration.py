@@ -504,6 +504,24 @@ async def test_after_a_group_has_turned_back_each_commits_at_its_epoch_until_it_
             assert await each.commit(before) == ErrorCode.ILLEGAL_GENERATION
 
 
+async def test_a_group_that_turns_back_and_again_keeps_each_member_at_its_epoch() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=3)
+        two = Member(client, "m")
+        await two.join()
+        one, three = ClassicMember(client), ClassicMember(client)
+        for each in (one, three):
+            await each.join()
+            await each.sync()
+        assert one.generation < three.generation
+        assert await two.leave() == 0
+        assert (await beat(client, joining("another"))).error_code == 0
+        assert await kind(client) == ("consumer", "Reconciling")
+        for each in (one, three):
+            assert await each.commit() == 0
+            assert await each.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+
+
 async def test_offsets_are_fetched_at_the_epoch_of_a_classic_member_too() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
