@@ -1,0 +1,261 @@
+"""The state machine of a group of both protocols: one owner at every moment, over its turns too."""
+
+from collections.abc import Callable
+from itertools import count
+from random import Random
+
+from segbroker.broker import classic_members
+from segbroker.broker.consumer_group import LEAVE
+from segbroker.broker.consumer_members import every_topic
+from segbroker.broker.group import Group
+from segbroker.broker.group_members import Joining
+from segbroker.broker.group_rounds import OnRecorded
+from segbroker.broker.group_turning import downgrade, upgrade
+from segbroker.broker.refused import Refused
+from segbroker.broker.server_assignors import Partition
+from segbroker.protocol.consumer_protocol import (
+    Subscription,
+    assigned_partitions,
+    encode_subscription,
+)
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.generations import Generation
+
+from .test_consumer_group import REBALANCE_MS, SESSION_MS, Client, group, topics_of
+
+TOPICS = topics_of(a=5)
+RUNS = 60
+STEPS = 200
+LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+
+
+class Classic:
+    """A classic member, which takes one step at a time: joins, syncs, beats."""
+
+    def __init__(self, *, cooperative: bool) -> None:
+        self.cooperative = cooperative
+        self.member_id = ""
+        self.epoch = -1
+        self.reads: frozenset[Partition] = frozenset()
+        self.next = "join"
+
+    def joining(self) -> Joining:
+        if not self.cooperative:
+            self.reads = frozenset()
+        owned = tuple(("a", index) for _, index in sorted(self.reads))
+        metadata = encode_subscription(Subscription(("a",), owned, self.epoch))
+        protocols = {"range": metadata}
+        times = (SESSION_MS, REBALANCE_MS)
+        return Joining(self.member_id, None, "", "", *times, "consumer", protocols, True, True)
+
+    def is_told(self, code: ErrorCode) -> None:
+        """Of a sync or a heartbeat."""
+        if code in LOST:
+            self.reads, self.next = frozenset(), "join"
+            self.member_id = "" if code is ErrorCode.UNKNOWN_MEMBER_ID else self.member_id
+        elif code is ErrorCode.REBALANCE_IN_PROGRESS:
+            self.next = "join"
+        else:
+            assert code is ErrorCode.NONE
+
+    def has(self, mine: frozenset[Partition]) -> None:
+        self.next = "join" if self.reads - mine else "beat"
+        self.reads = mine
+
+
+class Life:
+    """Joins, leaves, lost answers and silence of both kinds; the group turns back and again."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.now_ms = 0
+        self.group = group()
+        self.numbers = count(1)
+        self.classic: list[Classic] = []
+        self.clients: list[Client] = []
+        self.join_consumer()
+
+    def live(self, steps: int) -> None:
+        """A while at random."""
+        does: list[tuple[int, Callable[[], None]]] = [
+            (2, self.join_consumer),
+            (4, self.join_classic),
+            (30, self.beat_consumer),
+            (60, self.step_classic),
+            (1, self.end_consumer),
+            (2, self.end_classic),
+            (1, self.turn_back_and_again),
+            (2, self.wait),
+        ]
+        for _ in range(steps):
+            (do,) = self.random.choices([do for _, do in does], [often for often, _ in does])
+            do()
+            self.check()
+
+    def new_id(self, prefix: str) -> str:
+        return f"c{next(self.numbers)}"
+
+    def heard(self) -> bool:
+        """Whether an answer arrives."""
+        return self.random.random() < 0.9
+
+    # Members of KIP-848's protocol
+
+    def join_consumer(self) -> None:
+        if len(self.clients) < 2:
+            client = Client(self.group, f"m{next(self.numbers)}", topics=TOPICS)
+            client.join(self.now_ms)
+            self.clients.append(client)
+
+    def beat(self, client: Client, *, heard: bool) -> None:
+        asked = client.question(full=not heard)
+        try:
+            told = self.group.heartbeat(self.now_ms, asked, TOPICS)
+        except Refused:
+            self.clients.remove(client)
+            return
+        if heard:
+            client.said = client.reads if asked.owned is not None else client.said
+            client.obey(told)
+        else:
+            client.said = None
+
+    def beat_consumer(self) -> None:
+        if self.clients:
+            self.beat(self.random.choice(self.clients), heard=self.heard())
+
+    def end_consumer(self) -> None:
+        if len(self.clients) > 1:
+            client = self.clients.pop()
+            if self.heard() and client.name in self.group.members:
+                client.leave(self.now_ms, LEAVE)
+
+    # Classic members
+
+    def join_classic(self) -> None:
+        if len(self.classic) < 4:
+            self.classic.append(Classic(cooperative=self.random.random() < 0.6))
+
+    def step(self, one: Classic, *, heard: bool) -> None:
+        match one.next:
+            case "join":
+                asked = one.joining()
+                try:
+                    joined = classic_members.join(
+                        self.group, self.now_ms, asked, self.new_id, TOPICS
+                    )
+                except Refused as exc:
+                    one.is_told(exc.code)
+                    return
+                if heard and joined.code is ErrorCode.MEMBER_ID_REQUIRED:
+                    one.member_id = joined.member_id
+                elif heard:
+                    one.epoch, one.next = joined.generation, "sync"
+            case "sync":
+                named = {topic.topic_id.bytes: name for name, topic in TOPICS.items()}
+                told = classic_members.sync(
+                    self.group, self.now_ms, one.member_id, None, one.epoch, None, None, named.get
+                )
+                if heard and told.code:
+                    one.is_told(told.code)
+                elif heard:
+                    mine = assigned_partitions(told.assignment)
+                    assert mine is not None
+                    one.has(classic_members.partitions_of(mine, TOPICS))
+            case "beat":
+                code = classic_members.heartbeat(
+                    self.group, self.now_ms, one.member_id, None, one.epoch, TOPICS
+                )
+                if heard:
+                    one.is_told(code)
+
+    def step_classic(self) -> None:
+        if self.classic:
+            self.step(self.random.choice(self.classic), heard=self.heard())
+
+    def end_classic(self) -> None:
+        if self.classic:
+            one = self.classic.pop(self.random.randrange(len(self.classic)))
+            if self.heard():
+                self.group.expel(self.now_ms, one.member_id, None)
+
+    # The group
+
+    def turn_back_and_again(self) -> None:
+        if not any(member.classic for member in self.group.members.values()):
+            return
+        for name in [one for one, member in self.group.members.items() if not member.classic]:
+            self.group.expel(self.now_ms, name, None)
+        self.clients.clear()
+
+        def record(kept: Generation, told: OnRecorded) -> None:
+            """Of a rebalance, which does not end here."""
+
+        classic = Group("g", self.new_id, 0, 100, record)
+        downgrade(self.now_ms, self.group, classic, TOPICS)
+        made = group()
+        upgrade(self.now_ms, classic, made, TOPICS, lambda viewer: every_topic)
+        made.given = dict(self.group.given)
+        before, self.group = self.group, made
+        for name, member in before.members.items():
+            assert made.members[name].epoch == member.epoch
+        self.join_consumer()
+
+    def wait(self) -> None:
+        self.now_ms += self.random.choice([1_000, SESSION_MS // 2])
+        self.everybody()
+        if self.group.due_ms <= self.now_ms:
+            self.group.tick(self.now_ms)
+        if not self.group.members:
+            self.clients.clear()
+            self.join_consumer()
+
+    def everybody(self) -> None:
+        for client in tuple(self.clients):
+            self.beat(client, heard=True)
+        for one in self.classic:
+            self.step(one, heard=True)
+
+    def check(self) -> None:
+        """One owner of each partition, and who reads it is that."""
+        owners: dict[Partition, str] = {}
+        for member in self.group.members.values():
+            for partition in (*member.assigned, *member.revoking):
+                assert partition not in owners, "two members have it"
+                owners[partition] = member.member_id
+            until_ms = member.session_ends_ms
+            if member.acts_until_ms is not None:
+                until_ms = min(until_ms, member.acts_until_ms)
+            assert self.group.due_ms <= until_ms
+        assert owners == self.group.owners
+        for name, reads in [
+            *((client.name, client.reads) for client in self.clients),
+            *((one.member_id, one.reads) for one in self.classic),
+        ]:
+            if name in self.group.members:
+                for partition in reads:
+                    assert owners.get(partition) == name
+
+    def end(self) -> None:
+        """When all are heard of, everything is read, and by one."""
+        self.now_ms += REBALANCE_MS + SESSION_MS
+        self.group.tick(self.now_ms)
+        self.clients.clear()
+        self.join_consumer()
+        for _ in range(20):
+            self.everybody()
+            self.check()
+        shares = [one.reads for one in self.clients] + [one.reads for one in self.classic]
+        reads = [partition for share in shares for partition in share]
+        assert sorted(index for _, index in reads) == [0, 1, 2, 3, 4]
+        assert self.group.state == "Stable"
+        assert {one.next for one in self.classic} <= {"beat"}
+
+
+def test_members_of_both_protocols_have_one_owner_of_each_partition_over_turns_too() -> None:
+    for _ in range(RUNS):
+        seed = Random().randrange(1 << 32)
+        print(f"seed {seed}")
+        life = Life(Random(seed))
+        life.live(STEPS)
+        life.end()
