@@ -9,9 +9,19 @@ import pytest
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.manager import DiskManager, NewTopic
 from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.storage import read_file
+from segbroker.segments.storage import make_dirs, read_file
 from segbroker.segments.topic_config import TopicConfig
-from segbroker.segments.wal.frames import FRAMES_BEGIN, OVERHEAD, Frame, FrameType, header_of
+from segbroker.segments.wal.frames import (
+    AFTER_FAILURE,
+    FRAMES_BEGIN,
+    OVERHEAD,
+    Frame,
+    FrameType,
+    Header,
+    encode_frame,
+    encode_header,
+    header_of,
+)
 from segbroker.segments.wal.journal import Wal
 from segbroker.segments.wal.scanning import Scanned, scan_file
 from segbroker.segments.wal.trailers import TRAILER_SIZE
@@ -250,3 +260,36 @@ def test_a_crash_after_a_failure_that_passed_costs_no_partition_an_offset() -> N
     assert see_handler(again.get_handler("t", 0)).end == 2
     assert again.get_handler("e", 0).log_end_offset == 0
     assert not again.report.counts["gap"]
+
+
+def old_file(
+    disk: MemoryStorage, name: str, size: int, frames: list[tuple[Frame, int, int]]
+) -> None:
+    """A file as version 3 wrote it: (frame, lsn, flags) each, a group of its own."""
+    salt = 7
+    encoded = encode_header(Header(0, size, int(name.partition("-")[2]), salt, 3))
+    parts = [encoded.ljust(FRAMES_BEGIN, b"\0")]
+    for frame, lsn, flags in frames:
+        parts += map(bytes, encode_frame(frame, lsn, 0, salt, flags))
+    make_dirs(disk, FOLDER)
+    disk.open(f"{FOLDER}/{name}.log", create=True).pwrite(b"".join(parts), 0)
+
+
+def test_in_files_of_version_3_a_flag_excuses_what_is_missing_in_front_of_it() -> None:
+    for flags in (0, AFTER_FAILURE):
+        disk = MemoryStorage()
+        old_file(disk, "wal-0", 8192, [(batches(0, b"kept."), 0, 0)])
+        old_file(disk, "wal-1", 8192, [(batches(5, b"after"), 2, flags)])
+        for number in range(2):
+            disk.open(f"{FOLDER}/wal-{number}.log").truncate(8192)
+        found = replayed(disk)
+        assert content(found) == b"kept.after"
+        assert len(found.missing) == (0 if flags else 1)
+
+
+def test_a_kept_file_of_version_3_says_the_size_of_the_file_that_it_was_copied_from() -> None:
+    disk = MemoryStorage()
+    old_file(disk, "kept-0", 8192, [(batches(0, b"kept."), 0, 0)])
+    found = replayed(disk)
+    assert content(found) == b"kept."
+    assert not found.missing
