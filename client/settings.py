@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from ipaddress import IPv6Address
 from typing import Any, Literal, TypedDict
 
 from segbroker.protocol.compression import Codec
@@ -78,11 +79,24 @@ def _parse_address(text: str) -> Address:
         host, port = text, ""
     else:
         host, _, port = text.partition(":")
+    if not _may_be_host(host):
+        raise ValueError(f"bootstrap address {text!r}: {host!r} is no host")
     if not port:
         return host, DEFAULT_PORT
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ValueError(f"bootstrap address {text!r}: port {port!r} is not in 1 .. 65535")
     return host, int(port)
+
+
+def _may_be_host(host: str) -> bool:
+    """Whether it can be a name or an address; that somebody has it is for the resolver to say."""
+    if ":" not in host:
+        return bool(host) and host.isprintable() and " " not in host
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
