@@ -14,6 +14,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
+from segbroker.protocol.limits import FRAME_SIZE_MAX
 from segbroker.protocol.record_batch import HEADER_SIZE
 
 from .completion import Completion, Waker
@@ -263,6 +264,7 @@ class TopicQueue:
     __slots__ = (
         "beyond",
         "error",
+        "fits_bytes",
         "known",
         "name",
         "partition_count",
@@ -282,6 +284,8 @@ class TopicQueue:
         self.partitions: dict[int, PartitionQueue] = {}
         self.sticky: PartitionQueue | None = None
         self.error: SegbrokerError | None = None
+        # Half of the smallest batch that was too large for the broker: later ones are no larger.
+        self.fits_bytes = FRAME_SIZE_MAX
         self.known: Completion[None] = Completion()
 
     def queue(self, partition: int) -> PartitionQueue:

@@ -351,6 +351,7 @@ class Producing:
         elif self.transactions is not None and self._ends_transaction(batch, code):
             self._give_up(batch, error)
         elif code in TOO_LARGE_CODES and batch.count > 1:
+            self.accumulator.too_large(batch)
             put_back(*self._split(batch))
             self._hold(queue, now_ms, delayed=False)
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self.settings.idempotent:

@@ -205,6 +205,7 @@ class Broker:
         self.requests: list[Message] = []
         self.produce_errors: list[int] = []
         self.too_large_bytes = 1 << 20
+        self.refused_as_too_large = 0
         self.asked_versions: list[int] = []
         self._cut_before: set[int] = set()
         self._cut_after: set[int] = set()
@@ -381,6 +382,7 @@ class Broker:
         if partition.leader != self.number:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         if len(data) > self.too_large_bytes:
+            self.refused_as_too_large += 1
             return ErrorCode.MESSAGE_TOO_LARGE, -1
         return partition.append(data)
 

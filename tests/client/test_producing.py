@@ -212,6 +212,23 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits() -> None:
     assert sender.accumulator.reserved_bytes == 0
 
 
+def test_after_a_batch_that_was_too_large_the_next_ones_are_smaller() -> None:
+    world = World()
+    world.broker.too_large_bytes = 400
+    sender = Sender(world, batch_bytes=4_000)
+    many = Many("a", numbers(1_000), None, None, None, None)
+    sender.send("a", b"first")
+    sender.send_many(many)
+    sender.flush()
+    refused = world.broker.refused_as_too_large
+    assert refused
+    sender.send_many(Many("a", numbers(1_000), None, None, None, None))
+    sender.flush()
+    assert world.broker.refused_as_too_large == refused
+    assert world.stored("a") == [b"first", *numbers(1_000), *numbers(1_000)]
+    assert sender.accumulator.reserved_bytes == 0
+
+
 def test_a_single_record_that_is_too_large_fails() -> None:
     world = World()
     world.broker.too_large_bytes = 400
