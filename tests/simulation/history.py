@@ -14,7 +14,8 @@ class promises, batches, deletions and starts, and has a few hundred records.
 | torn-batch           | a part of an unacknowledged batch                                 | I3   |
 | inconsistent-offsets | one offset with two records, or a record at two offsets by acks   | I4   |
 | duplicate            | a record twice, though its producer is idempotent and gave none up | I5  |
-| reordered            | records of an idempotent producer not in the order of sending     | I5   |
+| reordered            | records of an idempotent producer not in the order of sending,    | I5   |
+|                      | unless a gap is told where they were: they were sent again        |      |
 | nonmonotonic-poll    | a reader was given an offset at or below one it had               | I6   |
 | poll-skip            | a reader passed over a record that is there                       | I6   |
 | unaccounted-offsets  | the log has offsets that are neither record nor gap               | I7   |
@@ -215,8 +216,13 @@ class History:
 
     def _order(self, key: Key, final: Final) -> Iterator[Anomaly]:
         last: dict[str, int] = {}
+        # Before each gap: the highest number of each producer by then.
+        before_gaps: list[dict[str, int]] = []
+        gaps = sorted(begin for begin, _, _ in final.gaps)
         seen: set[bytes] = set()
         for offset, value in final.rows:
+            while len(before_gaps) < len(gaps) and gaps[len(before_gaps)] <= offset:
+                before_gaps.append(dict(last))
             sent = self.sent_by_key[key].get(value)
             if sent is None or not sent.idempotent:
                 continue
@@ -225,7 +231,8 @@ class History:
                 continue
             seen.add(value)
             before = last.get(sent.producer, -1)
-            if sent.number < before:
+            was_lost = any(then.get(sent.producer, -1) < sent.number for then in before_gaps)
+            if sent.number < before and not was_lost:
                 yield Anomaly(
                     "reordered",
                     key,
