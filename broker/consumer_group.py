@@ -13,7 +13,7 @@ classic protocol may be in it too (classic_members.py): their JoinGroup comes he
 
 A partition is given to a member only when nobody else has it or is still to let go of it, so
 nobody stops for the others: who keeps its partitions reads on.  Who was told to let go and has not
-done so for its rebalance_timeout is dropped; so is who was not heard of for a session.
+done so for its rebalance_timeout since is dropped; so is who was not heard of for a session.
 
 | refused with | who |
 |---|---|
@@ -34,7 +34,7 @@ as it is now, are the group.
 Source: KIP-848, KIP-1082 (members choose their ids).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -123,7 +123,7 @@ class ConsumerGroup:
             if member.regex:
                 viewer = member.viewer
                 self.target.take(self.target.compiled(member.regex), viewer, may_see(viewer))
-            self.heard_of(now_ms, member, restart=True)
+            self.heard_of(now_ms, member)
             if member_id in gone and member.instance_id is not None:
                 self._is_away(member)
             elif member_id in gone:
@@ -164,11 +164,28 @@ class ConsumerGroup:
         )
         if changed or before != (member.epoch, member.reconciled):
             self._changed(member.member_id)
-        self.heard_of(now_ms, member, restart=changed)
+        if changed:
+            member.knows_assigned, member.revoking_ends_ms = False, None
+        self.heard_of(now_ms, member)
         told = None
-        if changed or beat.epoch == JOIN or beat.is_full:
+        if not member.knows_assigned or beat.epoch == JOIN or beat.is_full:
             told = tuple(sorted(member.assigned))
         return Told(member.member_id, member.epoch, told)
+
+    def was_told(
+        self, now_ms: int, member_id: str, assignment: Collection[Partition] | None
+    ) -> None:
+        """The answer to a member leaves, which is when what it says is durable.
+
+        From then on it has to let go in time: of who could not be told nothing is missed.
+        """
+        member = self.members[member_id]
+        if assignment is None or set(assignment) != member.assigned:
+            return  # an earlier answer, which waited: it has been told nothing of what is now
+        member.knows_assigned = True
+        if member.reconciled is Reconciled.REVOKING and member.revoking_ends_ms is None:
+            member.revoking_ends_ms = now_ms + member.rebalance_timeout_ms
+            self.due_at(member.revoking_ends_ms)
 
     def _regex_asked(self, beat: Beat) -> TopicRegex | None:
         """The expression of a beat.  Raises Refused for what there is not."""
@@ -360,8 +377,8 @@ class ConsumerGroup:
 
     # Time
 
-    def heard_of(self, now_ms: int, member: ConsumerMember, *, restart: bool = False) -> None:
-        """A member is alive; restart: what it has to let go of is another thing now."""
+    def heard_of(self, now_ms: int, member: ConsumerMember) -> None:
+        """A member is alive."""
         session_ms = self.session_timeout_ms
         if member.classic is not None:
             session_ms = member.classic.session_timeout_ms
@@ -369,9 +386,6 @@ class ConsumerGroup:
         self.due_at(member.session_ends_ms)
         if member.reconciled is not Reconciled.REVOKING:
             member.revoking_ends_ms = None
-        elif member.revoking_ends_ms is None or restart:
-            member.revoking_ends_ms = now_ms + member.rebalance_timeout_ms
-            self.due_at(member.revoking_ends_ms)
 
     def _drop(self, now_ms: int, member: ConsumerMember) -> None:
         for partition in (*member.assigned, *member.revoking):

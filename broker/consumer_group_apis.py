@@ -68,6 +68,8 @@ def consumer_group_heartbeat(
 
     def kept(error: OSError | None) -> None:
         if error is None and group.members.get(told.member_id) is member:
+            if member is not None and not slot.done:  # it stays, and is there to be told
+                core.groups.was_told(group, told.member_id, told.assignment)
             slot.answer(_told(core, request, told))
         elif error is None:
             # Dropped meanwhile: another may be told in the same turn that it has what this one had.

@@ -105,8 +105,11 @@ class ConsumerMember:
     reconciled: Reconciled = Reconciled.STABLE
     assigned: set[Partition] = field(default_factory=set)
     revoking: set[Partition] = field(default_factory=set)
+    knows_assigned: bool = False
+    """Whether it was told of `assigned` as it is; else its next heartbeat is answered by that."""
     session_ends_ms: int = 0
     revoking_ends_ms: int | None = None
+    """Until when it has to let go; None: it has, or was not told to by this broker."""
     acts_until_ms: int | None = None
     """Until when a classic member has to join again, as it was told, or to sync."""
     _subscriber: Subscriber | None = None
@@ -122,6 +125,8 @@ class ConsumerMember:
             reconciled=Reconciled(has.state),
             assigned=set(has.assigned),
             revoking=set(has.revoking),
+            # Others say everything on their new connection, and are told everything then.
+            knows_assigned=has.state != Reconciled.REVOKING.value,
         )
 
     @property

@@ -48,6 +48,7 @@ from .kept_sizes import KeptSizes
 from .offset_expiry import Expiry
 from .recording import Done, logged
 from .refused import Refused
+from .server_assignors import Partition
 
 log = structlog.get_logger()
 
@@ -356,6 +357,17 @@ class Groups(GroupOffsets):
                 return
             self._note_end(group)
             self._consumers.keep(group)
+        self._wake_for(group)
+
+    def was_told(
+        self, group: ConsumerGroup, member_id: str, assignment: Collection[Partition] | None
+    ) -> None:
+        """The answer to a member leaves."""
+        group.was_told(monotonic_ms(), member_id, assignment)
+        if not self._is_closed and self._groups.get(group.group_id) is group:
+            self._wake_for(group)
+
+    def _wake_for(self, group: Group | ConsumerGroup) -> None:
         alarm = self._alarms.get(group.group_id)
         if alarm is not None:
             if alarm.at_ms <= group.due_ms:

@@ -51,10 +51,18 @@ def sync(core: Core, group: ConsumerGroup, request: SyncGroupRequest, done: OnSy
         name_of,
     )
 
+    member = group.members.get(request.member_id)
+    has = None if member is None or synced.code else frozenset(member.assigned)
+
+    def tell() -> None:
+        if has is not None:
+            core.groups.was_told(group, request.member_id, has)
+        done(synced)
+
     def refused(code: ErrorCode) -> None:
         done(Synced(code))
 
-    _when_kept(core, group, request.member_id, lambda: done(synced), refused)
+    _when_kept(core, group, request.member_id, tell, refused)
 
 
 def heartbeat(core: Core, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from segbroker.broker.consumer_group import JOIN, LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
 from segbroker.broker.consumer_members import Beat, Sight, Told, every_topic
+from segbroker.broker.group_rounds import NEVER_MS
 from segbroker.broker.refused import Refused
 from segbroker.broker.server_assignors import Partition
 from segbroker.broker.topic_expressions import PATTERNS_MAX, Expressions
@@ -39,6 +40,13 @@ def part(name: str, *indexes: int) -> frozenset[Partition]:
 
 def group(size_max: int = 100) -> ConsumerGroup:
     return ConsumerGroup("g", SESSION_MS, size_max)
+
+
+def answered(some: ConsumerGroup, now_ms: int, beat: Beat, topics: dict[str, Topic]) -> Told:
+    """A heartbeat whose answer leaves at once."""
+    told = some.heartbeat(now_ms, beat, topics)
+    some.was_told(now_ms, told.member_id, told.assignment)
+    return told
 
 
 class Client:
@@ -75,10 +83,8 @@ class Client:
 
     def join(self, now_ms: int = 0) -> Told:
         self.reads = frozenset()
-        told = self.group.heartbeat(
-            now_ms, self.beat._replace(epoch=JOIN, owned=frozenset()), self.topics
-        )
-        return self.obey(told)
+        asked = self.beat._replace(epoch=JOIN, owned=frozenset())
+        return self.obey(answered(self.group, now_ms, asked, self.topics))
 
     def question(self, *, full: bool = False) -> Beat:
         """What its next heartbeat says."""
@@ -89,7 +95,7 @@ class Client:
 
     def heartbeat(self, now_ms: int = 0, *, full: bool = False) -> Told:
         asked = self.question(full=full)
-        told = self.group.heartbeat(now_ms, asked, self.topics)
+        told = answered(self.group, now_ms, asked, self.topics)
         self.said = self.reads if asked.owned is not None else self.said
         return self.obey(told)
 
@@ -422,7 +428,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         client.topics = self.topics
         asked = client.question(full=full)
         try:
-            told = self.group.heartbeat(self.now_ms, asked, self.topics)
+            told = answered(self.group, self.now_ms, asked, self.topics)
         except Refused as exc:
             if exc.code not in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
                 raise
@@ -526,6 +532,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def nobody_is_due_later_than_it_has_to_be(self) -> None:
         for member in self.group.members.values():
             assert self.group.due_ms <= member.session_ends_ms
+            assert self.group.due_ms <= (member.revoking_ends_ms or NEVER_MS)
 
     def teardown(self) -> None:
         """In the end, when all are heard of, everything is read, and by one."""

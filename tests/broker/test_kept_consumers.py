@@ -86,7 +86,13 @@ class Broker:
     ) -> None:
         """A heartbeat; `done` when it is answered, None where it cannot be.  Raises Refused."""
         told = self.group.heartbeat(now_ms, beat, topics)
-        self.kept.when_kept(self.group, told.member_id, lambda error: done(None if error else told))
+
+        def kept(error: OSError | None) -> None:
+            if error is None and told.member_id in self.group.members:
+                self.group.was_told(now_ms, told.member_id, told.assignment)
+            done(None if error else told)
+
+        self.kept.when_kept(self.group, told.member_id, kept)
         self.kept.keep(self.group)
 
     def beat(self, client: Client) -> list[Told | None]:
