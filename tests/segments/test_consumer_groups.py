@@ -9,6 +9,7 @@ from segbroker.protocol.vendor import unpack
 from segbroker.segments.consumer_groups import (
     CONSUMER_GROUP,
     SECTION,
+    Classic,
     Content,
     Has,
     KeptGroup,
@@ -40,6 +41,12 @@ says = st.builds(
     text,
     text,
     st.none() | text,
+    st.none()
+    | st.builds(
+        Classic,
+        st.integers(0, 1 << 31),
+        st.dictionaries(text, st.binary(max_size=5), max_size=2),
+    ),
 )
 has = st.builds(
     Has, st.integers(-2, 99), st.integers(-1, 99), text, partitions, partitions, partitions
@@ -70,6 +77,9 @@ def event(seq: int, group: str, said: tuple[int, bool, Any] | None) -> Event:
         "says": {name: None if row is None else row[0].row() for name, row in some.items()},
         "has": {name: row[1].row() for name, row in some.items() if row is not None},
     }
+    classic = {name: row[0].classic.row() for name, row in some.items() if row and row[0].classic}
+    if classic:
+        fields["classic"] = classic
     return Event(seq, CONSUMER_GROUP, fields)
 
 
