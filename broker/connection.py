@@ -47,6 +47,7 @@ from .loop_time import timed
 from .peer import Peer
 from .principal import USER, Principal
 from .produce import AcksZeroRefused
+from .refused import Refused
 from .replies import Outbox
 from .requests import Unserved, handle
 from .sasl import LOGIN_FRAME_BYTES_MAX, LoginRefused, SaslSession
@@ -184,6 +185,8 @@ class Connection:
                 self.refused("authentication_failed", **exc.facts)
             except AcksZeroRefused as exc:
                 self.refused("produce_without_reply_refused", error=str(exc))
+            except Refused as exc:  # of groups nothing can be said any more: the broker ends
+                self.refused("request_not_answered", error=str(exc))
             except Exception:
                 self.core.counters.connections_failed += 1
                 log.exception("request_failed", **self.name())

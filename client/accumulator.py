@@ -23,6 +23,7 @@ from random import Random
 from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
+from segbroker.protocol.limits import FRAME_SIZE_MAX
 from segbroker.protocol.record_batch import HEADER_SIZE
 
 from .batches import RECORD_OVERHEAD, Batches
@@ -317,6 +318,7 @@ class Accumulator(Batches):
                 state.topic_id = topic_id
                 state.partition_count = partition_count
                 state.sticky = None
+                state.fits_bytes = FRAME_SIZE_MAX
             # Else never fewer: keys of a moment ago must not change their order.
             state.partition_count = max(partition_count, state.partition_count)
         state.error = None if state.partition_count else error

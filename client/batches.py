@@ -239,9 +239,11 @@ class Batches:
 
     def too_large(self, batch: ProducerBatch) -> None:
         """The broker has refused a batch of several records: the next ones of its topic are made
-        no larger than its halves, as long as this producer lives."""
+        no larger than its halves, as long as the topic is the same.  Not where one record is half
+        of it: that may be what was too large."""
         topic = self.topics[batch.queue.topic]
-        topic.fits_bytes = min(topic.fits_bytes, max(1, batch.size // 2))
+        if 2 * max(map(size_of, batch.values)) < batch.size:
+            topic.fits_bytes = min(topic.fits_bytes, batch.size // 2)
 
     def _open(self, queue: PartitionQueue) -> ProducerBatch:
         now_ms = self._now_ms()

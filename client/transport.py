@@ -12,9 +12,10 @@ A host name may have several addresses (localhost: ::1 and 127.0.0.1); they are 
 """
 
 import os
+import platform
+import re
 import socket
 import ssl
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum
@@ -34,8 +35,23 @@ GATHER_COUNT_MAX = 64
 # core, and of a thread that takes the interpreter from the one that reads the records.
 LOW_WATER_BYTES_MAX = 256 << 10
 LOW_WATER_BYTES_MIN = 64 << 10
-# epoll, select and poll of Linux heed the mark; elsewhere it is for who waits in recv.
-LOW_WATER_IS_HEEDED = sys.platform == "linux"
+LOW_WATER_SINCE = [4, 18]
+
+
+def heeds_low_water(system: str, release: str) -> bool:
+    """Whether who waits for a socket hears no sooner than at its mark: on Linux; elsewhere the
+    mark is for who waits in recv.
+
+    Not before 4.18: there the receive buffer may stay smaller than the mark, and what is waited for
+    never be there.
+    """
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return (
+        system == "Linux" and found is not None and [*map(int, found.groups())] >= LOW_WATER_SINCE
+    )
+
+
+LOW_WATER_IS_HEEDED = heeds_low_water(platform.system(), platform.release())
 
 # OpenSSL's words for bytes that are no TLS.
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE"})

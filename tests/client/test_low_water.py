@@ -1,19 +1,43 @@
 """The shell hears of a large reply when so much more of it is here that it is worth a turn."""
 
 import socket
-import sys
 from collections.abc import Iterator
 from selectors import EVENT_READ, DefaultSelector
 
 import pytest
 
 from segbroker.client.connection import Connection, State
-from segbroker.client.transport import LOW_WATER_BYTES_MAX, Transport, resolve
+from segbroker.client.transport import (
+    LOW_WATER_BYTES_MAX,
+    LOW_WATER_IS_HEEDED,
+    Transport,
+    heeds_low_water,
+    resolve,
+)
 
 KIB = 1 << 10
 DEADLINE_S = 60
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the mark is heeded on Linux")
+pytestmark = pytest.mark.skipif(
+    not LOW_WATER_IS_HEEDED, reason="the mark is heeded on Linux, from 4.18 on"
+)
+
+
+@pytest.mark.parametrize(
+    ("system", "release", "heeds"),
+    [
+        ("Linux", "6.1.0-13-amd64", True),
+        ("Linux", "4.18", True),
+        ("Linux", "4.4.0-generic", False),
+        ("Linux", "3.10.0-1160.el7.x86_64", False),
+        ("Linux", "unknown", False),
+        ("Darwin", "23.1.0", False),
+    ],
+)
+def test_the_mark_is_set_where_the_system_makes_room_for_it(
+    system: str, release: str, heeds: bool
+) -> None:
+    assert heeds_low_water(system, release) == heeds
 
 
 class Peer:
