@@ -24,8 +24,9 @@ whoever waits for room, a checkpoint or a slow disk is the thread.
 After a failed write or sync: everybody in the group and in the queue is told, nothing more is
 written, that descriptor is never synced again.  `revive` goes on in another file, whose sync can
 be believed, and says there first which frames were given up (GIVEN_UP): what the failure left of
-them is neither applied nor missed.  Every partition that failed writes a BARRIER before it goes on,
-so earlier ones cannot come back over newer ones.  What control events were given up is in a
+them is neither applied nor missed.  That is synced before anything is written behind it, so a torn
+group never stands there without it.  Every partition that failed writes a BARRIER before it goes
+on, so earlier ones cannot come back over newer ones.  What control events were given up is in a
 snapshot before, so that the numbers they had are not missed, either.
 
 With `threaded` False the caller of `submit` and `put` is the writer.
@@ -37,7 +38,7 @@ written first; files are freed oldest first.
 import errno
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Final, NamedTuple
 
@@ -145,15 +146,18 @@ class Shard:
         self._quickness = quickness
         self._next_lsn = next_lsn
         self._riders: dict[tuple[bytes, int], Frame] = {}
+        """What rides with the next group; changed under `_counting`."""
+        self._riding: dict[tuple[bytes, int], Frame] = {}
+        """What rides with the group that is being written."""
         self._ends: dict[tuple[bytes, int], Frame] = {}
         self._before_revival = before_revival
         self._given_up: Frame | None = None
-        """Says what groups that failed may have left; written in front of the next one."""
+        """Says what groups that failed may have left; synced before the next one is written."""
         self._active: WalFile | None = None
         self._sources: dict[Source, None] = {}
         self._has_control = False
         self._writing = threading.Lock()
-        # Items put into the queue, counted under their lock, and items of it that are settled.
+        # Items put into the queue, counted under this lock, and items of it that are settled.
         self._counting = threading.Lock()
         self._asked = self._settled = 0
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
@@ -210,7 +214,8 @@ class Shard:
 
     def ride(self, frame: Frame) -> None:
         """Have this frame, the last of its partition, written with the next group."""
-        self._riders[frame.key] = frame
+        with self._counting:
+            self._riders[frame.key] = frame
 
     def write(self, frames: list[Frame]) -> None:
         """Make these frames durable.  Blocking.  Raises OSError."""
@@ -266,9 +271,8 @@ class Shard:
         if keys and not oldest.file.is_gone:
             self._files.keep(oldest.file, keys)
             self.ride(kept_frame(oldest.file.sequence))
-        for key, end in oldest.ends.items():
-            # Whatever vouches for a log, or for a kept file, goes on vouching for it.
-            self._riders.setdefault(key, end)
+        # Whatever vouches for a log, or for a kept file, goes on vouching for it.
+        self._ride_again(oldest.ends)
         self._files.recycle(oldest.file, trusted=oldest.trusted)
         self.full.popleft()
         self.supply.freed()
@@ -337,15 +341,17 @@ class Shard:
             else:
                 item.wal_queued = False
                 group.acks.append((item, 0))
+        self._ridden(error)
         group.settle(error, call_soon)
 
     def _commit(self, items: Sequence[Item], call_soon: CallSoon, *, may_ride: bool = True) -> None:
         """Write and sync what the items bring, in groups of a bounded size."""
         group = Group()
         if may_ride and self._riders:
-            riders, self._riders = self._riders, {}
-            self._ends.update(riders)
-            group.add_request(Request(list(riders.values()), None))
+            with self._counting:
+                self._riding, self._riders = self._riders, {}
+            self._ends.update(self._riding)
+            group.add_request(BlockingRequest(list(self._riding.values()), self._ridden))
         for item in items:
             if isinstance(item, Request):
                 group.add_request(item)
@@ -361,6 +367,17 @@ class Shard:
                 group = Group()
         self._write_group(group, call_soon)
 
+    def _ridden(self, error: OSError | None) -> None:
+        """What rode is durable, or it rides again: also where the file it was to be in goes on."""
+        riding, self._riding = self._riding, {}
+        if error is not None:
+            self._ride_again(riding)
+
+    def _ride_again(self, frames: Mapping[tuple[bytes, int], Frame]) -> None:
+        with self._counting:
+            for key, frame in frames.items():
+                self._riders.setdefault(key, frame)
+
     def _write_group(self, group: Group, call_soon: CallSoon) -> None:
         error: OSError | None = None
         try:
@@ -374,17 +391,18 @@ class Shard:
 
     def _append(self, group: Group) -> None:
         """Write the frames and sync; over several files where they do not fit one."""
-        frames, first_lsn, active = group.frames, self._next_lsn, self._active
         if self._given_up is not None:
-            frames = [self._given_up, *frames]
+            self._append_all([self._given_up], Group())
+            self._given_up = None
+        first_lsn = self._next_lsn
+        if_it_fails = given_up(first_lsn, self._active)
         try:
-            if self._append_all(frames, group):
+            if self._append_all(group.frames, group):
                 self._append_all([Frame(FrameType.MARK)], group)
         except Exception:
-            if self._given_up is None and self._next_lsn > first_lsn:
-                self._given_up = given_up(first_lsn, active)
+            if self._next_lsn > first_lsn:
+                self._given_up = if_it_fails
             raise
-        self._given_up = None
 
     def _append_all(self, frames: Sequence[Frame], group: Group) -> bool:
         """Write these frames of the group and sync; whether a MARK has to follow."""

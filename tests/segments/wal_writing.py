@@ -80,13 +80,16 @@ def content(found: Replay, partition: int = 0) -> bytes:
 
 
 class FailingStorage(MemoryStorage):
-    """Fails the writes or syncs of WAL files while told to; counts them."""
+    """Fails the writes or syncs of WAL files while told to; counts them.  `durable` is what was on
+    the disk before the last sync."""
 
     def __init__(self) -> None:
         super().__init__()
         self.fail_write: int = 0
         self.fail_sync: int = 0
         self.calls: list[tuple[str, str]] = []
+        self.writes_before_failure = 0
+        self.durable: MemoryStorage | None = None
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         plain = super().open(path, create=create, read_only=read_only)
@@ -100,7 +103,9 @@ class FailingFile(MemoryFile):
 
     def pwrite(self, data: Buffer, position: int) -> int:
         self.owner.calls.append(("pwrite", self.path))
-        if self.owner.fail_write:
+        if self.owner.fail_write and self.owner.writes_before_failure:
+            self.owner.writes_before_failure -= 1
+        elif self.owner.fail_write:
             raise OSError(self.owner.fail_write, "planted", self.path)
         return super().pwrite(data, position)
 
@@ -108,4 +113,5 @@ class FailingFile(MemoryFile):
         self.owner.calls.append(("fdatasync", self.path))
         if self.owner.fail_sync:
             raise OSError(self.owner.fail_sync, "planted", self.path)
+        self.owner.durable = self.owner.after_power_cut()
         super().fdatasync()
