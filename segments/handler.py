@@ -352,6 +352,11 @@ class DiskHandler(MendingPartition):
             if self.on_high_watermark is not None:
                 self.on_high_watermark(self)
 
+    @property
+    def wal_works(self) -> bool:
+        """Whether its shard of the WAL takes what is to be written; False: after a failure."""
+        return self._journaling.wal_works
+
     def _begin_anew(self) -> None:
         self._journaling.begin_anew()
 

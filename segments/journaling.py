@@ -157,6 +157,11 @@ class Journaling:
 
     # The way back
 
+    @property
+    def wal_works(self) -> bool:
+        """Whether the shard of this partition writes: else it failed and goes on later."""
+        return self._shard.failure is None
+
     def begin_anew(self) -> None:
         """The log was opened again and is durable: earlier frames of it are void.  Blocking.
 

@@ -168,13 +168,13 @@ class Upkeep:
 
     def _attend(self, now_ms: int) -> None:
         """Look after those that asked for it; a disk that is full for some is full for the rest."""
-        wal_works = self._revive_wal(now_ms)
+        self._revive_wal(now_ms)
         failed = 0
         # In an order that a run can repeat: a set's own hangs on addresses.
         for handler in sorted(self._attention, key=lambda one: (one.topic, one.partition)):
             if handler.read_only is not None:
                 needs_wal = handler.config.durability is Durability.FSYNC
-                if failed >= RECOVERIES_FAILED_MAX or (needs_wal and not wal_works):
+                if failed >= RECOVERIES_FAILED_MAX or (needs_wal and not handler.wal_works):
                     continue  # next time
             self._attention.discard(handler)
             before = handler.recoveries_failed
@@ -182,22 +182,19 @@ class Upkeep:
                 self._attention.add(handler)
             failed += handler.recoveries_failed - before
 
-    def _revive_wal(self, now_ms: int) -> bool:
+    def _revive_wal(self, now_ms: int) -> None:
         """Let the WAL go on after a failure, not only when a partition asks: control events are in
-        it too.  Whether it works."""
+        it too.  One shard that cannot yet does not keep the others."""
         wal = self._directory.wal
-        if not wal.statistics().shards_failed:
-            return True
-        if not self._wal_retry.is_due(now_ms):
-            return False
+        if not wal.statistics().shards_failed or not self._wal_retry.is_due(now_ms):
+            return
         try:
             wal.revive()
         except OSError as exc:
             self._wal_retry.failed(now_ms, passes=exc.errno in PASSING_ERRNOS)
             log.warning("wal_still_failed", error=str(exc))
-            return False
-        self._wal_retry.succeeded()
-        return True
+        else:
+            self._wal_retry.succeeded()
 
     def _visit_unopened(self, age_ms: int | None) -> None:
         """Open a few partitions in which something is due, so that it goes at the next visit."""

@@ -278,9 +278,16 @@ class Wal:
             self.snapshot()
 
     def revive(self) -> None:
-        """Let shards that failed go on in another file, if one can be had.  Raises OSError."""
+        """Let shards that failed go on in another file, each if one can be had.  Raises OSError,
+        the first, when all were tried."""
+        first: OSError | None = None
         for shard in self._shards:
-            shard.revive()
+            try:
+                shard.revive()
+            except OSError as exc:
+                first = first or exc
+        if first is not None:
+            raise first
 
     def statistics(self) -> WalStatistics:
         """Numbers at this moment."""
