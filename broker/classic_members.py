@@ -17,7 +17,10 @@ assigns; a classic member hears of that in its own words:
 Who was told so and does not join, or has joined and does not sync, for its rebalance time is
 dropped; so is who was not heard of for the session that it asked for.
 
-Limit: `size_max` ids are given to be joined with; they are forgotten with the broker, and joined
+A JoinGroup that came late is not taken for a member that has let go: `still_has` of a member.
+
+Limits: the metadata of a JoinGroup are METADATA_MAX bytes at most, as they are read in one go.
+`size_max` ids are given to be joined with; they are forgotten with the broker, and joined
 with in vain then.
 Source: Kafka's GroupMetadataManager; KIP-848, "Upgrade and Downgrade".
 """
@@ -38,6 +41,9 @@ from .server_assignors import Partition
 
 PROTOCOL_TYPE: Final = "consumer"
 
+METADATA_MAX: Final = 1 << 20
+"""Bytes of all that a member says; a group with more could hardly be written down."""
+
 
 def join(
     group: ConsumerGroup,
@@ -48,6 +54,7 @@ def join(
 ) -> Joined:
     """A member joins, or joins again.  Raises Refused."""
     _check_protocols(group, joining)
+    _check_size(joining)
     beat = _beat(joining, topics)
     if joining.member_id:
         _check_id(group, joining)
@@ -63,6 +70,7 @@ def join(
     told = group.heartbeat(now_ms, beat, topics)
     group.given.pop(told.member_id, None)
     member = group.members[told.member_id]
+    member.has_synced = False
     _acts_until(group, member, now_ms + member.rebalance_timeout_ms)
     return Joined(
         ErrorCode.NONE, told.member_id, told.epoch, PROTOCOL_TYPE, next(iter(joining.protocols))
@@ -80,6 +88,20 @@ def _check_protocols(group: ConsumerGroup, joining: Joining) -> None:
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"no protocol of {sorted(joining.protocols)} is one of all classic members",
         )
+
+
+def _check_size(joining: Joining) -> None:
+    size = metadata_size(joining.protocols)
+    if size > METADATA_MAX:
+        raise Refused(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"the metadata of its protocols are {size} bytes; {METADATA_MAX} are allowed",
+        )
+
+
+def metadata_size(protocols: Mapping[str, bytes]) -> int:
+    """Bytes of all that a member says."""
+    return sum(map(len, protocols.values()))
 
 
 def _is_same(member: ConsumerMember, joining: Joining) -> bool:
@@ -105,7 +127,7 @@ def _beat(joining: Joining, topics: Mapping[str, Topic]) -> Beat:
     subscribed = subscription_of(joining.protocols, topics)
     if subscribed is None:
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the metadata are no subscription")
-    names, owned = subscribed
+    names, owned, generation = subscribed
     return Beat(
         joining.member_id,
         JOIN,
@@ -119,22 +141,25 @@ def _beat(joining: Joining, topics: Mapping[str, Topic]) -> Beat:
         None,
         owned,
         classic=Classic(joining.session_timeout_ms, joining.protocols),
+        generation=generation,
     )
 
 
 def subscription_of(
     protocols: Mapping[str, bytes], topics: Mapping[str, Topic]
-) -> tuple[frozenset[str], frozenset[Partition]] | None:
-    """The names that a member subscribes to, and what it still had when it said so.
+) -> tuple[frozenset[str], frozenset[Partition], int | None] | None:
+    """The names that a member subscribes to, what it has, and of which generation it says so.
 
-    Of any of its protocols it says the same.  None: these are not the words of a consumer.
+    Of any of its protocols it says the same.  A generation of None: its version has none.
+    None: these are not the words of a consumer.
     """
     found = [decode_subscription(metadata) for metadata in protocols.values()]
     said = [one for one in found if one is not None]
     if not said or len(said) != len(found):
         return None
     owned = [partitions_of(one.owned, topics) for one in said]
-    return frozenset(said[0].topics), frozenset().union(*owned)
+    generation = said[0].generation if said[0].version >= 2 else None
+    return frozenset(said[0].topics), frozenset().union(*owned), generation
 
 
 def partitions_of(
@@ -144,7 +169,7 @@ def partitions_of(
     return frozenset(
         (topics[name].topic_id.bytes, index)
         for name, index in rows
-        if name in topics and index < topics[name].partitions
+        if name in topics and 0 <= index < topics[name].partitions
     )
 
 
@@ -174,6 +199,7 @@ def sync(
         _must_join(group, now_ms, member)
         return Synced(ErrorCode.REBALANCE_IN_PROGRESS)
     member.acts_until_ms = None
+    member.has_synced = True
     group.heard_of(now_ms, member)
     named = [(name_of(topic_id), index) for topic_id, index in member.assigned]
     mine = [(name, index) for name, index in named if name is not None]
@@ -193,6 +219,8 @@ def heartbeat(
     if isinstance(member, ErrorCode):
         return member
     group.heard_of(now_ms, member)
+    if member.has_synced and member.reconciled is Reconciled.REVOKING:
+        member.knows_to_let_go = True
     group.look(topics)
     if not _has_step(group, member):
         return ErrorCode.NONE

@@ -154,18 +154,18 @@ class ConsumerGroup:
         self._take_down(member, beat, topics)
         self._retarget()
         before = (member.epoch, member.reconciled)
+        still_has = member.still_has(beat) if is_back else beat.owned
         changed = member.reconcile(
             self.target.of(member.member_id),
             self.assignment_epoch,
-            # Who joins again says that it reads nothing, and may be a request that came late; a
-            # classic member says what it still has.
-            None if is_back and beat.classic is None else beat.owned,
+            still_has,
             self.owners,
         )
         if changed or before != (member.epoch, member.reconciled):
             self._changed(member.member_id)
         if changed:
             member.knows_assigned, member.revoking_ends_ms = False, None
+            member.knows_to_let_go = False
         self.heard_of(now_ms, member)
         told = None
         if not member.knows_assigned or beat.epoch == JOIN or beat.is_full:

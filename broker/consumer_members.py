@@ -69,6 +69,8 @@ class Beat(NamedTuple):
     """Whose eyes these are: who sees the same has the same."""
     classic: Classic | None = None
     """What a member of the classic protocol says, whose JoinGroup this is."""
+    generation: int | None = None
+    """Of which that says that it has what it has; None: it cannot say so."""
 
     @property
     def is_full(self) -> bool:
@@ -112,6 +114,10 @@ class ConsumerMember:
     """Until when it has to let go; None: it has, or was not told to by this broker."""
     acts_until_ms: int | None = None
     """Until when a classic member has to join again, as it was told, or to sync."""
+    has_synced: bool = False
+    """Whether a classic member has asked for its partitions since it joined."""
+    knows_to_let_go: bool = False
+    """Whether a classic member that revokes was heard of after it was told so."""
     _subscriber: Subscriber | None = None
 
     @classmethod
@@ -184,6 +190,19 @@ class ConsumerMember:
             order = self.instance_id or self.member_id
             known = self._subscriber = Subscriber(self.member_id, order, topics)
         return known
+
+    def still_has(self, beat: Beat) -> frozenset[Partition] | None:
+        """What a member that joins again still has, as far as that can be believed; None: not.
+
+        Its request may be one that came late.  A member of KIP-848 says that it reads nothing.  A
+        classic one says what it has, and is believed if it says of which generation and is there.
+        If not, it has at least let go of what it knows that it is to let go of.
+        """
+        if beat.classic is None or beat.owned is None:
+            return None
+        if beat.generation in (None, self.epoch):
+            return beat.owned
+        return beat.owned | self.assigned if self.knows_to_let_go else None
 
     def move_to(self, epoch: int) -> None:
         """It is at this epoch now."""

@@ -29,13 +29,14 @@ from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.consumer_groups import Classic, Has, KeptGroup, Says
 from segbroker.segments.generations import Generation, KeptMember
 
-from .classic_members import PROTOCOL_TYPE, partitions_of, subscription_of
+from .classic_members import PROTOCOL_TYPE, metadata_size, partitions_of, subscription_of
 from .config import BrokerConfig
 from .consumer_group import ConsumerGroup
 from .consumer_members import MaySee, Reconciled
 from .consumer_target import Topic
 from .group import Group
 from .group_members import Member
+from .kept_sizes import GROUP_SIZE_MAX
 from .refused import Refused
 from .server_assignors import Partition
 
@@ -84,13 +85,18 @@ def downgrade(
 
 
 def _as_consumer(group: Group, topics: Mapping[str, Topic], assignor: str) -> KeptGroup:
+    size = sum(
+        metadata_size(one.protocols) + len(one.held or b"") for one in group.members.values()
+    )
+    if size > GROUP_SIZE_MAX:
+        raise _cannot_turn(group, f"what its members say and have is {size} bytes")
     members: dict[str, tuple[Says, Has]] = {}
     has = {name: _told(group, one, topics) for name, one in group.members.items()}
     taken = {partition for mine in has.values() for partition in mine}
     if len(taken) != sum(map(len, has.values())):
         raise _cannot_turn(group, "two of its members have one partition")
     for member_id, member in group.members.items():
-        names, claimed = _subscription(group, member, topics)
+        names, claimed, _ = _subscription(group, member, topics)
         assigned = tuple(sorted(has[member_id]))
         revoking = tuple(sorted(claimed - taken))
         taken.update(revoking)
@@ -126,8 +132,8 @@ def _told(group: Group, member: Member, topics: Mapping[str, Topic]) -> frozense
 
 def _subscription(
     group: Group, member: Member, topics: Mapping[str, Topic]
-) -> tuple[frozenset[str], frozenset[Partition]]:
-    """What a member subscribes to, and what it had when it joined."""
+) -> tuple[frozenset[str], frozenset[Partition], int | None]:
+    """What a member subscribes to, what it had when it joined, and of which generation."""
     subscribed = subscription_of(member.protocols, topics)
     if subscribed is None or group.protocol_type != PROTOCOL_TYPE:
         raise _cannot_turn(group, "the subscriptions are not those of consumers")

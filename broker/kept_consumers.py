@@ -52,6 +52,8 @@ _OVERHEAD: Final = 200
 
 _ROW_OVERHEAD: Final = 16
 
+_TURNED: Final = OSError("the group is another one meanwhile")
+
 
 @dataclass(slots=True, eq=False)
 class _Writing:
@@ -236,11 +238,12 @@ class KeptConsumers:
     def turned(self, group_id: str) -> bool:
         """A group is another one from here on, or none; whether an event of it is under way.
 
-        The next one of that name begins with a whole event.
+        The next one of that name begins with a whole event.  Who waits for one that will not be
+        written is told that it was not, and asks again.
         """
         writing = self._writings.get(group_id)
         for done in self.handed_over(group_id):
-            done(None)
+            done(_TURNED)
         return writing is not None and writing.is_under_way
 
     def handed_over(self, group_id: str) -> list[Done]:

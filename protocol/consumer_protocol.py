@@ -14,7 +14,7 @@ CooperativeStickyAssignor.
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 Pairs = list[tuple[str, int]]
@@ -37,6 +37,8 @@ class Subscription:
     owned: tuple[tuple[str, int], ...] = ()
     generation: int = -1
     user_data: bytes | None = None
+    version: int = field(default=3, compare=False)
+    """As it was read; below 2 there is no generation in it."""
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
@@ -72,7 +74,7 @@ def decode_subscription(metadata: bytes | memoryview) -> Subscription | None:
             generation, position = _int32(metadata, position)
     except _Cut:
         return None
-    return Subscription(tuple(topics), tuple(owned), generation, user_data)
+    return Subscription(tuple(topics), tuple(owned), generation, user_data, version)
 
 
 def encode_assignment(partitions: Iterable[tuple[str, int]]) -> bytes:
@@ -172,7 +174,7 @@ def _string(data: bytes | memoryview, position: int) -> tuple[str, int]:
 
 def _pairs(data: bytes | memoryview, position: int) -> tuple[Pairs, int]:
     """([topic string, [partition i32]] as pairs, where it ends)."""
-    topics, position = _count(data, position, _VERSION.size)
+    topics, position = _count(data, position, _VERSION.size + _COUNT.size)
     found: Pairs = []
     for _ in range(topics):
         name, position = _string(data, position)

@@ -4,7 +4,11 @@ import pytest
 import trio
 
 from segbroker.broker.core import wall_ms
-from segbroker.protocol.consumer_protocol import encode_assignment
+from segbroker.protocol.consumer_protocol import (
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
     CreatePartitionsRequest,
@@ -44,6 +48,12 @@ async def alone(client: WireClient, **changes: object) -> ClassicMember:
 def read_of(member: ConsumerGroupDescribeResponseMember) -> list[int]:
     """The partitions that a description says are read."""
     return [index for one in member.assignment.topic_partitions for index in one.partitions]
+
+
+def large(size: int) -> bytes:
+    """A subscription of about so many bytes, which is none too many for a frame."""
+    metadata = Subscription(("t",), user_data=bytes(size))
+    return encode_subscription(metadata)
 
 
 async def kind(client: WireClient) -> tuple[str, str]:
@@ -238,7 +248,8 @@ async def test_a_join_that_waits_is_told_to_begin_again_when_its_group_turns() -
 
 
 @pytest.mark.parametrize(
-    "policy", ["disabled", "downgrade", "bidirectional", "words", "metadata", "size", "connect"]
+    "policy",
+    ["disabled", "downgrade", "bidirectional", "words", "metadata", "large", "size", "connect"],
 )
 async def test_a_classic_group_that_cannot_turn_stays_and_who_joins_is_refused(policy: str) -> None:
     policies = {"disabled", "downgrade"}
@@ -254,6 +265,8 @@ async def test_a_classic_group_that_cannot_turn_stays_and_who_joins_is_refused(p
         one.protocol_type = "connect" if policy == "connect" else "consumer"
         if policy == "metadata":
             one.metadata = b"none"
+        if policy == "large":
+            one.metadata = large(3 << 20)
         await one.join()
         words = b"\x00\x00\x00\x01w" if policy == "words" else b"\xff\xff\xff\xff"
         share = encode_assignment(ALL)[:-4] + words
@@ -285,6 +298,17 @@ async def test_words_of_an_assignor_that_nobody_reads_keep_no_group_from_turning
             one.member_id: [0, 1],
             "m": [],
         }
+
+
+async def test_what_a_classic_member_says_is_bounded_in_a_group_of_consumers() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        await beat(client, joining())
+        one = ClassicMember(client, metadata=large(1 << 20))
+        assert (await one.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert [each.member_id for each in (await described(client)).members] == ["m"]
+        one.metadata = large((1 << 20) - 100)
+        assert (await one.join()).error_code == 0
 
 
 async def test_classic_members_join_whatever_the_policy_and_without_downgrade_it_stays() -> None:

@@ -302,6 +302,15 @@ def test_who_waits_when_the_broker_ends_is_told() -> None:
     assert (first, second) == ([None], [None])
 
 
+def test_who_waits_for_an_event_that_will_not_be_written_is_not_told_that_it_is_durable() -> None:
+    disk, broker, _ = started("one")
+    first, second = (broker.beat(Client(broker.group, name)) for name in ("two", "three"))
+    broker.kept.turned("g")
+    assert (first, second) == ([], [None])
+    disk.sync()
+    assert first != [None]
+
+
 def test_a_topic_that_came_while_the_broker_was_away_is_read_and_nothing_else_moves() -> None:
     disk, _, clients = started("one", "two")
     had = [client.reads for client in clients]

@@ -34,6 +34,7 @@ class Classic:
 
     def __init__(self, *, cooperative: bool) -> None:
         self.cooperative = cooperative
+        self.says_generation = True
         self.member_id = ""
         self.epoch = -1
         self.reads: frozenset[Partition] = frozenset()
@@ -43,7 +44,8 @@ class Classic:
         if not self.cooperative:
             self.reads = frozenset()
         owned = tuple(("a", index) for _, index in sorted(self.reads))
-        metadata = encode_subscription(Subscription(("a",), owned, self.epoch))
+        generation = self.epoch if self.says_generation else -1
+        metadata = encode_subscription(Subscription(("a",), owned, generation))
         protocols = {"range": metadata}
         times = (SESSION_MS, REBALANCE_MS)
         return Joining(self.member_id, None, "", "", *times, "consumer", protocols, True, True)
@@ -73,6 +75,7 @@ class Life:
         self.numbers = count(1)
         self.classic: list[Classic] = []
         self.clients: list[Client] = []
+        self.asked: list[Joining] = []
         self.join_consumer()
 
     def live(self, steps: int) -> None:
@@ -84,6 +87,7 @@ class Life:
             (60, self.step_classic),
             (1, self.end_consumer),
             (2, self.end_classic),
+            (8, self.late_join),
             (1, self.turn_back_and_again),
             (2, self.wait),
         ]
@@ -130,16 +134,23 @@ class Life:
             if self.heard() and client.name in self.group.members:
                 client.leave(self.now_ms, LEAVE)
 
+    def end_all_consumers(self) -> None:
+        while self.clients:
+            self.clients.pop().leave(self.now_ms, LEAVE)
+
     # Classic members
 
     def join_classic(self) -> None:
         if len(self.classic) < 4:
             self.classic.append(Classic(cooperative=self.random.random() < 0.6))
+            self.classic[-1].says_generation = self.random.random() < 0.8
 
     def step(self, one: Classic, *, heard: bool) -> None:
         match one.next:
             case "join":
                 asked = one.joining()
+                if one.cooperative and one.member_id:
+                    self.asked = [*self.asked[-20:], asked]
                 try:
                     joined = classic_members.join(
                         self.group, self.now_ms, asked, self.new_id, TOPICS
@@ -172,6 +183,17 @@ class Life:
     def step_classic(self) -> None:
         if self.classic:
             self.step(self.random.choice(self.classic), heard=self.heard())
+
+    def late_join(self) -> None:
+        """A JoinGroup of an earlier generation, on a connection that was lost, comes once more."""
+        late = self.random.choice(self.asked) if self.asked else None
+        member = None if late is None else self.group.members.get(late.member_id)
+        if late is None or member is None:
+            return
+        said = classic_members.subscription_of(late.protocols, TOPICS)
+        assert said is not None
+        if said[2] != member.epoch:
+            classic_members.join(self.group, self.now_ms, late, self.new_id, TOPICS)
 
     def end_classic(self) -> None:
         if self.classic:
@@ -250,6 +272,54 @@ class Life:
         assert sorted(index for _, index in reads) == [0, 1, 2, 3, 4]
         assert self.group.state == "Stable"
         assert {one.next for one in self.classic} <= {"beat"}
+
+
+def one_and_a_consumer(one: Classic) -> tuple[Life, Joining, Client]:
+    """A classic member that reads everything, how it joins, and a consumer that joins then."""
+    life = Life(Random(0))
+    life.end_all_consumers()
+    life.classic.append(one)
+    for _ in range(2):
+        life.step(one, heard=True)
+    early = one.joining()
+    while one.next != "beat":
+        life.step(one, heard=True)
+    assert len(one.reads) == 5
+    life.join_consumer()
+    return life, early, life.clients[0]
+
+
+def test_a_join_that_comes_late_gives_away_nothing_that_is_read() -> None:
+    one = Classic(cooperative=True)
+    life, early, client = one_and_a_consumer(one)
+    said = Subscription(("a",), (), -1)
+    early = early._replace(protocols={"range": encode_subscription(said)})
+    for _ in range(3):
+        classic_members.join(life.group, life.now_ms, early, life.new_id, TOPICS)
+        life.beat(client, heard=True)
+        life.check()
+        assert not client.reads
+    for _ in range(8):
+        life.everybody()
+        life.check()
+    assert sorted(len(reads) for reads in (one.reads, client.reads)) == [2, 3]
+
+
+def test_who_never_says_a_generation_lets_go_all_the_same() -> None:
+    """librdkafka says -1 with assignors that give up everything."""
+    one = Classic(cooperative=False)
+    one.says_generation = False
+    life, _, client = one_and_a_consumer(one)
+    for _ in range(12):
+        life.everybody()
+        life.check()
+    assert sorted(len(reads) for reads in (one.reads, client.reads)) == [2, 3]
+    assert life.group.state == "Stable"
+
+
+def test_partitions_that_there_cannot_be_are_left_out() -> None:
+    rows = [("a", -1), ("a", 5), ("b", 0), ("a", 4)]
+    assert classic_members.partitions_of(rows, TOPICS) == {(TOPICS["a"].topic_id.bytes, 4)}
 
 
 def test_members_of_both_protocols_have_one_owner_of_each_partition_over_turns_too() -> None:
