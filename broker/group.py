@@ -112,7 +112,7 @@ class Group(Rounds):
             skips = was_leader and joining.knows_skip
             self._join_when_recorded(member, joining.member_id, skip_assignment=skips)
         else:
-            self._seat(old.member_id, member.member_id)
+            self._take_place(old.member_id, member, joining.member_id)
             self._prepare(now_ms)
 
     def _join_again(self, now_ms: int, joining: Joining, done: OnJoined) -> None:

@@ -16,9 +16,10 @@
 | a rebalance begins: a member joins, leaves, vanishes, the time is up | the outcome is void |
 | it cannot be recorded | nobody has anything; who waits is told; a rebalance begins |
 
-Who takes a static member's place in a stable group waits for the same: it is answered when its id
-is recorded, or, if a rebalance begins meanwhile, at the end of that.  Who takes it in a rebalance
-has it in what was recorded last, before that rebalance ends: after a crash the place is its own.
+Who takes a static member's place is answered when its id is recorded, and a rebalance does not end
+before: after a crash the place is its own.  In a stable group the present generation is recorded
+with it, in a rebalance the last one that was.  If it cannot be recorded it is refused, is not told
+its id, and asks again.
 That a group is empty is recorded without a wait.  Generations rise by one with each rebalance that
 ends.
 
@@ -79,7 +80,7 @@ class Rounds:
     _last: Generation = field(default_factory=lambda: Generation(0))
     """What was recorded last."""
     _seating: int = 0
-    """How many places that changed hands in this rebalance are being recorded."""
+    """How many places that changed hands are being recorded."""
     _dealt: int = -1
     """The last generation whose assignments were brought."""
 
@@ -242,37 +243,41 @@ class Rounds:
 
         asked_as: the member id of its request, for the answer if it cannot be.
         """
-        done = member.on_joined
+        self._seat(self.kept(), member, asked_as, skip_assignment=skip_assignment)
 
-        def recorded(now_ms: int, code: ErrorCode) -> None:
-            if done is None or member.on_joined is not done or self.state is not State.STABLE:
-                return  # it was answered, or the rebalance that has begun answers it
-            member.on_joined = None
-            self._alive(now_ms, member)
-            if code:
-                done(Joined(code, asked_as))
-            else:
-                done(self._joined(member, skip_assignment=skip_assignment))
+    def _take_place(self, old: str, member: Member, asked_as: str) -> None:
+        """A place changes hands in a rebalance: what is written down follows, before it is told.
 
-        self._record(self.kept(), recorded)
-
-    def _seat(self, old: str, new: str) -> None:
-        """A place changes hands in a rebalance: what is written down follows, before it is told."""
-        last = self._last
+        asked_as: as above.
+        """
+        last, new = self._last, member.member_id
         if all(one.member_id != old for one in last.members):
             return
         places = tuple(
             one._replace(member_id=new) if one.member_id == old else one for one in last.members
         )
         leader = new if last.leader == old else last.leader
+        self._seat(last._replace(leader=leader, members=places), member, asked_as)
+
+    def _seat(
+        self, kept: Generation, member: Member, asked_as: str, *, skip_assignment: bool = False
+    ) -> None:
+        """Write a place down; no round ends before it is, or its id would be lost in a crash."""
+        done = member.on_joined
         self._seating += 1
 
         def recorded(now_ms: int, code: ErrorCode) -> None:
             self._seating -= 1
+            decided = bool(code) or self.state is State.STABLE  # else the round answers it
+            if decided and done is not None and member.on_joined is done:
+                member.on_joined = None
+                self._alive(now_ms, member)
+                joined = self._joined(member, skip_assignment=skip_assignment)
+                done(Joined(code, asked_as) if code else joined)
             if self.state is State.PREPARING:
                 self._complete_if_all(now_ms)
 
-        self._record(last._replace(leader=leader, members=places), recorded)
+        self._record(kept, recorded)
 
     def _record(self, kept: Generation, told: OnRecorded) -> None:
         self._last = kept

@@ -428,9 +428,30 @@ def test_a_static_member_that_waits_for_its_place_takes_part_in_a_rebalance_that
     again, two = Client(shared, "i1"), Client(shared)
     again.join(10)
     two.join(11)
-    assert [client.joined[0].generation for client in (again, two)] == [2, 2]
+    assert not again.joined, "a crash would not know its id"
     disk.settle(12)
-    assert len(again.joined) == 1
+    assert [client.joined[0].generation for client in (again, two)] == [2, 2]
+    assert disk.durable.members[0].member_id == again.member_id
+
+
+def test_a_place_taken_in_a_rebalance_that_cannot_be_recorded_is_told_to_nobody() -> None:
+    disk = Disk()
+    shared = group(record=disk.record)
+    one, two = Client(shared, "i1"), Client(shared)
+    one.join(0)
+    one.sync(0, {one.member_id: b"all"})
+    disk.settle(0)
+    two.join(1)
+    again = Client(shared, "i1")
+    again.join(10)
+    assert not again.joined
+    disk.settle(11, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert again.joined == [Joined(ErrorCode.COORDINATOR_NOT_AVAILABLE, "")]
+    assert not two.joined
+    again.join(12)
+    disk.settle(13)
+    assert [client.joined[-1].generation for client in (again, two)] == [2, 2]
+    assert disk.durable.members[0].member_id == again.member_id
 
 
 def test_a_place_that_is_taken_twice_is_the_last_ones() -> None:
