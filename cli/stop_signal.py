@@ -3,6 +3,10 @@
 An exception raised by the signal could fall between a read and the send, and lose lines that
 have left the writer's pipe.  So the first signal only makes `descriptor` readable, for a `select`
 beside standard input; a second one raises, and what is not delivered by then is given up.
+
+The interpreter writes to the pipe in the signal itself (`set_wakeup_fd`), whatever thread has it:
+our handler runs later, between two steps of the main thread, and one that came right before that
+begins to wait would be heard of with the next input, or never.
 """
 
 import os
@@ -23,9 +27,12 @@ class StopSignal:
         self.received: int | None = None
         self.descriptor, self._end = -1, -1
         self._before: dict[signal.Signals, object] = {}
+        self._woke_before = -1
 
     def __enter__(self) -> Self:
         self.descriptor, self._end = os.pipe()
+        os.set_blocking(self._end, False)  # as a signal needs it; a full pipe is readable
+        self._woke_before = signal.set_wakeup_fd(self._end, warn_on_full_buffer=False)
         for number in SIGNALS:
             self._before[number] = signal.signal(number, self._on_signal)
         return self
@@ -38,6 +45,7 @@ class StopSignal:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() gave
+        signal.set_wakeup_fd(self._woke_before)
         os.close(self.descriptor)
         os.close(self._end)
 
@@ -50,6 +58,5 @@ class StopSignal:
         if self.received is not None:
             raise SystemExit(128 + number)
         self.received = number
-        os.write(self._end, b"!")
         if sys.stderr.isatty():
             click.echo("delivering what was read; Ctrl-C again gives up", err=True)

@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import termios
 import time
 from base64 import b64encode
@@ -254,6 +255,38 @@ def test_ctrl_c_ends_a_producer_after_what_it_has_read(
     assert reader.communicate(timeout=TIMEOUT_S)[0] == b"read before Ctrl-C\n"
     _, said = writer.communicate(timeout=TIMEOUT_S)
     assert (writer.returncode, said) == (130, b"")
+
+
+LANDS_ELSEWHERE = """
+import os, signal, threading
+from segbroker.cli.produce import read_until
+from segbroker.cli.stop_signal import StopSignal
+
+def land(main):
+    asleep = 0
+    while asleep < 1_000:  # each look lets it run, if it can: it waits for input
+        state = open(f"/proc/self/task/{main}/stat").read().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+with StopSignal() as stop:
+    threading.Thread(target=land, args=(threading.get_native_id(),)).start()
+    assert read_until(stop, 100) == b""
+    print(stop.exit_code)
+"""
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_for_input_ends_it_all_the_same() -> None:
+    # Of another thread, or come right before the wait: the system call is not interrupted.
+    program = subprocess.Popen(
+        [sys.executable, "-c", LANDS_ELSEWHERE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert program.wait(TIMEOUT_S) == 0  # with an input that is open and empty
+    finally:
+        program.kill()
+        said, _ = program.communicate(timeout=TIMEOUT_S)
+    assert said == b"130\n"
 
 
 def wait_until_read(process: "subprocess.Popen[bytes]") -> None:
