@@ -37,13 +37,13 @@ def create_topic(server: Server, durability: str) -> str:
     return name
 
 
-def producer(address: str) -> Producer:
-    """A producer with room for every record of a round."""
+def producer(address: str, queue_kib: int = 2_000_000) -> Producer:
+    """A producer; by default with room for every record of a round."""
     return Producer(
         {
             "bootstrap.servers": address,
             "queue.buffering.max.messages": 2_000_000,
-            "queue.buffering.max.kbytes": 2_000_000,
+            "queue.buffering.max.kbytes": queue_kib,
             "linger.ms": 5,
             "acks": "all",
         }

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import anyio
 from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from segbroker.client import AsyncConsumer, Consumer, Producer
@@ -108,15 +107,7 @@ def _arrow(address: str, topic: str, count: int) -> None:
 
 def _confluent_produce(address: str, topic: str, count: int, size: int) -> None:
     """As much may wait as in our producer: what is queued without a limit costs it fresh pages."""
-    producer = ConfluentProducer(
-        {
-            "bootstrap.servers": address,
-            "queue.buffering.max.messages": 2_000_000,
-            "queue.buffering.max.kbytes": ProducerSettings().buffer_bytes >> 10,
-            "linger.ms": 5,
-            "acks": "all",
-        }
-    )
+    producer = librdkafka.producer(address, ProducerSettings().buffer_bytes >> 10)
     value = bytes(size)
     send = producer.produce
     for _ in range(count):

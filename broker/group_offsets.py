@@ -1,6 +1,6 @@
 """The offsets that groups committed: control events, durable before a commit is answered."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from uuid import UUID
 
 from segbroker.segments.committed import (
@@ -14,6 +14,7 @@ from segbroker.segments.committed import (
 from segbroker.segments.manager import DiskManager
 
 from .offset_events import record_rows
+from .recording import Done
 
 
 class GroupOffsets:
@@ -35,7 +36,7 @@ class GroupOffsets:
         group_id: str,
         rows: list[CommitRow],
         at_ms: int,
-        done: Callable[[OSError | None], None],
+        done: Done,
         expire_ms: int | None,
     ) -> None:
         """Store offsets; `done` when they are durable, or are not.  expire_ms: kept until then."""
@@ -46,7 +47,7 @@ class GroupOffsets:
         self,
         group_id: str,
         rows: Iterable[tuple[str, int]] | None,
-        done: Callable[[OSError | None], None],
+        done: Done,
     ) -> None:
         """Forget offsets, all of them with `rows` None; `done` when that is durable."""
         if rows is None:

@@ -4,11 +4,10 @@
                  given: after a restart they go on (kept_generations.py, kept_consumers.py)
     offsets      control events of the storage engine: durable before a commit is answered
 
-A group exists while it has members, or offsets, or was looked at a moment ago.  Each has one alarm
-in the broker's heap of deadlines, at the next thing that it has to do.  It is of the classic
-protocol (group.py) or of KIP-848's (consumer_group.py); one without members becomes the other when
-a member of that comes, and goes on counting its generations as epochs, and back.  One with members
-turns too (group_turning.py), as `group_consumer_migration_policy` allows.
+A group exists while it has members, or offsets, or was looked at a moment ago.  It is of the
+classic protocol (group.py) or of KIP-848's (consumer_group.py); one without members becomes the
+other when a member of that comes, and goes on counting its generations as epochs, and back.  One
+with members turns too (group_turning.py), as `group_consumer_migration_policy` allows.
 
 Limits: `groups_max` groups with members, `group_size_max` members each; offsets go after
 `offsets_retention_minutes` (offset_expiry.py), those of a group without members not before the
@@ -36,8 +35,9 @@ from .consumer_group import ConsumerGroup
 from .consumer_members import MaySee
 from .deadlines import Deadlines
 from .group import Group
+from .group_alarms import GroupAlarms
 from .group_offsets import GroupOffsets
-from .group_rounds import NEVER_MS, OnRecorded, Record, State
+from .group_rounds import OnRecorded, Record, State
 from .group_settings import SESSION, GroupSettings
 from .group_start import Start
 from .group_turning import check_upgrade, downgrade, may_downgrade, upgrade
@@ -67,21 +67,6 @@ def monotonic_ms() -> int:
     return int(trio.current_time() * 1000)
 
 
-class _Alarm:
-    """The next thing that a group has to do, in the heap of deadlines."""
-
-    __slots__ = ("_expired", "at_ms", "done")
-
-    def __init__(self, at_ms: int, expired: Callable[[], None]) -> None:
-        self.at_ms = at_ms
-        self.done = False
-        self._expired = expired
-
-    def expire(self) -> None:
-        self.done = True
-        self._expired()
-
-
 class Groups(GroupOffsets):
     """The groups of one broker."""
 
@@ -104,9 +89,8 @@ class Groups(GroupOffsets):
         super().__init__(manager)
         self._settings = settings
         self.config = config
-        self._deadlines = deadlines
         self._groups: dict[str, Group | ConsumerGroup] = {}
-        self._alarms: dict[str, _Alarm] = {}
+        self._alarms = GroupAlarms(deadlines, self._ring)
         self._visits: list[str] = []
         self._may_see = may_see
         self._started_ms = monotonic_ms()
@@ -324,21 +308,15 @@ class Groups(GroupOffsets):
         for group_id, group in tuple(self._groups.items()):
             number = group.epoch if isinstance(group, ConsumerGroup) else group.generation
             if group.is_idle and self._number(group_id) == number and not self._keeps(group_id):
-                self._silence(group_id)
+                self._alarms.silence(group_id)
                 del self._groups[group_id]
 
     def _keeps(self, group_id: str) -> bool:
         """Whether it is written down that somebody is in a group."""
         return self._kept.has_members(group_id) or self._consumers.has_members(group_id)
 
-    def _silence(self, group_id: str) -> None:
-        alarm = self._alarms.pop(group_id, None)
-        if alarm is not None:
-            alarm.done = True
-            self._deadlines.forget()
-
     def _replace(self, made: Group | ConsumerGroup) -> None:
-        self._silence(made.group_id)
+        self._alarms.silence(made.group_id)
         self._groups[made.group_id] = made
 
     def members_count(self, group_id: str) -> int:
@@ -357,7 +335,7 @@ class Groups(GroupOffsets):
                 return
             self._note_end(group)
             self._consumers.keep(group)
-        self._wake_for(group)
+        self._alarms.set(group)
 
     def was_told(
         self, group: ConsumerGroup, member_id: str, assignment: Collection[Partition] | None
@@ -365,24 +343,9 @@ class Groups(GroupOffsets):
         """The answer to a member leaves."""
         group.was_told(monotonic_ms(), member_id, assignment)
         if not self._is_closed and self._groups.get(group.group_id) is group:
-            self._wake_for(group)
-
-    def _wake_for(self, group: Group | ConsumerGroup) -> None:
-        alarm = self._alarms.get(group.group_id)
-        if alarm is not None:
-            if alarm.at_ms <= group.due_ms:
-                return
-            alarm.done = True
-            self._deadlines.forget()
-            del self._alarms[group.group_id]
-        if group.due_ms < NEVER_MS:
-            alarm = _Alarm(group.due_ms, lambda: self._ring(group))
-            self._alarms[group.group_id] = alarm
-            self._deadlines.add(group.due_ms / 1000, alarm)
+            self._alarms.set(group)
 
     def _ring(self, group: Group | ConsumerGroup) -> None:
-        self._deadlines.forget()
-        self._alarms.pop(group.group_id, None)
         try:
             group.tick(monotonic_ms())
         except Exception:

@@ -96,7 +96,7 @@ class KeptConsumers:
         for group_id, kept in groups_in(manager.section(SECTION)):
             writing = self._writings[group_id] = _Writing(is_whole=False)
             for member_id, rows in kept.members.items():
-                writing.sizes[member_id] = _size(member_id, *_says_rows(*rows))
+                writing.sizes[member_id] = _size(member_id, *_packed(*rows))
             self._sizes.put(SECTION, group_id, _size_of(group_id, writing))
 
     def names(self) -> list[str]:
@@ -273,10 +273,10 @@ _Rows: TypeAlias = tuple[list[Any] | None, list[Any] | None, list[Any] | None]
 
 def _rows(group: ConsumerGroup, member_id: str) -> _Rows:
     member = group.members[member_id]
-    return _says_rows(member.said, member.has(group.target.of(member_id)))
+    return _packed(member.said, member.has(group.target.of(member_id)))
 
 
-def _says_rows(says: Says, has: Has) -> _Rows:
+def _packed(says: Says, has: Has) -> _Rows:
     return says.row(), has.row(), None if says.classic is None else says.classic.row()
 
 

@@ -198,8 +198,7 @@ class Accumulator(Batches):
         assert isinstance(span, Span), "an inbox is closed when its accumulator is"
         mean = max(1, size // len(values)) + RECORD_OVERHEAD
         # The put that finds so many is one more: together as many as one batch takes.
-        full = min(self.settings.batch_bytes, self.topics[inbox.topic].fits_bytes)
-        inbox.limit_usual = max(1, (full - HEADER_SIZE) // mean - 1)
+        inbox.limit_usual = max(1, (self._full_bytes(inbox.topic) - HEADER_SIZE) // mean - 1)
         inbox.leftover += self._split(inbox.topic, span, values, keys)
         return self._place_leftover(inbox, force=force)
 
@@ -292,7 +291,7 @@ class Accumulator(Batches):
             if (
                 group.partition == ANY_PARTITION
                 and batch is not None
-                and (force or batch.size * 2 > self._full_bytes(queue))
+                and (force or batch.size * 2 > self._full_bytes(inbox.topic))
             ):
                 self.seal(queue)
                 self._wake_by(0)

@@ -192,7 +192,7 @@ class Batches:
     def _seal_if_full(self, queue: PartitionQueue, more: int) -> bool:
         """Seal the open batch when `more` bytes do not fit; a first record always does."""
         batch = queue.open
-        if batch is None or not batch.values or batch.size + more <= self._full_bytes(queue):
+        if batch is None or not batch.values or batch.size + more <= self._full_bytes(queue.topic):
             return False
         self.seal(queue)
         self._wake_by(0)
@@ -207,7 +207,7 @@ class Batches:
             return batch
         held = batch.reserved if batch is not None else 0
         needed = (batch.size if batch is not None else HEADER_SIZE) + more
-        reserve = max(needed, min(self._full_bytes(queue), held * 2 or RESERVE_FIRST_BYTES))
+        reserve = max(needed, min(self._full_bytes(queue.topic), held * 2 or RESERVE_FIRST_BYTES))
         # One record larger than the whole buffer may pass alone; else nothing could ever send it.
         if (
             not force
@@ -227,15 +227,15 @@ class Batches:
     def _reserve_up_to(self, batch: ProducerBatch) -> int:
         """Reserve as much of a whole batch as the buffer has; the reservation then."""
         free = self.settings.buffer_bytes - self.reserved_bytes
-        more = min(self._full_bytes(batch.queue) - batch.reserved, free)
+        more = min(self._full_bytes(batch.queue.topic) - batch.reserved, free)
         if more > 0:
             batch.reserved += more
             self.reserved_bytes += more
         return batch.reserved
 
-    def _full_bytes(self, queue: PartitionQueue) -> int:
-        """How large a batch may become."""
-        return min(self.settings.batch_bytes, self.topics[queue.topic].fits_bytes)
+    def _full_bytes(self, topic: str) -> int:
+        """How large a batch of a topic may become."""
+        return min(self.settings.batch_bytes, self.topics[topic].fits_bytes)
 
     def too_large(self, batch: ProducerBatch) -> None:
         """The broker has refused a batch of several records: the next ones of its topic are made

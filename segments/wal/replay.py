@@ -58,7 +58,7 @@ from .frames import (
     later_version,
 )
 from .kept import SHARD_OF_STARTS, holes_of, kept_path
-from .scanning import First, Scanned, Suspect, scan_file
+from .scanning import First, Hole, Scanned, Suspect, scan_file
 
 log = structlog.get_logger()
 
@@ -182,58 +182,26 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
         found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
         _replay_kept(storage, shard, kept_path(folder, number), found)
-    files_scanned: list[tuple[str, Scanned]] = []
     known = len(found.missing)
-    for number in files["wal"]:
-        found.files_count += 1
-        found.next_sequence = max(found.next_sequence, number + 1)
-        path = f"{folder}/wal-{number}.log"
-        scanned = scan_wal_file(storage, path)
-        if scanned is None:
-            log.error("wal_file_without_header", path=path)
-            found.missing.append(Missing(path, -1, 0, durable=True))
-            found.unnamed.add(shard)
-            if shard == 0:
-                lsns = [frame.lsn for _, one in files_scanned for frame in one.frames]
-                events = _events_in(read_file(storage, path), max(lsns, default=-1))
-                found.control_lost += 1 + events
-            continue
-        files_scanned.append((path, scanned))
-    files_scanned = without_given_up(files_scanned)
-    frames = [(path, frame) for path, one in files_scanned for frame in one.frames]
-    suspects = [(path, suspect) for path, one in files_scanned for suspect in one.suspects]
+    scanned = without_given_up(_scan_files(storage, shard, folder, files["wal"], found))
+    frames = [(path, frame) for path, one in scanned for frame in one.frames]
     named = {frame.base_offset for _, frame in frames if frame.type is FrameType.KEPT}
     for number in sorted(named.difference(files["kept"], files["spent"])):
-        path = kept_path(folder, number)
-        found.missing.append(Missing(path, -1, 0, durable=True, is_gone=True))
+        found.missing.append(_damage(kept_path(folder, number), is_gone=True))
         found.unnamed.update(_shards_of_kept(shard, found))
-    for path, one in files_scanned:
+    for path, one in scanned:
         if one.cut is not None:
-            found.missing.append(
-                Missing(path, -1, 0, durable=True, position=one.cut.position, size=one.cut.size)
-            )
+            found.missing.append(_damage(path, one.cut))
             found.unnamed.add(shard)
             found.control_lost += _frames_max(one.cut.size) if shard == 0 else 0
-    awaits_a_mark = bool(frames) and bool(frames[-1][1].flags & AWAITS_MARK)
-    missing = [
-        hole if hole.durable else hole._replace(is_torn=awaits_a_mark)
-        for hole in frames_missing(frames)
-    ]
-    in_front = missing_in_front(files_scanned)
-    if in_front is not None:
-        hole, frames_max = in_front
-        found.missing.append(hole._replace(is_torn=not hole.durable and awaits_a_mark))
-        if hole.durable:
-            found.unnamed.add(shard)
-            found.control_lost += frames_max if shard == 0 else 0
-    found.missing += missing
+    missing = _look_for_holes(shard, scanned, frames, found)
     if any(one.is_in_doubt for one in found.missing[known:]):
         found.torn.add(shard)
     durable_below = max((frame.durable_below for _, frame in frames), default=0)
     whole_below = _whole_below(frames, durable_below)
     told: list[Suspect] = []
-    for path, suspect in suspects:
-        if any(m.durable and m.lsn <= suspect.lsn < m.lsn + m.frames for m in missing):
+    for path, suspect in ((path, suspect) for path, one in scanned for suspect in one.suspects):
+        if _is_in(missing, suspect):
             told.append(suspect)
         elif (
             suspect.is_named
@@ -246,18 +214,73 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
     _fold([frame for _, frame in frames], told, whole_below, found)
 
 
+def _scan_files(
+    storage: Storage, shard: int, folder: str, numbers: Sequence[int], found: Replay
+) -> list[tuple[str, Scanned]]:
+    """What the `wal-` files of a shard say, oldest first; those without a header are damage."""
+    files: list[tuple[str, Scanned]] = []
+    for number in numbers:
+        found.files_count += 1
+        found.next_sequence = max(found.next_sequence, number + 1)
+        path = f"{folder}/wal-{number}.log"
+        scanned = scan_wal_file(storage, path)
+        if scanned is not None:
+            files.append((path, scanned))
+            continue
+        log.error("wal_file_without_header", path=path)
+        found.missing.append(_damage(path))
+        found.unnamed.add(shard)
+        if shard == 0:
+            lsns = [frame.lsn for _, one in files for frame in one.frames]
+            events = _events_in(read_file(storage, path), max(lsns, default=-1))
+            found.control_lost += 1 + events
+    return files
+
+
+def _look_for_holes(
+    shard: int,
+    files: Sequence[tuple[str, Scanned]],
+    frames: list[tuple[str, Frame]],
+    found: Replay,
+) -> list[Missing]:
+    """The holes between the frames of a shard; one in front of the first is told, too."""
+    awaits_a_mark = bool(frames) and bool(frames[-1][1].flags & AWAITS_MARK)
+    in_front = missing_in_front(files)
+    if in_front is not None:
+        hole, frames_max = in_front
+        found.missing.append(hole._replace(is_torn=not hole.durable and awaits_a_mark))
+        if hole.durable:
+            found.unnamed.add(shard)
+            found.control_lost += frames_max if shard == 0 else 0
+    missing = [
+        hole if hole.durable else hole._replace(is_torn=awaits_a_mark)
+        for hole in frames_missing(frames)
+    ]
+    found.missing += missing
+    return missing
+
+
+def _damage(path: str, hole: Hole | None = None, *, is_gone: bool = False) -> Missing:
+    """What was durable and is not there, of which nobody knows how many frames it was."""
+    position, size = (-1, 0) if hole is None else (hole.position, hole.size)
+    return Missing(path, -1, 0, durable=True, is_gone=is_gone, position=position, size=size)
+
+
+def _is_in(missing: Sequence[Missing], one: Suspect) -> bool:
+    """Whether a frame is one of those that were durable and are not there."""
+    return any(m.durable and m.lsn <= one.lsn < m.lsn + m.frames for m in missing)
+
+
 def _replay_kept(storage: Storage, shard: int, path: str, found: Replay) -> None:
     scanned = scan_wal_file(storage, path)
     if scanned is None:
-        holes, is_named = [Missing(path, -1, 0, durable=True)], False
+        found.missing.append(_damage(path))
+        is_named = False
     else:
-        holes = [
-            Missing(path, -1, 0, durable=True, position=hole.position, size=hole.size)
-            for hole in holes_of(scanned)
-        ]
-        is_named = all(hole.is_named for hole in holes_of(scanned))
+        holes = holes_of(scanned)
+        found.missing += [_damage(path, hole) for hole in holes]
+        is_named = all(hole.is_named for hole in holes)
         _fold(scanned.frames, list(scanned.suspects), 0, found)
-    found.missing += holes
     if not is_named:
         found.unnamed.update(_shards_of_kept(shard, found))
 
@@ -322,11 +345,7 @@ def _was_given_up(suspect: Suspect, frames: list[tuple[str, Frame]]) -> bool:
 def _sum_up_losses(shard: int, missing: list[Missing], told: list[Suspect], found: Replay) -> None:
     """How many control events are lost, and whether frames are that nobody can name."""
     holes = sum(hole.frames for hole in missing if hole.durable)
-    named = sum(
-        any(m.durable and m.lsn <= one.lsn < m.lsn + m.frames for m in missing)
-        for one in told
-        if one.is_named
-    )
+    named = sum(_is_in(missing, one) for one in told if one.is_named)
     unnamed = holes - named
     if unnamed > 0:
         found.unnamed.add(shard)

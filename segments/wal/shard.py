@@ -81,9 +81,8 @@ class Full(NamedTuple):
     trusted: bool
 
 
-def given_up(lsn: int, active: WalFile | None) -> Frame:
-    """Says that frames from `lsn` on never were; `active` was being written before them."""
-    sequence, end = (0, FRAMES_BEGIN) if active is None else (active.sequence, active.end)
+def given_up(lsn: int, sequence: int, end: int) -> Frame:
+    """Says that frames from `lsn` on never were; those before end at this byte of this file."""
     return Frame(
         FrameType.GIVEN_UP,
         segment=sequence & SEQUENCE_MASK,
@@ -395,13 +394,14 @@ class Shard:
             self._append_all([self._given_up], Group())
             self._given_up = None
         first_lsn = self._next_lsn
-        if_it_fails = given_up(first_lsn, self._active)
+        active = self._active
+        begin = (0, FRAMES_BEGIN) if active is None else (active.sequence, active.end)
         try:
             if self._append_all(group.frames, group):
                 self._append_all([Frame(FrameType.MARK)], group)
-        except Exception:
+        except Exception:  # of any kind: what it left is given up, and who asked is told
             if self._next_lsn > first_lsn:
-                self._given_up = if_it_fails
+                self._given_up = given_up(first_lsn, *begin)
             raise
 
     def _append_all(self, frames: Sequence[Frame], group: Group) -> bool:

@@ -3,7 +3,6 @@
 import pytest
 import trio
 
-from segbroker.broker.core import wall_ms
 from segbroker.protocol.consumer_protocol import (
     Subscription,
     encode_assignment,
@@ -32,13 +31,14 @@ from .classic_member import ClassicMember
 from .conftest import serving
 from .obedient_members import Member
 from .test_consumer_groups import beat, described, fetch_code, joining, read_by
+from .test_group_restarts import broker_on
 
 ALL = [("t", 0), ("t", 1)]
 
 
 async def alone(client: WireClient, **changes: object) -> ClassicMember:
     """A classic member that has all there is."""
-    one = ClassicMember(client, **changes)  # type: ignore[arg-type]
+    one = ClassicMember(client, **changes)  # type: ignore[arg-type]  # fields by name
     await one.join()
     await one.sync({one.member_id: ALL})
     assert one.has == ALL
@@ -71,10 +71,7 @@ def of_848(epoch: int, **changes: object) -> ConsumerGroupHeartbeatRequest:
 
 
 async def test_an_eager_member_and_one_of_the_consumer_protocol_share_a_group_and_part() -> None:
-    async with (
-        serving(group_initial_rebalance_delay_ms=0) as broker,
-        connect(broker.address) as client,
-    ):
+    async with broker_on(None) as (broker, (client,)):
         await client.create("t", partitions=2)
         one = await alone(client)
         assert await one.beat() == 0
@@ -121,11 +118,7 @@ async def test_an_eager_member_and_one_of_the_consumer_protocol_share_a_group_an
 
 
 async def test_what_a_cooperative_member_still_has_is_nobodys_until_it_has_let_go() -> None:
-    async with (
-        serving(group_initial_rebalance_delay_ms=0) as broker,
-        connect(broker.address) as client,
-        connect(broker.address) as other,
-    ):
+    async with broker_on(None, 2) as (_, (client, other)):
         await client.create("t", partitions=3)
         all_three = [("t", n) for n in range(3)]
         one = ClassicMember(client, protocol="cooperative-sticky")
@@ -160,10 +153,7 @@ async def test_what_a_cooperative_member_still_has_is_nobodys_until_it_has_let_g
 
 
 async def test_a_cooperative_member_of_a_mixed_group_lets_go_of_some_and_keeps_the_rest() -> None:
-    async with (
-        serving(group_initial_rebalance_delay_ms=0) as broker,
-        connect(broker.address) as client,
-    ):
+    async with broker_on(None) as (_, (client,)):
         await client.create("t", partitions=2)
         one = await alone(client, protocol="cooperative-sticky")
         generation = one.generation
@@ -186,10 +176,7 @@ async def test_a_cooperative_member_of_a_mixed_group_lets_go_of_some_and_keeps_t
 
 
 async def test_who_waits_for_something_joins_again_when_all_of_it_is_free() -> None:
-    async with (
-        serving(group_initial_rebalance_delay_ms=0) as broker,
-        connect(broker.address) as client,
-    ):
+    async with broker_on(None) as (_, (client,)):
         await client.create("t", partitions=2)
         two = Member(client, "m")
         await two.join()
@@ -207,10 +194,7 @@ async def test_who_waits_for_something_joins_again_when_all_of_it_is_free() -> N
 
 
 async def test_what_nobody_was_given_is_read_after_a_static_member_has_turned_its_group() -> None:
-    async with (
-        serving(group_initial_rebalance_delay_ms=0) as broker,
-        connect(broker.address) as client,
-    ):
+    async with broker_on(None) as (_, (client,)):
         await client.create("t", partitions=2)
         one = ClassicMember(client, instance_id="i")
         await one.join()
@@ -222,11 +206,7 @@ async def test_what_nobody_was_given_is_read_after_a_static_member_has_turned_it
 
 
 async def test_a_join_that_waits_is_told_to_begin_again_when_its_group_turns() -> None:
-    async with (
-        serving(group_initial_rebalance_delay_ms=0) as broker,
-        connect(broker.address) as client,
-        connect(broker.address) as waits,
-    ):
+    async with broker_on(None, 2) as (_, (client, waits)):
         await client.create("t", partitions=2)
         one = await alone(client)
         two = ClassicMember(waits)
@@ -253,13 +233,12 @@ async def test_a_join_that_waits_is_told_to_begin_again_when_its_group_turns() -
 )
 async def test_a_classic_group_that_cannot_turn_stays_and_who_joins_is_refused(policy: str) -> None:
     policies = {"disabled", "downgrade"}
-    keys: dict[str, str | int | bool] = {"group_initial_rebalance_delay_ms": 0}
+    keys: dict[str, str | int] = {}
     if policy in policies:
         keys["group_consumer_migration_policy"] = policy
     if policy == "size":
         keys["group_consumer_size_max"] = 1
-    serve = serving(storage=None, now_ms=wall_ms, express=True, clock=None, **keys)
-    async with serve as broker, connect(broker.address) as client:
+    async with broker_on(None, 1, **keys) as (_, (client,)):
         await client.create("t", partitions=2)
         one = ClassicMember(client, protocol="stream" if policy == "words" else "range")
         one.protocol_type = "connect" if policy == "connect" else "consumer"
@@ -283,10 +262,7 @@ async def test_a_classic_group_that_cannot_turn_stays_and_who_joins_is_refused(p
 
 
 async def test_words_of_an_assignor_that_nobody_reads_keep_no_group_from_turning() -> None:
-    async with (
-        serving(group_initial_rebalance_delay_ms=0) as broker,
-        connect(broker.address) as client,
-    ):
+    async with broker_on(None) as (_, (client,)):
         await client.create("t", partitions=2)
         one = ClassicMember(client, protocol="cooperative-sticky")
         await one.join()
@@ -332,10 +308,7 @@ async def test_classic_members_join_whatever_the_policy_and_without_downgrade_it
 
 
 async def test_a_static_member_takes_its_place_over_in_the_other_protocol() -> None:
-    async with (
-        serving(group_initial_rebalance_delay_ms=0) as broker,
-        connect(broker.address) as client,
-    ):
+    async with broker_on(None) as (broker, (client,)):
         await client.create("t", partitions=2)
         one = await alone(client, instance_id="i")
         reply = await beat(client, joining(instance_id="i"))
@@ -358,11 +331,7 @@ async def test_a_static_member_takes_its_place_over_in_the_other_protocol() -> N
 
 
 async def test_a_sync_that_waits_is_told_to_begin_again_when_its_group_turns() -> None:
-    async with (
-        serving(group_initial_rebalance_delay_ms=0) as broker,
-        connect(broker.address) as client,
-        connect(broker.address) as waits,
-    ):
+    async with broker_on(None, 2) as (_, (client, waits)):
         await client.create("t", partitions=2)
         one = await alone(client)
         two = ClassicMember(waits)

@@ -39,9 +39,12 @@ class BootlessStorage(MemoryStorage):
 
 @asynccontextmanager
 async def broker_on(
-    storage: Storage, connections: int = 1, **changes: int | str
+    storage: Storage | None, connections: int = 1, **changes: int | str
 ) -> AsyncIterator[tuple[Broker, list[WireClient]]]:
-    """A broker that does not wait for further members, and connections to it."""
+    """A broker that does not wait for further members, and connections to it.
+
+    storage: None is an empty disk.
+    """
     async with AsyncExitStack() as stack:
         keys: dict[str, str | int | bool] = {
             "group_initial_rebalance_delay_ms": 0,

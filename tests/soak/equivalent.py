@@ -88,10 +88,10 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ): "second line: a number is used again only when no file has it, and its header has to agree",
     (
         "wal.replay",
-        "_replay_shard",
+        "_scan_files",
         "max(found.next_sequence, number + 1)",
         "(found.next_sequence)",
-        1,
+        0,
     ): "second line: the same of the other files",
     (
         "wal.replay",

@@ -137,8 +137,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "only_the_first_wal_file_is_replayed",
         "wal.replay",
-        '    for number in files["wal"]:\n',
-        '    for number in files["wal"][:1]:\n',
+        "    for number in numbers:\n",
+        "    for number in numbers[:1]:\n",
         "wal_files_fill",
     ),
     Bug(
