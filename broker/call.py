@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.schema import Message
 
-from .peer import Peer
+from .peers.peer import Peer
 
 Request_co = TypeVar("Request_co", bound=Message, covariant=True)
 

@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from segbroker.segments.cleaner import Cleaner
 from segbroker.segments.scrubbing import Scrubber
 
-from .authentication import Authentication
-from .authorizer import Authorizer
-from .config import BrokerConfig
-from .coordinator import Coordinator
-from .deadlines import Deadlines
-from .group_settings import GroupSettings
-from .groups import Groups
-from .ingest import Ingest
-from .lanes import Lanes
-from .peer import Peer
-from .pool import BufferPool
-from .producer_ids import ProducerIds
-from .quotas import Quotas
-from .refusals import Refusals
-from .settings import BrokerSettings
-from .topics import Topics
-from .transaction_upkeep import TransactionUpkeep
-from .turn import Turn
+from .access.authentication import Authentication
+from .access.authorizer import Authorizer
+from .access.quotas import Quotas
+from .configuration.config import BrokerConfig
+from .configuration.settings import BrokerSettings
+from .groups.group_settings import GroupSettings
+from .groups.groups import Groups
+from .loop.deadlines import Deadlines
+from .loop.ingest import Ingest
+from .loop.lanes import Lanes
+from .loop.pool import BufferPool
+from .loop.turn import Turn
+from .partitions.refusals import Refusals
+from .partitions.topics import Topics
+from .peers.peer import Peer
+from .transactions.coordinator import Coordinator
+from .transactions.producer_ids import ProducerIds
+from .transactions.transaction_upkeep import TransactionUpkeep
 
 
 @dataclass(slots=True)

@@ -8,13 +8,13 @@ What is only counted at its beginning (an open transaction's time-out, a handsha
 Called on the loop, between two awaits.
 """
 
-from .address_limits import AddressLimits
-from .config import BrokerConfig
-from .connection_overrides import parse_overrides
+from .access.address_limits import AddressLimits
+from .access.quota_rules import CONSUME, PRODUCE, REQUESTS
+from .configuration.config import BrokerConfig
+from .configuration.connection_overrides import parse_overrides
+from .configuration.logs import set_level
 from .core import Core
-from .half_requests import HalfRequests
-from .logs import set_level
-from .quota_rules import CONSUME, PRODUCE, REQUESTS
+from .loop.half_requests import HalfRequests
 
 
 def default_quotas(config: BrokerConfig) -> dict[str, float]:

@@ -39,15 +39,11 @@ from segbroker.protocol.messages_core import (
 )
 from segbroker.protocol.schema import Message
 
-from .acl_apis import create_acls, delete_acls, describe_acls
-from .authorized import Unguarded, guard
-from .call import Call
-from .cluster import describe_cluster, find_coordinator
-from .config_admin import alter_configs, describe_configs, incremental_alter_configs
-from .consumer_group_apis import consumer_group_describe, consumer_group_heartbeat
-from .core import Core
-from .fetch import fetch, fetch_large
-from .group_apis import (
+from .apis.acl_apis import create_acls, delete_acls, describe_acls
+from .apis.cluster import describe_cluster, find_coordinator
+from .apis.config_admin import alter_configs, describe_configs, incremental_alter_configs
+from .apis.consumer_group_apis import consumer_group_describe, consumer_group_heartbeat
+from .apis.group_apis import (
     delete_groups,
     describe_groups,
     heartbeat,
@@ -57,38 +53,42 @@ from .group_apis import (
     offset_delete,
     sync_group,
 )
-from .inventory import describe_log_dirs, describe_topic_partitions, list_config_resources
-from .later_reply import LaterReply, say_throttled
-from .metadata import metadata
-from .offset_store import offset_commit, offset_fetch
-from .offsets import list_offsets, offset_for_leader_epoch
-from .peer import Peer
-from .placement import (
+from .apis.inventory import describe_log_dirs, describe_topic_partitions, list_config_resources
+from .apis.later_reply import LaterReply, say_throttled
+from .apis.metadata import metadata
+from .apis.offset_store import offset_commit, offset_fetch
+from .apis.placement import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     describe_quorum,
     elect_leaders,
     list_partition_reassignments,
 )
-from .produce import produce, produce_paced
-from .quota_apis import alter_client_quotas, describe_client_quotas
-from .replies import Buffer
-from .sasl_apis import sasl_authenticate, sasl_handshake
-from .single_produce import produce_single
-from .topic_admin import create_partitions, create_topics, delete_records, delete_topics
-from .transaction_apis import (
+from .apis.quota_apis import alter_client_quotas, describe_client_quotas
+from .apis.sasl_apis import sasl_authenticate, sasl_handshake
+from .apis.topic_admin import create_partitions, create_topics, delete_records, delete_topics
+from .apis.transaction_apis import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     end_txn,
     init_producer_id,
     txn_offset_commit,
 )
-from .transaction_queries import (
+from .apis.transaction_queries import (
     describe_producers,
     describe_transactions,
     list_transactions,
 )
-from .user_apis import alter_user_scram_credentials, describe_user_scram_credentials
+from .apis.user_apis import alter_user_scram_credentials, describe_user_scram_credentials
+from .call import Call
+from .core import Core
+from .fetching.fetch import fetch, fetch_large
+from .fetching.offsets import list_offsets, offset_for_leader_epoch
+from .guards.authorized import Unguarded, guard
+from .peers.peer import Peer
+from .peers.replies import Buffer
+from .producing.produce import produce, produce_paced
+from .producing.single_produce import produce_single
 from .vendor_apis import vendor_reply
 
 # As plain numbers: an enum member costs a look-up per request.

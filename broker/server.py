@@ -28,40 +28,40 @@ from segbroker.segments.manager import DiskManager
 from segbroker.segments.scrubbing import Scrubber
 from segbroker.segments.wal.journal import WalConfig
 
-from .address_limits import AddressLimits
-from .audit import Audit
-from .authentication import Authentication
-from .authorizer import Authorizer
-from .callbacks import Callbacks
-from .config import BrokerConfig, join_address
-from .connection import Connection, Shelf
-from .connection_overrides import parse_overrides
-from .coordinator import Coordinator
+from .access.address_limits import AddressLimits
+from .access.audit import Audit
+from .access.authentication import Authentication
+from .access.authorizer import Authorizer
+from .access.quotas import Quotas
+from .configuration.config import BrokerConfig, join_address
+from .configuration.connection_overrides import parse_overrides
+from .configuration.locked_out import locked_out
+from .configuration.settings import BrokerSettings
+from .connections.connection import Connection, Shelf
+from .connections.handshakes import Handshakes
+from .connections.watchdog import watch
 from .core import Core, wall_ms
-from .deadlines import Deadlines
 from .error_map import STORAGE_FAILURES
-from .express import PLAIN_FRAME_BYTES_MAX, Express
-from .group_settings import GroupSettings
-from .groups import Groups
-from .half_requests import HalfRequests
-from .handshakes import Handshakes
-from .ingest import Ingest
-from .lanes import Lanes
-from .listener import Listener, accept_all, bind_all
-from .locked_out import locked_out
-from .markers import Markers
-from .pool import BufferPool
+from .groups.group_settings import GroupSettings
+from .groups.groups import Groups
+from .groups.viewers import sight_of
+from .loop.callbacks import Callbacks
+from .loop.deadlines import Deadlines
+from .loop.half_requests import HalfRequests
+from .loop.ingest import Ingest
+from .loop.lanes import Lanes
+from .loop.pool import BufferPool
+from .loop.turn import Turn, end_passes
+from .partitions.topics import Topics
+from .peers.listener import Listener, accept_all, bind_all
+from .peers.tls import Certificate
 from .principal import parse_principals
-from .producer_ids import ProducerIds
-from .quotas import Quotas
+from .producing.express import PLAIN_FRAME_BYTES_MAX, Express
 from .reconfiguring import default_quotas, reconfigure
-from .settings import BrokerSettings
-from .tls import Certificate
-from .topics import Topics
-from .transaction_upkeep import TransactionUpkeep
-from .turn import Turn, end_passes
-from .viewers import sight_of
-from .watchdog import watch
+from .transactions.coordinator import Coordinator
+from .transactions.markers import Markers
+from .transactions.producer_ids import ProducerIds
+from .transactions.transaction_upkeep import TransactionUpkeep
 
 log = structlog.get_logger()
 

@@ -21,14 +21,14 @@ from typing import Any, Final, TypeAlias
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.vendor import VendorKey, error_reply, unpack
 
-from .batch_commits import commit_batch, query_state
-from .config import join_address
+from .apis.batch_commits import commit_batch, query_state
+from .apis.floors import floors, gaps
+from .apis.partition_statistics import partition_statistics
+from .configuration.config import join_address
 from .core import Core
 from .error_map import STORAGE_FAILURES, wire_error
-from .floors import floors, gaps
-from .guards_vendor import guard_vendor
-from .partition_statistics import partition_statistics
-from .peer import Peer
+from .guards.guards_vendor import guard_vendor
+from .peers.peer import Peer
 from .refused import Refused
 
 RECOVERY_ROWS_MAX: Final = 200

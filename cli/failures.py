@@ -207,7 +207,7 @@ def _start_hint(params: Mapping[str, Any], text: str, wants: str) -> str:
 
 
 def _broker_config(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
-    config = _loaded("broker.config")
+    config = _loaded("broker.configuration.config")
     if config is None or not isinstance(error, config.InvalidConfig):
         return None
     return Failure(str(error), ExitCode.CONFIG, "segbroker serve --help lists every setting")
@@ -258,7 +258,7 @@ def _system(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
     if not isinstance(error, OSError):
         return None
     what = error.strerror or str(error)
-    listener = _loaded("broker.listener")
+    listener = _loaded("broker.peers.listener")
     if listener is not None and isinstance(error, listener.CannotListen):
         return _cannot_listen(error, what)
     if isinstance(error, NotADirectoryError) and str(error.filename).endswith("/LOCK"):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from segbroker.broker.config import BrokerConfig, keys, merge
+from segbroker.broker.configuration.config import BrokerConfig, keys, merge
 
 from .command import Command
 from .exit_codes import ExitCode
@@ -165,8 +165,8 @@ def run(settings: BrokerConfig) -> int:
     """Serve until a signal; the exit code."""
     import trio
 
-    from segbroker.broker.logs import configure
-    from segbroker.broker.long_lived import spare
+    from segbroker.broker.configuration.logs import configure
+    from segbroker.broker.loop.long_lived import spare
     from segbroker.broker.server import Broker
 
     configure(settings)

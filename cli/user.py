@@ -218,7 +218,7 @@ def _set(
             except ValueError as exc:
                 raise Failure(str(exc), ExitCode.USAGE) from exc
         return
-    from segbroker.broker.authentication import make_credentials
+    from segbroker.broker.access.authentication import make_credentials
     from segbroker.protocol.sasl import check_user_name
     from segbroker.segments.credentials import USER_SET, rows_of
 

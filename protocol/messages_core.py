@@ -296,7 +296,7 @@ class ListOffsetsRequestTopic(Message):
 
 
 class ListOffsetsRequest(Message, key=2, versions=(1, 11), flexible=6):
-    """Offsets by timestamp; see broker/offsets.py for the negative ones."""
+    """Offsets by timestamp; see broker/fetching/offsets.py for the negative ones."""
 
     replica_id: Int32
     isolation_level: Annotated[Int8, since(2)] = 0

@@ -12,7 +12,7 @@ log and its markers, kept in .producers, rebuilt by replay; so it survives whate
 
 A gap inside a transaction changes nothing here: its marker still ends it.  Where a marker itself
 was lost to damage, the transaction counts as open until the coordinator, who knows of no such
-transaction, ends it with an abort (broker/markers.py).
+transaction, ends it with an abort (broker/transactions/markers.py).
 
 Rows of aborted ranges go when the log begins behind them, or when a cleaning took their marker.
 Their number is bounded by the log: one per abort marker in it.

@@ -19,7 +19,7 @@ from typing import Self
 
 import trio
 
-from segbroker.broker.config import BrokerConfig, join_address
+from segbroker.broker.configuration.config import BrokerConfig, join_address
 from segbroker.broker.server import Broker, call_soon_here
 from segbroker.client import Admin, Consumer, Producer, Record
 from segbroker.segments.manager import DiskManager

@@ -52,7 +52,7 @@ ONLY_IN: dict[str, set[str]] = {"os": {"posix.py"}, "mmap": {"posix.py"}, "fcntl
 
 
 # Rooms whose list names every module; the others name the main ones.
-COMPLETE: set[str] = {"segments"}
+COMPLETE: set[str] = {"segments", "broker"}
 
 
 def modules(room: str) -> list[Path]:
@@ -166,6 +166,11 @@ def listed(package: str) -> list[str]:
 
 
 LISTED = [package for room in MAY_IMPORT for package in packages(room) if listed(package)]
+
+
+@pytest.mark.parametrize("room", sorted(COMPLETE))
+def test_each_package_of_such_a_room_has_a_list(room: str) -> None:
+    assert set(packages(room)) <= set(LISTED)
 
 
 @pytest.mark.parametrize("package", LISTED)

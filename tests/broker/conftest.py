@@ -9,7 +9,7 @@ import structlog
 import trio
 from structlog.typing import EventDict
 
-from segbroker.broker.config import BrokerConfig
+from segbroker.broker.configuration.config import BrokerConfig
 from segbroker.broker.core import wall_ms
 from segbroker.broker.server import Broker, call_soon_here
 from segbroker.segments.manager import DiskManager

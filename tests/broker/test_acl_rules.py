@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segbroker.broker.acl_rules import Rules, Verdict
+from segbroker.broker.access.acl_rules import Rules, Verdict
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
 from segbroker.segments.acls import Acl
 

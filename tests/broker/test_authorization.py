@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from segbroker.broker.authorized import GUARDS, OPEN
+from segbroker.broker.guards.authorized import GUARDS, OPEN
 from segbroker.broker.server import Broker
 from segbroker.protocol import messages_admin as admin
 from segbroker.protocol import messages_consumer_groups as consumer_groups

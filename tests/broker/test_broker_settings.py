@@ -7,8 +7,8 @@ import pytest
 import structlog
 import trio
 
-from segbroker.broker.config import keys
-from segbroker.broker.kafka_settings import KAFKA_SETTINGS
+from segbroker.broker.configuration.config import keys
+from segbroker.broker.configuration.kafka_settings import KAFKA_SETTINGS
 from segbroker.protocol import messages_admin as messages
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.broker_settings import SET

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from segbroker.broker.consumer_members import Beat
-from segbroker.broker.groups import Groups, monotonic_ms
-from segbroker.broker.offset_store import METADATA_SIZE_MAX
+from segbroker.broker.apis.offset_store import METADATA_SIZE_MAX
+from segbroker.broker.groups.consumer_members import Beat
+from segbroker.broker.groups.groups import Groups, monotonic_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import DeleteTopicsRequest, DeleteTopicsResponse
@@ -353,8 +353,8 @@ async def test_offsets_of_members_that_a_start_does_not_bring_back_count_from_th
 async def test_offsets_of_more_members_than_are_written_down_count_from_when_they_were_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.groups.LOOK_INTO_MS", 0)
-    monkeypatch.setattr("segbroker.broker.kept_sizes.ALL_SIZES_MAX", 100)
+    monkeypatch.setattr("segbroker.broker.groups.groups.LOOK_INTO_MS", 0)
+    monkeypatch.setattr("segbroker.broker.groups.kept_sizes.ALL_SIZES_MAX", 100)
     now, disk = 1_700_000_000_000, MemoryStorage()
     async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
         await _with_an_offset(client, "classic")
@@ -384,7 +384,7 @@ async def test_a_group_with_members_keeps_no_offsets_of_topics_that_it_left_long
     is_deal_done: bool,
     is_left: dict[tuple[str, int], int],
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.groups.LOOK_INTO_MS", 0)
+    monkeypatch.setattr("segbroker.broker.groups.groups.LOOK_INTO_MS", 0)
     day_ms, now = 24 * 3600 * 1000, 1_700_000_000_000
     async with (
         serving(now_ms=lambda: now, group_initial_rebalance_delay_ms=0) as broker,

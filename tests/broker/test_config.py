@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from segbroker.broker.config import (
+from segbroker.broker.configuration.config import (
     BrokerConfig,
     InvalidConfig,
     join_address,
@@ -15,7 +15,7 @@ from segbroker.broker.config import (
     merge,
     split_address,
 )
-from segbroker.broker.logs import configure
+from segbroker.broker.configuration.logs import configure
 from segbroker.segments.inert_settings import INERT
 from segbroker.segments.topic_config import TopicConfig
 

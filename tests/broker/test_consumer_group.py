@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from segbroker.broker.consumer_group import JOIN, LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
-from segbroker.broker.consumer_members import Beat, Sight, Told, every_topic
-from segbroker.broker.group_rounds import NEVER_MS
+from segbroker.broker.groups.consumer_group import JOIN, LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
+from segbroker.broker.groups.consumer_members import Beat, Sight, Told, every_topic
+from segbroker.broker.groups.group_rounds import NEVER_MS
+from segbroker.broker.groups.server_assignors import Partition
+from segbroker.broker.groups.topic_expressions import PATTERNS_MAX, Expressions
 from segbroker.broker.refused import Refused
-from segbroker.broker.server_assignors import Partition
-from segbroker.broker.topic_expressions import PATTERNS_MAX, Expressions
 from segbroker.protocol.errors import ErrorCode
 
 SESSION_MS = 45_000

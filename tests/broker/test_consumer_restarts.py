@@ -10,9 +10,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from segbroker.broker import kept_sizes
-from segbroker.broker.consumer_group import LEAVE_FOR_A_WHILE
 from segbroker.broker.core import wall_ms
+from segbroker.broker.groups import kept_sizes
+from segbroker.broker.groups.consumer_group import LEAVE_FOR_A_WHILE
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
@@ -93,7 +93,7 @@ async def test_members_go_on_after_a_stop_and_who_left_is_unknown() -> None:
 async def test_offsets_of_members_that_were_not_heard_of_yet_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.groups.LOOK_INTO_MS", 0)
+    monkeypatch.setattr("segbroker.broker.groups.groups.LOOK_INTO_MS", 0)
     disk = MemoryStorage()
     async with broker_on(disk) as (_, (client,)):
         one = Member(client, "one")

@@ -3,7 +3,7 @@
 import trio
 from trio.testing import MockClock
 
-from segbroker.broker.deadlines import Deadlines
+from segbroker.broker.loop.deadlines import Deadlines
 
 
 class Waiting:

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from segbroker.broker.config import BrokerConfig
+from segbroker.broker.configuration.config import BrokerConfig
 from segbroker.broker.core import wall_ms
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode

@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from segbroker.broker.address import canonical_host, plain_host
-from segbroker.broker.config import BrokerConfig, InvalidConfig, merge
-from segbroker.broker.connection_overrides import parse_overrides
+from segbroker.broker.configuration.config import BrokerConfig, InvalidConfig, merge
+from segbroker.broker.configuration.connection_overrides import parse_overrides
 from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
 
 from ..support.wire_client import connect

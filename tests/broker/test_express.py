@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from segbroker.broker import produce_run, seat
+from segbroker.broker.producing import produce_run, seat
 from segbroker.protocol.messages_core import (
     ApiVersionsRequest,
     MetadataRequest,

@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from segbroker.broker import express, produce_run, seat
-from segbroker.broker.replies import Buffer, Outbox
+from segbroker.broker.peers.replies import Buffer, Outbox
+from segbroker.broker.producing import express, produce_run, seat
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX

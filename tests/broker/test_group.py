@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from segbroker.broker.group import Group
-from segbroker.broker.group_members import Joined, Joining, Synced
-from segbroker.broker.group_rounds import OnRecorded, Record, State
+from segbroker.broker.groups.group import Group
+from segbroker.broker.groups.group_members import Joined, Joining, Synced
+from segbroker.broker.groups.group_rounds import OnRecorded, Record, State
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.generations import Generation, KeptMember
 

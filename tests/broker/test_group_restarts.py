@@ -9,8 +9,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from segbroker.broker import kept_sizes
 from segbroker.broker.core import wall_ms
+from segbroker.broker.groups import kept_sizes
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (

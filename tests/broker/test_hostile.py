@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from segbroker.broker import connection, express, pace
-from segbroker.broker.config_admin import DESCRIBED_MAX
+from segbroker.broker.apis.config_admin import DESCRIBED_MAX
+from segbroker.broker.connections import connection
+from segbroker.broker.loop import pace
+from segbroker.broker.producing import express
 from segbroker.broker.requests import LARGE_PRODUCE_BYTES, PLAIN_BYTES_MAX
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from segbroker.broker import requests
-from segbroker.broker.fetch_reply import FetchReply
+from segbroker.broker.fetching.fetch_reply import FetchReply
 from segbroker.protocol.api_keys import SERVED, ApiKey
 from segbroker.protocol.schema import Message
 

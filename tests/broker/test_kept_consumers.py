@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from segbroker.broker import topic_expressions
-from segbroker.broker.consumer_group import LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
-from segbroker.broker.consumer_members import Beat, Told, every_topic
-from segbroker.broker.kept_consumers import KeptConsumers
-from segbroker.broker.kept_sizes import KeptSizes
-from segbroker.broker.offset_expiry import Expiry
+from segbroker.broker.groups import topic_expressions
+from segbroker.broker.groups.consumer_group import LEAVE, LEAVE_FOR_A_WHILE, ConsumerGroup
+from segbroker.broker.groups.consumer_members import Beat, Told, every_topic
+from segbroker.broker.groups.kept_consumers import KeptConsumers
+from segbroker.broker.groups.kept_sizes import KeptSizes
+from segbroker.broker.groups.offset_expiry import Expiry
+from segbroker.broker.groups.server_assignors import Partition
 from segbroker.broker.refused import Refused
-from segbroker.broker.server_assignors import Partition
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.consumer_groups import SECTION, Content, changed, groups_in
 from segbroker.segments.manager import DiskManager

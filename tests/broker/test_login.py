@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from segbroker.broker.config import InvalidConfig, merge
+from segbroker.broker.configuration.config import InvalidConfig, merge
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import DescribeConfigsRequest as DescribeConfigs

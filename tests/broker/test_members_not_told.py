@@ -9,10 +9,10 @@ from functools import partial
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from segbroker.broker import classic_members
-from segbroker.broker.consumer_members import Beat
-from segbroker.broker.group_members import Joining
-from segbroker.broker.groups import monotonic_ms
+from segbroker.broker.groups import classic_members
+from segbroker.broker.groups.consumer_members import Beat
+from segbroker.broker.groups.group_members import Joining
+from segbroker.broker.groups.groups import monotonic_ms
 from segbroker.protocol.consumer_protocol import Subscription, encode_subscription
 from segbroker.protocol.errors import ErrorCode
 

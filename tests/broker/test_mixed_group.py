@@ -4,15 +4,15 @@ from collections.abc import Callable
 from itertools import count
 from random import Random
 
-from segbroker.broker import classic_members
-from segbroker.broker.consumer_group import LEAVE
-from segbroker.broker.consumer_members import every_topic
-from segbroker.broker.group import Group
-from segbroker.broker.group_members import Joining
-from segbroker.broker.group_rounds import OnRecorded
-from segbroker.broker.group_turning import downgrade, upgrade
+from segbroker.broker.groups import classic_members
+from segbroker.broker.groups.consumer_group import LEAVE
+from segbroker.broker.groups.consumer_members import every_topic
+from segbroker.broker.groups.group import Group
+from segbroker.broker.groups.group_members import Joining
+from segbroker.broker.groups.group_rounds import OnRecorded
+from segbroker.broker.groups.group_turning import downgrade, upgrade
+from segbroker.broker.groups.server_assignors import Partition
 from segbroker.broker.refused import Refused
-from segbroker.broker.server_assignors import Partition
 from segbroker.protocol.consumer_protocol import (
     Subscription,
     assigned_partitions,

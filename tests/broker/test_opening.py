@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from segbroker.broker.topics import OPENING_AT_ONCE
+from segbroker.broker.partitions.topics import OPENING_AT_ONCE
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
     FetchRequest,

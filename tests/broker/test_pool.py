@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from segbroker.broker.pool import ALLOWANCE_UNDER_PRESSURE, SIZE_LEAST, BufferPool
+from segbroker.broker.loop.pool import ALLOWANCE_UNDER_PRESSURE, SIZE_LEAST, BufferPool
 
 MIB = 1 << 20
 

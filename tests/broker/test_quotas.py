@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from segbroker.broker.login import STRANGERS_REQUESTS_MAX
-from segbroker.broker.quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, find
-from segbroker.broker.quotas import BUCKETS_MAX, DEBT_S, Bucket, Quotas
+from segbroker.broker.access.quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, find
+from segbroker.broker.access.quotas import BUCKETS_MAX, DEBT_S, Bucket, Quotas
+from segbroker.broker.connections.login import STRANGERS_REQUESTS_MAX
 from segbroker.broker.server import Broker
 from segbroker.protocol import messages_quotas as messages
 from segbroker.protocol.errors import ErrorCode

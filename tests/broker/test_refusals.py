@@ -2,8 +2,8 @@
 
 import pytest
 
-from segbroker.broker import refusals
-from segbroker.broker.refusals import Refusals
+from segbroker.broker.partitions import refusals
+from segbroker.broker.partitions.refusals import Refusals
 from segbroker.protocol.record_batch import BatchHeader, read_header
 from segbroker.segments.errors import OutOfOrderSequence
 

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segbroker.broker.server_assignors import (
+from segbroker.broker.groups.server_assignors import (
     ASSIGNORS,
     Assignment,
     Subscriber,

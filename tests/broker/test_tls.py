@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 import trio
 
-from segbroker.broker.config import BrokerConfig
+from segbroker.broker.configuration.config import BrokerConfig
+from segbroker.broker.peers.tls import Certificate, CertificateUnusable, distinguished_name
 from segbroker.broker.server import Broker
-from segbroker.broker.tls import Certificate, CertificateUnusable, distinguished_name
 from segbroker.client import AsyncAdmin, Security, TlsFailed
 from segbroker.protocol.certificate_dates import valid_until_ms
 from segbroker.protocol.messages_core import FetchResponse, MetadataRequest, MetadataResponse

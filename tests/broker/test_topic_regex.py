@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segbroker.broker.topic_regex import InvalidRegex, TopicRegex
+from segbroker.broker.groups.topic_regex import InvalidRegex, TopicRegex
 
 names = st.text(alphabet="abAB01._-", max_size=12)
 atoms = st.sampled_from(

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from segbroker.broker.offset_store import METADATA_SIZE_MAX
+from segbroker.broker.apis.offset_store import METADATA_SIZE_MAX
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import FetchResponse
 from segbroker.protocol.messages_transactions import (
@@ -281,7 +281,7 @@ async def test_transactions_are_listed_by_state_producer_and_age() -> None:
 async def test_a_partition_that_cannot_be_written_holds_up_its_marker_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("segbroker.broker.coordinator.MARKERS_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("segbroker.broker.transactions.coordinator.MARKERS_WAIT_SECONDS", 0.1)
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", partitions=2)
         tx = Tx(client, "tx")

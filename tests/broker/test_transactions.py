@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segbroker.broker import transactions
-from segbroker.broker.transactions import Verdict
+from segbroker.broker.transactions import transactions
+from segbroker.broker.transactions.transactions import Verdict
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.markers import Outcome
 from segbroker.segments.committed import CommitRow

@@ -3,8 +3,8 @@
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from segbroker.broker.loop.turn import FAN_OUT_MAX, Turn, end_passes
 from segbroker.broker.server import call_soon_here
-from segbroker.broker.turn import FAN_OUT_MAX, Turn, end_passes
 from segbroker.segments.failing import CallSoon
 
 

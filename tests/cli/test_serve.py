@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from segbroker.broker.config import keys
+from segbroker.broker.configuration.config import keys
 from segbroker.client import Admin, Producer
 
 from ..support.daemon import start

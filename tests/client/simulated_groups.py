@@ -21,9 +21,9 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from segbroker.broker.group import Group
-from segbroker.broker.group_members import Joined, Joining, Synced
-from segbroker.broker.group_rounds import OnRecorded
+from segbroker.broker.groups.group import Group
+from segbroker.broker.groups.group_members import Joined, Joining, Synced
+from segbroker.broker.groups.group_rounds import OnRecorded
 from segbroker.client.assigned import Fetched
 from segbroker.client.connection import Connection
 from segbroker.client.errors import ConnectionLost

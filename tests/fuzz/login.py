@@ -14,7 +14,7 @@ What must hold:
 
 from typing import Final
 
-from segbroker.broker.sasl import WRONG, LoginRefused, SaslSession, Stage
+from segbroker.broker.peers.sasl import WRONG, LoginRefused, SaslSession, Stage
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.sasl import PLAIN, SASL_MESSAGE_SIZE_MAX, encode_plain
 from segbroker.protocol.scram import (

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from segbroker.broker.partition import Partition
-from segbroker.broker.replies import Outbox
-from segbroker.broker.turn import Turn
+from segbroker.broker.loop.turn import Turn
+from segbroker.broker.partitions.partition import Partition
+from segbroker.broker.peers.replies import Outbox
 from segbroker.client.fetch_lanes import FetchLanes
 from segbroker.segments import partition_log
 from segbroker.segments.handler import DiskHandler

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from segbroker.broker.consumer_group import ConsumerGroup
-from segbroker.broker.consumer_members import ConsumerMember
-from segbroker.broker.kept_consumers import KeptConsumers
+from segbroker.broker.groups.consumer_group import ConsumerGroup
+from segbroker.broker.groups.consumer_members import ConsumerMember
+from segbroker.broker.groups.kept_consumers import KeptConsumers
 from segbroker.protocol.errors import ErrorCode
 
 from .bugs import CALM, POWER, Bug, replaced

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from segbroker.broker.express import Express
-from segbroker.broker.produce_run import Run
+from segbroker.broker.producing.express import Express
+from segbroker.broker.producing.produce_run import Run
 
 from .bugs import CALM, POWER, Bug, replaced
 

@@ -5,18 +5,18 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-import segbroker.broker.fetch
-import segbroker.broker.fetch_plan
-import segbroker.broker.fetch_reply
-import segbroker.broker.fetch_target
-import segbroker.broker.offsets
+import segbroker.broker.fetching.fetch
+import segbroker.broker.fetching.fetch_plan
+import segbroker.broker.fetching.fetch_reply
+import segbroker.broker.fetching.fetch_target
+import segbroker.broker.fetching.offsets
 import segbroker.client.membership
 import segbroker.segments.opened_partitions
 import segbroker.segments.resuming
 import segbroker.segments.retention
-from segbroker.broker.group_rounds import Rounds
-from segbroker.broker.groups import Groups
-from segbroker.broker.kept_generations import KeptGenerations
+from segbroker.broker.groups.group_rounds import Rounds
+from segbroker.broker.groups.groups import Groups
+from segbroker.broker.groups.kept_generations import KeptGenerations
 from segbroker.client.records import TopicPartition
 from segbroker.segments.lost_tail import begin_at
 
@@ -112,10 +112,10 @@ def _begins_at_0(storage: Any, paths: Any, offset: int, epoch: int, now_ms: int)
 _visible = [
     (module, "visible_end")
     for module in (
-        segbroker.broker.fetch,
-        segbroker.broker.fetch_plan,
-        segbroker.broker.fetch_target,
-        segbroker.broker.offsets,
+        segbroker.broker.fetching.fetch,
+        segbroker.broker.fetching.fetch_plan,
+        segbroker.broker.fetching.fetch_target,
+        segbroker.broker.fetching.offsets,
     )
 ]
 
@@ -155,7 +155,8 @@ BUGS = (
     Bug(
         "aborted records are handed out",
         _renamed(
-            (segbroker.broker.fetch_reply, "aborted_in"), by=lambda ranges, offset, records: []
+            (segbroker.broker.fetching.fetch_reply, "aborted_in"),
+            by=lambda ranges, offset, records: [],
         ),
         CALM | TRANSACTIONS,
         topics=HAVE_TRANSACTIONS,

@@ -3,16 +3,16 @@
 | door | in | leads to |
 |---|---|---|
 | `threading`, `SimpleQueue`, ThreadPoolExecutor | all of segments/ | threads.py |
-| `queue` | broker/callbacks.py | threads.py |
-| trio.to_thread.run_sync | broker/lanes.py | a thread of threads.py |
+| `queue` | broker/loop/callbacks.py | threads.py |
+| trio.to_thread.run_sync | broker/loop/lanes.py | a thread of threads.py |
 | trio.lowlevel.wait_readable, wait_writable, notify_closing | broker/, client/ | network.py |
-| select.epoll | broker/express.py | poller.py |
+| select.epoll | broker/producing/express.py | poller.py |
 | `bind` | broker/server.py | a listener of network.py |
 | `socket` | client/transport.py | sockets of network.py |
 | time.perf_counter | connection.py, express.py, pace.py | the world's, with slow steps |
 | monotonic_ns, time_ns | client/clock.py | the world's |
 | Random() | client/* | streams of the seed |
-| uuid4 | broker/groups.py, consumer_group_apis.py | a stream of the seed |
+| uuid4 | broker/groups/groups.py, consumer_group_apis.py | a stream of the seed |
 | trio's scheduler | trio | sorted, then shuffled by the seed |
 
 Why patches and no seams in the product: each door is one name in one module, the hot path keeps
@@ -39,14 +39,14 @@ import structlog
 import trio
 import trio._core._run as trio_run
 
-import segbroker.broker.callbacks
-import segbroker.broker.connection
-import segbroker.broker.consumer_group_apis
-import segbroker.broker.express
-import segbroker.broker.groups
-import segbroker.broker.lanes
-import segbroker.broker.listener
-import segbroker.broker.pace
+import segbroker.broker.apis.consumer_group_apis
+import segbroker.broker.connections.connection
+import segbroker.broker.groups.groups
+import segbroker.broker.loop.callbacks
+import segbroker.broker.loop.lanes
+import segbroker.broker.loop.pace
+import segbroker.broker.peers.listener
+import segbroker.broker.producing.express
 import segbroker.client
 import segbroker.client.clock
 import segbroker.client.transport
@@ -167,14 +167,14 @@ def simulated(world: World, network: Network, first: threads.Threads) -> Iterato
         (anyio_trio, "wait_readable", wait_readable),
         (anyio_trio, "wait_writable", _wait_writable),
         (anyio_trio, "notify_closing", _notify_closing),
-        (segbroker.broker.listener, "bind", bind),
-        (segbroker.broker.groups, "uuid4", uuid4),
-        (segbroker.broker.consumer_group_apis, "uuid4", uuid4),
-        (segbroker.broker.callbacks, "queue", queues),
-        (segbroker.broker.connection, "time", timing),
-        (segbroker.broker.express, "select", polling),
-        (segbroker.broker.express, "time", timing),
-        (segbroker.broker.pace, "time", timing),
+        (segbroker.broker.peers.listener, "bind", bind),
+        (segbroker.broker.groups.groups, "uuid4", uuid4),
+        (segbroker.broker.apis.consumer_group_apis, "uuid4", uuid4),
+        (segbroker.broker.loop.callbacks, "queue", queues),
+        (segbroker.broker.connections.connection, "time", timing),
+        (segbroker.broker.producing.express, "select", polling),
+        (segbroker.broker.producing.express, "time", timing),
+        (segbroker.broker.loop.pace, "time", timing),
         (segbroker.client.transport, "socket", sockets),
         (segbroker.client.clock, "monotonic_ns", world.monotonic_ns),
         (segbroker.client.clock, "time_ns", world.wall_ns),

@@ -12,8 +12,8 @@ from typing import Any
 
 import trio
 
-from segbroker.broker.callbacks import Callbacks
-from segbroker.broker.config import BrokerConfig
+from segbroker.broker.configuration.config import BrokerConfig
+from segbroker.broker.loop.callbacks import Callbacks
 from segbroker.broker.server import Broker
 from segbroker.segments.errors import StorageError
 from segbroker.segments.manager import DiskManager

@@ -23,7 +23,7 @@ from random import Random
 import structlog
 import trio
 
-from segbroker.broker.quota_rules import KEYS_OF_CLIENTS, find
+from segbroker.broker.access.quota_rules import KEYS_OF_CLIENTS, find
 from segbroker.broker.server import Broker
 from segbroker.protocol import messages_admin as admin
 from segbroker.protocol import messages_core as core

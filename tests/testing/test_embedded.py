@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from segbroker.broker.config import InvalidConfig
+from segbroker.broker.configuration.config import InvalidConfig
 from segbroker.client import Admin, Producer, TopicAlreadyExists
 from segbroker.testing.embedded import EmbeddedBroker
 

@@ -1,0 +1,12 @@
+"""Who may do what, how often, and how much of it.
+
+A module imports only what stands above it:
+
+    acl_rules       a set of access rules, asked one question
+    audit           what was denied, a line each
+    authorizer      the question that every request is asked
+    authentication  who may log in
+    quota_rules     which quota holds for whom
+    quotas          how much a client has used
+    address_limits  what an address may do before it has said anything
+"""

@@ -1,0 +1,140 @@
+"""Who may log in: the users of the data directory, checked without giving them away.
+
+    user there       its credential
+    user not there   a made-up one: salt from a durable secret and the name, so that it is the same
+                     every time; iterations and size of salt as most users have them
+
+So a stranger who asks for salts learns no names, and a password costs the same computing whether
+its user exists or not.  Computing is done in lanes, for two at a time: however many try passwords,
+reads of the disk find a lane, and the loop goes on.
+
+The first user comes from `initial_user`, or from `segbroker user add --data-dir` while nobody
+serves; what is not stored when it is asked for is a `StorageError` and ends the start.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+import trio
+
+from segbroker.protocol.sasl import check_user_name
+from segbroker.protocol.scram import (
+    SALT_SIZE,
+    ScramCredential,
+    ScramMechanism,
+    is_password,
+    make_credential,
+)
+from segbroker.segments.credentials import (
+    SECTION,
+    USER_SET,
+    USERS_SECRET,
+    credentials_of,
+    names_of,
+    rows_of,
+    secret_of,
+)
+from segbroker.segments.manager import DiskManager
+
+from ..configuration.config import BrokerConfig, InvalidConfig
+from ..loop.lanes import Lanes
+
+log = structlog.get_logger()
+
+CHECKS_MAX: Final = 2
+SECRET_SIZE: Final = 32
+
+
+class Authentication:
+    """The users, for logins."""
+
+    def __init__(self, manager: DiskManager, config: BrokerConfig, lanes: Lanes) -> None:
+        self._manager = manager
+        self._config = config
+        self._lanes = lanes
+        self._checks = trio.CapacityLimiter(CHECKS_MAX)
+        self._habits_of: Mapping[str, Any] | None = None
+        self._habits: dict[ScramMechanism, tuple[int, int]] = {}
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """What is kept: credentials.py reads it."""
+        found: Mapping[str, Any] = self._manager.section(SECTION) or {}
+        return found
+
+    def prepare(self) -> None:
+        """Make the secret and the initial user where they are missing. Blocking: for a lane.
+
+        Raises:
+            StorageError: they cannot be stored.
+            InvalidConfig: the initial user's name cannot be one.
+        """
+        config = self._config
+        if secret_of(self.content) is None and any(
+            spec.protocol.is_sasl for spec in config.listener_specs
+        ):
+            self._manager.record_now(USERS_SECRET, secret=secrets.token_bytes(SECRET_SIZE))
+        name = config.initial_user
+        if not name or credentials_of(self.content, name):
+            return
+        try:
+            check_user_name(name)
+        except ValueError as exc:
+            raise InvalidConfig(f"initial_user: {exc}") from exc
+        made = make_credentials(config.initial_password, config.scram_iterations)
+        self._manager.record_now(USER_SET, name=name, rows=rows_of(made))
+        log.info("initial_user_created", user=name)
+
+    async def is_password(self, name: str, password: str) -> bool:
+        """Whether there is such a user with this password."""
+        known = credentials_of(self.content, name)
+        # The cheapest that the user has; without one as much work as most others are.
+        mechanism = next(iter(sorted(known)), ScramMechanism.SHA_256)
+        credential, exists = self.credential(name, mechanism)
+        async with self._checks:
+            is_right = await self._lanes.run(is_password, mechanism, credential, password)
+        return is_right and exists
+
+    def credential(self, name: str, mechanism: ScramMechanism) -> tuple[ScramCredential, bool]:
+        """What is kept of a user, and whether that is true: there may be no such user."""
+        known = credentials_of(self.content, name).get(mechanism)
+        made_up = self._made_up(name, mechanism)
+        return (made_up, False) if known is None else (known, True)
+
+    def random(self, size: int) -> bytes:
+        """Fresh random bytes."""
+        return secrets.token_bytes(size)
+
+    def _made_up(self, name: str, mechanism: ScramMechanism) -> ScramCredential:
+        iterations, salt_size = self._habit(mechanism)
+        secret = secret_of(self.content) or b""
+        seed = hmac.digest(secret, f"{mechanism.label} {name}".encode(), "sha512")
+        salt = hashlib.shake_256(seed).digest(salt_size)
+        nothing = secrets.token_bytes(mechanism.digest_size)
+        return ScramCredential(salt, iterations, nothing, nothing)
+
+    def _habit(self, mechanism: ScramMechanism) -> tuple[int, int]:
+        """Iterations and size of salt that most users have; counted when users have changed."""
+        content = self.content
+        if content is not self._habits_of:
+            counted: dict[ScramMechanism, Counter[tuple[int, int]]] = {}
+            for name in names_of(content):
+                for kind, one in credentials_of(content, name).items():
+                    habit = (one.iterations, len(one.salt))
+                    counted.setdefault(kind, Counter())[habit] += 1
+            self._habits = {kind: rows.most_common(1)[0][0] for kind, rows in counted.items()}
+            self._habits_of = content
+        return self._habits.get(mechanism, (self._config.scram_iterations, SALT_SIZE))
+
+
+def make_credentials(password: str, iterations: int) -> dict[ScramMechanism, ScramCredential]:
+    """What is kept of a new password: for every mechanism, each with a salt of its own."""
+    return {
+        mechanism: make_credential(mechanism, password, secrets.token_bytes(SALT_SIZE), iterations)
+        for mechanism in ScramMechanism
+    }

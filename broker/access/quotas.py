@@ -1,0 +1,222 @@
+"""Quotas at work: how much a client has used, and how long it is not read for that.
+
+    a request, or its reply, is charged to the buckets of its client (quota_rules.py)
+    a bucket below zero   ->  the reply says throttle_time_ms, and the connection is muted: not read
+                              until the bucket is at zero again.  Nothing is refused.
+
+A bucket fills at `rate` per second up to BURST_S seconds' worth and may be overdrawn by at most
+DEBT_S seconds' worth: a request is served as a whole, whatever its size, and what it is beyond that
+is forgiven.  A fetch is cut to what a second gives (one batch always fits) and is empty while its
+client owes something.
+
+| key | charged with |
+|---|---|
+| producer_byte_rate | bytes of Produce requests, as they come |
+| consumer_byte_rate | bytes of records in Fetch replies |
+| request_rate | requests (segbroker's own key) |
+| request_percentage | time of the loop spent on requests, 100 for all of it |
+
+Who has no quota at all has that of the settings, by user and address.  Before login nothing is
+charged: strangers would share one allowance, and one of them could keep all others from logging in.
+
+At BUCKETS_MAX buckets those that are full are dropped; if all are in use newcomers share one per
+key, so that whoever invents client ids gains nothing; NAME_SIZE_MAX characters of one count.
+`core.quotas` is None while there is no quota: one attribute test.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import trio
+
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.quotas import NAME_SIZE_MAX, SECTION, SET, Entity, quotas_of
+
+from ..peers.peer import Peer
+from .quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, Found, find
+
+BURST_S: Final = 1.0
+DEBT_S: Final = 30.0
+BUCKETS_MAX: Final = 10_000
+SWEEP_S: Final = 1.0
+UNLIMITED: Final = 1 << 62
+"""Bytes of a fetch of whom no quota holds back."""
+
+
+class Bucket:
+    """An allowance that several connections may share."""
+
+    __slots__ = ("_at", "_level", "rate")
+
+    def __init__(self, rate: float, now: float) -> None:
+        """rate: per second, above 0; full at `now` (trio's clock)."""
+        self.rate = rate
+        self._at = now
+        self._level = rate * BURST_S
+
+    def charge(self, amount: float, now: float) -> float:
+        """Take `amount`; how many seconds it takes until nothing is owed."""
+        level = min(self._level + (now - self._at) * self.rate, self.rate * BURST_S) - amount
+        self._level = max(level, -self.rate * DEBT_S)
+        self._at = now
+        return -self._level / self.rate if self._level < 0 else 0.0
+
+    def is_full(self, now: float) -> bool:
+        """Whether nobody would notice that it is gone."""
+        return self._level + (now - self._at) * self.rate >= self.rate * BURST_S
+
+
+class Meter:
+    """The buckets of one client, as they were looked up last."""
+
+    __slots__ = ("client_id", "consume", "generation", "principal", "produce", "requests", "time")
+
+    def __init__(self, peer: Peer, generation: int, buckets: Mapping[str, Bucket | None]) -> None:
+        self.principal = peer.principal
+        self.client_id = peer.client_id
+        self.generation = generation
+        self.produce = buckets[PRODUCE]
+        self.consume = buckets[CONSUME]
+        self.requests = buckets[REQUESTS]
+        self.time = buckets[TIME]
+
+
+class Quotas:
+    """The quotas of one broker."""
+
+    __slots__ = (
+        "_buckets",
+        "_defaults",
+        "_generation",
+        "_manager",
+        "_swept_at",
+        "changing",
+        "rows",
+    )
+
+    def __init__(self, manager: DiskManager, defaults: Mapping[str, float]) -> None:
+        """defaults: by key, for whom no quota is set; 0 for none."""
+        self._manager = manager
+        self._defaults = _set(defaults)
+        self._buckets: dict[tuple[str, ...], Bucket] = {}
+        self._generation = 0
+        self._swept_at = -SWEEP_S
+        self.rows: dict[Entity, dict[str, float]] = {}
+        # Held from reading what an entity has to storing what it has afterwards.
+        self.changing = trio.Lock()
+        self.reload()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is any quota."""
+        return bool(self.rows or self._defaults)
+
+    @property
+    def buckets_count(self) -> int:
+        """Allowances that are remembered."""
+        return len(self._buckets)
+
+    # Charging
+
+    def arrived(self, peer: Peer, size: int, *, is_produce: bool) -> None:
+        """A request of `size` bytes was received."""
+        if not peer.is_admitted:
+            return
+        meter = self._meter(peer)
+        if meter.requests is not None:
+            self._charge(peer, meter.requests, 1)
+        if is_produce and meter.produce is not None:
+            self._charge(peer, meter.produce, size)
+
+    def consumed(self, peer: Peer, size: int) -> None:
+        """So many bytes of records are about to be sent."""
+        if (bucket := self._meter(peer).consume) is not None:
+            self._charge(peer, bucket, size)
+
+    def worked(self, peer: Peer, seconds: float) -> None:
+        """The loop was busy with a request for so long."""
+        if peer.is_admitted and (bucket := self._meter(peer).time) is not None:
+            self._charge(peer, bucket, seconds * 100)
+
+    def fetch_limit(self, peer: Peer) -> int:
+        """Most bytes of a fetch now; 0: its client owes something, and gets nothing."""
+        bucket = self._meter(peer).consume
+        if bucket is None:
+            return UNLIMITED
+        if owed := bucket.charge(0, trio.current_time()):
+            peer.mute(owed)
+            return 0
+        return max(1, int(bucket.rate * BURST_S))
+
+    def _charge(self, peer: Peer, bucket: Bucket, amount: float) -> None:
+        if owed := bucket.charge(amount, trio.current_time()):
+            peer.mute(owed)
+
+    # Who has which
+
+    def _meter(self, peer: Peer) -> Meter:
+        meter = peer.meter
+        if (
+            isinstance(meter, Meter)
+            and meter.generation == self._generation
+            and meter.client_id == peer.client_id
+            and meter.principal is peer.principal
+        ):
+            return meter
+        buckets = {key: self._bucket(peer, key) for key in (PRODUCE, CONSUME, REQUESTS, TIME)}
+        meter = peer.meter = Meter(peer, self._generation, buckets)
+        return meter
+
+    def _bucket(self, peer: Peer, key: str) -> Bucket | None:
+        user = peer.principal.name
+        found = find(self.rows, key, user, (peer.client_id or "")[:NAME_SIZE_MAX])
+        if found is None and key in self._defaults:
+            found = Found(self._defaults[key], (key, "default", user, peer.address[0]))
+        if found is None or found.rate <= 0:
+            return None
+        bucket = self._buckets.get(found.owner)
+        if bucket is None:
+            owner = found.owner if self._has_room() else (key, "everybody else")
+            bucket = self._buckets.get(owner)
+            if bucket is None:
+                bucket = self._buckets[owner] = Bucket(found.rate, trio.current_time())
+        return bucket
+
+    def _has_room(self) -> bool:
+        if len(self._buckets) < BUCKETS_MAX:
+            return True
+        now = trio.current_time()
+        if now - self._swept_at < SWEEP_S:
+            return False  # each newcomer of a flood would look at all of them
+        self._swept_at = now
+        kept = {owner: one for owner, one in self._buckets.items() if not one.is_full(now)}
+        if len(kept) == len(self._buckets):
+            return False
+        self._buckets = kept
+        self._generation += 1  # who still holds a dropped one looks again
+        return True
+
+    # Changing
+
+    def set_defaults(self, defaults: Mapping[str, float]) -> None:
+        """Other ones for whom no quota is set, 0 for none; everybody begins with a full bucket."""
+        self._defaults = _set(defaults)
+        self.reload()
+
+    def reload(self) -> None:
+        """Go by what the storage has now; everybody begins with a full bucket."""
+        self.rows = quotas_of(self._manager.section(SECTION))
+        self._buckets = {}
+        self._generation += 1
+
+    def set(
+        self, entity: Entity, values: Mapping[str, float], done: Callable[[OSError | None], None]
+    ) -> None:
+        """Give an entity these quotas, and no others; `done` when that is durable, or is not."""
+        self._manager.record_soon(
+            done, SET, entity=[list(part) for part in entity], values=dict(values)
+        )
+
+
+def _set(defaults: Mapping[str, float]) -> dict[str, float]:
+    return {key: rate for key, rate in defaults.items() if rate > 0}

@@ -1,0 +1,20 @@
+"""The requests that are neither reads nor writes: what is asked, looked up or done, and answered.
+
+A module imports only what stands above it:
+
+    metadata            which topics there are, who leads them
+    cluster placement   the cluster of one
+    config_rows         settings, as DescribeConfigs lists them
+    logger_admin        the level of the log
+    config_admin        settings read and changed
+    topic_admin         topics made, grown, deleted; records deleted
+    inventory           topics in pages, sizes on disk
+    acl_apis user_apis quota_apis sasl_apis             access
+    later_reply         answers that wait for others or for the disk
+    mixed_groups        classic members in KIP-848 groups
+    group_apis consumer_group_apis offset_store         groups
+    transaction_apis transaction_queries                transactions
+    batch_commits       many transactions committed as one
+    floors              floors and gaps
+    partition_statistics    state of partitions, in pages
+"""

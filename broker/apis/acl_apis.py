@@ -1,0 +1,290 @@
+"""Access rules over the wire: DescribeAcls, CreateAcls, DeleteAcls.
+
+| request | answered |
+|---|---|
+| any, with `authorizer = none` | 54 SECURITY_DISABLED |
+| a rule that says nothing: ANY, UNKNOWN, an empty name, no `Type:name` | 42 INVALID_REQUEST |
+| CLUSTER by another name than kafka-cluster | 42 INVALID_REQUEST |
+| a name longer than TEXT_SIZE_MAX, more than ACLS_MAX rules | 42, 44 POLICY_VIOLATION |
+| creating a rule that stands already; deleting what is not there | success; no match |
+
+Created and deleted rules are durable and in force when the answer leaves.  The host of a rule is
+kept as sockets spell it: one that denies ::0001 is about ::1.  A filter's MATCH finds every rule
+that concerns a name: literal, `*`, and prefixes of it.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import Final
+
+import trio
+
+from segbroker.protocol.acls import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_security import (
+    CreateAclsRequest,
+    CreateAclsRequestCreation,
+    CreateAclsResponse,
+    CreateAclsResponseResult,
+    DeleteAclsRequest,
+    DeleteAclsRequestFilter,
+    DeleteAclsResponse,
+    DeleteAclsResponseAcl,
+    DeleteAclsResponseResult,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    DescribeAclsResponseAcl,
+    DescribeAclsResponseResource,
+)
+from segbroker.segments.acls import ACLS_MAX, ROWS_MAX, TEXT_SIZE_MAX, Acl
+
+from ..address import canonical_host
+from ..call import Call
+from ..core import Core
+from ..loop.pace import Pace
+from ..principal import parse_principal
+from ..refused import Refused
+
+_OFF: Final = "there is no authorizer: start the broker with authorizer = acl"
+_NOT_STORED: Final = "the change could not be stored"
+
+_FILTER_ONLY: Final = frozenset({0, 1})  # UNKNOWN and ANY, of every kind of number
+
+
+async def describe_acls(core: Core, call: Call[DescribeAclsRequest]) -> DescribeAclsResponse:
+    """The rules that match a filter, by resource."""
+    if core.authorizer is None:
+        return DescribeAclsResponse(
+            error_code=ErrorCode.SECURITY_DISABLED, error_message=_OFF, resources=[]
+        )
+    request = call.request
+    try:
+        matches = matcher(
+            request.resource_type_filter,
+            request.resource_name_filter,
+            request.pattern_type_filter,
+            request.principal_filter,
+            request.host_filter,
+            request.operation,
+            request.permission_type,
+        )
+    except Refused as exc:
+        return DescribeAclsResponse(error_code=exc.code, error_message=exc.message, resources=[])
+    resources: dict[tuple[int, str, int], DescribeAclsResponseResource] = {}
+    for acl in core.authorizer.rules.acls:
+        if not matches(acl):
+            continue
+        key = acl.resource_type, acl.resource_name, acl.pattern_type
+        if key not in resources:
+            resources[key] = DescribeAclsResponseResource(
+                resource_type=acl.resource_type,
+                resource_name=acl.resource_name,
+                pattern_type=acl.pattern_type,
+                acls=[],
+            )
+        resources[key].acls.append(
+            DescribeAclsResponseAcl(
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+        )
+    return DescribeAclsResponse(error_message=None, resources=list(resources.values()))
+
+
+async def create_acls(core: Core, call: Call[CreateAclsRequest]) -> CreateAclsResponse:
+    """Add rules; those of a request that are wrong are refused one by one."""
+    authorizer = core.authorizer
+    rows = [CreateAclsResponseResult(error_message=None) for _ in call.request.creations]
+    wanted: dict[Acl, list[CreateAclsResponseResult]] = {}
+    pace = Pace()
+    for asked, row in zip(call.request.creations, rows, strict=True):
+        await pace.step()
+        try:
+            if authorizer is None:
+                raise Refused(ErrorCode.SECURITY_DISABLED, _OFF)
+            acl = _rule(asked)
+            if len(authorizer.rules.acls) + len(wanted) >= ACLS_MAX:
+                raise Refused(ErrorCode.POLICY_VIOLATION, f"at most {ACLS_MAX} rules are kept")
+        except Refused as exc:
+            row.error_code, row.error_message = exc.code, exc.message
+        else:
+            wanted.setdefault(acl, []).append(row)
+    if authorizer is not None:
+        for acl in await _recorded(wanted, authorizer.create):
+            for row in wanted[acl]:
+                row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                row.error_message = _NOT_STORED
+    return CreateAclsResponse(results=rows)
+
+
+async def delete_acls(core: Core, call: Call[DeleteAclsRequest]) -> DeleteAclsResponse:
+    """Take away the rules that match filters; a rule is reported by each filter that found it."""
+    authorizer = core.authorizer
+    rows = []
+    found: dict[Acl, list[DeleteAclsResponseAcl]] = {}
+    pace = Pace()
+    for asked in call.request.filters:
+        await pace.step()
+        row = DeleteAclsResponseResult(error_message=None, matching_acls=[])
+        rows.append(row)
+        try:
+            if authorizer is None:
+                raise Refused(ErrorCode.SECURITY_DISABLED, _OFF)
+            matches = _matcher_of(asked)
+        except Refused as exc:
+            row.error_code, row.error_message = exc.code, exc.message
+            continue
+        for acl in filter(matches, authorizer.rules.acls):
+            told = DeleteAclsResponseAcl(
+                error_message=None,
+                resource_type=acl.resource_type,
+                resource_name=acl.resource_name,
+                pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            row.matching_acls.append(told)
+            found.setdefault(acl, []).append(told)
+    if authorizer is not None:
+        for acl in await _recorded(found, authorizer.delete):
+            for told in found[acl]:
+                told.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                told.error_message = _NOT_STORED
+    return DeleteAclsResponse(filter_results=rows)
+
+
+async def _recorded(
+    acls: Iterable[Acl],
+    record: Callable[[Iterable[Acl], Callable[[OSError | None], None]], None],
+) -> list[Acl]:
+    """Have the rules written, and wait for it; those that were not."""
+    failed: list[Acl] = []
+    rest = list(acls)
+    while rest:
+        some, rest = rest[:ROWS_MAX], rest[ROWS_MAX:]
+        finished = trio.Event()
+        errors: list[OSError] = []
+
+        def done(
+            error: OSError | None,
+            errors: list[OSError] = errors,
+            finished: trio.Event = finished,
+        ) -> None:
+            if error is not None:
+                errors.append(error)
+            finished.set()
+
+        record(some, done)
+        await finished.wait()
+        if errors:
+            failed += some
+    return failed
+
+
+def _rule(asked: CreateAclsRequestCreation) -> Acl:
+    """The rule of a request. Raises Refused: it is none."""
+    acl = Acl(
+        asked.resource_type,
+        asked.resource_name,
+        asked.resource_pattern_type,
+        asked.principal,
+        canonical_host(asked.host),
+        asked.operation,
+        asked.permission_type,
+    )
+    _check_known(ResourceType, "resource type", acl.resource_type)
+    _check_known(Operation, "operation", acl.operation)
+    _check_known(Permission, "permission", acl.permission)
+    if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise _invalid(f"a rule is literal or prefixed, pattern type {acl.pattern_type} is neither")
+    if not acl.resource_name or not acl.host:
+        raise _invalid("the name of the resource and the host must not be empty")
+    if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
+        raise _invalid(f"the only CLUSTER resource is {CLUSTER_NAME!r}, not {acl.resource_name!r}")
+    try:
+        parse_principal(acl.principal)
+    except ValueError as exc:
+        raise _invalid(str(exc)) from exc
+    for text in (acl.resource_name, acl.principal, acl.host):
+        if len(text.encode()) > TEXT_SIZE_MAX:
+            raise _invalid(f"a name of {len(text.encode())} bytes, limit {TEXT_SIZE_MAX}")
+    return acl
+
+
+def _check_known(kind: type[IntEnum], what: str, number: int) -> None:
+    if number in _FILTER_ONLY or number not in set(kind):
+        raise _invalid(f"{what} {number} says nothing")
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def _matcher_of(asked: DeleteAclsRequestFilter) -> Callable[[Acl], bool]:
+    return matcher(
+        asked.resource_type_filter,
+        asked.resource_name_filter,
+        asked.pattern_type_filter,
+        asked.principal_filter,
+        asked.host_filter,
+        asked.operation,
+        asked.permission_type,
+    )
+
+
+def matcher(
+    resource_type: int,
+    name: str | None,
+    pattern_type: int,
+    principal: str | None,
+    host: str | None,
+    operation: int,
+    permission: int,
+) -> Callable[[Acl], bool]:
+    """Whether a rule matches a filter; None and ANY: whatever it is. Raises Refused."""
+    for kind, what, number in (
+        (ResourceType, "resource type", resource_type),
+        (PatternType, "pattern type", pattern_type),
+        (Operation, "operation", operation),
+        (Permission, "permission", permission),
+    ):
+        if not number or number not in set(kind):
+            raise _invalid(f"the filter's {what} {number} is unknown")
+
+    if host is not None:
+        host = canonical_host(host)
+
+    def matches(acl: Acl) -> bool:
+        return (
+            resource_type in (ResourceType.ANY, acl.resource_type)
+            and _is_about(acl, name, pattern_type)
+            and principal in (None, acl.principal)
+            and host in (None, acl.host)
+            and operation in (Operation.ANY, acl.operation)
+            and permission in (Permission.ANY, acl.permission)
+        )
+
+    return matches
+
+
+def _is_about(acl: Acl, name: str | None, pattern_type: int) -> bool:
+    if pattern_type not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
+        return False
+    if name is None:
+        return True
+    if pattern_type != PatternType.MATCH:
+        return acl.resource_name == name
+    if acl.pattern_type == PatternType.PREFIXED:
+        return name.startswith(acl.resource_name)
+    return acl.resource_name in (name, WILDCARD)

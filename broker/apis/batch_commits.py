@@ -1,0 +1,91 @@
+"""Many transactions committed as one, together with the number of the batch that they are.
+
+    executors      each writes its part in a transaction of its own and leaves it open
+    driver         COMMIT_BATCH  query, batch, [transactional id, producer id, epoch] of each
+    the broker     one durable event: all of these are committed, and `batch` is the query's last
+
+    COMMIT_BATCH   {"query": str, "batch": int, "transactions":
+                      [{"transactional_id": str, "producer_id": int, "producer_epoch": int}]}
+                   {"committed": bool, "repeated": bool}
+    QUERY_STATE    {"query": str}
+                   {"last_batch": int, or None: no batch of this query was committed}
+
+| `batch` | afterwards | answer |
+|---|---|---|
+| above the query's last | all are committed | committed |
+| ... and one of them is not open, or not its own | nothing has changed | an error: 47 to 49, 90 |
+| at or below it | those that are still open are aborted | committed, repeated |
+
+So a driver that did not hear the answer asks again, and one that runs a batch a second time writes
+nothing twice.  Whoever prepared a transaction has to begin anew afterwards (InitProducerId): its
+epoch has ended with it.  A transaction in which nothing was sent counts as open.
+
+Limits: TRANSACTIONS_MAX per batch, QUERIES_MAX queries; a query is forgotten
+`transactional_id_expiration_ms` after its last batch.
+"""
+
+from typing import Any, Final
+
+from segbroker.protocol.errors import ErrorCode
+
+from ..core import Core
+from ..peers.peer import Peer
+from ..refused import Refused
+
+TRANSACTIONS_MAX: Final = 10_000
+QUERIES_MAX: Final = 10_000
+NAME_SIZE_MAX: Final = 1_000
+_INT64_MAX: Final = 2**63 - 1
+_INT16_MAX: Final = 2**15 - 1
+
+
+async def commit_batch(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str, Any]:
+    """Commit a batch, once."""
+    query = _query(body)
+    batch = body.get("batch")
+    if type(batch) is not int or not 0 <= batch <= _INT64_MAX:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"batch = {batch!r} is not a number from 0 on")
+    members = _members(body.get("transactions"))
+    if core.transactions.last_batch(query) is None and (
+        core.transactions.queries_count() >= QUERIES_MAX
+    ):
+        raise Refused(ErrorCode.POLICY_VIOLATION, f"there are {QUERIES_MAX} queries already")
+    code, about, is_repeated = await core.transactions.commit_batch(query, batch, members)
+    if code:
+        raise Refused(code, f"batch {batch} of {query!r} is not committed: {about!r}")
+    return {"committed": True, "repeated": is_repeated}
+
+
+async def query_state(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str, Any]:
+    """The last batch that was committed."""
+    return {"last_batch": core.transactions.last_batch(_query(body))}
+
+
+def _query(body: dict[str, Any]) -> str:
+    query = body.get("query")
+    if not isinstance(query, str) or not 0 < len(query) <= NAME_SIZE_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"query is not a name of 1 to {NAME_SIZE_MAX} characters"
+        )
+    return query
+
+
+def _members(rows: object) -> list[tuple[str, int, int]]:
+    if not isinstance(rows, list) or len(rows) > TRANSACTIONS_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"transactions is not a list of {TRANSACTIONS_MAX} at most"
+        )
+    found: dict[str, tuple[str, int, int]] = {}
+    for row in rows:
+        match row:
+            case {
+                "transactional_id": str(name),
+                "producer_id": int(producer_id),
+                "producer_epoch": int(epoch),
+            } if 0 <= producer_id <= _INT64_MAX and 0 <= epoch <= _INT16_MAX:
+                found[name] = (name, producer_id, epoch)
+            case _:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{row!r} names no transaction")
+    if len(found) < len(rows):
+        raise Refused(ErrorCode.INVALID_REQUEST, "a transactional id is named twice")
+    return list(found.values())

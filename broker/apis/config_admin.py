@@ -1,0 +1,222 @@
+"""Configuration over the wire: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
+
+| resource | described (config_rows.py) | altered |
+|---|---|---|
+| topic (2) | every key, set or default | yes, at once |
+| broker (4), its id | every key | those that can change, at once and for good (settings.py) |
+| broker (4), "" | what is set for every broker | the same |
+| group (32) | its settings, set or the broker's | yes, at once and for good (group_settings.py) |
+| broker logger (8) | one logger, `root` | its level, until the restart; key by key alone |
+
+Who is not this broker is refused: there is only one.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    AlterConfigsRequest,
+    AlterConfigsRequestResource,
+    AlterConfigsResponse,
+    AlterConfigsResponseResource,
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestResource,
+    IncrementalAlterConfigsResponse,
+    IncrementalAlterConfigsResponseResource,
+)
+from segbroker.segments.names import is_topic_name
+
+from ..call import Call
+from ..configuration.config import InvalidConfig
+from ..configuration.config_changes import Change, increment, replacement
+from ..configuration.settings import EVERY_BROKER, OWN_NAMES, BrokerSettings
+from ..core import Core
+from ..error_map import STORAGE_FAILURES, wire_error
+from ..groups.group_settings import GroupSettings
+from ..loop.pace import Pace
+from ..peers.peer import Peer
+from ..refused import Refused
+from .config_rows import broker_rows, every_broker_rows, group_rows, logger_rows, topic_rows
+from .logger_admin import alter_logger
+
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+GROUP: Final = 32
+_NOT_HERE: Final = {
+    16: "segbroker takes no metrics of clients (KIP-714): there is nothing to set",
+}
+
+# Resources of one request: each is answered with dozens of rows, whose sum must fit a reply.
+DESCRIBED_MAX: Final = 1_000
+
+Altered = AlterConfigsRequestResource | IncrementalAlterConfigsRequestResource
+
+
+async def describe_configs(
+    core: Core, call: Call[DescribeConfigsRequest]
+) -> DescribeConfigsResponse:
+    """The settings of topics and of this broker."""
+    request = call.request
+    results = []
+    pace = Pace()
+    for asked in request.resources:
+        await pace.step()
+        row = DescribeConfigsResponseResource(
+            error_message=None,
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
+            configs=[],
+        )
+        results.append(row)
+        try:
+            if len(results) > DESCRIBED_MAX:
+                raise Refused(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"{len(request.resources)} resources, at most {DESCRIBED_MAX} are described",
+                )
+            rows = _describe(core, call.peer, asked)
+        except Refused as exc:
+            row.error_code, row.error_message = exc.code, exc.message
+            continue
+        wanted = set(asked.configuration_keys or ())
+        row.configs = [one for one in rows if not wanted or one.name in wanted]
+        for one in row.configs:
+            if not request.include_synonyms:
+                one.synonyms = []
+            if not request.include_documentation:
+                one.documentation = None
+    return DescribeConfigsResponse(results=results)
+
+
+def _describe(
+    core: Core, peer: Peer, asked: DescribeConfigsRequestResource
+) -> Iterable[DescribeConfigsResponseConfig]:
+    name = asked.resource_name
+    if asked.resource_type == TOPIC:
+        meta = core.topics.get(name)
+        if meta is None:
+            if not is_topic_name(name):
+                raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic_rows(meta.config)
+    if asked.resource_type == BROKER:
+        if name == EVERY_BROKER:
+            return every_broker_rows(core)
+        _check_broker(core, name)
+        return broker_rows(core, peer)
+    if asked.resource_type == BROKER_LOGGER:
+        _check_broker(core, name)
+        return logger_rows()
+    if asked.resource_type == GROUP:
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "the group has no name")
+        return group_rows(core, name)
+    raise _unknown_type(asked.resource_type)
+
+
+def _unknown_type(resource_type: int) -> Refused:
+    words = _NOT_HERE.get(resource_type, f"resource type {resource_type} has no settings here")
+    return Refused(ErrorCode.INVALID_REQUEST, words)
+
+
+def _check_broker(core: Core, name: str) -> None:
+    """Raises Refused for every broker but this one."""
+    if name != core.settings.own:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}, only {core.settings.own}"
+        )
+
+
+async def alter_configs(core: Core, call: Call[AlterConfigsRequest]) -> AlterConfigsResponse:
+    """Replace everything that was set on topics or brokers."""
+    request = call.request
+    rows = []
+    for asked in request.resources:
+        code, message = await _alter(core, asked, validate_only=request.validate_only)
+        rows.append(
+            AlterConfigsResponseResource(
+                error_code=code,
+                error_message=message,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+        )
+    return AlterConfigsResponse(responses=rows)
+
+
+async def incremental_alter_configs(
+    core: Core, call: Call[IncrementalAlterConfigsRequest]
+) -> IncrementalAlterConfigsResponse:
+    """Change single settings of topics or brokers."""
+    request = call.request
+    rows = []
+    for asked in request.resources:
+        code, message = await _alter(core, asked, validate_only=request.validate_only)
+        rows.append(
+            IncrementalAlterConfigsResponseResource(
+                error_code=code,
+                error_message=message,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+        )
+    return IncrementalAlterConfigsResponse(responses=rows)
+
+
+async def _alter(
+    core: Core, asked: Altered, *, validate_only: bool
+) -> tuple[ErrorCode, str | None]:
+    name = asked.resource_name
+    try:
+        if asked.resource_type == TOPIC:
+            await core.topics.alter(name, _change(asked), validate_only=validate_only)
+        elif asked.resource_type == BROKER:
+            await _alter_broker(core, asked, validate_only=validate_only)
+        elif asked.resource_type == GROUP:
+            await _alter_set(core.group_settings, asked, validate_only=validate_only)
+        elif asked.resource_type == BROKER_LOGGER:
+            _check_broker(core, name)
+            alter_logger(asked, validate_only=validate_only)
+        else:
+            raise _unknown_type(asked.resource_type)
+    except Refused as exc:
+        return exc.code, exc.message
+    except InvalidConfig as exc:
+        return ErrorCode.INVALID_CONFIG, str(exc)
+    except STORAGE_FAILURES as exc:
+        return wire_error(exc)
+    return ErrorCode.NONE, None
+
+
+async def _alter_broker(core: Core, asked: Altered, *, validate_only: bool) -> None:
+    settings, name = core.settings, asked.resource_name
+    if name != EVERY_BROKER:
+        _check_broker(core, name)
+    for one in asked.configs:
+        one.name = OWN_NAMES.get(one.name, one.name)  # what is kept has one spelling
+    await _alter_set(settings, asked, validate_only=validate_only)
+
+
+async def _alter_set(
+    settings: BrokerSettings | GroupSettings, asked: Altered, *, validate_only: bool
+) -> None:
+    name = asked.resource_name
+    async with settings.changing:
+        values = _change(asked)(settings.set_on(name))
+        if validate_only:
+            settings.check(name, values)
+        else:
+            await settings.set(name, values)
+
+
+def _change(asked: Altered) -> Change:
+    if isinstance(asked, AlterConfigsRequestResource):
+        return replacement(asked)
+    return increment(asked)

@@ -1,0 +1,185 @@
+"""The rows of DescribeConfigs: a setting, its value in force, and what each place says of it.
+
+| resource | rows |
+|---|---|
+| a topic | every key, set or default |
+| this broker | every key, under our name and where there is one under Kafka's; kafka_settings |
+| every broker ("") | what is set there, and nothing else, as in Kafka |
+| a group | every key; where it is not set, what the broker's own setting says |
+| the loggers of this broker | one, `root`: what it is logged from, until the restart |
+
+A key of the broker that is read at the start is read-only.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from segbroker.protocol.messages_admin import (
+    CreateTopicsResponseConfig,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseSynonym,
+)
+from segbroker.segments.topic_config import TopicConfig
+
+from ..configuration import kafka_settings
+from ..configuration.config import join_address, keys
+from ..configuration.kafka_settings import KAFKA_SETTINGS
+from ..configuration.logs import LOGGER, level_in_force
+from ..configuration.settings import DYNAMIC, EVERY_BROKER, OWN_NAMES, BrokerSettings, Origin
+from ..core import Core
+from ..groups.group_settings import OF_BROKER
+from ..peers.peer import Peer
+
+# Where a value came from.
+_TOPIC_OVERRIDE: Final = 1
+_DYNAMIC_BROKER: Final = 2
+_DYNAMIC_DEFAULT_BROKER: Final = 3
+_STATIC_BROKER: Final = 4
+_DEFAULT: Final = 5
+_DYNAMIC_LOGGER: Final = 6
+_DYNAMIC_GROUP: Final = 8
+_SOURCES: Final[dict[Origin, int]] = {
+    "broker": _DYNAMIC_BROKER,
+    "every broker": _DYNAMIC_DEFAULT_BROKER,
+    "start": _STATIC_BROKER,
+    "default": _DEFAULT,
+}
+
+# Types of values.
+_BOOLEAN: Final = 1
+_STRING: Final = 2
+_LONG: Final = 5
+_LIST: Final = 7
+_TYPES: Final = {
+    "boolean": _BOOLEAN,
+    "string": _STRING,
+    "int": 3,
+    "long": _LONG,
+    "double": 6,
+    "list": _LIST,
+}
+
+_LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
+
+
+def created_configs(config: TopicConfig) -> list[CreateTopicsResponseConfig]:
+    """The settings of a topic as CreateTopics answers them: never null (Java streams them)."""
+    return [
+        CreateTopicsResponseConfig(
+            name=setting.name,
+            value=setting.value,
+            read_only=False,
+            config_source=_DEFAULT if setting.is_default else _TOPIC_OVERRIDE,
+            is_sensitive=False,
+        )
+        for setting in config.describe()
+    ]
+
+
+def topic_rows(config: TopicConfig) -> Iterable[DescribeConfigsResponseConfig]:
+    """The settings of a topic."""
+    for setting in config.describe():
+        synonyms = [_synonym(setting.name, setting.default, _DEFAULT)]
+        if not setting.is_default:
+            synonyms.insert(0, _synonym(setting.name, setting.value, _TOPIC_OVERRIDE))
+        yield _row(setting.name, synonyms, _TYPES[setting.kind], setting.documentation)
+
+
+def broker_rows(core: Core, peer: Peer) -> Iterator[DescribeConfigsResponseConfig]:
+    """The settings of this broker."""
+    for spec in keys():
+        synonyms = _synonyms(core.settings, spec.name)
+        if is_secret := spec.metadata["secret"]:
+            for one in synonyms:
+                one.value = None
+        kafka = spec.metadata["kafka"]
+        for name in [spec.name] if kafka in (None, spec.name) else [spec.name, kafka]:
+            row = _row(name, synonyms, _broker_type(spec.default), spec.metadata["doc"])
+            row.read_only = not spec.metadata["dynamic"]
+            row.is_sensitive = is_secret
+            if name in _LISTENERS and not row.value:
+                host = peer.listener.bound if name == "listeners" else core.advertised(peer)
+                row.value = f"{peer.listener.spec.name}://{join_address(*host)}"
+            yield row
+    for name in KAFKA_SETTINGS:
+        synonyms = _synonyms(core.settings, name)
+        if synonyms[0].source != _DEFAULT:
+            yield _kafka_row(name, synonyms)
+
+
+def every_broker_rows(core: Core) -> Iterator[DescribeConfigsResponseConfig]:
+    """What is set on every broker, also what cannot be any more: it can be unset."""
+    for own, text in core.settings.set_on(EVERY_BROKER).items():
+        synonyms = [_synonym(own, text, _DYNAMIC_DEFAULT_BROKER)]
+        if own in KAFKA_SETTINGS:
+            yield _kafka_row(own, synonyms)
+        elif own in DYNAMIC:
+            spec = DYNAMIC[own]
+            for name in dict.fromkeys(
+                [own, *(name for name, of in OWN_NAMES.items() if of == own)]
+            ):
+                yield _row(name, synonyms, _broker_type(spec.default), spec.metadata["doc"])
+        else:
+            yield _row(own, synonyms, _STRING, "Without effect: there is no such setting.")
+
+
+def group_rows(core: Core, group_id: str) -> Iterator[DescribeConfigsResponseConfig]:
+    """The settings of a group, whether it exists or not."""
+    own = core.group_settings.set_on(group_id)
+    for key, of_broker in OF_BROKER.items():
+        synonyms = _synonyms(core.settings, of_broker)
+        if key in own:
+            synonyms.insert(0, _synonym(key, own[key], _DYNAMIC_GROUP))
+        yield _row(key, synonyms, _TYPES["int"], DYNAMIC[of_broker].metadata["doc"])
+
+
+def logger_rows() -> Iterable[DescribeConfigsResponseConfig]:
+    """The one logger."""
+    return [
+        _row(
+            LOGGER,
+            [_synonym(LOGGER, level_in_force(), _DYNAMIC_LOGGER)],
+            _STRING,
+            "Least level that is logged, until the restart; log_level is for good.",
+        )
+    ]
+
+
+def _row(
+    name: str,
+    synonyms: list[DescribeConfigsResponseSynonym],
+    kind: int,
+    documentation: str,
+) -> DescribeConfigsResponseConfig:
+    """A setting whose first synonym is in force."""
+    return DescribeConfigsResponseConfig(
+        name=name,
+        value=synonyms[0].value,
+        read_only=False,
+        config_source=synonyms[0].source,
+        is_sensitive=False,
+        synonyms=synonyms,
+        config_type=kind,
+        documentation=documentation,
+    )
+
+
+def _kafka_row(
+    name: str, synonyms: list[DescribeConfigsResponseSynonym]
+) -> DescribeConfigsResponseConfig:
+    return _row(name, synonyms, KAFKA_SETTINGS[name].kind, kafka_settings.DOCUMENTATION)
+
+
+def _synonyms(settings: BrokerSettings, name: str) -> list[DescribeConfigsResponseSynonym]:
+    """What each place says of a setting of the broker, the one in force first."""
+    return [_synonym(name, layer.text, _SOURCES[layer.origin]) for layer in settings.layers(name)]
+
+
+def _synonym(name: str, value: str | None, source: int) -> DescribeConfigsResponseSynonym:
+    return DescribeConfigsResponseSynonym(name=name, value=value, source=source)
+
+
+def _broker_type(default: object) -> int:
+    if isinstance(default, bool):
+        return _BOOLEAN
+    return _LONG if isinstance(default, int) else _STRING

@@ -1,0 +1,259 @@
+"""KIP-848 groups on the wire: ConsumerGroupHeartbeat and ConsumerGroupDescribe.
+
+What a request says of itself is checked here, what it says to its group in consumer_group.py.
+A heartbeat is answered when what it tells its member is durable, which is at once where nothing
+changed, and it is a member still; a description comes from memory.
+
+A group is of the classic or of the consumer protocol; one without members becomes the other when a
+member of that comes.  One with members becomes one of the consumer protocol when a member of that
+joins, if it may and can (group_turning.py): else who joins is refused with 69 GROUP_ID_NOT_FOUND.
+
+A heartbeat for a group that there is not is answered 25 UNKNOWN_MEMBER_ID, by which every client
+joins again; Kafka says so of unknown members only, and 69 of unknown groups, by which the Java
+client gives up.
+"""
+
+from typing import Final
+from uuid import UUID, uuid4
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseAssignment,
+    ConsumerGroupDescribeResponseGroup,
+    ConsumerGroupDescribeResponseMember,
+    ConsumerGroupDescribeResponseTargetAssignment,
+    ConsumerGroupDescribeResponseTopicPartition,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseAssignment,
+    ConsumerGroupHeartbeatResponseTopicPartition,
+)
+
+from ..call import Call
+from ..core import Core
+from ..groups.consumer_group import JOIN, LEAVE_FOR_A_WHILE, ConsumerGroup, by_topic
+from ..groups.consumer_members import Beat, ConsumerMember, Told, every_topic
+from ..groups.group_settings import HEARTBEAT
+from ..groups.groups import monotonic_ms
+from ..groups.server_assignors import Partition
+from ..groups.viewers import sight_of, viewer_of
+from ..refused import Refused
+from .group_apis import GROUP_OPERATIONS
+from .later_reply import LaterReply
+from .metadata import NOT_ASKED
+
+_MEMBER_CHOOSES_ID_SINCE: Final = 1  # KIP-1082
+# Member types.
+_CLASSIC: Final = 0
+_CONSUMER: Final = 1
+
+
+def consumer_group_heartbeat(
+    core: Core, call: Call[ConsumerGroupHeartbeatRequest], slot: LaterReply
+) -> None:
+    """A member joins, lives, or leaves; what it is to read, when that changed."""
+    request = call.request
+    try:
+        _check(request, call.version)
+        group = _group(core, request)
+        beat = _beat(core, call)
+        told = group.heartbeat(monotonic_ms(), beat, core.topics.all)
+        core.groups.install(group)
+        member = group.members.get(told.member_id)
+    except Refused as exc:
+        slot.answer(_refusal(exc.code, exc.message))
+        return
+
+    def kept(error: OSError | None) -> None:
+        if error is None and group.members.get(told.member_id) is member:
+            if member is not None and not slot.done:  # it stays, and is there to be told
+                core.groups.was_told(group, told.member_id, told.assignment)
+            slot.answer(_told(core, request, told))
+        elif error is None:
+            # Dropped meanwhile: another may be told in the same turn that it has what this one had.
+            message = f"{told.member_id!r} is no member any more"
+            slot.answer(_refusal(ErrorCode.UNKNOWN_MEMBER_ID, message))
+        else:
+            message = f"what was to be told is not durable: {error}"
+            slot.answer(_refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
+
+    core.groups.when_kept(group, told.member_id, kept)
+    core.groups.changed(group)
+
+
+def _refusal(code: ErrorCode, message: str) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=code, error_message=message, member_epoch=0, heartbeat_interval_ms=0
+    )
+
+
+def _told(
+    core: Core, request: ConsumerGroupHeartbeatRequest, told: Told
+) -> ConsumerGroupHeartbeatResponse:
+    leaves = request.member_epoch < JOIN
+    assignment = None
+    if told.assignment is not None:
+        assignment = ConsumerGroupHeartbeatResponseAssignment(
+            topic_partitions=[
+                ConsumerGroupHeartbeatResponseTopicPartition(
+                    topic_id=UUID(bytes=topic_id), partitions=indexes
+                )
+                for topic_id, indexes in by_topic(told.assignment).items()
+            ]
+        )
+    return ConsumerGroupHeartbeatResponse(
+        member_id=told.member_id,
+        member_epoch=told.epoch,
+        heartbeat_interval_ms=0
+        if leaves
+        else core.group_settings.in_force(request.group_id, HEARTBEAT),
+        assignment=assignment,
+    )
+
+
+def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+    """Raise Refused for a request that contradicts itself."""
+    epoch = request.member_epoch
+    subscribes = request.subscribed_topic_names is not None or (
+        request.subscribed_topic_regex is not None
+    )
+    problem = None
+    if not request.group_id:
+        problem = "the group has no name"
+    elif request.instance_id == "" or request.rack_id == "":
+        problem = "an instance or a rack without a name"
+    elif epoch < LEAVE_FOR_A_WHILE:
+        problem = f"{epoch} is no epoch of a member"
+    elif not request.member_id and (epoch != JOIN or version >= _MEMBER_CHOOSES_ID_SINCE):
+        problem = "the member has no id"
+    elif epoch == LEAVE_FOR_A_WHILE and request.instance_id is None:
+        problem = "only a static member comes back"
+    elif epoch == JOIN and request.rebalance_timeout_ms < 0:
+        problem = "who joins says how long it may take to let go of partitions"
+    elif epoch == JOIN and (request.topic_partitions is None or request.topic_partitions):
+        problem = "who joins has no partitions"
+    elif epoch == JOIN and not subscribes:
+        problem = "who joins subscribes"
+    if problem is not None:
+        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+
+
+def _group(core: Core, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
+    if request.member_epoch != JOIN:
+        group = core.groups.get_consumer(request.group_id)
+        if group is None:
+            code = ErrorCode.UNKNOWN_MEMBER_ID
+            raise Refused(code, f"group {request.group_id!r} does not know this member")
+        return group
+    return core.groups.obtain_consumer(request.group_id)
+
+
+def _beat(core: Core, call: Call[ConsumerGroupHeartbeatRequest]) -> Beat:
+    request = call.request
+    names = request.subscribed_topic_names
+    viewer = viewer_of(core.authorizer, call.peer)
+    owned: frozenset[Partition] | None = None
+    if request.topic_partitions is not None:
+        owned = frozenset(
+            (topic.topic_id.bytes, index)
+            for topic in request.topic_partitions
+            for index in topic.partitions
+        )
+    return Beat(
+        request.member_id or str(uuid4()),
+        request.member_epoch,
+        request.instance_id,
+        request.rack_id,
+        call.header.client_id or "",
+        call.peer.address[0],
+        request.rebalance_timeout_ms,
+        None if names is None else frozenset(names),
+        request.subscribed_topic_regex,
+        request.server_assignor,
+        owned,
+        sight_of(core.authorizer, viewer) if request.subscribed_topic_regex else every_topic,
+        viewer,
+    )
+
+
+async def consumer_group_describe(
+    core: Core, call: Call[ConsumerGroupDescribeRequest]
+) -> ConsumerGroupDescribeResponse:
+    """State, epochs, members with what they read and what they are to read."""
+    operations = GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
+    rows = []
+    for name in call.request.group_ids:
+        group = core.groups.get_consumer(name)
+        if group is None:
+            row = ConsumerGroupDescribeResponseGroup(
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID,
+                error_message=_absence(core, name),
+                group_id=name,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=[],
+            )
+        else:
+            row = _described(core, group)
+            row.authorized_operations = operations
+        rows.append(row)
+    return ConsumerGroupDescribeResponse(groups=rows)
+
+
+def _absence(core: Core, name: str) -> str:
+    """Why there is nothing to describe; the Java client says it of a group of neither protocol."""
+    if core.groups.get(name) is None:
+        return f"there is no group {name!r}"
+    return f"the group {name!r} is none of the consumer protocol"
+
+
+def _described(core: Core, group: ConsumerGroup) -> ConsumerGroupDescribeResponseGroup:
+    return ConsumerGroupDescribeResponseGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.target.assignor,
+        members=[_member(core, group, one) for one in group.members.values()],
+    )
+
+
+def _member(
+    core: Core, group: ConsumerGroup, member: ConsumerMember
+) -> ConsumerGroupDescribeResponseMember:
+    has = (*member.assigned, *member.revoking)
+    return ConsumerGroupDescribeResponseMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=f"/{member.client_host}",
+        subscribed_topic_names=sorted(member.names),
+        subscribed_topic_regex=member.regex or None,
+        assignment=ConsumerGroupDescribeResponseAssignment(topic_partitions=_rows(core, has)),
+        target_assignment=ConsumerGroupDescribeResponseTargetAssignment(
+            topic_partitions=_rows(core, group.target.of(member.member_id))
+        ),
+        member_type=_CONSUMER if member.classic is None else _CLASSIC,
+    )
+
+
+def _rows(
+    core: Core, partitions: tuple[Partition, ...]
+) -> list[ConsumerGroupDescribeResponseTopicPartition]:
+    """By topic; those of a topic that was deleted meanwhile have no name and are left out."""
+    rows = []
+    for topic_id, indexes in by_topic(partitions).items():
+        meta = core.topics.by_id(UUID(bytes=topic_id))
+        if meta is not None:
+            rows.append(
+                ConsumerGroupDescribeResponseTopicPartition(
+                    topic_id=meta.topic_id, topic_name=meta.name, partitions=indexes
+                )
+            )
+    return rows

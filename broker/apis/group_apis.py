@@ -1,0 +1,381 @@
+"""Consumer groups on the wire: what the requests of a member ask of its group.
+
+| api | answered |
+|---|---|
+| JoinGroup, SyncGroup | when the group is complete |
+| Heartbeat, LeaveGroup | at once |
+| OffsetCommit | when the offsets are durable |
+| OffsetFetch, List, Describe | at once, from memory |
+| DeleteGroups, OffsetDelete | when that is durable |
+"""
+
+from typing import Final
+
+from segbroker.protocol.consumer_protocol import subscribed_topics
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DeleteGroupsResponseGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupRequestMember,
+    LeaveGroupResponse,
+    LeaveGroupResponseMember,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    ListGroupsResponseGroup,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+from ..call import Call
+from ..core import Core
+from ..groups.group import Group
+from ..groups.group_members import Joined, Joining, Synced
+from ..groups.group_rounds import State
+from ..groups.groups import monotonic_ms
+from ..recording import recorded
+from ..refused import Refused
+from . import mixed_groups
+from .later_reply import LaterReply
+from .metadata import NOT_ASKED
+
+_CONSUMER: Final = "consumer"
+_CLASSIC: Final = "classic"
+# Bits of Kafka's ACL operations that a group has: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS,
+# ALTER_CONFIGS.
+GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+_ID_FIRST_SINCE: Final = 4  # JoinGroup: an id is given before a place (KIP-394)
+_SKIP_SINCE: Final = 9  # JoinGroup: a returning leader is told that nothing has to be assigned
+_MEMBERS_SINCE: Final = 3  # LeaveGroup: a list
+_SAYS_UNKNOWN_SINCE: Final = 6  # DescribeGroups: an error beside the state Dead
+# From here on a SyncGroup names the protocol that it means.
+_SYNC_NAMES_SINCE: Final = 5
+
+
+def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> None:
+    """Join, and wait for the others."""
+    request = call.request
+    config = core.config
+
+    def refuse(code: ErrorCode) -> None:
+        joined(Joined(code, request.member_id))
+
+    def joined(result: Joined) -> None:
+        slot.answer(
+            JoinGroupResponse(
+                error_code=result.code,
+                generation_id=result.generation,
+                protocol_type=result.protocol_type,
+                protocol_name=result.protocol
+                if result.protocol is not None or call.version >= 7
+                else "",
+                leader=result.leader,
+                skip_assignment=result.skip_assignment,
+                member_id=result.member_id,
+                members=[
+                    JoinGroupResponseMember(
+                        member_id=member_id, group_instance_id=instance_id, metadata=metadata
+                    )
+                    for member_id, instance_id, metadata in result.members
+                ],
+            )
+        )
+
+    if not request.group_id:
+        refuse(ErrorCode.INVALID_GROUP_ID)
+        return
+    least, most = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    if not least <= request.session_timeout_ms <= most:
+        refuse(ErrorCode.INVALID_SESSION_TIMEOUT)
+        return
+    mixed = core.groups.get_mixed(request.group_id)
+    if request.member_id and mixed is None and core.groups.get(request.group_id) is None:
+        refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+        return
+    rebalance_ms = request.rebalance_timeout_ms
+    if rebalance_ms < 0:  # version 0 has one time for both
+        rebalance_ms = request.session_timeout_ms
+    joining = Joining(
+        request.member_id,
+        request.group_instance_id,
+        call.header.client_id or "",
+        call.peer.address[0],
+        request.session_timeout_ms,
+        min(rebalance_ms, most),
+        request.protocol_type,
+        {protocol.name: bytes(protocol.metadata) for protocol in request.protocols},
+        call.version >= _ID_FIRST_SINCE,
+        call.version >= _SKIP_SINCE,
+    )
+    if mixed is not None:
+        mixed_groups.join(core, mixed, joining, joined)
+        return
+    try:
+        group = core.groups.obtain(request.group_id)
+    except Refused as exc:
+        refuse(exc.code)
+        return
+    slot.on_abandoned = lambda: _abandoned(core, group, joined)
+    group.join(monotonic_ms(), joining, joined)
+    core.groups.changed(group)
+
+
+def _abandoned(core: Core, group: Group, done: object) -> None:
+    group.abandon(monotonic_ms(), done)
+    core.groups.changed(group)
+
+
+def sync_group(core: Core, call: Call[SyncGroupRequest], slot: LaterReply) -> None:
+    """Bring the assignments, or wait for one."""
+    request = call.request
+
+    def synced(result: Synced) -> None:
+        slot.answer(
+            SyncGroupResponse(
+                error_code=result.code,
+                protocol_type=result.protocol_type,
+                protocol_name=result.protocol,
+                assignment=result.assignment,
+            )
+        )
+
+    if call.version >= _SYNC_NAMES_SINCE and None in (
+        request.protocol_type,
+        request.protocol_name,
+    ):
+        synced(Synced(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return
+    if (mixed := core.groups.get_mixed(request.group_id)) is not None:
+        mixed_groups.sync(core, mixed, request, synced)
+        return
+    group = core.groups.get(request.group_id)
+    if group is None:
+        code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
+        synced(Synced(code))
+        return
+    slot.on_abandoned = lambda: _abandoned(core, group, synced)
+    group.sync(
+        monotonic_ms(),
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        request.protocol_type,
+        request.protocol_name,
+        {row.member_id: bytes(row.assignment) for row in request.assignments},
+        synced,
+    )
+    core.groups.changed(group)
+
+
+async def heartbeat(core: Core, call: Call[HeartbeatRequest]) -> HeartbeatResponse:
+    """A member is alive."""
+    request = call.request
+    if (mixed := core.groups.get_mixed(request.group_id)) is not None:
+        return HeartbeatResponse(error_code=mixed_groups.heartbeat(core, mixed, request))
+    group = core.groups.get(request.group_id)
+    if group is None:
+        code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
+        return HeartbeatResponse(error_code=code)
+    code = group.heartbeat(
+        monotonic_ms(), request.member_id, request.group_instance_id, request.generation_id
+    )
+    core.groups.changed(group)
+    return HeartbeatResponse(error_code=code)
+
+
+async def leave_group(core: Core, call: Call[LeaveGroupRequest]) -> LeaveGroupResponse:
+    """Members leave: one, or from version 3 on several with an answer each.
+
+    Members of KIP-848's protocol leave by their heartbeats; here an administrator expels them.
+    Classic members of such a group leave here.
+    """
+    request = call.request
+    members = request.members
+    if call.version < _MEMBERS_SINCE:
+        members = [LeaveGroupRequestMember(member_id=request.member_id)]
+    group = core.groups.get(request.group_id)
+    if group is None and not request.group_id:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    consumers = core.groups.get_consumer(request.group_id) if group is None else None
+    leave = _no_member
+    if group is not None:
+        leave = group.leave
+    elif consumers is not None:
+        leave = consumers.expel
+    rows = [
+        LeaveGroupResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            error_code=leave(monotonic_ms(), member.member_id, member.group_instance_id),
+        )
+        for member in members
+    ]
+    if group is not None:
+        core.groups.changed(group)
+    if consumers is not None:
+        failure = await recorded(lambda done: core.groups.changed_and_kept(consumers, done))
+        if failure is not None:
+            return LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if call.version < _MEMBERS_SINCE:
+        return LeaveGroupResponse(error_code=rows[0].error_code)
+    return LeaveGroupResponse(members=rows)
+
+
+def _no_member(now_ms: int, member_id: str, instance_id: str | None) -> int:
+    return ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def list_groups(core: Core, call: Call[ListGroupsRequest]) -> ListGroupsResponse:
+    """Every group, by state and type where asked."""
+    states = {state.lower() for state in call.request.states_filter}
+    types = {kind.lower() for kind in call.request.types_filter}
+    found = []
+    for name in core.groups.names():
+        row = _listed(core, name)
+        is_wanted = not states or row.group_state.lower() in states
+        if is_wanted and (not types or row.group_type in types):
+            found.append(row)
+    return ListGroupsResponse(groups=found)
+
+
+def _listed(core: Core, name: str) -> ListGroupsResponseGroup:
+    """A row; a group that nobody was in since the start is a classic one without members."""
+    row = ListGroupsResponseGroup(
+        group_id=name,
+        protocol_type=_CONSUMER,
+        group_state=State.EMPTY.value,
+        group_type=_CLASSIC,
+    )
+    if (group := core.groups.get(name)) is not None:
+        row.group_state = group.state.value
+        row.protocol_type = group.protocol_type or _CONSUMER
+    elif (consumer := core.groups.get_consumer(name)) is not None:
+        row.group_state, row.group_type = consumer.state, _CONSUMER
+    return row
+
+
+async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> DescribeGroupsResponse:
+    """State and members; an unknown group is Dead."""
+    operations = GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
+    rows = []
+    for name in call.request.groups:
+        is_classic = core.groups.exists(name) and core.groups.get_consumer(name) is None
+        row = DescribeGroupsResponseGroup(
+            group_id=name,
+            group_state=(State.EMPTY if is_classic else State.DEAD).value,
+            protocol_type="",
+            protocol_data="",
+            members=[],
+            authorized_operations=operations,
+        )
+        rows.append(row)
+        group = core.groups.get(name)
+        if group is None:
+            if row.group_state == State.DEAD.value and call.version >= _SAYS_UNKNOWN_SINCE:
+                row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                row.error_message = f"there is no classic group {name!r}"
+            continue
+        row.group_state = group.state.value
+        row.protocol_type = group.protocol_type
+        # Until the leader has spoken, and that is durable, there is a choice, but nothing that
+        # follows from it.
+        is_stable = group.state is State.STABLE
+        row.protocol_data = group.protocol if is_stable else ""
+        row.members = [
+            DescribeGroupsResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=f"/{member.client_host}",
+                member_metadata=member.protocols.get(row.protocol_data, b"") if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.members.values()
+        ]
+    return DescribeGroupsResponse(groups=rows)
+
+
+async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGroupsResponse:
+    """Delete groups without members, and their offsets."""
+    rows = []
+    for name in call.request.groups_names:
+        try:
+            code = await _deleted(core, name)
+        except Refused as exc:  # the broker has ended meanwhile
+            code = exc.code
+        rows.append(DeleteGroupsResponseGroup(group_id=name, error_code=code))
+    return DeleteGroupsResponse(results=rows)
+
+
+async def _deleted(core: Core, name: str) -> ErrorCode:
+    if core.groups.members_count(name):
+        return ErrorCode.NON_EMPTY_GROUP
+    if not core.groups.exists(name):
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    code = await _forget(core, name, None)
+    if not code and core.groups.is_open and not core.groups.members_count(name):
+        core.groups.remove(name)  # nobody joined meanwhile
+    return code
+
+
+async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDeleteResponse:
+    """Forget offsets of topics that no member is subscribed to."""
+    request = call.request
+    if not core.groups.exists(request.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
+    group = core.groups.get(request.group_id)
+    if group is not None and group.members and group.protocol_type != _CONSUMER:
+        return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[])
+    subscribed = _subscribed(group)
+    consumer = core.groups.get_consumer(request.group_id)
+    is_read = None if consumer is None else consumer.target.reader(consumer.members.values())
+    topics = []
+    forgotten: list[tuple[str, int]] = []
+    for topic in request.topics:
+        code = ErrorCode.NONE
+        meta = core.topics.get(topic.name)
+        if topic.name in subscribed or (is_read and meta and is_read(topic.name, meta.topic_id)):
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        rows = []
+        for one in topic.partitions:
+            known = core.topics.exists(topic.name, one.partition_index)
+            row_code = code if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not row_code:
+                forgotten.append((topic.name, one.partition_index))
+            rows.append(
+                OffsetDeleteResponsePartition(
+                    partition_index=one.partition_index, error_code=row_code
+                )
+            )
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
+    code = await _forget(core, request.group_id, forgotten) if forgotten else ErrorCode.NONE
+    return OffsetDeleteResponse(error_code=code, topics=topics)
+
+
+def _subscribed(group: Group | None) -> set[str]:
+    """The topics that members of a group are subscribed to, as far as they say."""
+    found: set[str] = set()
+    if group is not None:
+        for member in group.members.values():
+            for metadata in member.protocols.values():
+                found |= subscribed_topics(metadata) or frozenset()
+    return found
+
+
+async def _forget(core: Core, name: str, rows: list[tuple[str, int]] | None) -> ErrorCode:
+    failure = await recorded(lambda done: core.groups.forget(name, rows, done))
+    return ErrorCode.NONE if failure is None else ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,0 +1,172 @@
+"""What there is: topics in pages, sizes on disk, and what has a configuration.
+
+| request                 | answers                                                            |
+|-------------------------|--------------------------------------------------------------------|
+| DescribeTopicPartitions | topics by name (none: all), at most PARTITIONS_MAX partitions, and |
+|                         | where to go on                                                     |
+| DescribeLogDirs         | one directory; sizes of the partitions asked for, null: of all     |
+| ListConfigResources     | topics, this broker, groups with settings; before version 1        |
+|                         | nothing: client metrics, of which there are none, were all of it   |
+
+The bytes that the volume has in all and left are not told (-1, Kafka's word for unknown).
+Partitions that are not open stay so; their files are looked at.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResponseDirectory,
+    DescribeLogDirsResponsePartition,
+    DescribeLogDirsResponseTopic,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseNextCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListConfigResourcesResponseResource,
+)
+from segbroker.protocol.schema import ZERO_UUID
+from segbroker.segments.manager import TopicMeta
+
+from ..call import Call
+from ..core import Core
+from ..loop.pace import Pace
+from .config_admin import BROKER, BROKER_LOGGER, GROUP, TOPIC
+from .metadata import TOPIC_OPERATIONS
+
+PARTITIONS_MAX: Final = 2_000
+"""Partitions of one page (max.request.partition.size.limit)."""
+
+_SIZES_AT_ONCE: Final = 250
+"""Partitions per turn in a lane."""
+_CLIENT_METRICS: Final = 16
+"""A resource that Kafka has, and of which there is none here."""
+_ALL_TYPES_SINCE: Final = 1
+
+
+async def describe_topic_partitions(
+    core: Core, call: Call[DescribeTopicPartitionsRequest]
+) -> DescribeTopicPartitionsResponse:
+    """One page of topics, in the order of their names."""
+    request, cursor = call.request, call.request.cursor
+    names = sorted({topic.name for topic in request.topics} or core.topics.all)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    response = DescribeTopicPartitionsResponse(topics=[])
+    pace = Pace()
+    for name in names:
+        first = cursor.partition_index if cursor and cursor.topic_name == name else 0
+        if room <= 0:
+            response.next_cursor = DescribeTopicPartitionsResponseNextCursor(
+                topic_name=name, partition_index=first
+            )
+            break
+        meta = core.topics.get(name)
+        if meta is None:
+            response.topics.append(_unknown(name))
+            continue
+        page = range(max(first, 0), min(meta.partitions, first + room))
+        response.topics.append(_described(core, meta, page))
+        room -= len(page)
+        if page.stop < meta.partitions:
+            response.next_cursor = DescribeTopicPartitionsResponseNextCursor(
+                topic_name=name, partition_index=page.stop
+            )
+            break
+        await pace.step()
+    return response
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        name=name,
+        topic_id=ZERO_UUID,
+        partitions=[],
+    )
+
+
+def _described(
+    core: Core, meta: TopicMeta, page: Iterable[int]
+) -> DescribeTopicPartitionsResponseTopic:
+    node = core.config.broker_id
+    return DescribeTopicPartitionsResponseTopic(
+        name=meta.name,
+        topic_id=meta.topic_id,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=index,
+                leader_id=node,
+                leader_epoch=core.topics.leader_epoch(meta, index),
+                replica_nodes=[node],
+                isr_nodes=[node],
+                eligible_leader_replicas=[],  # never null: Java streams it
+                last_known_elr=[],
+                offline_replicas=[],
+            )
+            for index in page
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+async def describe_log_dirs(
+    core: Core, call: Call[DescribeLogDirsRequest]
+) -> DescribeLogDirsResponse:
+    """The one directory; what is unknown is left out of it, as in Kafka."""
+    asked: Iterable[tuple[str, Sequence[int]]]
+    if call.request.topics is None:
+        asked = [(meta.name, range(meta.partitions)) for meta in core.topics.all.values()]
+    else:
+        asked = [(topic.topic, topic.partitions) for topic in call.request.topics]
+    topics = []
+    for name, indexes in asked:
+        rows = []
+        for start in range(0, len(indexes), _SIZES_AT_ONCE):
+            some = indexes[start : start + _SIZES_AT_ONCE]
+            sizes = await core.lanes.run(core.topics.manager.partitions.sizes, name, some)
+            rows += [
+                DescribeLogDirsResponsePartition(
+                    partition_index=index, partition_size=size, offset_lag=0, is_future_key=False
+                )
+                for index, size in zip(some, sizes, strict=True)
+                if size is not None
+            ]
+        if rows:
+            topics.append(DescribeLogDirsResponseTopic(name=name, partitions=rows))
+    directory = DescribeLogDirsResponseDirectory(log_dir=core.topics.manager.root, topics=topics)
+    return DescribeLogDirsResponse(results=[directory])
+
+
+def list_config_resources(
+    core: Core, call: Call[ListConfigResourcesRequest]
+) -> ListConfigResourcesResponse:
+    """What DescribeConfigs may be asked about; by type, none named: every type."""
+    asked = set(call.request.resource_types)
+    if not asked <= {TOPIC, BROKER, BROKER_LOGGER, _CLIENT_METRICS, GROUP}:
+        return ListConfigResourcesResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
+        )
+    if call.version < _ALL_TYPES_SINCE:
+        return ListConfigResourcesResponse(config_resources=[])
+    found = []
+    if not asked or TOPIC in asked:
+        found += [(TOPIC, name) for name in sorted(core.topics.all)]
+    for kind in (BROKER, BROKER_LOGGER):
+        if not asked or kind in asked:
+            found.append((kind, str(core.config.broker_id)))
+    if not asked or GROUP in asked:
+        found += [(GROUP, name) for name in core.group_settings.groups()]
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ListConfigResourcesResponseResource(resource_type=kind, resource_name=name)
+            for kind, name in found
+        ]
+    )

@@ -1,0 +1,63 @@
+"""A reply that is decided later: joins, syncs and commits wait for others or for the disk."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from segbroker.protocol.headers import encode_response
+from segbroker.protocol.schema import Message
+
+from ..call import Call
+from ..loop.turn import Turn
+from ..peers.peer import Peer
+from ..peers.replies import Buffer
+
+
+def say_throttled(peer: Peer, message: Message) -> None:
+    """Have a reply say how long its connection is not read, where its api has a word for it."""
+    if hasattr(message, "throttle_time_ms"):
+        message.throttle_time_ms = peer.throttle_ms()
+
+
+class LaterReply:
+    """The slot of a request that waits.  `answer` it once; afterwards nothing happens."""
+
+    __slots__ = ("_call", "_parts", "_turn", "done", "on_abandoned")
+
+    restores: Final = False
+
+    def __init__(self, call: Call[Any], turn: Turn) -> None:
+        self.done = False
+        self.on_abandoned: Callable[[], None] | None = None
+        self._call = call
+        self._turn = turn
+        self._parts: list[Buffer] = []
+
+    def answer(self, message: Message) -> None:
+        """The reply; sent at the end of the turn, in the order of the connection."""
+        if self.done:
+            return
+        header = self._call.header
+        if self._call.amend is not None:
+            self._call.amend(message)
+        if self._call.peer.muted_until:
+            say_throttled(self._call.peer, message)
+        self._parts = encode_response(
+            message, header.api_key, header.api_version, header.correlation_id
+        )
+        self.done = True
+        self._turn.flush(self._call.peer.flush)
+
+    def render(self) -> list[Buffer] | None:
+        return self._parts
+
+    def sent(self) -> None:
+        pass
+
+    def stuck(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        if not self.done:
+            self.done = True
+            if self.on_abandoned is not None:
+                self.on_abandoned()

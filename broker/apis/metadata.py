@@ -1,0 +1,170 @@
+"""Metadata: which topics there are, who leads them (always we) and where we are.
+
+| topics asked       | v0    | v1 and later                                      |
+|--------------------|-------|---------------------------------------------------|
+| null               | -     | all                                               |
+| empty              | all   | none                                              |
+| by name            | those; an unknown one is created when both sides allow  |
+| by topic id (v10+) | those; never created                                    |
+
+Asking for one of Kafka's own topics (__consumer_offsets) creates none: INVALID_TOPIC_EXCEPTION,
+which a consumer says at once, for what it would wait for is not kept in a topic here.
+
+With an authorizer (authorized.py) a topic that may not be described is left out of "all" and is
+TOPIC_AUTHORIZATION_FAILED by name, whether it exists or not; asking creates with CREATE alone.
+
+May be the first request of a connection (aiokafka to 0.12, kafka-python 2.0), in version 0.
+"""
+
+from typing import Final
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from segbroker.protocol.schema import ZERO_UUID
+from segbroker.segments.manager import TopicMeta
+from segbroker.segments.names import is_topic_name
+
+from ..access.authorizer import CREATE, DESCRIBE, TOPIC
+from ..call import Call
+from ..core import Core
+from ..error_map import STORAGE_FAILURES, wire_error
+from ..loop.pace import Pace
+from ..peers.peer import Peer
+
+# Bit n stands for ACL operation n: without an authorizer everything is allowed.
+# Cluster: create 5, alter 7, describe 8, cluster action 9, describe configs 10, alter configs 11,
+# idempotent write 12. Topic: read 3, write 4, create 5, delete 6, alter 7, describe 8,
+# describe configs 10, alter configs 11.
+CLUSTER_OPERATIONS: Final = sum(1 << n for n in (5, 7, 8, 9, 10, 11, 12))
+TOPIC_OPERATIONS: Final = sum(1 << n for n in (3, 4, 5, 6, 7, 8, 10, 11))
+NOT_ASKED: Final = -(2**31)
+
+
+# Where Kafka keeps its own state; who reads them wants that, and not an empty topic of the name.
+_OF_KAFKA: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__cluster_metadata", "__share_group_state"}
+)
+# Versions 10 and 11 may ask by id, but have no null for the name of an id that is not there.
+_NULL_NAME_SINCE: Final = 12
+
+
+async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
+    """Answer one Metadata request; waits only for the creation of topics."""
+    request = call.request
+    host, port = core.advertised(call.peer)
+    node = core.config.broker_id
+    asked = request.topics
+    authorizer, peer = core.authorizer, call.peer
+    topics: list[MetadataResponseTopic] = []
+    pace = Pace()
+    if asked is None or (call.version == 0 and not asked):
+        for meta in core.topics.all.values():
+            if authorizer is None or authorizer.would_allow(peer, DESCRIBE, TOPIC, meta.name):
+                topics.append(_topic(core, meta))
+            await pace.step()
+    else:
+        for one in {(one.topic_id, one.name): one for one in asked}.values():
+            topics.append(await _asked(core, peer, one, request.allow_auto_topic_creation))
+            await pace.step()
+    if call.version < _NULL_NAME_SINCE:
+        for topic in topics:
+            topic.name = topic.name or ""
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = await _operations(core, peer, topic, pace)
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=node, host=host, port=port)],
+        cluster_id=core.topics.manager.cluster_id,
+        controller_id=node,
+        topics=topics,
+        cluster_authorized_operations=(
+            NOT_ASKED
+            if not request.include_cluster_authorized_operations
+            else CLUSTER_OPERATIONS
+            if authorizer is None
+            else authorizer.cluster_operations(peer)
+        ),
+    )
+
+
+async def _operations(core: Core, peer: Peer, topic: MetadataResponseTopic, pace: Pace) -> int:
+    """The bits of what may be done with a topic; none that may not even be known."""
+    if core.authorizer is None:
+        return TOPIC_OPERATIONS
+    await pace.step()
+    if topic.name is None or topic.error_code:
+        return NOT_ASKED
+    return core.authorizer.operations(peer, TOPIC, topic.name)
+
+
+def _may_create(core: Core, peer: Peer, name: str) -> bool:
+    authorizer = core.authorizer
+    return (
+        authorizer is None
+        or authorizer.would_allow_cluster(peer, CREATE)
+        or authorizer.allows(peer, CREATE, TOPIC, name)
+    )
+
+
+async def _asked(
+    core: Core, peer: Peer, asked: MetadataRequestTopic, create: bool
+) -> MetadataResponseTopic:
+    authorizer = core.authorizer
+    if asked.name is None or asked.topic_id != ZERO_UUID:  # Java sends an empty name with an id
+        by_id = core.topics.by_id(asked.topic_id)
+        if by_id is None:
+            return _unknown(asked.name, ErrorCode.UNKNOWN_TOPIC_ID, asked)
+        if authorizer is not None and not authorizer.allows(peer, DESCRIBE, TOPIC, by_id.name):
+            return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
+        return _topic(core, by_id)
+    if authorizer is not None and not authorizer.allows(peer, DESCRIBE, TOPIC, asked.name):
+        return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
+    meta = core.topics.get(asked.name)
+    if meta is None and create and core.topics.may_auto_create:
+        if asked.name in _OF_KAFKA:
+            return _unknown(asked.name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
+        if not _may_create(core, peer, asked.name):
+            return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
+        try:
+            meta = await core.topics.auto_create(asked.name)
+        except STORAGE_FAILURES as exc:
+            return _unknown(asked.name, wire_error(exc)[0], asked)
+    if meta is None:
+        # A name that no topic can have is a mistake, and waiting for it would be in vain.
+        if not is_topic_name(asked.name):
+            return _unknown(asked.name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
+        return _unknown(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)
+    return _topic(core, meta)
+
+
+def _unknown(
+    name: str | None, code: ErrorCode, asked: MetadataRequestTopic
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=code, name=name, topic_id=asked.topic_id or ZERO_UUID, partitions=[]
+    )
+
+
+def _topic(core: Core, meta: TopicMeta) -> MetadataResponseTopic:
+    node = core.config.broker_id
+    return MetadataResponseTopic(
+        name=meta.name,
+        topic_id=meta.topic_id,
+        partitions=[
+            MetadataResponsePartition(
+                partition_index=index,
+                leader_id=node,
+                leader_epoch=core.topics.leader_epoch(meta, index),
+                replica_nodes=[node],
+                isr_nodes=[node],
+            )
+            for index in range(meta.partitions)
+        ],
+    )

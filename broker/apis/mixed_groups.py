@@ -1,0 +1,101 @@
+"""Requests of classic members whose group is one of KIP-848's protocol.
+
+What they are told is durable first, as for the others in such a group (consumer_group_apis.py).
+"""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_groups import HeartbeatRequest, SyncGroupRequest
+
+from ..core import Core
+from ..groups import classic_members
+from ..groups.consumer_group import ConsumerGroup
+from ..groups.group_members import Joined, Joining, OnJoined, OnSynced, Synced
+from ..groups.groups import monotonic_ms, new_member_id
+from ..refused import Refused
+
+
+def join(core: Core, group: ConsumerGroup, joining: Joining, done: OnJoined) -> None:
+    """JoinGroup: answered when the group knows it for good."""
+    try:
+        joined = classic_members.join(
+            group, monotonic_ms(), joining, new_member_id, core.topics.all
+        )
+    except Refused as exc:
+        done(Joined(exc.code, joining.member_id))
+        return
+
+    def refused(code: ErrorCode) -> None:
+        done(Joined(code, joining.member_id))
+
+    _when_kept(core, group, joined.member_id, lambda: done(joined), refused)
+
+
+def sync(core: Core, group: ConsumerGroup, request: SyncGroupRequest, done: OnSynced) -> None:
+    """SyncGroup: its partitions."""
+
+    def name_of(topic_id: bytes) -> str | None:
+        meta = core.topics.by_id(UUID(bytes=topic_id))
+        return None if meta is None else meta.name
+
+    synced = classic_members.sync(
+        group,
+        monotonic_ms(),
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        request.protocol_type,
+        request.protocol_name,
+        name_of,
+    )
+
+    member = group.members.get(request.member_id)
+    has = None if member is None or synced.code else frozenset(member.assigned)
+
+    def tell() -> None:
+        if has is not None:
+            core.groups.was_told(group, request.member_id, has)
+        done(synced)
+
+    def refused(code: ErrorCode) -> None:
+        done(Synced(code))
+
+    _when_kept(core, group, request.member_id, tell, refused)
+
+
+def heartbeat(core: Core, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
+    """Heartbeat: whether it has a step to take."""
+    code = classic_members.heartbeat(
+        group,
+        monotonic_ms(),
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        core.topics.all,
+    )
+    core.groups.changed(group)
+    return code
+
+
+def _when_kept(
+    core: Core,
+    group: ConsumerGroup,
+    member_id: str,
+    tell: Callable[[], None],
+    refuse: Callable[[ErrorCode], None],
+) -> None:
+    """Answer a member when what is known of it is durable, if it is a member still."""
+    member = group.members.get(member_id)
+
+    def kept(error: OSError | None) -> None:
+        if error is not None:
+            refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif group.members.get(member_id) is not member:
+            refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+        else:
+            tell()
+
+    core.groups.when_kept(group, member_id, kept)
+    core.groups.changed(group)

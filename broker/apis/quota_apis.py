@@ -1,0 +1,186 @@
+"""Quotas over the wire: DescribeClientQuotas, AlterClientQuotas.
+
+| an entity, or a change                                        | answer             |
+|---------------------------------------------------------------|--------------------|
+| user, client-id or both; ip alone; each once, names or null    | fine               |
+| any other kind, none, an empty or too long name                | 42 INVALID_REQUEST |
+| a key that its kind has not (controller_mutation_rate is none) | 42 INVALID_REQUEST |
+| an ip that is no address (a name is none)                      | 42 INVALID_REQUEST |
+| a value of 0 or less, or no number                             | 42 INVALID_REQUEST |
+| more than ENTITIES_MAX entities                                | 44 POLICY_VIOLATION |
+| asked for: a kind that there is not                            | 35 UNSUPPORTED_VERSION |
+| asked for: a match that does not go with its name, or its kind | 42 INVALID_REQUEST |
+
+A change is durable and in force when it is answered; what an entity had and is not named stays.  An
+address has one spelling; what an older version stored under another can be removed under that.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntry,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntity,
+    AlterClientQuotasResponseEntry,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasRequestComponent,
+    DescribeClientQuotasResponse,
+    DescribeClientQuotasResponseEntity,
+    DescribeClientQuotasResponseEntry,
+    DescribeClientQuotasResponseValue,
+)
+from segbroker.segments.quotas import ENTITIES_MAX, NAME_SIZE_MAX, Entity, entity_of
+
+from ..access.quota_rules import ADDRESS, CLIENT, KEYS_OF_ADDRESSES, KEYS_OF_CLIENTS, USER
+from ..address import canonical_host, is_address
+from ..call import Call
+from ..core import Core
+from ..recording import recorded
+from ..refused import Refused
+
+_EXACT, _DEFAULT, _SPECIFIED = range(3)
+_KINDS: Final = frozenset({USER, CLIENT, ADDRESS})
+
+
+async def describe_client_quotas(
+    core: Core, call: Call[DescribeClientQuotasRequest]
+) -> DescribeClientQuotasResponse:
+    """The quotas of the entities that match every component."""
+    request = call.request
+    try:
+        _check_filter(request.components)
+    except Refused as exc:
+        return DescribeClientQuotasResponse(
+            error_code=exc.code, error_message=exc.message, entries=None
+        )
+    return DescribeClientQuotasResponse(
+        error_message=None,
+        entries=[
+            DescribeClientQuotasResponseEntry(
+                entity=[
+                    DescribeClientQuotasResponseEntity(entity_type=kind, entity_name=name)
+                    for kind, name in entity
+                ],
+                values=[
+                    DescribeClientQuotasResponseValue(key=key, value=value)
+                    for key, value in sorted(values.items())
+                ],
+            )
+            for entity, values in core.all_quotas.rows.items()
+            if all(_matches(dict(entity), one) for one in request.components)
+            and (not request.strict or len(entity) == len(request.components))
+        ],
+    )
+
+
+def _check_filter(components: Sequence[DescribeClientQuotasRequestComponent]) -> None:
+    """Raises Refused."""
+    kinds = [component.entity_type for component in components]
+    for component in components:
+        kind, how = component.entity_type, component.match_type
+        if not kind or kinds.count(kind) > 1:
+            raise _invalid(f"the kind of entity {kind!r} is empty, or named twice")
+        if kind not in _KINDS:
+            raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"{kind!r} is no kind of entity here")
+        if not _EXACT <= how <= _SPECIFIED or (how == _EXACT) != (component.match is not None):
+            raise _invalid(f"match {how} of {kind} does not go with the name {component.match!r}")
+    if ADDRESS in kinds and len(kinds) > 1:
+        raise _invalid("an ip is an entity of its own")
+
+
+def _matches(
+    entity: dict[str, str | None], component: DescribeClientQuotasRequestComponent
+) -> bool:
+    if component.entity_type not in entity:
+        return False
+    name = entity[component.entity_type]
+    if component.match_type == _EXACT:
+        wanted = component.match
+        assert wanted is not None, "checked before"
+        is_address = component.entity_type == ADDRESS
+        return name == wanted or (is_address and name == canonical_host(wanted))
+    return component.match_type == _SPECIFIED or name is None
+
+
+async def alter_client_quotas(
+    core: Core, call: Call[AlterClientQuotasRequest]
+) -> AlterClientQuotasResponse:
+    """Change the quotas of entities, one by one."""
+    rows = []
+    for asked in call.request.entries:
+        row = AlterClientQuotasResponseEntry(
+            error_message=None,
+            entity=[
+                AlterClientQuotasResponseEntity(
+                    entity_type=one.entity_type, entity_name=one.entity_name
+                )
+                for one in asked.entity
+            ],
+        )
+        rows.append(row)
+        try:
+            async with core.all_quotas.changing:
+                entity, values = _change(core, asked)
+                if not call.request.validate_only:
+                    await _store(core, entity, values)
+        except Refused as exc:
+            row.error_code, row.error_message = exc.code, exc.message
+    return AlterClientQuotasResponse(entries=rows)
+
+
+def _change(core: Core, asked: AlterClientQuotasRequestEntry) -> tuple[Entity, dict[str, float]]:
+    """The entity, and what it has afterwards. Raises Refused."""
+    parts = {one.entity_type: one.entity_name for one in asked.entity}
+    if not parts or len(parts) < len(asked.entity) or not parts.keys() <= _KINDS:
+        raise _invalid(f"{sorted(parts)} is no entity: user, client-id, both, or ip")
+    if ADDRESS in parts and len(parts) > 1:
+        raise _invalid("an ip is an entity of its own")
+    for name in parts.values():
+        if name is not None and not 0 < len(name.encode()) <= NAME_SIZE_MAX:
+            raise _invalid(
+                f"a name of {len(name.encode())} bytes, allowed are 1 to {NAME_SIZE_MAX}"
+            )
+    rows = core.all_quotas.rows
+    is_known = entity_of(parts) in rows and all(op.remove for op in asked.ops)
+    if (host := parts.get(ADDRESS)) is not None and not is_known:
+        parts[ADDRESS] = _address(host)
+    entity = entity_of(parts)
+    known = KEYS_OF_ADDRESSES if ADDRESS in parts else KEYS_OF_CLIENTS
+    values = dict(rows.get(entity, {}))
+    for op in asked.ops:
+        if op.key not in known:
+            whose, there_are = " and ".join(sorted(parts)), ", ".join(sorted(known))
+            raise _invalid(f"{op.key!r} is no quota of {whose}; there are: {there_are}")
+        if op.remove:
+            values.pop(op.key, None)
+        elif not math.isfinite(op.value) or op.value <= 0:
+            raise _invalid(f"{op.key} = {op.value} is not above 0")
+        else:
+            values[op.key] = op.value
+    if values and entity not in rows and len(rows) >= ENTITIES_MAX:
+        raise Refused(ErrorCode.POLICY_VIOLATION, f"at most {ENTITIES_MAX} entities have quotas")
+    return entity, values
+
+
+def _address(text: str) -> str:
+    """An address as connections are looked up by: 10.0.0.1 for ::ffff:10.0.0.1.  Raises Refused."""
+    host = canonical_host(text)
+    if not is_address(host):
+        raise _invalid(f"{text!r} is no address")
+    return host
+
+
+async def _store(core: Core, entity: Entity, values: dict[str, float]) -> None:
+    failure = await recorded(lambda done: core.all_quotas.set(entity, values, done))
+    core.all_quotas.reload()
+    core.quotas = core.all_quotas if core.all_quotas.is_active else None
+    if failure is not None:
+        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,273 @@
+"""Administration of topics: create, delete, grow, delete records. One row of answer per topic.
+
+| CreateTopics                              | code                               |
+|-------------------------------------------|------------------------------------|
+| the same name twice in one request        | 42 INVALID_REQUEST                 |
+| partitions 0, below -1 or over the limit  | 37 INVALID_PARTITIONS              |
+| replication factor other than 1 and -1    | 38 INVALID_REPLICATION_FACTOR      |
+| an assignment to any broker but us        | 39 INVALID_REPLICA_ASSIGNMENT      |
+| an unknown key or a bad value             | 40 INVALID_CONFIG                  |
+| an illegal name                           | 17 INVALID_TOPIC_EXCEPTION         |
+| a name that exists                        | 36 TOPIC_ALREADY_EXISTS            |
+
+`validate_only` does all of this and creates nothing.  -1 partitions: the broker's default.
+DeleteRecords of a topic that is compacted and nothing else: 44 POLICY_VIOLATION, as in Kafka.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+    CreatePartitionsResponseTopic,
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    CreateTopicsResponseTopic,
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsResponse,
+    DeleteRecordsResponsePartition,
+    DeleteRecordsResponseTopic,
+    DeleteTopicsRequest,
+    DeleteTopicsRequestTopic,
+    DeleteTopicsResponse,
+    DeleteTopicsResponseTopic,
+)
+from segbroker.segments.errors import StorageError, UnknownTopic
+from segbroker.segments.manager import NewTopic, Outcome
+from segbroker.segments.topic_config import TopicConfig
+
+from ..call import Call
+from ..core import Core
+from ..error_map import STORAGE_FAILURES, wire_error
+from ..loop.pace import Pace
+from ..refused import Refused
+from .config_rows import created_configs
+
+_DEFAULT: Final = -1
+
+
+async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
+    """Create the topics of one request, together."""
+    request = call.request
+    counts = Counter(topic.name for topic in request.topics)
+    rows: dict[str, CreateTopicsResponseTopic] = {}
+    wanted: list[NewTopic] = []
+    pace = Pace()
+    for asked in request.topics:
+        await pace.step()
+        if asked.name in rows:
+            continue
+        row = CreateTopicsResponseTopic(name=asked.name, error_message=None)
+        rows[asked.name] = row
+        try:
+            if counts[asked.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
+            wanted.append(_new_topic(core, asked))
+        except Refused as exc:
+            row.error_code, row.error_message = exc.code, exc.message
+        except STORAGE_FAILURES as exc:
+            row.error_code, row.error_message = wire_error(exc)
+    outcomes: Sequence[Outcome | None] = [None] * len(wanted)
+    if wanted and not request.validate_only:
+        outcomes = await core.topics.create_all(wanted)
+    for new, outcome in zip(wanted, outcomes, strict=True):
+        await pace.step()
+        row = rows[new.name]
+        if isinstance(outcome, StorageError):
+            row.error_code, row.error_message = wire_error(outcome)
+            continue
+        if outcome is not None:
+            row.topic_id = outcome.topic_id
+        row.num_partitions = new.partitions
+        row.replication_factor = 1
+        row.configs = created_configs(new.config)
+    return CreateTopicsResponse(topics=list(rows.values()))
+
+
+def _new_topic(core: Core, asked: CreateTopicsRequestTopic) -> NewTopic:
+    """Raises Refused, and what creating it would raise."""
+    partitions = _partitions(core, asked)
+    core.topics.check_new(asked.name, partitions)
+    return NewTopic(asked.name, partitions, _config(core, asked))
+
+
+def _partitions(core: Core, asked: CreateTopicsRequestTopic) -> int:
+    if asked.assignments:
+        if asked.num_partitions != _DEFAULT or asked.replication_factor != _DEFAULT:
+            raise Refused(ErrorCode.INVALID_REQUEST, "both an assignment and a count of partitions")
+        indexes = sorted(one.partition_index for one in asked.assignments)
+        if indexes != list(range(len(indexes))):
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions {indexes} are not 0, 1, 2 ..."
+            )
+        for one in asked.assignments:
+            _check_assignment(core, one.broker_ids)
+        return _bounded(core, len(indexes))
+    if asked.replication_factor not in (1, _DEFAULT):
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {asked.replication_factor}, there is one broker",
+        )
+    if asked.num_partitions == _DEFAULT:
+        return core.config.partitions
+    return _bounded(core, asked.num_partitions)
+
+
+def _check_assignment(core: Core, broker_ids: list[int]) -> None:
+    if broker_ids != [core.config.broker_id]:
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"assigned to brokers {broker_ids}, there is only {core.config.broker_id}",
+        )
+
+
+def _bounded(core: Core, count: int) -> int:
+    if not 1 <= count <= core.config.partitions_max:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{count} partitions, allowed are 1 to {core.config.partitions_max}",
+        )
+    return count
+
+
+def _config(core: Core, asked: CreateTopicsRequestTopic) -> TopicConfig:
+    overrides: dict[str, str] = {}
+    for one in asked.configs:
+        if one.value is None:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{one.name} has no value")
+        overrides[one.name] = one.value
+    return core.topics.topic_config(overrides)
+
+
+async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
+    """Delete the topics of one request, by name or (v6+) by id, together."""
+    request = call.request
+    pace = Pace()
+    rows = []
+    for asked in request.topics:
+        rows.append(_doomed(core, asked))
+        await pace.step()
+    rows += [_named(core, name) for name in request.topic_names]
+    # One that is named twice is gone when it comes a second time.
+    first: dict[str, DeleteTopicsResponseTopic] = {}
+    for row in rows:
+        if row.name is None:
+            continue
+        if first.setdefault(row.name, row) is not row:
+            row.error_code, row.error_message = wire_error(UnknownTopic(row.name))
+    outcomes = await core.topics.delete_all(first)
+    for name, row in first.items():
+        outcome = outcomes[name]
+        if isinstance(outcome, StorageError):
+            row.error_code, row.error_message = wire_error(outcome)
+        await pace.step()
+    return DeleteTopicsResponse(responses=rows)
+
+
+def _doomed(core: Core, asked: DeleteTopicsRequestTopic) -> DeleteTopicsResponseTopic:
+    if asked.name is not None:
+        return _named(core, asked.name)
+    meta = core.topics.by_id(asked.topic_id)
+    if meta is None:
+        return DeleteTopicsResponseTopic(
+            name=None,
+            topic_id=asked.topic_id,
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            error_message=f"there is no topic with id {asked.topic_id}",
+        )
+    return _named(core, meta.name)
+
+
+def _named(core: Core, name: str) -> DeleteTopicsResponseTopic:
+    row = DeleteTopicsResponseTopic(name=name)
+    if meta := core.topics.get(name):
+        row.topic_id = meta.topic_id
+    return row
+
+
+async def create_partitions(
+    core: Core, call: Call[CreatePartitionsRequest]
+) -> CreatePartitionsResponse:
+    """Let topics grow; never shrink."""
+    request = call.request
+    counts = Counter(topic.name for topic in request.topics)
+    rows = {}
+    pace = Pace()
+    for asked in request.topics:
+        await pace.step()
+        row = rows[asked.name] = CreatePartitionsResponseTopic(name=asked.name)
+        try:
+            if counts[asked.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
+            await _grow(core, asked, validate_only=request.validate_only)
+        except Refused as exc:
+            row.error_code, row.error_message = exc.code, exc.message
+        except STORAGE_FAILURES as exc:
+            row.error_code, row.error_message = wire_error(exc)
+    return CreatePartitionsResponse(results=list(rows.values()))
+
+
+async def _grow(core: Core, asked: CreatePartitionsRequestTopic, *, validate_only: bool) -> None:
+    meta = core.topics.get(asked.name)
+    if meta is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}")
+    if asked.count <= meta.partitions:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{asked.name!r} has {meta.partitions} partitions, {asked.count} are not more",
+        )
+    _bounded(core, asked.count)
+    if asked.assignments:
+        if len(asked.assignments) != asked.count - meta.partitions:
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{len(asked.assignments)} assignments for {asked.count - meta.partitions} "
+                "further partitions",
+            )
+        for one in asked.assignments:
+            _check_assignment(core, one.broker_ids)
+    if not validate_only:
+        await core.topics.create_partitions(asked.name, asked.count)
+
+
+async def delete_records(core: Core, call: Call[DeleteRecordsRequest]) -> DeleteRecordsResponse:
+    """Move log starts up; what is before them is gone for readers at once."""
+    await core.topics.open_all(
+        (topic.name, one.partition_index)
+        for topic in call.request.topics
+        for one in topic.partitions
+    )
+    pace = Pace()
+    response = DeleteRecordsResponse(topics=[])
+    for topic in call.request.topics:
+        rows = DeleteRecordsResponseTopic(name=topic.name, partitions=[])
+        response.topics.append(rows)
+        for one in topic.partitions:
+            rows.partitions.append(await _delete_before(core, topic.name, one))
+            await pace.step()
+    return response
+
+
+async def _delete_before(
+    core: Core, name: str, asked: DeleteRecordsRequestPartition
+) -> DeleteRecordsResponsePartition:
+    row = DeleteRecordsResponsePartition(partition_index=asked.partition_index, low_watermark=-1)
+    try:
+        partition = core.topics.served_partition(name, asked.partition_index)
+        if partition is None:
+            row.error_code, _ = core.topics.why_unopened(name, asked.partition_index)
+            return row
+        handler = partition.handler
+        if handler.config.compacts and not handler.config.deletes:
+            row.error_code = ErrorCode.POLICY_VIOLATION
+            return row
+        row.low_watermark = await core.lanes.run(handler.delete_records_before, asked.offset)
+    except STORAGE_FAILURES as exc:
+        row.error_code, _ = wire_error(exc)
+    return row

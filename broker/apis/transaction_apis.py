@@ -1,0 +1,218 @@
+"""Transactions on the wire: what producers ask of the coordinator.
+
+| api | answered |
+|---|---|
+| InitProducerId | when id and epoch are durable, and what was open before is aborted |
+| AddPartitionsToTxn, AddOffsetsToTxn | when it is durable that they take part |
+| TxnOffsetCommit | when the staged offsets are durable |
+| EndTxn | when it is decided, durably, and every partition has its marker |
+
+A fenced producer is told PRODUCER_FENCED from the version on in which its api knows the code, and
+INVALID_PRODUCER_EPOCH before.
+"""
+
+from typing import Final
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResponsePartition,
+    AddPartitionsToTxnResponseTopic,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from segbroker.segments.committed import CommitRow
+
+from ..call import Call
+from ..core import Core
+from ..error_map import STORAGE_FAILURES, wire_error
+from ..groups.groups import monotonic_ms
+from .offset_store import commit_row
+
+# From these versions on the api knows PRODUCER_FENCED.
+_INIT_FENCED_SINCE: Final = 4
+_FENCED_SINCE: Final = 2
+# EndTxn and TxnOffsetCommit of version 2 of the protocol (KIP-890).
+_NEXT_EPOCH_SINCE: Final = 5
+_IMPLICIT_SINCE: Final = 5
+
+
+async def init_producer_id(core: Core, call: Call[InitProducerIdRequest]) -> InitProducerIdResponse:
+    """A producer id that was never given before; with a transactional id, the next epoch of it."""
+    request = call.request
+    if request.transactional_id is None:
+        try:
+            producer_id = await core.producer_ids.take()
+        except STORAGE_FAILURES as exc:
+            return InitProducerIdResponse(error_code=wire_error(exc)[0], producer_epoch=-1)
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    if not request.transactional_id:
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+    given = await core.transactions.init(
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        request.producer_id,
+        request.producer_epoch,
+    )
+    return InitProducerIdResponse(
+        error_code=_as_known(given.code, call.version, _INIT_FENCED_SINCE),
+        producer_id=given.producer_id,
+        producer_epoch=given.epoch,
+    )
+
+
+async def add_partitions_to_txn(
+    core: Core, call: Call[AddPartitionsToTxnRequest]
+) -> AddPartitionsToTxnResponse:
+    """These partitions take part; all of them, or none."""
+    request = call.request
+    asked = [
+        (topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions
+    ]
+    unknown = {key for key in asked if not core.topics.exists(*key)}
+    code = ErrorCode.OPERATION_NOT_ATTEMPTED
+    if not request.v3_and_below_transactional_id:
+        code, unknown = ErrorCode.INVALID_REQUEST, set()
+    elif not unknown:
+        code = _as_known(
+            await core.transactions.add(
+                request.v3_and_below_transactional_id,
+                request.v3_and_below_producer_id,
+                request.v3_and_below_producer_epoch,
+                _by_topic(asked),
+            ),
+            call.version,
+            _FENCED_SINCE,
+        )
+
+    def code_of(topic: str, index: int) -> ErrorCode:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (topic, index) in unknown else code
+
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnResponseTopic(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnResponsePartition(
+                        partition_index=index, partition_error_code=code_of(topic.name, index)
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+async def add_offsets_to_txn(
+    core: Core, call: Call[AddOffsetsToTxnRequest]
+) -> AddOffsetsToTxnResponse:
+    """The offsets of this group take part."""
+    request = call.request
+    code = await core.transactions.add(
+        request.transactional_id, request.producer_id, request.producer_epoch, {}, request.group_id
+    )
+    return AddOffsetsToTxnResponse(error_code=_as_known(code, call.version, _FENCED_SINCE))
+
+
+async def txn_offset_commit(
+    core: Core, call: Call[TxnOffsetCommitRequest]
+) -> TxnOffsetCommitResponse:
+    """Keep offsets until the transaction commits."""
+    request = call.request
+    code = _check_member(core, request)
+    rows: list[CommitRow] = []
+    response = TxnOffsetCommitResponse(topics=[])
+    for topic in request.topics:
+        meta = core.topics.get(topic.name)
+        answered = TxnOffsetCommitResponseTopic(name=topic.name, partitions=[])
+        response.topics.append(answered)
+        for one in topic.partitions:
+            row_code, staged_row = commit_row(meta, one) if not code else (code, None)
+            if staged_row is not None:
+                rows.append(staged_row)
+            answered.partitions.append(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=one.partition_index, error_code=row_code
+                )
+            )
+    if not rows:
+        return response
+    staged = await core.transactions.stage(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.group_id,
+        rows,
+        implicit=call.version >= _IMPLICIT_SINCE,
+    )
+    if staged is ErrorCode.PRODUCER_FENCED:
+        staged = ErrorCode.INVALID_PRODUCER_EPOCH  # what a group coordinator says
+    for answered in response.topics:
+        for row in answered.partitions:
+            row.error_code = row.error_code or staged
+    return response
+
+
+def _check_member(core: Core, request: TxnOffsetCommitRequest) -> ErrorCode:
+    """Whoever says which member it is has to be that; whoever does not is taken at its word."""
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if not request.member_id and request.generation_id < 0 and request.group_instance_id is None:
+        return ErrorCode.NONE
+    consumer = core.groups.get_consumer(request.group_id)
+    if consumer is not None:
+        code = consumer.check_commit(
+            request.member_id, request.generation_id, request.group_instance_id
+        )
+        # The word of the classic protocol, which is all that this request knows.
+        return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH else code
+    group = core.groups.get(request.group_id)
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    code = group.check_commit(
+        monotonic_ms(), request.member_id, request.group_instance_id, request.generation_id
+    )
+    core.groups.changed(group)
+    return code
+
+
+async def end_txn(core: Core, call: Call[EndTxnRequest]) -> EndTxnResponse:
+    """Commit or abort."""
+    request = call.request
+    if not request.transactional_id:
+        return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    given = await core.transactions.end(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        commit=request.committed,
+        next_epoch=call.version >= _NEXT_EPOCH_SINCE,
+    )
+    return EndTxnResponse(
+        error_code=_as_known(given.code, call.version, _FENCED_SINCE),
+        producer_id=given.producer_id,
+        producer_epoch=given.epoch,
+    )
+
+
+def _as_known(code: ErrorCode, version: int, since: int) -> ErrorCode:
+    if code is ErrorCode.PRODUCER_FENCED and version < since:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+def _by_topic(keys: list[tuple[str, int]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, index in keys:
+        found.setdefault(topic, []).append(index)
+    return found

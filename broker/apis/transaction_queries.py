@@ -1,0 +1,147 @@
+"""What is known of transactions, for operators: Describe- and ListTransactions, DescribeProducers.
+
+Transactional ids are the coordinator's, producers those of the partitions: what DescribeProducers
+shows with an open transaction and a start offset, and nobody lists, hangs, and the next start of
+the broker ends it (markers.py).
+"""
+
+from typing import Final
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersResponsePartition,
+    DescribeProducersResponseProducer,
+    DescribeProducersResponseTopic,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsResponseTopic,
+    DescribeTransactionsResponseTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsResponseTransaction,
+)
+from segbroker.segments.transactions import State, Transaction
+
+from ..call import Call
+from ..core import Core
+from ..loop.pace import Pace
+
+_NAMES: Final = {
+    State.EMPTY: "Empty",
+    State.ONGOING: "Ongoing",
+    State.PREPARE_COMMIT: "PrepareCommit",
+    State.PREPARE_ABORT: "PrepareAbort",
+    State.COMPLETE_COMMIT: "CompleteCommit",
+    State.COMPLETE_ABORT: "CompleteAbort",
+}
+# Kafka's own states that never arise here.
+_OTHER_NAMES: Final = frozenset({"Dead", "PrepareEpochFence"})
+
+
+def describe_transactions(
+    core: Core, call: Call[DescribeTransactionsRequest]
+) -> DescribeTransactionsResponse:
+    """The state of transactional ids."""
+    return DescribeTransactionsResponse(
+        transaction_states=[_described(core, name) for name in call.request.transactional_ids]
+    )
+
+
+def _described(core: Core, name: str) -> DescribeTransactionsResponseTransaction:
+    known = core.transactions.table.get(name)
+    if known is None:
+        return DescribeTransactionsResponseTransaction(
+            error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if name else ErrorCode.INVALID_REQUEST,
+            transactional_id=name,
+            transaction_state="",
+            transaction_timeout_ms=0,
+            transaction_start_time_ms=0,
+            producer_id=0,
+            producer_epoch=0,
+            topics=[],
+        )
+    return DescribeTransactionsResponseTransaction(
+        transactional_id=name,
+        transaction_state=_NAMES[known.state],
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.started_ms,
+        producer_id=known.producer_id,
+        producer_epoch=known.epoch,
+        topics=[
+            DescribeTransactionsResponseTopic(topic=topic, partitions=list(indexes))
+            for topic, indexes in sorted(known.partitions.items())
+        ],
+    )
+
+
+def list_transactions(core: Core, call: Call[ListTransactionsRequest]) -> ListTransactionsResponse:
+    """Every transactional id that passes all filters that are set."""
+    request = call.request
+    names = frozenset(_NAMES.values())
+    wanted = set(request.state_filters)
+    now_ms = core.now_ms()
+
+    def is_meant(known: Transaction) -> bool:
+        if wanted and _NAMES[known.state] not in wanted:
+            return False
+        if request.producer_id_filters and known.producer_id not in request.producer_id_filters:
+            return False
+        if request.duration_filter < 0:
+            return True
+        is_open = known.started_ms >= 0
+        return is_open and now_ms - known.started_ms > request.duration_filter
+
+    return ListTransactionsResponse(
+        unknown_state_filters=sorted(wanted - names - _OTHER_NAMES),
+        transaction_states=[
+            ListTransactionsResponseTransaction(
+                transactional_id=known.transactional_id,
+                producer_id=known.producer_id,
+                transaction_state=_NAMES[known.state],
+            )
+            for known in core.transactions.table.all()
+            if is_meant(known)
+        ],
+    )
+
+
+async def describe_producers(
+    core: Core, call: Call[DescribeProducersRequest]
+) -> DescribeProducersResponse:
+    """The producers that partitions know of."""
+    await core.topics.open_all(
+        (topic.name, index) for topic in call.request.topics for index in topic.partition_indexes
+    )
+    pace = Pace()
+    response = DescribeProducersResponse(topics=[])
+    for topic in call.request.topics:
+        rows = DescribeProducersResponseTopic(name=topic.name, partitions=[])
+        response.topics.append(rows)
+        for index in topic.partition_indexes:
+            rows.partitions.append(_producers_of(core, topic.name, index))
+            await pace.step()
+    return response
+
+
+def _producers_of(core: Core, name: str, index: int) -> DescribeProducersResponsePartition:
+    row = DescribeProducersResponsePartition(partition_index=index, active_producers=[])
+    partition = core.topics.served_partition(name, index)
+    if partition is None:
+        row.error_code, row.error_message = core.topics.why_unopened(name, index)
+        return row
+    opened = partition.handler.transactions.open
+    row.active_producers = [
+        DescribeProducersResponseProducer(
+            producer_id=producer_id,
+            producer_epoch=known.epoch,
+            last_sequence=known.batches[-1].last_sequence if known.batches else -1,
+            last_timestamp=known.last_ms,
+            # Nobody has coordinated a producer of which no transaction ended here.
+            coordinator_epoch=0 if known.marked_ms >= 0 else -1,
+            current_txn_start_offset=opened.get(producer_id, -1),
+        )
+        for producer_id, known in partition.handler.producers()
+    ]
+    return row

@@ -1,0 +1,189 @@
+"""Users on the wire: DescribeUserScramCredentials, AlterUserScramCredentials.
+
+A password never arrives here: who sets one sends the salt and the salted password, from which a
+login cannot be made; what is kept is computed from it.  Changes are durable before they are
+answered; a user of whom one row is wrong is left as it is.
+
+| refused with             | when                                                     |
+|--------------------------|----------------------------------------------------------|
+| RESOURCE_NOT_FOUND       | described or deleted, and not there                      |
+| DUPLICATE_RESOURCE       | named twice (for the same mechanism, when altered)       |
+| UNACCEPTABLE_CREDENTIAL  | name, iterations, salt or salted password cannot be one  |
+| UNSUPPORTED_SASL_MECHANISM | neither SHA-256 nor SHA-512                            |
+| POLICY_VIOLATION         | USERS_MAX users are there                                |
+
+Who is logged in stays so when its credentials go, until the session has to be renewed.
+"""
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+import structlog
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_security import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsRequestUpsertion,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResponseUser,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResponseCredential,
+    DescribeUserScramCredentialsResponseUser,
+)
+from segbroker.protocol.sasl import check_user_name
+from segbroker.protocol.scram import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    SALT_SIZE_MAX,
+    ScramCredential,
+    ScramMechanism,
+    credential_of,
+)
+from segbroker.segments.credentials import (
+    USER_SET,
+    USER_UNSET,
+    USERS_MAX,
+    credentials_of,
+    names_of,
+    rows_of,
+)
+
+from ..call import Call
+from ..core import Core
+from ..error_map import STORAGE_FAILURES, wire_error
+from ..loop.pace import Pace
+from ..refused import Refused
+
+log = structlog.get_logger()
+
+_NAMED_TWICE: Final = "named twice in this request"
+
+
+class _Change(NamedTuple):
+    """What a request says of one user."""
+
+    deletions: list[int]
+    upsertions: list[AlterUserScramCredentialsRequestUpsertion]
+
+
+async def describe_user_scram_credentials(
+    core: Core, call: Call[DescribeUserScramCredentialsRequest]
+) -> DescribeUserScramCredentialsResponse:
+    """Mechanisms and iterations of users; salts and keys stay here."""
+    content = core.authentication.content
+    asked = call.request.users
+    names = [one.name for one in asked] if asked else names_of(content)
+    counts = Counter(names)
+    results = []
+    pace = Pace()
+    for name in dict.fromkeys(names):
+        await pace.step()
+        known = credentials_of(content, name)
+        row = DescribeUserScramCredentialsResponseUser(
+            user=name,
+            error_message=None,
+            credential_infos=[
+                DescribeUserScramCredentialsResponseCredential(
+                    mechanism=mechanism, iterations=one.iterations
+                )
+                for mechanism, one in sorted(known.items())
+            ],
+        )
+        if counts[name] > 1:
+            row.error_code, row.error_message = ErrorCode.DUPLICATE_RESOURCE, _NAMED_TWICE
+            row.credential_infos = []
+        elif not known:
+            row.error_code = ErrorCode.RESOURCE_NOT_FOUND
+            row.error_message = f"there is no user {name!r}"
+        results.append(row)
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+
+
+async def alter_user_scram_credentials(
+    core: Core, call: Call[AlterUserScramCredentialsRequest]
+) -> AlterUserScramCredentialsResponse:
+    """Set and delete credentials, user by user."""
+    request = call.request
+    changes: dict[str, _Change] = {}
+    for deletion in request.deletions:
+        changes.setdefault(deletion.name, _Change([], [])).deletions.append(deletion.mechanism)
+    for upsertion in request.upsertions:
+        changes.setdefault(upsertion.name, _Change([], [])).upsertions.append(upsertion)
+    results = []
+    pace = Pace()
+    for name, change in changes.items():
+        await pace.step()
+        row = AlterUserScramCredentialsResponseUser(user=name, error_message=None)
+        results.append(row)
+        try:
+            mechanisms = [*change.deletions, *(one.mechanism for one in change.upsertions)]
+            if len(set(mechanisms)) < len(mechanisms):
+                raise Refused(ErrorCode.DUPLICATE_RESOURCE, _NAMED_TWICE)
+            deleted = [_mechanism(number) for number in change.deletions]
+            upserted = {_mechanism(one.mechanism): _credential(one) for one in change.upsertions}
+            _check(core, name, deleted, is_set=bool(upserted))
+            await core.lanes.run(_store, core, name, deleted, upserted)
+        except Refused as exc:
+            row.error_code, row.error_message = exc.code, exc.message
+        except STORAGE_FAILURES as exc:
+            row.error_code, row.error_message = wire_error(exc)
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _check(core: Core, name: str, deleted: list[ScramMechanism], *, is_set: bool) -> None:
+    content = core.authentication.content
+    known = credentials_of(content, name)
+    if any(mechanism not in known for mechanism in deleted):
+        raise Refused(ErrorCode.RESOURCE_NOT_FOUND, f"user {name!r} has no such credential")
+    if is_set and not known:
+        try:
+            check_user_name(name)
+        except ValueError as exc:
+            raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, str(exc)) from exc
+        if len(names_of(content)) >= USERS_MAX:
+            raise Refused(ErrorCode.POLICY_VIOLATION, f"there are {USERS_MAX} users already")
+
+
+def _store(
+    core: Core,
+    name: str,
+    deleted: list[ScramMechanism],
+    upserted: dict[ScramMechanism, ScramCredential],
+) -> None:
+    manager = core.topics.manager
+    # In this order: a crash in between leaves a credential too many, not a user without any.
+    if upserted:
+        manager.record_now(USER_SET, name=name, rows=rows_of(upserted))
+    if deleted:
+        manager.record_now(USER_UNSET, name=name, mechanisms=[int(one) for one in deleted])
+    log.info("user_altered", user=name, set=len(upserted), deleted=len(deleted))
+
+
+def _mechanism(number: int) -> ScramMechanism:
+    try:
+        return ScramMechanism(number)
+    except ValueError:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {number}"
+        ) from None
+
+
+def _credential(one: AlterUserScramCredentialsRequestUpsertion) -> ScramCredential:
+    mechanism = _mechanism(one.mechanism)
+    if not ITERATIONS_MIN <= one.iterations <= ITERATIONS_MAX:
+        raise Refused(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"{one.iterations} iterations, allowed are {ITERATIONS_MIN} to {ITERATIONS_MAX}",
+        )
+    if not 0 < len(one.salt) <= SALT_SIZE_MAX:
+        raise Refused(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"a salt of {len(one.salt)} bytes, allowed are 1 to {SALT_SIZE_MAX}",
+        )
+    if len(one.salted_password) != mechanism.digest_size:
+        raise Refused(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"a salted password of {len(one.salted_password)} bytes for {mechanism.label}",
+        )
+    return credential_of(mechanism, one.salted_password, one.salt, one.iterations)

@@ -1,0 +1,17 @@
+"""What an operator may set: at the start, and while the broker runs.
+
+A module imports only what stands above it:
+
+    config_key              a key: default, meaning, bounds, its name in Kafka
+    config_access config_groups config_limits config_listening config_machine   the keys
+    connection_overrides    connections of some addresses
+    listener_spec           `listeners`, as Kafka writes them
+    exposure                whether a listener lets strangers in
+    unknown_keys            what somebody may have meant
+    config                  all of them: read, checked, with their sources
+    kafka_settings          Kafka's settings that change nothing here
+    logs                    the log
+    settings                what was changed while it runs
+    config_changes          ... as it comes
+    locked_out              what nobody can do at a broker that has just started
+"""

@@ -1,0 +1,176 @@
+"""What an operator may set: every key with its default, its meaning, its bounds and its source.
+
+    flags  >  SEGBROKER_<KEY>  >  TOML file  >  defaults
+
+A key is one field of `BrokerConfig`; its documentation, bounds and Kafka name stand in the field's
+metadata (config_key.py), so that `docs/configuration.md`, DescribeConfigs and the errors all say
+the same (a test compares the page with the fields).  The fields stand in modules by what they are
+about: config_listening, config_limits, config_groups, config_access, config_machine.  Those that
+are `dynamic` can be changed while the broker runs (settings.py).
+
+`merge` is a pure function of three texts: whoever reads files
+and environments is the CLI.
+
+In TOML the keys stand at the top level under their own names (`listen = "127.0.0.1:9092"`).  Sizes
+and times may be written as whole numbers or with a unit ("64 MiB", "10 s").  An unknown key is an
+error in every source: a typing mistake must not silently leave a default in force
+(unknown_keys.py says what was meant).
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
+
+from ..address import InvalidConfig as InvalidConfig
+from ..address import join_address as join_address
+from ..address import split_address as split_address
+from ..principal import parse_principals
+from .config_access import AccessKeys
+from .config_groups import GroupKeys
+from .config_key import Value, parse_value
+from .config_limits import LimitKeys
+from .config_listening import ListeningKeys
+from .config_machine import MachineKeys
+from .connection_overrides import parse_overrides
+from .exposure import check_exposure
+from .listener_spec import ListenerSpec, parse_listeners, parse_mechanisms
+from .unknown_keys import service_links, what_was_meant
+
+ENV_PREFIX: Final = "SEGBROKER_"
+# Variables with our prefix that belong to the command line, not to the broker.
+FOREIGN_VARIABLES: Final = frozenset(
+    {"SEGBROKER_BOOTSTRAP", "SEGBROKER_CONFIG", "SEGBROKER_CONTEXT"}
+)
+
+Source: TypeAlias = Literal["flag", "environment", "file", "default"]
+
+
+@dataclass(frozen=True)
+class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, LimitKeys, ListeningKeys):
+    """The settings of one broker. Build it with `merge`, or directly in tests.
+
+    Keys are in the order of the bases from the last to the first: dataclasses do it so.
+    """
+
+    # Where each key's value came from; not a key itself.
+    sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for spec in keys():
+            object.__setattr__(self, spec.name, parse_value(spec, getattr(self, spec.name)))
+        if self.wal_bytes_max < 2 * self.wal_shards * self.wal_file_bytes:
+            raise InvalidConfig(
+                f"wal_bytes_max={self.wal_bytes_max}: {self.wal_shards} shards of two files of "
+                f"wal_file_bytes={self.wal_file_bytes} are more"
+            )
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise InvalidConfig(
+                f"group_min_session_timeout_ms={self.group_min_session_timeout_ms} is above "
+                f"group_max_session_timeout_ms={self.group_max_session_timeout_ms}"
+            )
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            raise InvalidConfig(
+                f"group_consumer_heartbeat_interval_ms={self.group_consumer_heartbeat_interval_ms} "
+                f"is not below group_consumer_session_timeout_ms="
+                f"{self.group_consumer_session_timeout_ms}"
+            )
+        if not self.data:
+            raise InvalidConfig("data = '' names no directory; . is the current one")
+        split_address(self.listen, key="listen")
+        if self.advertised:
+            split_address(self.advertised, key="advertised")
+        try:
+            parse_principals(self.super_users)
+        except ValueError as exc:
+            raise InvalidConfig(f"super_users: {exc}") from exc
+        parse_overrides(self.connections_per_ip_overrides)
+        specs = self.listener_specs
+        check_exposure(
+            specs, client_auth=self.ssl_client_auth, allowed=self.allow_anonymous_network
+        )
+        parse_mechanisms(self.sasl_mechanisms)
+        if any(spec.protocol.is_tls for spec in specs) and not self.ssl_certificate:
+            raise InvalidConfig(f"listeners = {self.listeners!r} needs ssl_certificate")
+        if self.ssl_client_auth != "none" and not self.ssl_ca:
+            raise InvalidConfig(f"ssl_client_auth = {self.ssl_client_auth!r} needs ssl_ca")
+        if bool(self.initial_user) != bool(self.initial_password):
+            raise InvalidConfig("initial_user and initial_password go together")
+        object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+
+    @property
+    def listener_specs(self) -> tuple[ListenerSpec, ...]:
+        """Where to listen, and what protects each."""
+        listeners = self.listeners or f"PLAINTEXT://{self.listen}"
+        advertised = self.advertised_listeners
+        if self.advertised:
+            if self.listeners:
+                raise InvalidConfig(
+                    "advertised is for listen; with listeners it is advertised_listeners"
+                )
+            advertised = advertised or f"PLAINTEXT://{self.advertised}"
+        return parse_listeners(listeners, advertised, self.listener_security_protocol_map)
+
+    def source(self, name: str) -> Source:
+        """Where the value of a key came from."""
+        return self.sources.get(name, "default")
+
+
+def keys() -> Iterator[Field[Any]]:
+    """The fields of BrokerConfig that are keys, in their documented order."""
+    return (spec for spec in fields(BrokerConfig) if spec.name != "sources")
+
+
+def merge(
+    flags: Mapping[str, Value | None] | None = None,
+    environment: Mapping[str, str] | None = None,
+    toml_text: str = "",
+) -> BrokerConfig:
+    """The configuration from all its sources; the nearest to the person who types wins.
+
+    Args:
+        flags: by key; None means "not given".
+        environment: the whole process environment; only SEGBROKER_* is looked at.
+        toml_text: the text of the configuration file, or "".
+
+    Raises:
+        InvalidConfig: an unknown key or a value that its key does not allow.
+    """
+    known = {spec.name for spec in keys()}
+    values: dict[str, Any] = {}  # by field, each of its own type once it is parsed
+    sources: dict[str, Source] = {}
+    layers: tuple[tuple[Source, Mapping[str, object]], ...] = (
+        ("file", _toml(toml_text)),
+        ("environment", _environment(environment or {})),
+        ("flag", {k: v for k, v in (flags or {}).items() if v is not None}),
+    )
+    for source, layer in layers:
+        for name, value in layer.items():
+            if name not in known:
+                told = f"unknown key {name!r} (from the {source})"
+                raise InvalidConfig(told + what_was_meant(name, value, _kafka_names()))
+            values[name] = value
+            sources[name] = source
+    return BrokerConfig(**values, sources=sources)
+
+
+def _toml(text: str) -> dict[str, object]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise InvalidConfig(f"the configuration file is not TOML: {exc}") from exc
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, object]:
+    foreign = FOREIGN_VARIABLES | service_links(environment)
+    return {
+        name.removeprefix(ENV_PREFIX).lower(): value
+        for name, value in environment.items()
+        if name.startswith(ENV_PREFIX) and name not in foreign
+    }
+
+
+def _kafka_names() -> dict[str, str | None]:
+    """Kafka's name of each key, if it has one."""
+    return {spec.name: spec.metadata["kafka"] for spec in keys()}

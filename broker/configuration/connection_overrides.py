@@ -1,0 +1,14 @@
+"""`connections_per_ip_overrides`: how many connections some addresses may have."""
+
+from ..address import InvalidConfig, canonical_host
+
+
+def parse_overrides(text: str) -> dict[str, int]:
+    """`10.0.0.1:100,::1:5` as connections by address. Raises InvalidConfig."""
+    found = {}
+    for one in filter(None, (part.strip() for part in text.split(","))):
+        host, colon, count = one.rpartition(":")
+        if not colon or not host or not (count.isascii() and count.isdigit()):
+            raise InvalidConfig(f"connections_per_ip_overrides: {one!r} is not address:count")
+        found[canonical_host(host.strip("[]"))] = int(count)
+    return found

@@ -1,0 +1,184 @@
+"""Settings that change while the broker runs: who says what, in force or not, durable.
+
+    this broker, while it ran  >  every broker, so  >  flags, variables, file  >  default
+
+The first two are control events (segments/broker_settings.py), made by IncrementalAlterConfigs and
+AlterConfigs on a broker (its id, or "" for every one).  They outlive a restart, also one with other
+flags; unsetting them brings back what the nearest other place says.  `config` is the result.
+
+| refused with INVALID_CONFIG | because |
+|---|---|
+| a key that there is not | a typing mistake must not look as if it had been done |
+| a key that is read at the start | it would not hold before the next start |
+| a value out of its bounds, or in conflict with others | as at the start |
+
+Settings of Kafka that mean nothing here are kept and shown (kafka_settings.py).  What is stored and
+cannot be any more, as an older version left it, is left out with one line at the start, and can be
+unset, or set anew, whatever else is stored.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, replace
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import structlog
+import trio
+
+from segbroker.segments.broker_settings import SECTION, SET, settings_of
+from segbroker.segments.manager import DiskManager
+
+from ..recording import recorded
+from .config import BrokerConfig, InvalidConfig, keys
+from .config_key import parse_value, text_of
+from .kafka_settings import KAFKA_SETTINGS
+
+log = structlog.get_logger()
+
+EVERY_BROKER: Final = ""
+VALUE_SIZE_MAX: Final = 10_000
+
+Origin: TypeAlias = Literal["broker", "every broker", "start", "default"]
+Values: TypeAlias = Mapping[str, str]
+_Unusable: TypeAlias = dict[tuple[str, str, str], InvalidConfig]
+"""Why a resource's name and value are left out."""
+
+
+_SPECS: Final[dict[str, Field[Any]]] = {spec.name: spec for spec in keys()}
+DYNAMIC: Final = {name: spec for name, spec in _SPECS.items() if spec.metadata["dynamic"]}
+OWN_NAMES: Final[dict[str, str]] = {name: name for name in _SPECS} | {
+    spec.metadata["kafka"]: name for name, spec in _SPECS.items() if spec.metadata["kafka"]
+}
+"""Our name of each key, by every name that it has."""
+
+
+class Layer(NamedTuple):
+    """What one place says of a key."""
+
+    text: str
+    origin: Origin
+
+
+def checked(values: Values) -> dict[str, Any]:
+    """What was set, by our names, as values of their keys; kafka_settings are left out.
+
+    Raises:
+        InvalidConfig: naming the key, and why it cannot be set so.
+    """
+    found: dict[str, Any] = {}  # by field of BrokerConfig, each of its own type
+    for name, text in values.items():
+        if len(text) > VALUE_SIZE_MAX:
+            raise InvalidConfig(f"{name}: {len(text)} characters, at most {VALUE_SIZE_MAX}")
+        if name in DYNAMIC:
+            found[name] = parse_value(DYNAMIC[name], text)
+        elif name in _SPECS:
+            raise InvalidConfig(
+                f"{name} is read at the start: change it where the broker is started, and "
+                "start it anew"
+            )
+        elif name in KAFKA_SETTINGS:
+            KAFKA_SETTINGS[name].check(name, text)
+        else:
+            raise InvalidConfig(f"there is no broker setting {name!r}")
+    return found
+
+
+class BrokerSettings:
+    """The settings of one broker in force."""
+
+    def __init__(self, at_start: BrokerConfig, manager: DiskManager) -> None:
+        """at_start: as flags, variables and file say. manager: open, with what was changed."""
+        self._at_start = at_start
+        self._manager = manager
+        # Held from reading what is set to storing what is set afterwards.
+        self.changing = trio.Lock()
+        self.on_change: Callable[[BrokerConfig, BrokerConfig], None] | None = None
+        """Told the settings before and after; has them take effect."""
+        self._rows = settings_of(manager.section(SECTION))
+        self.config, self._unusable = self._in_force()
+
+    @property
+    def own(self) -> str:
+        """The resource that is this broker."""
+        return str(self._at_start.broker_id)
+
+    def set_on(self, resource: str) -> Values:
+        """What is set on this broker (`own`) or on every one, by our names."""
+        return self._rows.get(resource, {})
+
+    def layers(self, name: str) -> Iterator[Layer]:
+        """What each place says of a key, the one in force first."""
+        for resource, origin in _places(self.own):
+            text = self.set_on(resource).get(name)
+            if text is not None and (resource, name, text) not in self._unusable:
+                yield Layer(text, origin)
+        if name in KAFKA_SETTINGS:
+            yield Layer(KAFKA_SETTINGS[name].default, "default")
+            return
+        at_start, default = getattr(self._at_start, name), _SPECS[name].default
+        if self._at_start.source(name) != "default" or at_start != default:
+            yield Layer(text_of(at_start), "start")
+        yield Layer(text_of(default), "default")
+
+    def check(self, resource: str, values: Values) -> None:
+        """Raises InvalidConfig if `values` cannot be all that is set on `resource`.
+
+        What is stored and was unusable before is in nobody's way: it may go, or stay.
+        """
+        _, after = self._applied({**self._rows, resource: dict(values)})
+        for place, why in after.items():
+            if place not in self._unusable:
+                raise why
+
+    async def set(self, resource: str, values: Values) -> None:
+        """Set exactly these on `resource`: durable and in force when it returns.
+
+        Raises:
+            InvalidConfig: they cannot be.
+            OSError: they are not durable.
+        """
+        self.check(resource, values)
+        event = {"resource": resource, "values": dict(values)}
+        failure = await recorded(lambda done: self._manager.record_soon(done, SET, **event))
+        self._reload()
+        if failure is not None:
+            raise failure
+        log.info("settings_changed", broker=resource or "every broker", values=dict(values))
+
+    def _reload(self) -> None:
+        before = self.config
+        self._rows = settings_of(self._manager.section(SECTION))
+        self.config, self._unusable = self._in_force()
+        if self.on_change is not None:
+            self.on_change(before, self.config)
+
+    def _in_force(self) -> tuple[BrokerConfig, _Unusable]:
+        config, unusable = self._applied(self._rows)
+        for (_, name, text), why in unusable.items():
+            log.warning("setting_ignored", key=name, value=text, error=str(why))
+        return config, unusable
+
+    def _applied(self, rows: Mapping[str, Values]) -> tuple[BrokerConfig, _Unusable]:
+        """What is in force when these are set, and what of them is left out."""
+        config = self._at_start
+        unusable: _Unusable = {}
+        for resource in (EVERY_BROKER, self.own):
+            values = dict(rows.get(resource, {}))
+            for name, text in tuple(values.items()):
+                try:
+                    checked({name: text})
+                except InvalidConfig as exc:
+                    unusable[resource, name, text] = exc
+                    del values[name]
+            try:
+                config = replace(config, **checked(values))
+            except InvalidConfig:  # in conflict: as many as go together
+                for name, text in values.items():
+                    try:
+                        config = replace(config, **checked({name: text}))
+                    except InvalidConfig as exc:
+                        unusable[resource, name, text] = exc
+        return config, unusable
+
+
+def _places(own: str) -> tuple[tuple[str, Origin], ...]:
+    return (own, "broker"), (EVERY_BROKER, "every broker")

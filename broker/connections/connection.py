@@ -1,0 +1,392 @@
+"""One connection: bytes in, requests handled in order, replies out in order.
+
+    wait_readable -> recv_into the reader's buffer -> each whole frame: handle -> end of turn
+          ^                                                                          |
+          +---- the buffer was not filled: the socket is empty --------------------- +
+                                 filled: receive again, checkpoint per 256 KiB or 5 ms
+
+A receive that does not fill its buffer ends the turn: the next one waits its turn among all
+connections, so a peer that answers within microseconds cannot keep the loop to itself.  The clock
+is looked at after every frame, since a buffer holds thousands of the smallest ones.
+
+The task never makes another task, an event, a cancel scope or a thread hop for a produce or a
+fetch.  Administration is awaited in place: what is pipelined behind it waits.  An idle connection
+holds no buffer: readers come from a shared shelf and go back to it.
+
+What stops the reading, so that memory is bounded: `slots_max` unanswered requests; replies that
+the peer does not take; for producers a disk that is behind (ingest); half a large request while
+all half requests together are over their budget.
+
+How it ends: the peer closes or breaks; it sends what is not the protocol (one line, with its name
+and software); it is silent or stuck for too long; a handler has a bug (logged with its
+traceback); the broker drains.  Nothing of it reaches another connection.
+"""
+
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import RemoteProtocolError
+from segbroker.protocol.frames import FrameReader
+from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
+
+from ..address import plain_host
+from ..configuration.config import join_address
+from ..configuration.listener_spec import SecurityProtocol
+from ..core import Core
+from ..fetching.fetch import TooManyPartitions
+from ..loop.half_requests import HalfRequests
+from ..loop.loop_time import timed
+from ..peers.listener import Listener
+from ..peers.peer import Peer
+from ..peers.replies import Outbox
+from ..peers.sasl import LOGIN_FRAME_BYTES_MAX, LoginRefused, SaslSession
+from ..peers.tls import HandshakeFailed, TlsSocket
+from ..principal import USER, Principal
+from ..producing.express import Express
+from ..producing.produce import AcksZeroRefused
+from ..producing.seat import Seat
+from ..refused import Refused
+from ..requests import Unserved, handle
+from .login import handle_login
+
+log = structlog.get_logger()
+
+# After this many bytes the other connections get their turn (measured: calls are a worse unit).
+TURN_BYTES: Final = 256 << 10
+# And after this time, whatever the bytes cost.
+TURN_S: Final = 0.005
+# Idle readers kept for the next connection that has something to say.
+SHELF_MAX: Final = 64
+# Half a frame up to this size never waits for the budget: it fits the reader's first buffer.
+SMALL_BYTES: Final = 64 << 10
+# How long a connection that is refused waits for its last answer to leave.
+REFUSAL_S: Final = 1.0
+
+
+class Shelf:
+    """Readers with empty buffers, shared by all connections."""
+
+    __slots__ = ("_frame_bytes_max", "_readers")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._readers: list[FrameReader] = []
+
+    def take(self) -> FrameReader:
+        """A reader that holds nothing."""
+        if self._readers:
+            return self._readers.pop()
+        return FrameReader(self._frame_bytes_max, size_min=REQUEST_HEADER_SIZE_MIN)
+
+    def put_back(self, reader: FrameReader) -> None:
+        """Give back a reader that holds nothing; one with another limit goes nowhere."""
+        assert not reader.buffered, "bytes of one peer must not reach another"
+        if len(self._readers) < SHELF_MAX and reader.size_max == self._frame_bytes_max:
+            self._readers.append(reader)
+
+
+class Connection:
+    """The task of one connection and what the watchdog needs to know of it."""
+
+    __slots__ = (
+        "_draining",
+        "_express",
+        "_half",
+        "_handle",
+        "_held",
+        "_parked",
+        "_reading",
+        "_reads",
+        "_seat",
+        "_shelf",
+        "_sock",
+        "core",
+        "greeted",
+        "opened",
+        "outbox",
+        "peer",
+        "scope",
+        "seen",
+        "seen_at",
+    )
+
+    def __init__(
+        self,
+        core: Core,
+        sock: socket.socket,
+        address: tuple[str, int],
+        *,
+        listener: Listener,
+        shelf: Shelf,
+        half: HalfRequests,
+        express: Express | None,
+    ) -> None:
+        """Takes `sock` over. Raises OSError: the peer is gone already.
+
+        express: where connections wait that produce; None: there is no such way here.
+        """
+        self.core = core
+        self._express = express
+        host, port = sock.getsockname()[:2]
+        certificate = listener.certificate
+        self._sock = sock if certificate is None else TlsSocket(sock, certificate.context)
+        self._shelf = shelf
+        self._half = half
+        self._held = 0
+        self._draining = False
+        self.scope = trio.CancelScope()
+        # Ends the reading, not the answering: cancelled by a drain while the task is parked.
+        self._reading = trio.CancelScope()
+        self._parked = False
+        self._seat: Seat | None = None
+        self.outbox = Outbox(self._sock, spawn=self._spawn, on_broken=self.scope.cancel)
+        self.peer = Peer(self.outbox, address, (plain_host(host), port), listener)
+        if express is not None and listener.protocol is SecurityProtocol.PLAINTEXT:
+            self._seat = Seat(sock, self.peer)
+        # What a frame is given to: nobody pays for logins on a listener without.
+        self._handle = handle
+        if listener.protocol.is_sasl:
+            self.peer.sasl = SaslSession()
+            self._handle = handle_login
+        self.opened = trio.current_time()
+        self.greeted = False  # a whole request has come
+        # What the watchdog saw last, and when that changed: see watchdog.py.
+        self._reads = 0
+        self.seen: tuple[int, int] = (0, 0)
+        self.seen_at = self.opened
+
+    async def run(self) -> None:
+        """Serve until either side ends it. Never raises but for cancellation."""
+        with self.scope:
+            try:
+                with self._reading:
+                    if isinstance(self._sock, TlsSocket):
+                        await self._establish(self._sock)
+                    await self._read()
+                if self._draining:
+                    await self.outbox.wait_empty()
+            except (ConnectionError, TimeoutError, trio.ClosedResourceError):
+                pass  # the peer is gone; its slots are given up below
+            except OSError as exc:
+                self.refused("connection_broken", error=str(exc))
+            except RemoteProtocolError as exc:
+                self.refused("malformed_request", error=str(exc))
+            except (Unserved, TooManyPartitions) as exc:
+                self.refused("unserved_request", error=str(exc))
+            except HandshakeFailed as exc:
+                self.refused("tls_handshake_failed", error=str(exc))
+            except LoginRefused as exc:
+                await self._send_refusal()
+                self.refused("authentication_failed", **exc.facts)
+            except AcksZeroRefused as exc:
+                self.refused("produce_without_reply_refused", error=str(exc))
+            except Refused as exc:  # of groups nothing can be said any more: the broker ends
+                self.refused("request_not_answered", error=str(exc))
+            except Exception:
+                self.core.counters.connections_failed += 1
+                log.exception("request_failed", **self.name())
+            finally:
+                self._close()
+
+    def drain(self) -> None:
+        """Read nothing further, answer what is in flight, then close."""
+        self._draining = True
+        if self._parked:  # else it sees the flag when what it awaits is done
+            self._reading.cancel()
+
+    def close_because(self, event: str, **facts: object) -> None:
+        """Close at once, with one line that says why."""
+        self.refused(event, **facts)
+        self.scope.cancel()
+
+    def refused(self, event: str, **facts: object) -> None:
+        """The line about a connection that is closed for a reason."""
+        self.core.counters.connections_refused += 1
+        log.warning(event, **self.name(), **facts)
+
+    def name(self) -> dict[str, object]:
+        """Who the peer is, for a log line."""
+        peer = self.peer
+        return {
+            "peer": join_address(*peer.address),
+            "client_id": peer.client_id,
+            "software": f"{peer.software_name} {peer.software_version}".strip(),
+        }
+
+    @property
+    def reads(self) -> int:
+        """How often something has come; the watchdog compares it."""
+        return self._reads if self._seat is None else self._reads + self._seat.reads
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is through with handshake and login, and has made a request."""
+        return self.greeted and self.peer.is_admitted
+
+    async def _establish(self, sock: TlsSocket) -> None:
+        """The TLS handshake, and who the peer is if it has shown a certificate."""
+        self._parked = True
+        await sock.handshake()
+        self._parked = False
+        if not self.peer.listener.protocol.is_sasl and (subject := sock.subject()) is not None:
+            self.peer.principal = Principal(USER, subject)
+            self.peer.authenticated = True
+
+    async def _send_refusal(self) -> None:
+        """The answer that says why, if the peer takes it soon."""
+        with trio.move_on_after(REFUSAL_S):
+            await self.outbox.wait_empty()
+
+    def _take_reader(self) -> FrameReader:
+        if self.peer.is_admitted:
+            return self._shelf.take()
+        # A stranger gets no room for more than a login.
+        return FrameReader(LOGIN_FRAME_BYTES_MAX, size_min=0)
+
+    async def _read(self) -> None:
+        sock, core, peer = self._sock, self.core, self.peer
+        handle = self._handle
+        outbox, clock = self.outbox, time.perf_counter
+        reader: FrameReader | None = None
+        brought = 0
+        budget = TURN_BYTES
+        over = clock() + TURN_S
+        try:
+            while True:
+                if peer.muted_until:
+                    await self._wait_unmuted()
+                if reader is None:
+                    reader = self._take_reader()
+                if brought:  # the express way has received it already
+                    size, is_full = brought, False
+                else:
+                    space = reader.get_buffer()
+                    try:
+                        size = sock.recv_into(space)
+                    except (BlockingIOError, InterruptedError):
+                        reader, brought = await self._wait_readable(reader)
+                        budget, over = TURN_BYTES, clock() + TURN_S
+                        continue
+                    if not size:
+                        if reader.buffered:
+                            raise RemoteProtocolError(
+                                f"closed by the peer {reader.buffered} bytes into a frame"
+                            )
+                        return
+                    reader.buffer_updated(size)
+                    self._reads += 1
+                    is_full = size == len(space)
+                while (frame := reader.next_frame()) is not None:
+                    if self._draining:  # also what came with it: the groups are closed
+                        return
+                    self.greeted = True
+                    began = 0.0 if core.quotas is None else clock()
+                    if (pending := handle(core, peer, frame)) is not None:
+                        peer.waiting = reader.waiting_frames
+                        core.turn.end()
+                        await (timed(pending, self._worked) if began else pending)
+                        peer.waiting = tuple  # an idle connection holds no buffer
+                        if peer.sasl is not None and peer.sasl.refusal is not None:
+                            raise peer.sasl.refusal
+                    elif began:
+                        self._worked(clock() - began)
+                    if peer.muted_until:
+                        await self._wait_unmuted()
+                    if len(outbox) >= core.config.slots_max:
+                        core.turn.end()
+                        await outbox.wait_room(core.config.slots_max)
+                    if clock() >= over:
+                        core.turn.end()
+                        await trio.lowlevel.checkpoint()
+                        budget, over = TURN_BYTES, clock() + TURN_S
+                if self._draining:
+                    return
+                core.turn.end()
+                await self._wait_room(reader.buffered)
+                if self._draining:
+                    return
+                budget -= size
+                brought = 0
+                if not is_full:
+                    reader, brought = await self._wait_readable(reader)
+                    budget, over = TURN_BYTES, clock() + TURN_S
+                elif budget <= 0:
+                    await trio.lowlevel.checkpoint()
+                    budget, over = TURN_BYTES, clock() + TURN_S
+        finally:
+            core.turn.end()
+            self._half.change(self.peer.address[0], -self._held)
+            self._held = 0
+
+    def _worked(self, seconds: float) -> None:
+        if (quotas := self.core.quotas) is not None:  # gone meanwhile, maybe by this very request
+            quotas.worked(self.peer, seconds)
+
+    async def _wait_readable(self, reader: FrameReader) -> tuple[FrameReader | None, int]:
+        """Wait for more bytes; the reader again, or None: it held nothing and is on the shelf.
+
+        And how many bytes it holds that have come meanwhile, on the express way.
+        """
+        kept: FrameReader | None = reader
+        if not reader.buffered:
+            self._shelf.put_back(reader)
+            kept = None
+        self._parked = True
+        seat, express = self._seat, self._express
+        brought = b""
+        if (
+            kept is not None
+            or seat is None
+            or express is None
+            or not seat.is_welcome
+            or self.core.quotas is not None
+        ):
+            await trio.lowlevel.wait_readable(self._sock)
+        elif brought := await express.park(seat):
+            kept = self._shelf.take()
+            kept.receive_data(brought)
+        self._parked = False
+        return kept, 0 if kept is None else len(brought)
+
+    async def _wait_unmuted(self) -> None:
+        """Read nothing until what its client owes is paid; replies leave meanwhile."""
+        self.core.turn.end()
+        peer = self.peer
+        while (left := peer.muted_until - trio.current_time()) > 0 and not self._draining:
+            self._parked = True
+            await trio.sleep(left)
+            self._parked = False
+        peer.muted_until = 0.0
+
+    async def _wait_room(self, buffered: int) -> None:
+        """Everything that stops the reading."""
+        held = buffered if buffered > SMALL_BYTES else 0
+        if held != self._held:
+            self._half.change(self.peer.address[0], held - self._held)
+            self._held = held
+        if held and self._half.is_full(self.peer.address[0]):
+            with trio.move_on_after(self.core.config.request_wait_ms / 1000) as patience:
+                await self._half.wait_room(self.peer.address[0])
+            if patience.cancelled_caught:
+                raise Unserved(
+                    f"no room for a large request: {self._half.held_bytes} bytes of half "
+                    f"requests, limit {self.core.config.request_bytes_max}"
+                )
+        if self.outbox.unsent:
+            await self.outbox.wait_room(self.core.config.slots_max)
+        if self.peer.produces and self.core.ingest.full:
+            await self.core.ingest.wait_room()
+
+    def _spawn(self, drain: Callable[[], Awaitable[None]]) -> None:
+        self.core.spawn(drain)
+
+    def _close(self) -> None:
+        self.outbox.break_off()
+        trio.lowlevel.notify_closing(self._sock)
+        self._sock.close()
+        self.core.turn.end()

@@ -1,0 +1,63 @@
+"""The gate of a listener that asks for a login: what a stranger may ask.
+
+| before login                         |                                                        |
+|--------------------------------------|--------------------------------------------------------|
+| ApiVersions, SaslHandshake and       | handled                                                |
+| SaslAuthenticate                     |                                                        |
+| a bare message after SaslHandshake 0 | handled: clients before Kafka 1.0 send the mechanism's |
+|                                      | messages without header, and are answered so           |
+| anything else, or more than          | the connection is closed                               |
+| STRANGERS_REQUESTS_MAX requests      |                                                        |
+
+A login takes five requests at most; quotas do not hold before it is known who somebody is.
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.errors import RemoteProtocolError
+from segbroker.protocol.headers import parse_request_header
+from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
+
+from ..apis.sasl_apis import prove
+from ..core import Core
+from ..peers.peer import Peer
+from ..peers.sasl import Stage
+from ..requests import Reply, Unserved, handle
+
+STRANGERS_REQUESTS_MAX: Final = 20
+BEFORE_LOGIN: Final = frozenset(
+    {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+)
+
+
+def handle_login(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
+    """As `handle`, for the peers of a listener that asks for a login.
+
+    Raises:
+        RemoteProtocolError: the frame is not a request.
+        Unserved: not before login, or not at all.
+        LoginRefused: a bare message was wrong; there is no answer that could say so.
+    """
+    if peer.authenticated:
+        return handle(core, peer, frame)
+    session = peer.sasl
+    assert session is not None, "nobody else comes here"
+    session.requests += 1
+    if session.requests > STRANGERS_REQUESTS_MAX:
+        raise Unserved(f"more than {STRANGERS_REQUESTS_MAX} requests before login")
+    if session.is_raw and session.stage is Stage.PROVING:
+        return _answer_bare(core, peer, bytes(frame))
+    if len(frame) < REQUEST_HEADER_SIZE_MIN:
+        raise RemoteProtocolError(f"a frame of {len(frame)} bytes before login")
+    key = parse_request_header(frame).api_key
+    if key not in BEFORE_LOGIN:
+        raise Unserved(f"api key {key} before login")
+    return handle(core, peer, frame)
+
+
+async def _answer_bare(core: Core, peer: Peer, message: bytes) -> None:
+    answer = await prove(core, peer, message)
+    peer.outbox.push(Reply([len(answer).to_bytes(4, "big"), answer]))
+    core.turn.flush(peer.flush)

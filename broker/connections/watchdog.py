@@ -1,0 +1,60 @@
+"""The watchdog: closes connections that are silent, stuck or never begin.
+
+| closed as            | when                                                              |
+|----------------------|-------------------------------------------------------------------|
+| handshake_timed_out  | no whole request, or no login where one is asked for, within       |
+|                      | handshake_timeout_ms of the accept                                 |
+| session_expired      | it did not log in again within connections_max_reauth_ms           |
+| send_timed_out       | replies wait and the peer took none of them for send_timeout_ms    |
+| idle_timed_out       | nothing came, went or waits for an answer for idle_timeout_ms      |
+
+One task looks at all connections once per tick instead of a timer per connection: a look is two
+comparisons, and nobody needs these limits to be exact to better than a quarter.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import trio
+
+from ..configuration.config import BrokerConfig
+from ..core import Core
+from .connection import Connection
+
+_TICK_MAX_S: Final = 1.0
+
+
+def tick_seconds(config: BrokerConfig) -> float:
+    """The pause between two looks: a quarter of the shortest limit, a second at most."""
+    least_ms = min(config.handshake_timeout_ms, config.idle_timeout_ms, config.send_timeout_ms)
+    return min(_TICK_MAX_S, least_ms / 4000)
+
+
+async def watch(core: Core, connections: Iterable[Connection]) -> None:
+    """Look at the connections for ever."""
+    while True:
+        await trio.sleep(tick_seconds(core.config))
+        now = trio.current_time()
+        for connection in list(connections):
+            look(core.config, connection, now)
+
+
+def look(config: BrokerConfig, connection: Connection, now: float) -> None:
+    """Close `connection` if it is over a limit at `now` (trio's clock)."""
+    outbox = connection.outbox
+    seen = (connection.reads, outbox.progress)
+    if seen != connection.seen:
+        connection.seen = seen
+        connection.seen_at = now
+    still_ms = (now - connection.seen_at) * 1000
+    sasl = connection.peer.sasl
+    if not connection.is_settled:
+        if (now - connection.opened) * 1000 >= config.handshake_timeout_ms:
+            connection.close_because("handshake_timed_out", limit_ms=config.handshake_timeout_ms)
+    elif sasl is not None and sasl.ends_at is not None and now >= sasl.ends_at:
+        connection.close_because("session_expired", limit_ms=config.connections_max_reauth_ms)
+    elif outbox.unsent:
+        if still_ms >= config.send_timeout_ms:
+            connection.close_because("send_timed_out", limit_ms=config.send_timeout_ms)
+    elif not len(outbox) and still_ms >= config.idle_timeout_ms:
+        connection.close_because("idle_timed_out", limit_ms=config.idle_timeout_ms)

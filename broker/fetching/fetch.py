@@ -1,0 +1,301 @@
+"""Fetch: whole batches from an offset on, now or when there are enough.
+
+    arrive   look: an error, or min_bytes to read, or no wait wanted?   -> done
+             else enter the partitions' waiting lists, then look again, then wait
+    wake     a partition's high watermark moved: look again             -> done
+    expire   max_wait is over                                           -> done
+    render   (done, and first in its connection's line) see fetch_reply.py
+
+A fetch that waited is looked at again by rules that have changed meanwhile: it brings nothing that
+its client may not read any more.
+
+No fetch sessions: session_id is always 0.
+
+Invariant: a waiting slot stands in the waiting list of each partition it asks for, or in none.
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.headers import RequestHeader
+from segbroker.protocol.messages_core import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+)
+
+from ..access.authorizer import READ, TOPIC
+from ..core import Core
+from ..error_map import STORAGE_FAILURES
+from ..loop.pace import Pace
+from ..partitions import topic_ids
+from ..partitions.isolation import visible_end
+from ..partitions.partition import Partition
+from ..peers.peer import Peer
+from ..peers.replies import Buffer
+from .fetch_reply import FetchReply
+from .fetch_target import FetchTarget
+
+# Most partitions of one fetch; beyond it the connection is closed.
+PARTITIONS_MAX: Final = 20_000
+
+
+class TooManyPartitions(Exception):
+    """More partitions in one fetch than one reply should hold; the connection is closed."""
+
+
+class FetchSlot:
+    """The place of one fetch in its connection's line: it waits, then its reply leaves."""
+
+    __slots__ = (
+        "_by_partition",
+        "_core",
+        "_peer",
+        "_reply",
+        "_request",
+        "_rules",
+        "_targets",
+        "_timed",
+        "done",
+    )
+
+    restores: Final = True
+
+    def __init__(
+        self,
+        core: Core,
+        peer: Peer,
+        header: RequestHeader,
+        request: FetchRequest,
+        targets: list[FetchTarget],
+    ) -> None:
+        self.done = False
+        self._core = core
+        self._peer = peer
+        self._request = request
+        self._targets = targets
+        self._timed = False
+        # By which it was allowed.
+        self._rules = None if core.authorizer is None else core.authorizer.rules
+        self._by_partition: dict[Partition | None, FetchTarget] | None = None
+        self._reply = FetchReply(core, peer, header, request, targets)
+
+    def begin(self) -> None:
+        """Answer at once, or wait for records."""
+        wait_ms = min(self._request.max_wait_ms, self._core.config.long_poll_max_ms)
+        if wait_ms <= 0 or self._owes() or self._is_ready():
+            self._finish()
+            return
+        for target in self._targets:
+            assert target.partition is not None, "a missing partition is ready at once"
+            target.partition.fetches[self] = None
+        self._timed = True
+        self._core.deadlines.add(trio.current_time() + wait_ms / 1000, self)
+        # The last check comes after the registration, so no wake-up can fall between.
+        if self._is_ready():
+            self._finish()
+
+    def wake(self, partition: Partition) -> None:
+        if self.done:
+            return
+        if self._request.min_bytes <= 1:
+            # Enough is one record in this partition: the others need not be asked again.
+            if self._by_partition is None:
+                self._by_partition = {target.partition: target for target in self._targets}
+            if not self._by_partition[partition].look():
+                return
+        elif not self._is_ready():
+            return
+        self._finish()
+
+    def complete(self) -> None:
+        if not self.done:
+            self._finish()
+
+    def expire(self) -> None:
+        self._finish()
+
+    def abandon(self) -> None:
+        if not self.done:
+            self._finish()
+        self._reply.abandon()
+
+    def sent(self) -> None:
+        self._reply.release()
+
+    def stuck(self) -> None:
+        self._reply.stuck()
+
+    def render(self) -> list[Buffer] | None:
+        return self._reply.render()
+
+    def _owes(self) -> bool:
+        """Whether its client has had more than its quota: the reply is empty, and at once."""
+        quotas = self._core.quotas
+        return quotas is not None and not quotas.fetch_limit(self._peer)
+
+    def _is_ready(self) -> bool:
+        """Whether there is an error or enough to read."""
+        least = self._request.min_bytes
+        looks = [target for target in self._targets if target.look()]
+        if not looks:
+            return not self._targets
+        if least <= 1 or any(target.code for target in looks):
+            return True
+        available = 0
+        for target in looks:
+            size = self._available(target)
+            if size is None:
+                return True
+            available += size
+        return available >= min(least, self._reply.bytes_max)
+
+    def _available(self, target: FetchTarget) -> int | None:
+        """Bytes to read from a partition; None for an error."""
+        assert target.partition is not None, "a missing partition has an error code"
+        try:
+            handler = target.partition.handler
+            plan = handler.plan_read(
+                target.asked.fetch_offset,
+                self._reply.partition_bytes_max(target),
+                up_to=visible_end(handler, target.isolation),
+            )
+        except STORAGE_FAILURES:
+            return None
+        if plan is None:
+            return 0
+        size = plan.size_max
+        plan.release()
+        return size
+
+    def _finish(self) -> None:
+        self.done = True
+        for target in self._targets:
+            if target.partition is not None:
+                target.partition.fetches.pop(self, None)
+        if self._timed:
+            self._core.deadlines.forget()
+            self._check_again()
+        self._core.turn.flush(self._peer.flush)
+
+    def _check_again(self) -> None:
+        """Take away what is not allowed any more."""
+        authorizer = self._core.authorizer
+        if authorizer is None or authorizer.rules is self._rules:
+            return
+        for target in self._targets:
+            if not target.code and not authorizer.allows(
+                self._peer, READ, TOPIC, target.topic.topic
+            ):
+                target.partition = None
+                target.code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def fetch(
+    core: Core, peer: Peer, header: RequestHeader, request: FetchRequest
+) -> Awaitable[None] | None:
+    """Begin a fetch. Returns something to await when a partition must be opened first."""
+    if header.api_version >= topic_ids.FETCH_SINCE:
+        for topic in request.topics:
+            topic.topic = topic_ids.name_of(core.topics, topic.topic_id)
+    served = core.topics.served
+    closed = [
+        (topic.topic, partition.partition)
+        for topic in request.topics
+        for partition in topic.partitions
+        if (topic.topic, partition.partition) not in served
+        and core.topics.exists(topic.topic, partition.partition)
+    ]
+    if closed:
+        return _open_and_fetch(core, peer, header, request, closed)
+    _begin(core, peer, header, request)
+    return None
+
+
+async def fetch_large(core: Core, peer: Peer, header: RequestHeader, request: FetchRequest) -> None:
+    """As `fetch`, for a request of many partitions: others get their turn between.
+
+    Raises:
+        TooManyPartitions: more than one reply should hold.
+    """
+    count = sum(len(topic.partitions) for topic in request.topics)
+    if count > PARTITIONS_MAX:
+        raise TooManyPartitions(f"a fetch of {count} partitions, limit {PARTITIONS_MAX}")
+    pace = Pace()
+    closed = []
+    for topic in request.topics:
+        if header.api_version >= topic_ids.FETCH_SINCE:
+            topic.topic = topic_ids.name_of(core.topics, topic.topic_id)
+            await pace.step()
+        for one in topic.partitions:
+            if core.topics.served_partition(topic.topic, one.partition) is None:
+                closed.append((topic.topic, one.partition))
+            await pace.step()
+    await _open_and_fetch(core, peer, header, request, closed)
+
+
+async def _open_and_fetch(
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    request: FetchRequest,
+    closed: list[tuple[str, int]],
+) -> None:
+    # What may not be read is answered below, whether it exists or not.
+    await core.topics.open_all(closed, lambda name: _may_read(core, peer, name))
+    _begin(core, peer, header, request)
+
+
+def _may_read(core: Core, peer: Peer, topic: str) -> bool:
+    return core.authorizer is None or core.authorizer.would_allow(peer, READ, TOPIC, topic)
+
+
+def _begin(core: Core, peer: Peer, header: RequestHeader, request: FetchRequest) -> None:
+    core.counters.fetch_requests += 1
+    targets = [
+        _target(core, header, topic, asked, request.isolation_level, may_read=may_read)
+        for topic in request.topics
+        for may_read in (
+            core.authorizer is None
+            or topic.topic == topic_ids.UNKNOWN
+            or core.authorizer.allows(peer, READ, TOPIC, topic.topic),
+        )
+        for asked in topic.partitions
+    ]
+    slot = FetchSlot(core, peer, header, request, targets)
+    peer.outbox.push(slot)
+    slot.begin()
+
+
+def _target(
+    core: Core,
+    header: RequestHeader,
+    topic: FetchRequestTopic,
+    asked: FetchRequestPartition,
+    isolation: int,
+    *,
+    may_read: bool,
+) -> FetchTarget:
+    name = topic.topic
+    if not may_read:
+        return FetchTarget(topic, asked, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, isolation)
+    partition = core.topics.served_partition(name, asked.partition)
+    code = ErrorCode.NONE
+    if partition is None:
+        if name == topic_ids.UNKNOWN:
+            code = topic_ids.unknown_code(header.api_version, topic_ids.FETCH_SINCE)
+        else:
+            code, _ = core.topics.why_unopened(name, asked.partition)
+    elif asked.current_leader_epoch >= 0:
+        code = check_epoch(asked.current_leader_epoch, partition.handler.leader_epoch)
+    return FetchTarget(topic, asked, partition, code, isolation)
+
+
+def check_epoch(asked: int, actual: int) -> ErrorCode:
+    """What to say to a client that believes in leader epoch `asked`; negative: it has no belief."""
+    if asked < 0 or asked == actual:
+        return ErrorCode.NONE
+    return ErrorCode.FENCED_LEADER_EPOCH if asked < actual else ErrorCode.UNKNOWN_LEADER_EPOCH

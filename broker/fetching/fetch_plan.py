@@ -1,0 +1,168 @@
+"""What one fetch reply brings: which bytes of which partitions; on the loop, without I/O.
+
+A reply holds the first batch always, even above max_bytes; further partitions only as far as they
+fit.  Above half of the budget of buffers replies are smaller (pool.py).
+
+Invariant: a plan pins its segments until its owner releases it, exactly once (fetch_reply.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import structlog
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.headers import RequestHeader
+from segbroker.protocol.messages_core import (
+    FetchRequest,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+from segbroker.segments.errors import OffsetOutOfRange
+from segbroker.segments.handler import ReadPlan
+from segbroker.segments.transaction_index import AbortedRanges
+
+from ..access.quotas import UNLIMITED
+from ..core import Core
+from ..error_map import STORAGE_FAILURES, wire_error
+from ..partitions import topic_ids
+from ..partitions.isolation import READ_COMMITTED, visible_end
+from ..partitions.partition import Partition
+from .fetch_target import FetchTarget
+
+log = structlog.get_logger()
+
+# A batch header: nothing is planned for less, and the first batch comes anyway.
+_READ_LEAST: Final = 64
+
+
+class PlannedRead:
+    """Planned bytes of one partition of a reply."""
+
+    __slots__ = ("aborted", "fetch_offset", "plan", "row", "start", "stop")
+
+    def __init__(
+        self,
+        plan: ReadPlan,
+        row: FetchResponsePartition,
+        start: int,
+        fetch_offset: int,
+        aborted: AbortedRanges | None,
+    ) -> None:
+        """aborted: ranges for a reader of committed records; None for another."""
+        self.fetch_offset = fetch_offset
+        self.aborted = aborted
+        self.plan = plan
+        self.row = row
+        self.start = start
+        self.stop = start + plan.size_max
+
+
+class FetchPlan:
+    """What one fetch asks for, and what of it a reply brings."""
+
+    __slots__ = ("_core", "_header", "_limit", "_request", "_targets")
+
+    def __init__(
+        self,
+        core: Core,
+        header: RequestHeader,
+        request: FetchRequest,
+        targets: Sequence[FetchTarget],
+    ) -> None:
+        self._core = core
+        self._header = header
+        self._request = request
+        self._targets = targets
+        # Most bytes that the quota of the client leaves it; 0: none, it owes something.
+        self._limit = UNLIMITED
+
+    @property
+    def bytes_max(self) -> int:
+        """Bytes of records that may be in it, but for a first batch that is larger."""
+        config = self._core.config
+        return max(_READ_LEAST, min(self._request.max_bytes, config.fetch_bytes_max, self._limit))
+
+    def partition_bytes_max(self, target: FetchTarget) -> int:
+        """... and of one partition."""
+        return max(_READ_LEAST, min(target.asked.partition_max_bytes, self.bytes_max))
+
+    def _plan(self, response: FetchResponse, reads: list[PlannedRead]) -> Iterator[None]:
+        """Fill in the reply without its records, and what is to be read into it.
+
+        Yields after each partition, where a caller may let others run.
+        """
+        room = min(self.bytes_max, self._core.pool.allowance)
+        position = 0
+        asked: FetchRequestTopic | None = None
+        for target in self._targets:
+            if target.topic is not asked:
+                asked = target.topic
+                topic = FetchResponseTopic(
+                    topic=asked.topic, topic_id=asked.topic_id, partitions=[]
+                )
+                response.responses.append(topic)
+            row = self._row(target)
+            topic.partitions.append(row)
+            yield
+            if row.error_code or position >= room or target.partition is None or not self._limit:
+                continue
+            size = min(self.partition_bytes_max(target), room - position)
+            aborted: AbortedRanges | None = None
+            if target.isolation == READ_COMMITTED:
+                aborted = target.partition.handler.transactions.ranges()
+            plan = self._plan_partition(target.partition, target, row, size)
+            if plan is None:
+                continue
+            if position and plan.size_max > room - position:
+                plan.release()  # it begins the next reply; only the first may pass the limit
+                continue
+            reads.append(PlannedRead(plan, row, position, target.asked.fetch_offset, aborted))
+            position += plan.size_max
+
+    def _row(self, target: FetchTarget) -> FetchResponsePartition:
+        committed = self._request.isolation_level == READ_COMMITTED
+        row = FetchResponsePartition(
+            partition_index=target.asked.partition,
+            error_code=target.code,
+            high_watermark=-1,
+            aborted_transactions=[] if committed else None,
+            records=b"",
+        )
+        partition = target.partition
+        if partition is None:
+            return row
+        if self._core.topics.served_partition(partition.topic, partition.index) is not partition:
+            # Deleted while this request waited.
+            row.error_code = topic_ids.unknown_code(self._header.api_version, topic_ids.FETCH_SINCE)
+            return row
+        handler = partition.handler
+        row.high_watermark = handler.high_watermark
+        row.last_stable_offset = handler.last_stable_offset
+        row.log_start_offset = handler.log_start_offset
+        return row
+
+    def _plan_partition(
+        self,
+        partition: Partition,
+        target: FetchTarget,
+        row: FetchResponsePartition,
+        size: int,
+    ) -> ReadPlan | None:
+        handler = partition.handler
+        up_to = visible_end(handler, target.isolation)
+        try:
+            return handler.plan_read(target.asked.fetch_offset, size, up_to=up_to)
+        except OffsetOutOfRange:
+            row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        except STORAGE_FAILURES as exc:
+            self._storage_failed(partition, row, exc)
+        return None
+
+    def _storage_failed(
+        self, partition: Partition, row: FetchResponsePartition, exc: Exception
+    ) -> None:
+        row.error_code, _ = wire_error(exc)
+        log.error("read_failed", topic=partition.topic, partition=partition.index, error=str(exc))

@@ -1,0 +1,21 @@
+"""Consumer groups: the classic protocol, KIP-848's, and from one to the other.
+
+State machines that are given the time, what is written down of them, and the one place that has
+all of them.  A module imports only what stands above it:
+
+    topic_regex         expressions that no text makes slow
+    server_assignors    who reads which partition, decided here
+    assignor_choice     ... decided by a member: by which assignor
+    group_members group_rounds group                        the classic protocol
+    consumer_members    members of KIP-848 groups
+    topic_expressions viewers                               what their expressions match, for whom
+    consumer_target consumer_group                          the target, and the group
+    classic_members     classic members of such a group
+    kept_sizes kept_generations kept_consumers kept_ends    what is written down, how large
+    offset_events group_offsets offset_expiry               where groups stand
+    group_settings      settings of single groups
+    group_start         groups that a start finds
+    group_turning       from one protocol to the other, with members in it
+    group_alarms        when a group has to be looked at
+    groups              all of them
+"""

@@ -1,0 +1,440 @@
+"""One consumer group of the KIP-848 protocol: a state machine, time and topics passed in.
+
+There is one request: a heartbeat, which joins (epoch 0), says what is read and what is subscribed,
+and leaves (-1; a static member that means to come back: -2).  The broker assigns.  Members of the
+classic protocol may be in it too (classic_members.py): their JoinGroup comes here as a heartbeat.
+
+    epoch              rises with every change of members, subscriptions or subscribed topics
+    assignment_epoch   the epoch that the target was made for; made at the next heartbeat
+    a member's epoch   the target it has taken up; a request with another one is fenced
+
+    EMPTY        nobody            ASSIGNING    the target is older than the group
+    RECONCILING  somebody is not at the target yet (consumer_members.py)       STABLE
+
+A partition is given to a member only when nobody else has it or is still to let go of it, so
+nobody stops for the others: who keeps its partitions reads on.  Who was told to let go and has not
+done so for its rebalance_timeout since is dropped; so is who was not heard of for a session.
+
+| refused with | who |
+|---|---|
+| 25 UNKNOWN_MEMBER_ID | is no member: it joins again |
+| 110 FENCED_MEMBER_EPOCH | is at another epoch: it joins again |
+| 82 FENCED_INSTANCE_ID, 111 UNRELEASED_INSTANCE_ID | its instance is another member's |
+| 81 GROUP_MAX_SIZE_REACHED | one too many |
+| 128 INVALID_REGULAR_EXPRESSION, 112 UNSUPPORTED_ASSIGNOR | asks for what there is not |
+| 113 STALE_MEMBER_EPOCH | commits or fetches offsets at another epoch: after a heartbeat again |
+| 22 ILLEGAL_GENERATION | the same, of a classic member: it joins again |
+
+Members outlive the broker: `unkept` names those of whom something changed since it was written down
+(kept_consumers.py).  Who is in it is answered when that is durable; all others at once.
+
+Invariants: `owners` holds each partition once, with the member that may read it; epochs only rise;
+`due_ms` is never later than the next thing that has to happen; what was written down, and `unkept`
+as it is now, are the group.
+Source: KIP-848, KIP-1082 (members choose their ids).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.consumer_groups import KeptGroup
+
+from ..refused import Refused
+from .consumer_members import Beat, ConsumerMember, MaySee, Reconciled, Told
+from .consumer_target import Target, Topic
+from .group_rounds import NEVER_MS, State
+from .server_assignors import ASSIGNORS, Partition, TopicId
+from .topic_regex import TopicRegex
+
+JOIN: Final = 0
+LEAVE: Final = -1
+LEAVE_FOR_A_WHILE: Final = -2
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerGroup:
+    """One group."""
+
+    group_id: str
+    session_timeout_ms: int
+    size_max: int
+    epoch: int = 0
+    assignment_epoch: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    owners: dict[Partition, str] = field(default_factory=dict)
+    target: Target = field(default_factory=Target)
+    unkept: set[str] = field(default_factory=set)
+    unsaid: set[str] = field(default_factory=set)
+    """Those of `unkept` who say something else of themselves."""
+    empty_since_ms: int = 0
+    due_ms: int = NEVER_MS
+    given: dict[str, int] = field(default_factory=dict)
+    """Ids that classic members were given to join with, and until when each may be."""
+    static: dict[str, str] = field(default_factory=dict)
+    """The member that each instance is."""
+
+    @property
+    def state(self) -> str:
+        """Kafka's word for where the group stands."""
+        if not self.members:
+            return State.EMPTY.value
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        for member in self.members.values():
+            if member.reconciled is not Reconciled.STABLE or member.epoch != self.assignment_epoch:
+                return "Reconciling"
+        return State.STABLE.value
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is in it."""
+        return not self.members
+
+    @property
+    def has_classic_alone(self) -> bool:
+        """Whether there are members, and all of them speak the classic protocol."""
+        return bool(self.members) and all(one.classic is not None for one in self.members.values())
+
+    def restore(
+        self,
+        now_ms: int,
+        kept: KeptGroup,
+        gone: frozenset[str],
+        may_see: Callable[[str], MaySee],
+    ) -> None:
+        """Go on with what was written down, of a new group: sessions begin anew.
+
+        gone: ids of members that are not alive: a static one counts as away for a while, the
+        others are dropped at the next tick.  may_see: what a viewer may see.
+        """
+        assert kept.is_sound, "nobody has what another has"
+        self.epoch, self.assignment_epoch = kept.epoch, kept.assignment_epoch
+        self.target.restore(
+            kept.assignor, {name: has.target for name, (_, has) in kept.members.items()}
+        )
+        for member_id, (says, has) in kept.members.items():
+            member = ConsumerMember.restored(member_id, says, has)
+            self.members[member_id] = member
+            if member.instance_id is not None:
+                self.static[member.instance_id] = member_id
+            self.owners.update(dict.fromkeys(has.assigned + has.revoking, member_id))
+            if member.regex:
+                viewer = member.viewer
+                self.target.take(self.target.compiled(member.regex), viewer, may_see(viewer))
+            self.heard_of(now_ms, member)
+            if member_id in gone and member.instance_id is not None:
+                self._is_away(member)
+            elif member_id in gone:
+                member.session_ends_ms = now_ms
+                self.due_at(now_ms)
+
+    def _changed(self, *member_ids: str, says: bool = False) -> None:
+        """Of these something is to be written down."""
+        self.unkept.update(member_ids)
+        if says:
+            self.unsaid.update(member_ids)
+
+    # Heartbeats
+
+    def heartbeat(self, now_ms: int, beat: Beat, topics: Mapping[str, Topic]) -> Told:
+        """A member says where it is; what it is told.  Raises Refused.
+
+        topics: all that there are, by name; the same object as long as nothing changed.
+        """
+        if beat.epoch in (LEAVE, LEAVE_FOR_A_WHILE):
+            return self._leave(now_ms, beat)
+        regex = self._regex_asked(beat)
+        known = self.members.get(beat.member_id)
+        is_back = beat.epoch == JOIN and known is not None and known.epoch >= JOIN
+        member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
+        if regex is not None:
+            self.target.take(regex, beat.viewer, beat.may_see)
+        self._take_down(member, beat, topics)
+        self._retarget()
+        before = (member.epoch, member.reconciled)
+        still_has = member.still_has(beat) if is_back else beat.owned
+        changed = member.reconcile(
+            self.target.of(member.member_id),
+            self.assignment_epoch,
+            still_has,
+            self.owners,
+        )
+        if changed or before != (member.epoch, member.reconciled):
+            self._changed(member.member_id)
+        if changed:
+            member.knows_assigned, member.revoking_ends_ms = False, None
+            member.knows_to_let_go = False
+        self.heard_of(now_ms, member)
+        told = None
+        if not member.knows_assigned or beat.epoch == JOIN or beat.is_full:
+            told = tuple(sorted(member.assigned))
+        return Told(member.member_id, member.epoch, told)
+
+    def was_told(
+        self, now_ms: int, member_id: str, assignment: Collection[Partition] | None
+    ) -> None:
+        """The answer to a member leaves, which is when what it says is durable.
+
+        From then on it has to let go in time: of who could not be told nothing is missed.
+        """
+        member = self.members[member_id]
+        if assignment is None or set(assignment) != member.assigned:
+            return  # an earlier answer, which waited: it has been told nothing of what is now
+        member.knows_assigned = True
+        if member.reconciled is Reconciled.REVOKING and member.revoking_ends_ms is None:
+            member.revoking_ends_ms = now_ms + member.rebalance_timeout_ms
+            self.due_at(member.revoking_ends_ms)
+
+    def _regex_asked(self, beat: Beat) -> TopicRegex | None:
+        """The expression of a beat.  Raises Refused for what there is not."""
+        if beat.assignor is not None and beat.assignor not in ASSIGNORS:
+            offered = ", ".join(ASSIGNORS)
+            raise Refused(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                f"no assignor {beat.assignor!r}; there are {offered}",
+            )
+        return self.target.compiled(beat.regex) if beat.regex else None
+
+    def _join(self, beat: Beat) -> ConsumerMember:
+        known = self.members.get(beat.member_id)
+        if known is not None and known.instance_id == beat.instance_id:
+            return known  # its answer was lost, or it begins again: its place is its own
+        if beat.instance_id is not None and beat.instance_id in self.static:
+            return self._take_over(self.members[self.static[beat.instance_id]], beat)
+        if len(self.members) >= self.size_max:
+            raise Refused(
+                ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {self.size_max} members"
+            )
+        if known is not None:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{beat.member_id!r} is another instance")
+        member = ConsumerMember(beat.member_id, beat.instance_id)
+        self.members[beat.member_id] = member
+        if beat.instance_id is not None:
+            self.static[beat.instance_id] = beat.member_id
+        self._changed(beat.member_id, says=True)
+        self.epoch += 1
+        return member
+
+    def _take_over(self, old: ConsumerMember, beat: Beat) -> ConsumerMember:
+        """A static member comes back under a new id: what the old one had is its own."""
+        is_of_848 = old.classic is None and beat.classic is None
+        if is_of_848 and old.epoch != LEAVE_FOR_A_WHILE:
+            raise Refused(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"instance {old.instance_id!r} is held by member {old.member_id!r}",
+            )
+        member = ConsumerMember(
+            beat.member_id,
+            old.instance_id,
+            names=old.names,
+            regex=old.regex,
+            viewer=old.viewer,
+            assignor=old.assignor,
+            assigned=old.assigned,
+        )
+        for partition in old.revoking:
+            del self.owners[partition]
+        self.owners.update(dict.fromkeys(member.assigned, member.member_id))
+        del self.members[old.member_id]
+        self.members[member.member_id] = member
+        assert old.instance_id is not None, "found by it"
+        self.static[old.instance_id] = member.member_id
+        self.target.given[member.member_id] = self.target.given.pop(old.member_id, ())
+        self._changed(old.member_id, member.member_id, says=True)
+        return member
+
+    def _member(self, beat: Beat) -> ConsumerMember:
+        if beat.instance_id is not None:
+            self._check_instance(beat.member_id, beat.instance_id)
+        member = self._known(beat.member_id)
+        if member.classic is not None:
+            raise Refused(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"member {beat.member_id!r} has joined by the classic protocol",
+            )
+        self._check_epoch(member, beat)
+        return member
+
+    def _known(self, member_id: str) -> ConsumerMember:
+        member = self.members.get(member_id)
+        if member is None:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is no member")
+        return member
+
+    def _check_instance(self, member_id: str, instance_id: str) -> None:
+        holder = self.static.get(instance_id)
+        if holder is None:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no instance {instance_id!r}")
+        if holder != member_id:
+            raise Refused(
+                ErrorCode.FENCED_INSTANCE_ID, f"instance {instance_id!r} is member {holder!r} now"
+            )
+
+    def expel(self, now_ms: int, member_id: str, instance_id: str | None) -> ErrorCode:
+        """An administrator has a member leave, named by its id or by its instance.
+
+        It is told at its next heartbeat that it is none, and may join again.  So does a classic
+        member leave by itself.
+        """
+        if self.given.pop(member_id, None) is not None:
+            return ErrorCode.NONE
+        if instance_id is not None:
+            holder = self.static.get(instance_id, "")
+            if member_id and holder and holder != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+            member_id = holder
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        self._drop(now_ms, member)
+        return ErrorCode.NONE
+
+    def _check_epoch(self, member: ConsumerMember, beat: Beat) -> None:
+        """Its epoch, or the one before: the answer that told it the new one was lost."""
+        if beat.epoch == member.epoch:
+            return
+        lost_answer = beat.epoch == member.previous_epoch
+        if not lost_answer or beat.owned is None or not beat.owned <= member.assigned:
+            raise Refused(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"member {member.member_id!r} is at epoch {member.epoch}, not {beat.epoch}",
+            )
+
+    def _leave(self, now_ms: int, beat: Beat) -> Told:
+        if beat.instance_id is not None:
+            self._check_instance(beat.member_id, beat.instance_id)
+        member = self._known(beat.member_id)
+        if beat.epoch == LEAVE_FOR_A_WHILE:
+            self._is_away(member)
+        else:
+            self._drop(now_ms, member)
+        return Told(member.member_id, beat.epoch)
+
+    def _is_away(self, member: ConsumerMember) -> None:
+        """A static member has ended; its place is kept until its session ends."""
+        for partition in member.revoking:
+            del self.owners[partition]
+        member.revoking.clear()
+        member.revoking_ends_ms = member.acts_until_ms = None
+        member.reconciled = Reconciled.STABLE
+        member.epoch, member.previous_epoch = LEAVE_FOR_A_WHILE, LEAVE
+        self._changed(member.member_id)
+        self.due_at(member.session_ends_ms)
+
+    # What is to be read, and by whom
+
+    def _take_down(self, member: ConsumerMember, beat: Beat, topics: Mapping[str, Topic]) -> None:
+        """What a member says of itself, and which topics there are."""
+        before = member.said
+        resubscribed = member.says(beat)
+        if member.said != before:
+            self._changed(member.member_id, says=True)
+        if self.target.look(topics, self.members.values(), resubscribed=resubscribed):
+            self.epoch += 1
+
+    def look(self, topics: Mapping[str, Topic]) -> None:
+        """Whether there are other topics than before, of those that are subscribed to."""
+        if self.target.look(topics, self.members.values(), resubscribed=False):
+            self.epoch += 1
+        self._retarget()
+
+    def _retarget(self) -> None:
+        if self.epoch != self.assignment_epoch and self.target.is_ready:
+            self._changed(*self.target.make(self.members))
+            self.assignment_epoch = self.epoch
+
+    # Offsets
+
+    def check_commit(self, member_id: str, epoch: int, instance_id: str | None = None) -> ErrorCode:
+        """Whether this member may commit; epoch -1 without members: a tool."""
+        if epoch < 0 and not self.members:
+            return ErrorCode.NONE
+        if instance_id is not None and self.static.get(instance_id, member_id) != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+        return self._check_at(member_id, epoch)
+
+    def _check_at(self, member_id: str, epoch: int) -> ErrorCode:
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if epoch == member.epoch:
+            return ErrorCode.NONE
+        is_classic = member.classic is not None
+        return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+
+    def knows_epochs(self, member_id: str) -> bool:
+        """Whether this is a member of KIP-848's protocol, which commits as such."""
+        member = self.members.get(member_id)
+        return member is not None and member.classic is None
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether this member may ask where the group stands; without an id anybody may."""
+        if member_id is None and epoch < 0:
+            return ErrorCode.NONE
+        return self._check_at(member_id or "", epoch)
+
+    # Time
+
+    def heard_of(self, now_ms: int, member: ConsumerMember) -> None:
+        """A member is alive."""
+        session_ms = self.session_timeout_ms
+        if member.classic is not None:
+            session_ms = member.classic.session_timeout_ms
+        member.session_ends_ms = now_ms + session_ms
+        self.due_at(member.session_ends_ms)
+        if member.reconciled is not Reconciled.REVOKING:
+            member.revoking_ends_ms = None
+
+    def _drop(self, now_ms: int, member: ConsumerMember) -> None:
+        for partition in (*member.assigned, *member.revoking):
+            del self.owners[partition]
+        del self.members[member.member_id]
+        if member.instance_id is not None:
+            del self.static[member.instance_id]
+        self._changed(member.member_id, says=True)
+        self.epoch += 1
+        self.target.resubscribe(self.members.values())
+        if not self.members:
+            self.empty_since_ms = now_ms
+            self.target = Target()
+            self.assignment_epoch = self.epoch
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due: drop who was not heard of, and who does not do what it is to do."""
+        for member_id in [one for one, ends_ms in self.given.items() if ends_ms <= now_ms]:
+            del self.given[member_id]
+        for member in tuple(self.members.values()):
+            if _ends_ms(member) <= now_ms:
+                self._drop(now_ms, member)
+        self.due_ms = min(
+            min((_ends_ms(one) for one in self.members.values()), default=NEVER_MS),
+            min(self.given.values(), default=NEVER_MS),
+        )
+
+    def due_at(self, at_ms: int) -> None:
+        """Something has to be done then."""
+        self.due_ms = min(self.due_ms, at_ms)
+
+    def close(self, code: ErrorCode) -> None:
+        """The group is deleted, or its broker ends.  Nobody waits for an answer here."""
+        self.members.clear()
+        self.unkept.clear()
+        self.unsaid.clear()
+
+
+def _ends_ms(member: ConsumerMember) -> int:
+    """When a member is dropped, if nothing is heard of it."""
+    ends_ms = member.session_ends_ms
+    if member.revoking_ends_ms is not None:
+        ends_ms = min(ends_ms, member.revoking_ends_ms)
+    return ends_ms if member.acts_until_ms is None else min(ends_ms, member.acts_until_ms)
+
+
+def by_topic(partitions: Iterable[Partition]) -> dict[TopicId, list[int]]:
+    """Partitions as they travel: their numbers by topic, in order."""
+    found: dict[TopicId, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        found.setdefault(topic_id, []).append(index)
+    return found

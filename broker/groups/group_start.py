@@ -1,0 +1,100 @@
+"""The groups that a start finds: who was in them when the last broker ended goes on.
+
+| what was written down | then |
+|---|---|
+| a generation, a KIP-848 group, with members | they are there, their sessions begin anew |
+| ... of members on this machine, which was started anew | they are dropped at once |
+| ... the static ones of them | their places are kept for who comes back under another id |
+| a KIP-848 group without members | it is of that protocol, and counts its epochs on |
+| more than `groups_max` groups | those of the rest are unknown and join again |
+| a KIP-848 group in which two have one partition: an event was lost | the same |
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import structlog
+
+from segbroker.segments.consumer_groups import KeptGroup
+from segbroker.segments.manager import DiskManager
+
+from ..configuration.exposure import is_loopback
+from ..refused import Refused
+from .consumer_group import ConsumerGroup
+from .consumer_members import MaySee
+from .group import Group
+from .kept_consumers import KeptConsumers
+from .kept_generations import KeptGenerations
+
+log = structlog.get_logger()
+
+Found: TypeAlias = dict[str, Group | ConsumerGroup]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of a broker."""
+
+    manager: DiskManager
+    groups_max: int
+    now_ms: int
+    made: Callable[[str], Group]
+    made_consumer: Callable[[str], ConsumerGroup]
+    may_see: Callable[[str], MaySee]
+    """What a viewer may see."""
+
+    def groups(self, generations: KeptGenerations, consumers: KeptConsumers) -> Found:
+        """All of them, by name."""
+        found: Found = {}
+        for group_id, kept in generations.with_members():
+            if self._is_full(found):
+                return found
+            group = found[group_id] = self.made(group_id)
+            # Not the static ones: who comes back under another id takes the place of the old one.
+            members = (
+                (one.member_id, one.client_host) for one in kept.members if one.instance_id is None
+            )
+            group.restore(self.now_ms, kept, self._gone(members))
+        for group_id, known in consumers.with_members():
+            if group_id in found:
+                continue  # an older version has had classic members in it since
+            if self._is_full(found):
+                return found
+            consumer = self.made_consumer(group_id)
+            if self._goes_on(consumer, known):
+                found[group_id] = consumer
+        for group_id in consumers.names():
+            if len(found) < self.groups_max and not consumers.has_members(group_id):
+                empty = found.setdefault(group_id, self.made_consumer(group_id))
+                if isinstance(empty, ConsumerGroup):
+                    empty.epoch = empty.assignment_epoch = consumers.number(group_id)
+        return found
+
+    def _is_full(self, found: Found) -> bool:
+        if len(found) < self.groups_max:
+            return False
+        log.warning("groups_not_restored", groups_max=self.groups_max)
+        return True
+
+    def _goes_on(self, group: ConsumerGroup, kept: KeptGroup) -> bool:
+        """Have a group go on with what was written down; whether it can."""
+        members = ((name, says.client_host) for name, (says, _) in kept.members.items())
+        error = None if kept.is_sound else "events were lost"
+        if error is None:
+            try:
+                group.restore(self.now_ms, kept, self._gone(members), self.may_see)
+            except Refused as exc:  # an expression that is none any more
+                error = exc.message
+        if error is not None:
+            log.warning("consumer_group_not_restored", group=group.group_id, error=error)
+        return error is None
+
+    def _gone(self, members: Iterable[tuple[str, str]]) -> frozenset[str]:
+        """Ids of members that cannot be alive: they ran on this machine, which was started anew.
+
+        members: member id, address.
+        """
+        if not (self.manager.is_new_boot and self.manager.knows_boot):
+            return frozenset()
+        return frozenset(member_id for member_id, host in members if is_loopback(host))

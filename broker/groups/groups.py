@@ -1,0 +1,478 @@
+"""All consumer groups of a broker: who they are, their clocks, and where they stand.
+
+    members      in memory and as control events, durable before members hear of what they are
+                 given: after a restart they go on (kept_generations.py, kept_consumers.py)
+    offsets      control events of the storage engine: durable before a commit is answered
+
+A group exists while it has members, or offsets, or was looked at a moment ago.  It is of the
+classic protocol (group.py) or of KIP-848's (consumer_group.py); one without members becomes the
+other when a member of that comes, and goes on counting its generations as epochs, and back.  One
+with members turns too (group_turning.py), as `group_consumer_migration_policy` allows.
+
+Limits: `groups_max` groups with members, `group_size_max` members each; offsets go after
+`offsets_retention_minutes` (offset_expiry.py), those of a group without members not before the
+longest session has passed since the start.  Where a start finds more than `groups_max` groups with
+members, those of the rest are unknown and join again.  Where a group finds no room those without
+members leave memory, at most once in a second: until somebody joins or the next start they are said
+to be classic.
+"""
+
+import errno
+from collections.abc import Callable, Collection
+from itertools import chain
+from typing import Final
+from uuid import uuid4
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.generations import Generation
+from segbroker.segments.manager import DiskManager
+
+from ..configuration.config import BrokerConfig
+from ..loop.deadlines import Deadlines
+from ..recording import Done, logged
+from ..refused import Refused
+from .consumer_group import ConsumerGroup
+from .consumer_members import MaySee
+from .group import Group
+from .group_alarms import GroupAlarms
+from .group_offsets import GroupOffsets
+from .group_rounds import OnRecorded, Record, State
+from .group_settings import SESSION, GroupSettings
+from .group_start import Start
+from .group_turning import check_upgrade, downgrade, may_downgrade, upgrade
+from .kept_consumers import KeptConsumers
+from .kept_ends import KeptEnds
+from .kept_generations import KeptGenerations
+from .kept_sizes import KeptSizes
+from .offset_expiry import Expiry
+from .server_assignors import Partition
+
+log = structlog.get_logger()
+
+_MINUTE_MS: Final = 60_000
+VISITS_MAX: Final = 200
+LOOK_INTO_MS: Final = 600_000
+"""How often every offset of groups with members is looked at, LOOKS_INTO_MAX groups per call."""
+LOOKS_INTO_MAX: Final = 20
+_DROP_INTERVAL_MS: Final = 1_000
+"""Between two looks for groups without members where there are `groups_max`: each looks at all."""
+_ENDS: Final = OSError(errno.ESHUTDOWN, "the broker ends")
+
+
+def monotonic_ms() -> int:
+    """Trio's clock, in ms: sessions and rebalances run on it."""
+    return int(trio.current_time() * 1000)
+
+
+class Groups(GroupOffsets):
+    """The groups of one broker."""
+
+    def __init__(
+        self,
+        manager: DiskManager,
+        config: BrokerConfig,
+        deadlines: Deadlines,
+        settings: GroupSettings,
+        end_turn: Callable[[], None],
+        may_see: Callable[[str], MaySee],
+        pending: Callable[[str], Collection[tuple[str, int]]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """end_turn: send what was answered outside of a request.  may_see: what a viewer may.
+
+        pending: partitions of which a transaction is about to say where a group stands.
+        now_ms: the wall clock.
+        """
+        super().__init__(manager)
+        self._settings = settings
+        self.config = config
+        self._groups: dict[str, Group | ConsumerGroup] = {}
+        self._alarms = GroupAlarms(deadlines, self._ring)
+        self._visits: list[str] = []
+        self._may_see = may_see
+        self._started_ms = monotonic_ms()
+        self._end_turn = end_turn
+        self._pending = pending
+        self._is_closed = False
+        self._looks_into_groups = False
+        self._next_drop_ms = 0
+        self._looked_into_ms = self._started_ms
+        sizes = KeptSizes(manager.event_size_max)
+        self._kept = KeptGenerations(manager, sizes)
+        self._consumers = KeptConsumers(manager, sizes, end_turn)
+        self._ends = KeptEnds(manager, now_ms)
+        start = Start(
+            manager, config.groups_max, self._started_ms, self._made, self._made_consumer, may_see
+        )
+        self._groups |= start.groups(self._kept, self._consumers)
+        for group in tuple(self._groups.values()):
+            self.changed(group)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Go by these settings: in groups that there are from their next request on."""
+        self.config = self._settings.config = config
+        for group in self._groups.values():
+            if isinstance(group, Group):
+                group.initial_delay_ms = config.group_initial_rebalance_delay_ms
+                group.size_max = config.group_size_max
+            else:
+                group.size_max = config.group_consumer_size_max
+                self.settings_changed(group.group_id)
+
+    def settings_changed(self, group_id: str) -> None:
+        """A group, if it is there, goes by the settings that hold for it."""
+        if isinstance(group := self._groups.get(group_id), ConsumerGroup):
+            group.session_timeout_ms = self._settings.in_force(group_id, SESSION)
+
+    # Groups with members
+
+    def get(self, group_id: str) -> Group | None:
+        """The group, if it is classic and had members since the start.
+
+        This and all that asks who is in a group raises Refused when the broker ends.
+        """
+        self.check_open()
+        group = self._groups.get(group_id)
+        return group if isinstance(group, Group) else None
+
+    def get_consumer(self, group_id: str) -> ConsumerGroup | None:
+        """The group, if it is of KIP-848's protocol and had members since the start."""
+        self.check_open()
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def get_mixed(self, group_id: str) -> ConsumerGroup | None:
+        """The group, if it is of KIP-848's protocol and has members: a classic one joins it so."""
+        group = self.get_consumer(group_id)
+        return group if group is not None and group.members else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker does not end yet."""
+        return not self._is_closed
+
+    def check_open(self) -> None:
+        """Raise Refused when the broker ends: that a group is not here says nothing of it then."""
+        if self._is_closed:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker ends")
+
+    def obtain(self, group_id: str) -> Group:
+        """The classic group, made if it is new.
+
+        Raises Refused: too many, or not classic, or the broker ends.  In a group of KIP-848's
+        protocol with members a classic one joins otherwise (classic_members.py).
+        """
+        self.check_open()
+        group = self._groups.get(group_id)
+        if isinstance(group, Group):
+            return group
+        if group is not None and not group.is_idle:
+            raise Refused(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group_id!r} is no classic group"
+            )
+        self._check_room(group_id)
+        made = self._made(group_id)
+        made.generation = self._number(group_id) if group is None else group.epoch
+        self._consumers.turned(group_id)
+        self._replace(made)
+        return made
+
+    def _made(self, group_id: str) -> Group:
+        return Group(
+            group_id,
+            new_member_id,
+            self.config.group_initial_rebalance_delay_ms,
+            self.config.group_size_max,
+            self._recorder(group_id),
+        )
+
+    def _recorder(self, group_id: str) -> Record:
+        """How a group has its generations written down."""
+
+        def record(kept: Generation, told: OnRecorded) -> None:
+            def written(error: OSError | None) -> None:
+                told(
+                    monotonic_ms(),
+                    ErrorCode.NONE if error is None else ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                )
+                if isinstance(group := self._groups.get(group_id), Group):
+                    self.changed(group)
+                self._end_turn()
+
+            if not kept.members:
+                self._ends.happens(group_id)
+            self._kept.keep(group_id, kept, written)
+
+        return record
+
+    def obtain_consumer(self, group_id: str) -> ConsumerGroup:
+        """The KIP-848 group, made if it is new, or what a classic one with members turns into.
+
+        It is there from `install` on: who is refused in it has turned nothing.
+
+        Raises Refused: too many, or a classic one that cannot turn, or the broker ends.
+        """
+        self.check_open()
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        self._check_room(group_id)
+        made = self._made_consumer(group_id)
+        if group is not None and group.members:
+            check_upgrade(group, self.config)
+            upgrade(monotonic_ms(), group, made, self._manager.topics, self._may_see)
+        else:
+            before = self._number(group_id) if group is None else group.generation
+            made.epoch = made.assignment_epoch = before
+        made.given = {} if group is None else dict(group.roster.given)
+        return made
+
+    def install(self, made: ConsumerGroup) -> None:
+        """A group that was obtained is there now, if it was not before."""
+        before = self._groups.get(made.group_id)
+        if before is made:
+            return
+        self._consumers.turned(made.group_id)  # rows of a group that did not go on are none of it
+        self._replace(made)
+        if before is not None:
+            if before.members:
+                log.info("group_upgraded", group=made.group_id, epoch=made.epoch)
+            before.close(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def _maybe_turn_back(self, group: ConsumerGroup) -> bool:
+        """A group of classic members alone is a classic one again; whether it is."""
+        if not may_downgrade(group, self.config):
+            return False
+        group_id = group.group_id
+        waiting = self._consumers.handed_over(group_id)
+        made = self._made(group_id)
+        kept = downgrade(monotonic_ms(), group, made, self._manager.topics)
+        self._replace(made)
+        log.info("group_downgraded", group=group_id, generation=made.generation)
+
+        def written(error: OSError | None) -> None:
+            for done in waiting:
+                done(error)
+            self._end_turn()
+
+        self._kept.keep(group_id, kept, written)
+        self.changed(made)
+        return True
+
+    def _made_consumer(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(
+            group_id,
+            self._settings.in_force(group_id, SESSION),
+            self.config.group_consumer_size_max,
+        )
+
+    def _number(self, group_id: str) -> int:
+        """The generation or epoch that is written down of a group."""
+        return max(self._kept.number(group_id), self._consumers.number(group_id))
+
+    def when_kept(self, group: ConsumerGroup, member_id: str | None, done: Done) -> None:
+        """Call `done` when what is known of a member, or of all with None, is durable, or is not.
+
+        At once where nothing of it has changed."""
+        if self._is_closed:
+            done(_ENDS)
+        else:
+            self._note_end(group)
+            self._consumers.when_kept(group, member_id, done)
+
+    def changed_and_kept(self, group: ConsumerGroup, done: Done) -> None:
+        """A group was changed; `done` when all of that is durable, or is not."""
+        self.when_kept(group, None, done)
+        self.changed(group)  # it may turn, and is written down as another one then
+
+    def _note_end(self, group: ConsumerGroup) -> None:
+        """Before it is written down that a group has no members: since when."""
+        if group.unkept and not group.members:
+            self._ends.happens(group.group_id)
+
+    def _check_room(self, group_id: str) -> None:
+        if group_id in self._groups or len(self._groups) < self.config.groups_max:
+            return
+        now = monotonic_ms()
+        if now >= self._next_drop_ms:
+            self._next_drop_ms = now + _DROP_INTERVAL_MS
+            self._drop_idle()
+        if len(self._groups) >= self.config.groups_max:
+            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"there are {len(self._groups)} groups")
+
+    def _drop_idle(self) -> None:
+        """Make room: groups without members are as they are written down."""
+        for group_id, group in tuple(self._groups.items()):
+            number = group.epoch if isinstance(group, ConsumerGroup) else group.generation
+            if group.is_idle and self._number(group_id) == number and not self._keeps(group_id):
+                self._alarms.silence(group_id)
+                del self._groups[group_id]
+
+    def _keeps(self, group_id: str) -> bool:
+        """Whether it is written down that somebody is in a group."""
+        return self._kept.has_members(group_id) or self._consumers.has_members(group_id)
+
+    def _replace(self, made: Group | ConsumerGroup) -> None:
+        self._alarms.silence(made.group_id)
+        self._groups[made.group_id] = made
+
+    def members_count(self, group_id: str) -> int:
+        """How many are in it now."""
+        self.check_open()
+        group = self._groups.get(group_id)
+        return 0 if group is None else len(group.members)
+
+    def changed(self, group: Group | ConsumerGroup) -> None:
+        """Something was done with this group: it is written down, and its alarm is set anew if it
+        has to come earlier."""
+        if self._is_closed or self._groups.get(group.group_id) is not group:
+            return
+        if isinstance(group, ConsumerGroup):
+            if self._maybe_turn_back(group):
+                return
+            self._note_end(group)
+            self._consumers.keep(group)
+        self._alarms.set(group)
+
+    def was_told(
+        self, group: ConsumerGroup, member_id: str, assignment: Collection[Partition] | None
+    ) -> None:
+        """The answer to a member leaves."""
+        group.was_told(monotonic_ms(), member_id, assignment)
+        if not self._is_closed and self._groups.get(group.group_id) is group:
+            self._alarms.set(group)
+
+    def _ring(self, group: Group | ConsumerGroup) -> None:
+        try:
+            group.tick(monotonic_ms())
+        except Exception:
+            log.exception("group_failed", group=group.group_id)
+        self.changed(group)
+
+    def close(self) -> None:
+        """The broker ends: everybody who waits is told to look for the coordinator again.
+
+        Members stay written down: they go on when it is there again.
+        """
+        self._is_closed = True
+        for group in self._groups.values():
+            group.close(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._groups.clear()
+        self._consumers.close(_ENDS)
+
+    # Offsets
+
+    def names(self) -> list[str]:
+        """Every group: with members, or with offsets."""
+        return sorted({*self._groups, *self._manager.committed})
+
+    def exists(self, group_id: str) -> bool:
+        """Whether there is such a group."""
+        self.check_open()
+        group = self._groups.get(group_id)
+        return group is not None or group_id in self._manager.committed
+
+    def remove(self, group_id: str) -> None:
+        """A group without members is deleted.  Not when the broker ends: nobody knows any more
+        whether it is one, and the next broker finds it without offsets."""
+        assert self.is_open, "asked by whoever waited"
+        group = self._groups.pop(group_id, None)
+        if group is not None:
+            group.close(ErrorCode.GROUP_ID_NOT_FOUND)
+        self._kept.forget(group_id)
+        self._consumers.forget(group_id)
+        self._ends.forget(group_id)
+
+    def keep_house(self, now_ms: int | None) -> None:
+        """Forget groups that nobody is in: at once without offsets, with them after their time.
+
+        VISITS_MAX groups per call: the loop does not stall over a million offsets.  now_ms: the
+        wall clock, for the age of commits; None: it is not believed, nothing goes by age.
+        """
+        if self._is_closed:
+            return
+        if not self._visits:
+            now = monotonic_ms()
+            self._looks_into_groups = now - self._looked_into_ms >= LOOK_INTO_MS
+            self._looked_into_ms = now if self._looks_into_groups else self._looked_into_ms
+            written = (self._kept.names(), self._consumers.names(), self._ends.names())
+            self._visits = sorted({*self.names(), *chain(*written)})
+        most = LOOKS_INTO_MAX if self._looks_into_groups else VISITS_MAX
+        for group_id in self._visits[-most:]:
+            self._visit(group_id, now_ms)
+        del self._visits[-most:]
+
+    def _visit(self, group_id: str, now_ms: int | None) -> None:
+        content = self._manager.committed
+        group = self._groups.get(group_id)
+        has_turned = isinstance(group, ConsumerGroup) and bool(group.members)
+        if self._kept.has_members(group_id) and not has_turned:
+            self._mend_kept(group_id, group)
+        if isinstance(group, ConsumerGroup):
+            self._consumers.keep(group, again=True)  # what could not be written before
+        elif self._consumers.has_members(group_id):
+            if group is None or group.is_idle:
+                self._ends.happens(group_id)
+            self._consumers.forget(group_id)
+        if group is not None and not group.is_idle:
+            if self._looks_into_groups and now_ms is not None:
+                if not self._keeps(group_id):
+                    self._ends.keep(group_id, now_ms)  # a start will not know of them
+                expiry = self._expiry(group_id, now_ms)
+                self._forget_expired(group_id, expiry.abandoned(content, group))
+            return
+        if group_id not in content:
+            self.remove(group_id)
+            return
+        if now_ms is None:
+            return
+        last = self._last_used_ms(group_id, group, now_ms)
+        if monotonic_ms() - self._started_ms < self.config.group_max_session_timeout_ms:
+            return  # whoever was a member before the start may be about to join again
+        rows = self._expiry(group_id, now_ms).of_nobody(content, group_id, last)
+        if rows is None:
+            log.info("group_expired", group=group_id, last_used_ms=last)
+            self.forget(group_id, None, logged("group_not_forgotten", group=group_id))
+            self.remove(group_id)
+        else:
+            self._forget_expired(group_id, rows)
+
+    def _expiry(self, group_id: str, now_ms: int) -> Expiry:
+        retention_ms = self.config.offsets_retention_minutes * _MINUTE_MS
+        return Expiry(now_ms, retention_ms, self._pending(group_id))
+
+    def _forget_expired(self, group_id: str, rows: list[tuple[str, int]]) -> None:
+        if rows:
+            topics = sorted({topic for topic, _ in rows})
+            log.info("offsets_expired", group=group_id, topics=topics, partitions=len(rows))
+            self.forget(group_id, rows, logged("offsets_not_forgotten", group=group_id))
+
+    def _last_used_ms(
+        self, group_id: str, group: Group | ConsumerGroup | None, now_ms: int
+    ) -> int | None:
+        """When somebody was last in an idle group, or committed for it; None: nobody ever was."""
+        if group is not None and group.empty_since_ms:
+            since = now_ms - (monotonic_ms() - group.empty_since_ms)
+            self._ends.keep(group_id, since)  # what could not be written before
+            return max(self._ends.last_used_ms(group_id), since)
+        if not (self._number(group_id) or self._ends.has(group_id)):
+            return None
+        return self._ends.last_used_ms(group_id)
+
+    def _mend_kept(self, group_id: str, group: Group | ConsumerGroup | None) -> None:
+        """Write down that a group has no members any more, if that failed when it happened."""
+        if group is None:
+            self._ends.happens(group_id)
+            self._kept.keep_number(group_id)
+        elif isinstance(group, ConsumerGroup):
+            self._ends.happens(group_id)
+            self._kept.forget(group_id)
+        elif group.state is State.EMPTY:
+            self._kept.keep(group_id, group.kept(), lambda _: None)  # a failure is in the log
+
+
+def new_member_id(prefix: str) -> str:
+    return f"{prefix}-{uuid4()}"

@@ -1,0 +1,109 @@
+"""What is written down of the generations of classic groups, so that members outlive a restart.
+
+    generation complete -> control event, durable -> its members are answered (group_rounds.py)
+    start               -> the last event of each group -> a stable group, sessions begin anew
+
+| the group | is written down |
+|---|---|
+| has a generation, or a static member took a place in it | with all members, waited for |
+| is empty | its number, from which the next one counts on |
+| is forgotten: deleted, expired, or nobody is in it and it has no offsets | not any more |
+
+At the limit (kept_sizes.py) a generation is written down without its members, with a warning.
+
+Invariant: what is written down is a generation of which somebody may have been told, or an older
+one that nobody has succeeded: whoever is of an older one than that is refused after a restart.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+
+from segbroker.protocol.vendor import pack
+from segbroker.segments.generations import (
+    GENERATION,
+    SECTION,
+    Generation,
+    generations_in,
+    has_members,
+    number_of,
+)
+from segbroker.segments.manager import DiskManager
+
+from ..recording import Done, logged
+from .kept_sizes import KeptSizes
+
+log = structlog.get_logger()
+
+_OVERHEAD: Final = 100
+"""Bytes of an event beside the group's name and the generation's fields."""
+
+
+class KeptGenerations:
+    """The generations of one data directory."""
+
+    def __init__(self, manager: DiskManager, sizes: KeptSizes) -> None:
+        self._manager = manager
+        self._sizes = sizes
+        for group_id, kept in self._all():
+            sizes.put(SECTION, group_id, _size(group_id, kept))
+
+    def _all(self) -> Iterator[tuple[str, Generation]]:
+        return generations_in(self._manager.section(SECTION))
+
+    def names(self) -> list[str]:
+        """Every group of which something is written down."""
+        return list(self._manager.section(SECTION) or ())
+
+    def number(self, group_id: str) -> int:
+        """The generation that is written down of a group; 0: none is."""
+        return number_of(self._manager.section(SECTION), group_id)
+
+    def has_members(self, group_id: str) -> bool:
+        """Whether it is written down that somebody is in a group."""
+        return has_members(self._manager.section(SECTION), group_id)
+
+    def with_members(self) -> Iterator[tuple[str, Generation]]:
+        """The groups that somebody was in when the last broker ended."""
+        return ((group, kept) for group, kept in self._all() if kept.members)
+
+    def keep(self, group_id: str, kept: Generation, done: Done) -> None:
+        """Write a generation down; `done` when that is durable, or has failed."""
+        size = _size(group_id, kept)
+        if kept.members and not self._sizes.has_room(group_id, size):
+            log.warning(
+                "generation_without_members",
+                group=group_id,
+                generation=kept.number,
+                members=len(kept.members),
+                size=size,
+                size_max=self._sizes.size_max,
+                all_sizes=self._sizes.others(group_id),
+            )
+            kept = Generation(kept.number, kept.protocol_type)
+            size = _size(group_id, kept)
+        self._sizes.put(SECTION, group_id, size)
+        log_failure = logged("generation_not_recorded", group=group_id, generation=kept.number)
+
+        def written(error: OSError | None) -> None:
+            log_failure(error)
+            done(error)
+
+        self._manager.record_soon(written, GENERATION, group=group_id, **kept.fields())
+
+    def keep_number(self, group_id: str) -> None:
+        """Write down that nobody is in a group; its next generation counts on."""
+        self.keep(group_id, Generation(self.number(group_id)), lambda _: None)
+
+    def forget(self, group_id: str) -> None:
+        """Have nothing written down of a group, if something is.  Not waited for."""
+        if not self.number(group_id):
+            return
+        self._sizes.drop(SECTION, group_id)
+        done = logged("generation_not_forgotten", group=group_id)
+        self._manager.record_soon(done, GENERATION, group=group_id, members=None)
+
+
+def _size(group_id: str, kept: Generation) -> int:
+    return _OVERHEAD + len(group_id.encode()) + len(pack(kept.fields()))

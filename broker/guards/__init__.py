@@ -1,0 +1,8 @@
+"""What each request needs to be allowed, and what is answered when it is not.
+
+A module imports only what stands above it:
+
+    guarding        what guards are made of
+    guards_cluster guards_groups guards_topics guards_transactions guards_vendor    by subject
+    authorized      all of them, by api
+"""

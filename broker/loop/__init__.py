@@ -1,0 +1,17 @@
+"""One trio loop: what it does at the end of a turn, when, in which threads, and how much may wait.
+
+Nothing here knows a request or a topic.  A module imports only what stands above it:
+
+    callbacks       how threads reach the loop
+    deadlines       one heap of them, one task
+    turn            what one receive, one sync or one tick completed is sent at its end, once
+    together        calls that wait for the same lock are made as one
+    pace            a long loop gives way when it has had its time
+    lanes           the threads in which everything runs that may block on a disk
+    loop_time       how long the loop was busy
+    long_lived      what stays is kept from the collector of cycles
+    ingest          how much may be appended before the disk has caught up
+    half_requests   bytes of requests that are not whole yet
+    address_line    addresses take turns
+    pool            buffers of fetch replies
+"""

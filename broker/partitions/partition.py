@@ -1,0 +1,162 @@
+"""One served partition: its handler and everybody who waits for its high watermark.
+
+    log       ... 40 41 42 | 43 44 45 | 46 47 |
+                           ^ high watermark = 43
+    appends   (43..45, produce 7)  (46..47, produce 8)      in order of their offsets
+    fetches   {fetch 3 at 43, fetch 9 at 43}                in order of arrival
+
+When the watermark moves, the appends that it passed are answered and the fetches look again.  A
+failed write or sync fails every append that waits; the partition is read-only from then on.
+
+Invariants: `appends` is sorted by the offset they wait for, but for duplicates of the idempotent
+producer, which wait a little longer than they must; the ingest budget counts exactly the bytes in
+`appends`.
+"""
+
+from collections import deque
+from typing import Protocol, TypeAlias
+
+import structlog
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.record_batch import BatchHeader
+from segbroker.segments.errors import StorageError
+from segbroker.segments.failing import CallSoon
+from segbroker.segments.handler import AppendResult, DiskHandler
+
+from ..error_map import wire_error
+from ..loop.ingest import Ingest
+from ..loop.turn import Turn
+
+log = structlog.get_logger()
+
+
+class AppendWaiter(Protocol):
+    """Who waits for an append to be durable."""
+
+    def settled(self, row: int, code: ErrorCode, message: str | None) -> None:
+        """The append of this row of the request is durable (NONE) or has failed."""
+
+
+class FetchWaiter(Protocol):
+    """Who waits for records."""
+
+    def wake(self, partition: "Partition") -> None:
+        """There may be more to read in this partition than before."""
+
+    def complete(self) -> None:
+        """Answer with what there is."""
+
+
+# Last offset, size, waiter (None: acks=0, counted but not answered), row of its request.
+_Append: TypeAlias = tuple[int, int, AppendWaiter | None, int]
+
+
+class Partition:
+    """A topic-partition, as long as the broker serves it."""
+
+    __slots__ = (
+        "_appends",
+        "_ingest",
+        "_turn",
+        "fetches",
+        "handler",
+        "index",
+        "topic",
+    )
+
+    def __init__(self, handler: DiskHandler, *, ingest: Ingest, turn: Turn) -> None:
+        self.handler = handler
+        self.topic = handler.topic
+        self.index = handler.partition
+        self.fetches: dict[FetchWaiter, None] = {}
+        self._appends: deque[_Append] = deque()
+        self._ingest = ingest
+        self._turn = turn
+        handler.on_high_watermark = self._high_watermark_moved
+        handler.on_failure = self._failed
+        handler.flushes_on_append = False  # at the end of the pass, once
+
+    @property
+    def appends_waiting(self) -> int:
+        """How many appends wait to be durable."""
+        return len(self._appends)
+
+    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> AppendResult:
+        """Append one checked batch. Raises StorageError.
+
+        When the watermark passed it at once the caller calls `advanced`, so that the whole
+        turn's readers are woken once, at its end; else `wait_durable`.
+        """
+        return self.handler.append(batch, header, now_ms)
+
+    def wait_durable(
+        self, last_offset: int, size: int, waiter: AppendWaiter | None, row: int
+    ) -> None:
+        """Have `waiter.settled(row, ...)` called when the high watermark passes `last_offset`."""
+        self._appends.append((last_offset, size, waiter, row))
+        self._turn.sync(self)
+        self._ingest.add(size)
+
+    def advanced(self) -> None:
+        """The watermark moved in this turn: whoever waits for records is woken at its end."""
+        if self._appends:
+            self._settle_durable()
+        if self.fetches:
+            self._turn.wake(self)
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether one append waits here."""
+        return len(self._appends) == 1
+
+    def sync_here(self, call_soon: CallSoon | None) -> bool:
+        """Sync what was appended now, in the loop, if that will be quick; False: it was not done.
+
+        call_soon: how the outcome is told; None: at once.
+        """
+        return self.handler.flush_here(call_soon)
+
+    def sync(self) -> None:
+        """Have what was appended in this turn synced."""
+        self.handler.flush_soon()
+
+    def wake(self) -> None:
+        """Let the waiting fetches look again."""
+        for fetch in tuple(self.fetches):
+            fetch.wake(self)
+
+    def close(self, code: ErrorCode, message: str) -> None:
+        """The partition is no longer served (its topic is deleted): answer all who wait."""
+        self.handler.on_high_watermark = None
+        self.handler.on_failure = None
+        self.handler.on_recovered = None
+        self._fail_appends(code, message)
+        for fetch in tuple(self.fetches):
+            fetch.complete()
+
+    def _settle_durable(self) -> None:
+        appends = self._appends
+        high_watermark = self.handler.high_watermark
+        while appends and appends[0][0] < high_watermark:
+            _, size, waiter, row = appends.popleft()
+            self._ingest.settle(size)
+            if waiter is not None:
+                waiter.settled(row, ErrorCode.NONE, None)
+
+    def _fail_appends(self, code: ErrorCode, message: str) -> None:
+        while self._appends:
+            _, size, waiter, row = self._appends.popleft()
+            self._ingest.settle(size)
+            if waiter is not None:
+                waiter.settled(row, code, message)
+
+    def _high_watermark_moved(self, handler: DiskHandler) -> None:
+        self.advanced()
+        self._turn.end()
+
+    def _failed(self, handler: DiskHandler, error: StorageError) -> None:
+        log.error("partition_failed", topic=self.topic, partition=self.index, error=str(error))
+        self._settle_durable()
+        self._fail_appends(*wire_error(error))
+        self._turn.end()

@@ -1,0 +1,345 @@
+"""Topics as the loop sees them: what exists, what is served, and how either changes.
+
+    manager.topics        what exists: name -> TopicMeta, durable, changed only in a lane
+    _partitions           what is served: (name, index) -> Partition, opened on first use
+    _opening              partitions being opened in a lane; who comes second waits for the first
+
+Reading is a dictionary look-up on the loop.  Opening may scan files and creating syncs
+directories, so both go to a lane; administration is one at a time, which makes "create if it is
+not there" atomic however many clients ask for the same topic at once.  Topics that are made or
+deleted by one request share their syncs, and so do those that are asked for while another is made.
+
+Deleting first ends the service (waiters are answered, the name is closed to opening), then
+removes: nothing is appended to files that are being unlinked.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Final
+from uuid import UUID
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.errors import StorageError, TopicExists, UnknownTopic
+from segbroker.segments.handler import DiskHandler
+from segbroker.segments.manager import DiskManager, NewTopic, Outcome, TopicMeta
+from segbroker.segments.topic_config import TopicConfig
+
+from ..configuration.config import BrokerConfig
+from ..error_map import STORAGE_FAILURES, wire_error
+from ..loop.ingest import Ingest
+from ..loop.lanes import Lanes
+from ..loop.pace import Pace
+from ..loop.together import Together
+from ..loop.turn import Turn
+from .partition import Partition
+
+log = structlog.get_logger()
+
+CHANGED_AT_ONCE: Final = 500
+"""Topics that are made or deleted together: they share their syncs, and others wait meanwhile."""
+OPENING_AT_ONCE: Final = 4
+"""Lanes that open partitions of one request, and half of them at most: opening is made of syncs,
+which overlap."""
+OPENED_TOGETHER: Final = 4
+"""Partitions that a lane opens before it is asked again: to ask costs as much as to open a new one.
+None of them is served before the last is open, so not many: one may have a long log to look at."""
+
+
+class Topics:
+    """The topics of one broker."""
+
+    def __init__(
+        self,
+        manager: DiskManager,
+        config: BrokerConfig,
+        lanes: Lanes,
+        ingest: Ingest,
+        turn: Turn,
+    ) -> None:
+        self.manager = manager
+        self.config = config
+        self._lanes = lanes
+        self._ingest = ingest
+        self._turn = turn
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._opening: dict[tuple[str, int], trio.Event] = {}
+        self._deleting: set[str] = set()
+        self._unopened: dict[tuple[str, int], tuple[ErrorCode, str]] = {}
+        self._indexed: Mapping[str, TopicMeta] | None = None
+        self._by_id: dict[UUID, str] = {}
+        self._administration = trio.Lock()
+        self._creating = Together(self._create_some, self._administration, CHANGED_AT_ONCE)
+        self.opened_count = self.closed_count = 0
+        self.on_opened: Callable[[Partition], None] | None = None
+        """Told of every partition from the moment on in which it is served, and again when its log
+        was opened anew after a failure: what was open in it may have lost its end."""
+
+    @property
+    def all(self) -> Mapping[str, TopicMeta]:
+        """Every topic by name."""
+        return self.manager.topics
+
+    @property
+    def served(self) -> Mapping[tuple[str, int], Partition]:
+        """The partitions opened so far."""
+        return self._partitions
+
+    def get(self, name: str) -> TopicMeta | None:
+        """The topic of this name, unless it is being deleted."""
+        return None if name in self._deleting else self.manager.topics.get(name)
+
+    def by_id(self, topic_id: UUID) -> TopicMeta | None:
+        """The topic with this id."""
+        topics = self.manager.topics
+        if topics is not self._indexed:  # replaced as a whole at every change
+            self._indexed = topics
+            self._by_id = {meta.topic_id: meta.name for meta in topics.values()}
+        name = self._by_id.get(topic_id)
+        return None if name is None else self.get(name)
+
+    @property
+    def may_auto_create(self) -> bool:
+        """Whether asking for an unknown topic makes one: wanted, and not too many yet."""
+        config = self.config
+        return config.auto_create_topics and len(self.all) < config.auto_create_topics_max
+
+    def served_partition(self, name: str, index: int) -> Partition | None:
+        """The partition if it is open already: the hot path's look-up."""
+        return self._partitions.get((name, index))
+
+    @property
+    def unopened(self) -> Mapping[tuple[str, int], tuple[ErrorCode, str]]:
+        """The partitions that could not be opened when they were asked for, and why."""
+        return self._unopened
+
+    def why_unopened(self, name: str, index: int) -> tuple[ErrorCode, str]:
+        """Code and sentence for a partition that is not served."""
+        if not self.exists(name, index):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}-{index}"
+        unknown = (ErrorCode.KAFKA_STORAGE_ERROR, f"{name}-{index} could not be opened")
+        return self._unopened.get((name, index), unknown)
+
+    def exists(self, name: str, index: int) -> bool:
+        """Whether there is such a partition."""
+        meta = self.get(name)
+        return meta is not None and 0 <= index < meta.partitions
+
+    def leader_epoch(self, meta: TopicMeta, index: int) -> int:
+        """The epoch that Metadata tells."""
+        return self.manager.leader_epoch(meta, index)
+
+    async def open(self, name: str, index: int) -> Partition | None:
+        """The partition, opened in a lane if need be; None when there is none.
+
+        Raises:
+            StorageError: it exists and cannot be opened.
+        """
+        key = (name, index)
+        while True:
+            if partition := self._partitions.get(key):
+                return partition
+            if not self.exists(name, index):
+                return None
+            if (opening := self._opening.get(key)) is None:
+                (outcome,) = await self._open_some([key])
+                if isinstance(outcome, StorageError):
+                    raise outcome
+                return outcome
+            await opening.wait()
+
+    async def open_all(
+        self, wanted: Iterable[tuple[str, int]], may: Callable[[str], bool] = lambda name: True
+    ) -> None:
+        """Open those that exist and are not open yet, OPENING_AT_ONCE of them at a time.
+
+        What cannot be opened stays so, and `why_unopened` says why.
+
+        Args:
+            may: whether those of a topic are to be opened.
+        """
+        pace = Pace()
+        closed: dict[tuple[str, int], None] = {}
+        for key in wanted:
+            if key not in self._partitions and self.exists(*key) and may(key[0]):
+                closed[key] = None
+            await pace.step()
+        rest = iter(closed)
+        at_once = min(OPENING_AT_ONCE, max(1, self.config.lanes // 2), len(closed))
+        together = min(OPENED_TOGETHER, len(closed) // max(1, at_once))
+
+        async def work() -> None:
+            pace = Pace()
+            while some := list(islice(rest, max(1, together))):
+                mine = [key for key in some if self._is_closed(key)]
+                if mine:
+                    await self._open_some(mine)
+                for name, index in some:  # those that others opened
+                    with suppress(*STORAGE_FAILURES):
+                        if (name, index) not in mine:
+                            await self.open(name, index)
+                    await pace.step()  # of a topic that was deleted meanwhile nothing waits
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(at_once):
+                nursery.start_soon(work)
+
+    def _is_closed(self, key: tuple[str, int]) -> bool:
+        return key not in self._partitions and key not in self._opening and self.exists(*key)
+
+    async def create(self, name: str, partitions: int, config: TopicConfig) -> TopicMeta:
+        """Create a topic, together with those that others want meanwhile.
+
+        Raises TopicExists, InvalidTopicName, StorageError.
+        """
+        outcome = await self._creating.call(NewTopic(name, partitions, config))
+        if isinstance(outcome, StorageError):
+            raise outcome
+        return outcome
+
+    async def create_all(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
+        """Create the topics of one request; of each what `create` returns or raises."""
+        outcomes: list[Outcome] = []
+        for start in range(0, len(wanted), CHANGED_AT_ONCE):
+            async with self._administration:
+                outcomes += await self._create_some(wanted[start : start + CHANGED_AT_ONCE])
+        return outcomes
+
+    async def _create_some(self, wanted: Sequence[NewTopic]) -> list[Outcome]:
+        """The caller holds the administration."""
+        outcomes: list[Outcome] = await self._lanes.run(self.manager.create_topics, wanted)
+        for outcome in outcomes:
+            if isinstance(outcome, TopicMeta):
+                log.info(
+                    "topic_created",
+                    topic=outcome.name,
+                    partitions=outcome.partitions,
+                    durability=outcome.config.durability.value,
+                )
+        return outcomes
+
+    async def auto_create(self, name: str) -> TopicMeta | None:
+        """The topic, created with defaults when there is none; None: it is being deleted.
+
+        Raises:
+            InvalidTopicName, StorageError.
+        """
+        try:
+            return self.get(name) or await self.create(
+                name, self.config.partitions, self.topic_config({})
+            )
+        except TopicExists:  # another client was first
+            return self.get(name)
+
+    async def delete_all(self, names: Iterable[str]) -> dict[str, Outcome]:
+        """Delete topics and everything in them; of each what it was, or why it is still there."""
+        wanted = list(dict.fromkeys(names))
+        outcomes: dict[str, Outcome] = {}
+        for start in range(0, len(wanted), CHANGED_AT_ONCE):
+            some = wanted[start : start + CHANGED_AT_ONCE]
+            async with self._administration:
+                outcomes |= zip(some, await self._delete_some(some), strict=True)
+        return outcomes
+
+    async def _delete_some(self, names: Sequence[str]) -> list[Outcome]:
+        """The caller holds the administration."""
+        known = [meta for name in names if (meta := self.get(name)) is not None]
+        self._deleting.update(meta.name for meta in known)
+        pace = Pace()
+        try:
+            while busy := [e for key, e in self._opening.items() if key[0] in self._deleting]:
+                await busy[0].wait()
+            for meta in known:
+                self._stop_serving(meta)
+                await pace.step()
+            outcomes: list[Outcome] = await self._lanes.run(self.manager.delete_topics, names)
+        finally:
+            self._deleting.difference_update(meta.name for meta in known)
+        for outcome in outcomes:
+            if isinstance(outcome, TopicMeta):
+                log.info("topic_deleted", topic=outcome.name)
+        return outcomes
+
+    async def create_partitions(self, name: str, count: int) -> None:
+        """Let a topic grow to `count` partitions. Raises UnknownTopic, StorageError."""
+        async with self._administration:
+            await self._lanes.run(self.manager.create_partitions, name, count)
+        log.info("partitions_created", topic=name, partitions=count)
+
+    async def alter(
+        self,
+        name: str,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Replace what is set on a topic by `change(what is set)`.
+
+        Raises:
+            UnknownTopic, InvalidConfig, StorageError, and whatever `change` raises.
+        """
+        async with self._administration:
+            meta = self.get(name)
+            if meta is None:
+                raise UnknownTopic(name)
+            overrides = TopicConfig.parse(change(meta.config.overrides)).overrides
+            if validate_only:
+                return
+            await self._lanes.run(self.manager.alter_topic, name, overrides)
+        log.info("topic_altered", topic=name, overrides=overrides)
+
+    def check_new(self, name: str, partitions: int) -> None:
+        """Raise what creating would raise: InvalidTopicName, InvalidPartitions, TopicExists."""
+        self.manager.check_new_topic(name, partitions)
+
+    def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """The configuration of a new topic: `overrides` over the broker's own default."""
+        merged = dict(overrides)
+        if self.config.durability != "fsync":  # the default of TopicConfig itself
+            merged.setdefault("durability", self.config.durability)
+        return TopicConfig.parse(merged)
+
+    async def _open_some(self, keys: Sequence[tuple[str, int]]) -> list[Partition | StorageError]:
+        """Open those that nobody is opening, by one call of a lane; of each what came of it."""
+        done = trio.Event()
+        self._opening.update(dict.fromkeys(keys, done))
+        try:
+            found = await self._lanes.run(self.manager.partitions.get_handlers, keys)
+            return [self._serve(key, one) for key, one in zip(keys, found, strict=True)]
+        finally:
+            for key in keys:
+                del self._opening[key]
+            done.set()
+
+    def _serve(
+        self, key: tuple[str, int], handler: DiskHandler | StorageError
+    ) -> Partition | StorageError:
+        if isinstance(handler, StorageError):
+            self._unopened[key] = wire_error(handler)
+            name, index = key
+            log.error("partition_not_opened", topic=name, partition=index, error=str(handler))
+            return handler
+        self._unopened.pop(key, None)
+        partition = Partition(handler, ingest=self._ingest, turn=self._turn)
+        self._partitions[key] = partition
+        self.opened_count += 1
+        handler.on_recovered = partial(self._opened, partition)
+        self._opened(partition)
+        return partition
+
+    def _opened(self, partition: Partition) -> None:
+        if self.on_opened is not None:
+            self.on_opened(partition)
+
+    def _stop_serving(self, meta: TopicMeta) -> None:
+        why = f"topic {meta.name} was deleted meanwhile"
+        for index in range(meta.partitions):
+            self._unopened.pop((meta.name, index), None)
+            if (partition := self._partitions.pop((meta.name, index), None)) is not None:
+                self.closed_count += 1
+                partition.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+        self._turn.end()

@@ -1,0 +1,10 @@
+"""Who is at the other end of a connection, and the replies that it is owed.
+
+A module imports only what stands above it:
+
+    replies         they leave in the order of the requests
+    sasl            one login
+    tls             a TLS connection that reads and writes like a socket
+    listener        bind, accept, the limit of connections
+    peer            all that requests see of it
+"""

@@ -1,0 +1,131 @@
+"""The listening sockets: bind, accept, and what happens at the limit of connections.
+
+A connection above `connections_max` is accepted and closed at once, with one line: left in the
+backlog it would look like a broker that hangs.  When the process is out of descriptors, accepting
+pauses for a moment and the rest is served.
+"""
+
+import errno
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+import trio
+
+from ..address import plain_host
+from ..configuration.config import BrokerConfig, join_address
+from ..configuration.listener_spec import ListenerSpec, SecurityProtocol
+from .tls import Certificate
+
+log = structlog.get_logger()
+
+_BACKLOG: Final = 1024
+_PAUSE_S: Final = 0.1
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class CannotListen(OSError):
+    """An address cannot be listened on; `filename` is the address."""
+
+
+Accepted = Callable[[socket.socket, tuple[str, int]], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listener:
+    """A socket that is listened on, and what protects it."""
+
+    spec: ListenerSpec
+    sock: socket.socket
+    bound: tuple[str, int]
+    # Of all TLS listeners the same; None: this is none.
+    certificate: Certificate | None
+
+    @property
+    def protocol(self) -> SecurityProtocol:
+        """What protects it."""
+        return self.spec.protocol
+
+    def advertised(self, reached: str) -> tuple[str, int]:
+        """host and port that a client is told which reached us at the host `reached`."""
+        host, port = self.spec.advertised or self.bound
+        if host in ("0.0.0.0", "::"):
+            host = reached
+        return host, port or self.bound[1]
+
+    @property
+    def address(self) -> str:
+        """`host:port` that is listened on."""
+        return join_address(*self.bound)
+
+    def __str__(self) -> str:
+        return f"{self.spec.name}://{self.address}"
+
+
+async def bind_all(config: BrokerConfig) -> list[Listener]:
+    """All that the configuration names.
+
+    Raises CertificateUnusable and CannotListen; nothing is left open then.
+    """
+    specs = config.listener_specs
+    certificate = Certificate(config) if any(spec.protocol.is_tls for spec in specs) else None
+    listeners: list[Listener] = []
+    try:
+        for spec in specs:
+            try:
+                sock = await bind(spec.host, spec.port)
+            except OSError as exc:
+                address = join_address(spec.host, spec.port)
+                raise CannotListen(exc.errno, exc.strerror, address) from exc
+            host, port = sock.getsockname()[:2]
+            used = certificate if spec.protocol.is_tls else None
+            listeners.append(Listener(spec, sock, (host, port), used))
+    except BaseException:
+        for listener in listeners:
+            listener.sock.close()
+        raise
+    return listeners
+
+
+async def bind(host: str, port: int) -> socket.socket:
+    """A listening, non-blocking socket. Raises OSError."""
+    found = await trio.socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    # IPv4 first: "localhost" is 127.0.0.1 for most clients, and only one is bound.
+    family, kind, protocol, _, where = min(found, key=lambda one: one[0] != socket.AF_INET)
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+async def accept_all(listener: socket.socket, accepted: Accepted) -> None:
+    """Hand every new connection to `accepted`, non-blocking and without Nagle, for ever."""
+    while True:
+        try:
+            sock, address = listener.accept()
+        except (BlockingIOError, InterruptedError):
+            await trio.lowlevel.wait_readable(listener)
+            continue
+        except OSError as exc:
+            if exc.errno in _EXHAUSTED:
+                log.error("accept_failed", error=str(exc), pause_s=_PAUSE_S)
+                await trio.sleep(_PAUSE_S)
+            else:  # the peer went away between its SYN and here
+                await trio.lowlevel.checkpoint()
+            continue
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            accepted(sock, (plain_host(address[0]), address[1]))
+        except OSError:  # gone already
+            sock.close()

@@ -1,0 +1,71 @@
+"""Who is at the other end of a connection, as the requests see it."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from ..principal import ANONYMOUS, Principal
+from .listener import Listener
+from .replies import Outbox
+from .sasl import SaslSession
+
+# Software names that start with this are ours: they are told of the vendor apis.
+OUR_SOFTWARE: Final = "segbroker"
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """One connected client."""
+
+    outbox: Outbox
+    address: tuple[str, int]
+    # The address of ours that it reached: what Metadata answers when we listen on all of them.
+    local_address: tuple[str, int]
+    # Where it came in.
+    listener: Listener
+    client_id: str | None = None
+    software_name: str = ""
+    software_version: str = ""
+    # It has sent a Produce: backpressure on ingest concerns it.
+    produces: bool = False
+    # Who it is; settled before its first request on a listener that authenticates.
+    principal: Principal = ANONYMOUS
+    # Whether it has proven to be `principal`: never so on a PLAINTEXT listener.
+    authenticated: bool = False
+    # Its login; None: the listener asks for none.
+    sasl: SaslSession | None = None
+    # Until when its connection is not read, on trio's clock (quotas.py); 0: it is.
+    muted_until: float = 0.0
+    # What it has sent behind the request that is being handled, for who may do for several at
+    # once what that one waits for; set where a handler returns something to await.
+    waiting: Callable[[], Iterable[memoryview]] = tuple
+    # Its buckets, as quotas.py looked them up last.
+    meter: object = None
+    # outbox.flush, made once: what a slot gives to the turn.
+    flush: Callable[[], None] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.flush = self.outbox.flush
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether its requests are handled: nothing is asked, or it has logged in."""
+        return self.sasl is None or self.authenticated
+
+    def mute(self, seconds: float) -> None:
+        """Have it wait so long from now, unless it waits for longer already."""
+        self.muted_until = max(self.muted_until, trio.current_time() + seconds)
+
+    def throttle_ms(self) -> int:
+        """What a reply says about how long its connection is not read, rounded up."""
+        if not self.muted_until:
+            return 0
+        return max(0, math.ceil((self.muted_until - trio.current_time()) * 1000))
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it named itself segbroker in ApiVersions."""
+        return self.software_name.startswith(OUR_SOFTWARE)

@@ -1,0 +1,277 @@
+"""TLS on the broker's side: a connection that reads and writes like a socket, and its certificate.
+
+    Connection ---- recv_into, sendmsg, close ----> socket         PLAINTEXT: nothing in between
+                                              \\---> TlsSocket ---> ssl ---> socket
+
+`TlsSocket` keeps the promises that the connection and its outbox build on:
+
+* a receive that does not fill the buffer has emptied the socket and the TLS layer: records that
+  are decrypted already are never left waiting for a byte that does not come;
+* what `sendmsg` counts is in the socket; a record that the socket did not take whole is offered
+  again first (TLS demands the same bytes), and counted only then;
+* nothing waits but the handshake.
+
+`Certificate` makes the context of new connections.  It is made anew when the files change or
+somebody asks (SIGHUP); connections that exist keep theirs.  Files that do not go together, as in
+the middle of being replaced, leave the old ones in force.  One that has expired, or will within
+two weeks, is served and told in the log once a day: clients refuse it, and would not say why here.
+
+Not offered: versions before 1.2, compression, renegotiation, resumption of sessions (a client whose
+authority was removed must not come back with a ticket).
+"""
+
+import os
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from socket import socket
+from typing import Final, TypeAlias
+
+import structlog
+import trio
+
+from segbroker.protocol.certificate_dates import valid_until_ms
+from segbroker.protocol.tls_records import cut_records
+
+from ..configuration.config import BrokerConfig
+
+log = structlog.get_logger()
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+FILE_SIZE_MAX: Final = 1 << 20
+REMINDED_BEFORE_MS: Final = 14 * 24 * 60 * 60 * 1000
+"""How long before a certificate ends the log begins to say so."""
+REMINDER_MS: Final = 24 * 60 * 60 * 1000
+
+_CLIENT_AUTH: Final = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+# Names of RFC 2253, as Java and so Kafka's rules write them; others keep their long name.
+_SHORT_NAMES: Final = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class HandshakeFailed(Exception):
+    """The peer does not speak TLS, or not so that we can agree; the text says which."""
+
+
+class CertificateUnusable(OSError):
+    """The files of the certificate are not there, or do not go together."""
+
+
+class TlsSocket:
+    """A TLS connection with the methods of a non-blocking socket that are used; see the module."""
+
+    __slots__ = ("_again", "_tls")
+
+    def __init__(self, sock: socket, context: ssl.SSLContext) -> None:
+        """Takes `sock` over. Raises OSError: the peer is gone already."""
+        self._tls = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        # A record that the socket did not take whole.
+        self._again = b""
+
+    def fileno(self) -> int:
+        """Of the socket: for waiting."""
+        return self._tls.fileno()
+
+    async def handshake(self) -> None:
+        """Agree with the peer. Raises HandshakeFailed, OSError."""
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await trio.lowlevel.wait_readable(self._tls)
+            except ssl.SSLWantWriteError:
+                await trio.lowlevel.wait_writable(self._tls)
+            except ssl.SSLError as exc:
+                raise HandshakeFailed(_reason(exc)) from exc
+            else:
+                return
+
+    def subject(self) -> str | None:
+        """The subject of the peer's certificate (RFC 2253), which was verified; None: none."""
+        certificate = self._tls.getpeercert()
+        return distinguished_name(certificate["subject"]) if certificate else None  # type: ignore[arg-type]
+
+    def recv_into(self, space: memoryview) -> int:
+        """Receive until `space` is full or nothing is there. 0: the end. BlockingIOError."""
+        received = 0
+        while received < len(space):
+            try:
+                count = self._tls.recv_into(space[received:])
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                if not received:
+                    raise BlockingIOError from None
+                break
+            if not count:
+                break
+            received += count
+        return received
+
+    def sendmsg(self, pieces: Sequence[Buffer]) -> int:
+        """How many bytes of `pieces` are in the socket. Raises BlockingIOError: none."""
+        sent = 0
+        try:
+            if self._again:
+                sent = self._send(self._again)
+                self._again = b""
+            for record in cut_records(pieces, sent):
+                count = self._send(record)
+                sent += count
+                if count < len(record):
+                    break
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            if not sent:
+                raise BlockingIOError from None
+        return sent
+
+    def close(self) -> None:
+        """Say goodbye if that needs no waiting, and close."""
+        with suppress(OSError, ValueError):
+            self._tls.unwrap()
+        self._tls.close()
+
+    def _send(self, record: Buffer) -> int:
+        try:
+            return self._tls.send(record)
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            self._again = bytes(record)
+            raise
+
+
+class Certificate:
+    """The context of new connections, from the files that the configuration names."""
+
+    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int] = _wall_ms) -> None:
+        """Raises CertificateUnusable."""
+        self._config = config
+        self._now_ms = now_ms
+        self._valid_until_ms = 0
+        self._told_ms = -REMINDER_MS
+        self._files = [
+            path for path in (config.ssl_certificate, config.ssl_key, config.ssl_ca) if path
+        ]
+        self._seen = self._look()
+        self.context = self._load()
+        self.remind()
+
+    def remind(self) -> None:
+        """Say that it has expired, or will soon: once a day. May be called at any time."""
+        now_ms = self._now_ms()
+        left_ms = self._valid_until_ms - now_ms
+        if left_ms > REMINDED_BEFORE_MS or 0 <= now_ms - self._told_ms < REMINDER_MS:
+            return
+        self._told_ms = now_ms
+        event = "certificate_expires_soon" if left_ms > 0 else "certificate_expired"
+        log.warning(
+            event,
+            valid_until=datetime.fromtimestamp(self._valid_until_ms / 1000, UTC).isoformat(),
+            files=self._files,
+        )
+
+    def has_changed(self) -> bool:
+        """Whether a file is not what it was at the last `reload`. May block: for a lane."""
+        return self._look() != self._seen
+
+    def reload(self) -> bool:
+        """Read the files again; False, with a line, when they are unusable: the old ones stay.
+
+        May block: for a lane.
+        """
+        self._seen = self._look()
+        try:
+            self.context = self._load()
+        except CertificateUnusable as exc:
+            log.error("certificate_not_reloaded", error=str(exc), files=self._files)
+            return False
+        log.info("certificate_reloaded", files=self._files)
+        self._told_ms = -REMINDER_MS
+        self.remind()
+        return True
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        found: list[tuple[int, int, int] | None] = []
+        for path in self._files:
+            try:
+                facts = os.stat(path)
+            except OSError:
+                found.append(None)
+            else:
+                found.append((facts.st_mtime_ns, facts.st_ino, facts.st_size))
+        return found
+
+    def _load(self) -> ssl.SSLContext:
+        config = self._config
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = _VERSIONS[config.ssl_version_min]
+        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        context.verify_mode = _CLIENT_AUTH[config.ssl_client_auth]
+        # Always a function: without one OpenSSL would ask at the terminal.
+        password = config.ssl_key_password
+        try:
+            context.load_cert_chain(
+                config.ssl_certificate, config.ssl_key or None, password=lambda: password
+            )
+            if config.ssl_ca:
+                context.load_verify_locations(config.ssl_ca)
+            until_ms = valid_until_ms(_content(config.ssl_certificate))
+        except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
+            files = ", ".join(self._files)
+            why = (isinstance(exc, OSError) and exc.strerror) or exc
+            if isinstance(exc, ssl.SSLError) and not exc.reason:  # OpenSSL says "PEM lib", no more
+                why = "not PEM, or without the certificate or its private key"
+            raise CertificateUnusable(f"the certificate cannot be used ({files}): {why}") from exc
+        self._valid_until_ms = until_ms
+        return context
+
+
+def _content(path: str) -> bytes:
+    """The first FILE_SIZE_MAX bytes of a file. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, FILE_SIZE_MAX)
+    finally:
+        os.close(descriptor)
+
+
+def distinguished_name(subject: Sequence[Sequence[tuple[str, str]]]) -> str:
+    """A subject as ssl gives it, in RFC 2253's form: the last part first, `CN=alice,O=Example`."""
+    return ",".join(
+        "+".join(f"{_SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in parts)
+        for parts in reversed(subject)
+    )
+
+
+def _escaped(value: str) -> str:
+    text = "".join(f"\\{char}" if char in ',+"\\<>;' else char for char in value)
+    if text.startswith((" ", "#")):
+        text = "\\" + text
+    if text.endswith(" ") and len(value) > 1:
+        text = text[:-1] + "\\ "
+    return text
+
+
+def _reason(exc: ssl.SSLError) -> str:
+    if exc.reason in ("HTTP_REQUEST", "WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL"):
+        return f"the peer does not speak TLS ({exc.reason})"
+    return exc.reason or str(exc)

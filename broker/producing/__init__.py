@@ -1,0 +1,12 @@
+"""Writes: the general way, the way of requests with one batch, the express way of many connections.
+
+A module imports only what stands above it:
+
+    appending       what a partition asks of a batch
+    implicit_adds   taking part in a transaction by writing
+    produce         any request
+    single_produce  one batch for one partition
+    produce_run     such requests of several connections, appended with one write
+    seat            a connection's place on the express way
+    express         the passes over all that are parked there
+"""

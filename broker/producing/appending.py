@@ -1,0 +1,157 @@
+"""What a partition asks of a batch before it takes it: the same for every shape of request.
+
+| the batch, or its request                        | answer                            |
+|--------------------------------------------------|-----------------------------------|
+| acks is none of 0, 1, -1                         | 21 INVALID_REQUIRED_ACKS          |
+| Produce 0 to 2: message sets                     | 43 UNSUPPORTED_FOR_MESSAGE_FORMAT |
+| no such partition                                | 3 UNKNOWN_TOPIC_OR_PARTITION      |
+| it exists and could not be opened                | why; 56 KAFKA_STORAGE_ERROR       |
+| the disk is too far behind (ingest.py)           | 19 NOT_ENOUGH_REPLICAS            |
+| no bytes                                         | 87 INVALID_RECORD                 |
+| what check_batch finds                           | InvalidBatch, see error_map       |
+| transactional, and not of the transaction that its producer has open | 47, 48, 49, 19, 120 |
+| zstd before Produce 7                            | 76 UNSUPPORTED_COMPRESSION_TYPE   |
+| log append time for a topic of create time       | 32 INVALID_TIMESTAMP              |
+| it overtook a batch that was refused (refusals.py) | 45 OUT_OF_ORDER_SEQUENCE_NUMBER |
+
+Most batches have no attribute set (no codec, no transaction, create time): they pass the rows
+about attributes with one comparison.
+"""
+
+from typing import Final
+
+from segbroker.protocol.batch_layout import HEADER_SIZE
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.record_batch import BatchHeader, check_batch, read_header
+from segbroker.segments.errors import LogClosed, PartitionReadOnly
+from segbroker.segments.handler import AppendResult
+from segbroker.segments.topic_config import TimestampType
+
+from ..core import Core
+from ..partitions.partition import Partition
+from ..refused import Refused
+
+_ACKS: Final = (-1, 1, 0)
+# zstd came with this version; older clients could not read what they are asked to store.
+_ZSTD_SINCE: Final = 7
+# Clients of this version know a code for "this transaction can only be aborted".
+_ABORTABLE_SINCE: Final = 11
+# Refusals that pass by themselves: the same batch will come again (refusals.py).
+_PASSING: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS)
+# Earlier versions are served to be refused by name (librdkafka wants them advertised).
+_RECORD_BATCHES_SINCE: Final = 3
+
+
+def append_batch(
+    core: Core,
+    api_version: int,
+    acks: int,
+    name: str,
+    index: int,
+    records: object,
+    now_ms: int,
+    *,
+    transactional_id: str | None = None,
+) -> tuple[Partition, AppendResult]:
+    """Append one batch of a produce request.
+
+    Raises:
+        Refused, InvalidBatch, StorageError, OSError: it was not appended.
+    """
+    try:
+        return _append(core, api_version, acks, name, index, records, now_ms, transactional_id)
+    except Refused as exc:
+        if exc.code in _PASSING:
+            _note_refusal(core, name, index, records)
+        raise
+    except (PartitionReadOnly, LogClosed, OSError):
+        _note_refusal(core, name, index, records)
+        raise
+
+
+def _note_refusal(core: Core, name: str, index: int, records: object) -> None:
+    if isinstance(records, memoryview) and len(records) >= HEADER_SIZE:
+        core.refusals.note(name, index, read_header(records))
+
+
+def _append(
+    core: Core,
+    api_version: int,
+    acks: int,
+    name: str,
+    index: int,
+    records: object,
+    now_ms: int,
+    transactional_id: str | None,
+) -> tuple[Partition, AppendResult]:
+    if acks not in _ACKS:
+        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks} is not 0, 1 or -1")
+    if api_version < _RECORD_BATCHES_SINCE:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"Produce {api_version} carries message sets; {_RECORD_BATCHES_SINCE} is needed",
+        )
+    partition = core.topics.served_partition(name, index)
+    if partition is None:
+        raise Refused(*core.topics.why_unopened(name, index))
+    ingest = core.ingest
+    if ingest.throttle_time_ms:
+        raise Refused(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{ingest.unsynced_bytes} bytes wait for the disk, limit {ingest.bound}: "
+            f"not appended, try again in {ingest.throttle_time_ms} ms",
+        )
+    if not isinstance(records, memoryview) or not records:
+        raise Refused(ErrorCode.INVALID_RECORD, "no record batch")
+    batch = check_batch(records)
+    if batch.attributes or transactional_id is not None:
+        _check_attributes(batch, partition, api_version)
+        if batch.is_transactional or transactional_id is not None:
+            _check_transaction(core, batch, partition, api_version, transactional_id)
+    if core.refusals.lowest:
+        core.refusals.check(name, index, batch)
+    result = partition.append(records, batch, now_ms)
+    core.counters.produced_bytes += len(records)
+    return partition, result
+
+
+def _check_transaction(
+    core: Core,
+    batch: BatchHeader,
+    partition: Partition,
+    api_version: int,
+    transactional_id: str | None,
+) -> None:
+    """A batch of a transaction belongs to one that is open and has this partition."""
+    if transactional_id is None or not batch.is_transactional:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            "a transactional batch and a transactional id go together",
+        )
+    code = core.transactions.check_produce(
+        transactional_id, batch, partition.topic, partition.index
+    )
+    if code is ErrorCode.INVALID_TXN_STATE and api_version >= _ABORTABLE_SINCE:
+        code = ErrorCode.TRANSACTION_ABORTABLE
+    elif code is ErrorCode.CONCURRENT_TRANSACTIONS:
+        code = ErrorCode.NOT_ENOUGH_REPLICAS  # clients send it again
+    if code:
+        raise Refused(
+            code,
+            f"{transactional_id}: producer {batch.producer_id} in epoch {batch.producer_epoch} "
+            f"has no transaction open with {partition.topic}-{partition.index}",
+        )
+
+
+def _check_attributes(batch: BatchHeader, partition: Partition, api_version: int) -> None:
+    if batch.codec is Codec.ZSTD and api_version < _ZSTD_SINCE:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd needs Produce {_ZSTD_SINCE}, this is {api_version}",
+        )
+    create_time = partition.handler.config.message_timestamp_type is TimestampType.CREATE_TIME
+    if batch.is_log_append_time and create_time:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP, "log append time in a batch for a topic of create time"
+        )

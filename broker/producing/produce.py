@@ -1,0 +1,283 @@
+"""Produce: check, append, and answer when the durability class is met.
+
+    frame -> each partition: check batch -> append -> visible now?  -> row done
+                                                  \\-> not yet      -> row waits in its partition
+    all rows done, or the deadline passed -> the slot is done -> its reply leaves in its turn
+
+The append happens when the request is read, whatever waits before it on its connection; only the
+reply stands in line.  Errors are per partition and never close the connection, with one
+exception: acks=0 has no reply to say them in, so, as in Kafka, its connection is closed.
+
+Invariant: a row that waits is settled exactly once by its partition; what comes after the
+deadline is counted there but no longer answered.
+"""
+
+from collections.abc import Awaitable, Iterable, Iterator
+from typing import Final
+
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.headers import RequestHeader, encode_response
+from segbroker.protocol.messages_core import (
+    ProduceRequest,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
+)
+from segbroker.protocol.record_batch import InvalidBatch
+from segbroker.protocol.schema import records_view
+
+from ..core import Core
+from ..error_map import STORAGE_FAILURES, record_errors, wire_error
+from ..guards.authorized import check_write, may_write
+from ..loop.pace import Pace
+from ..partitions import topic_ids
+from ..partitions.partition import Partition
+from ..peers.peer import Peer
+from ..peers.replies import Buffer
+from ..refused import Refused
+from .appending import append_batch
+from .implicit_adds import add_partitions, lacks_partitions
+
+_BY_ID: Final = topic_ids.PRODUCE_SINCE
+
+
+class AcksZeroRefused(Exception):
+    """A produce without reply failed; closing is the only way to say so."""
+
+    def __init__(self, name: str, index: int, code: ErrorCode, message: str | None) -> None:
+        super().__init__(f"{name}-{index}: {code.name}: {message}")
+
+
+class ProduceSlot:
+    """The reply of one produce request, until every row is settled."""
+
+    __slots__ = (
+        "_core",
+        "_header",
+        "_is_whole",
+        "_peer",
+        "_response",
+        "_rows",
+        "_timed",
+        "_waiting",
+        "done",
+    )
+
+    restores: Final = False
+
+    def __init__(self, core: Core, peer: Peer, header: RequestHeader) -> None:
+        self.done = False
+        self._core = core
+        self._peer = peer
+        self._header = header
+        self._response = ProduceResponse(responses=[])
+        self._rows: list[ProduceResponsePartition] = []
+        # Ordinals of the rows that wait for their durability.
+        self._waiting: set[int] = set()
+        # All rows are in: not yet while others have their turn between two of them.
+        self._is_whole = False
+        self._timed = False
+
+    def add_topic(self, asked: ProduceRequestTopic) -> ProduceResponseTopic:
+        """Begin the rows of a topic."""
+        topic = ProduceResponseTopic(
+            name=asked.name, topic_id=asked.topic_id, partition_responses=[]
+        )
+        self._response.responses.append(topic)
+        return topic
+
+    def add_row(self, topic: ProduceResponseTopic, row: ProduceResponsePartition) -> None:
+        """A row whose outcome is known."""
+        topic.partition_responses.append(row)
+        self._rows.append(row)
+
+    def add_waiting_row(
+        self,
+        topic: ProduceResponseTopic,
+        row: ProduceResponsePartition,
+        partition: Partition,
+        last_offset: int,
+        size: int,
+    ) -> None:
+        """A row whose append waits for the high watermark of its partition."""
+        ordinal = len(self._rows)
+        self.add_row(topic, row)
+        self._waiting.add(ordinal)
+        partition.wait_durable(last_offset, size, self, ordinal)
+
+    def begin(self, timeout_ms: int) -> None:
+        """All rows are in: done now, or when they are settled, or after `timeout_ms`."""
+        if self.done:
+            return  # abandoned meanwhile
+        self._is_whole = True
+        if not self._waiting:
+            self._finish()
+            return
+        timeout_ms = min(max(timeout_ms, 0), self._core.config.produce_timeout_max_ms)
+        self._timed = True
+        self._core.deadlines.add(trio.current_time() + timeout_ms / 1000, self)
+
+    def settled(self, row: int, code: ErrorCode, message: str | None) -> None:
+        if self.done:
+            return  # timed out or abandoned meanwhile
+        self._waiting.discard(row)
+        if code:
+            _refuse(self._rows[row], code, message)
+        if self._is_whole and not self._waiting:
+            self._finish()
+
+    def expire(self) -> None:
+        for row in self._waiting:
+            _refuse(self._rows[row], ErrorCode.REQUEST_TIMED_OUT, "not yet durable")
+        self._finish()
+
+    def render(self) -> list[Buffer] | None:
+        header = self._header
+        self._response.throttle_time_ms = max(
+            self._core.ingest.throttle_time_ms, self._peer.throttle_ms()
+        )
+        return encode_response(
+            self._response, header.api_key, header.api_version, header.correlation_id
+        )
+
+    def sent(self) -> None:
+        pass
+
+    def stuck(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        if not self.done:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.done = True
+        if self._timed:
+            self._core.deadlines.forget()
+        self._core.turn.flush(self._peer.flush)
+
+
+def produce(
+    core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
+) -> Awaitable[None] | None:
+    """Append what the request brought. Returns something to await when a partition must be
+    opened first; until it is done the connection reads nothing further.
+
+    Raises:
+        AcksZeroRefused: a partition refused a batch that was sent with acks=0.
+    """
+    if header.api_version >= _BY_ID:
+        topic_ids.name_topics(core.topics, request.topic_data)
+    served = core.topics.served
+    closed = [key for key in _keys(request) if key not in served and core.topics.exists(*key)]
+    if closed or lacks_partitions(core, header, request):
+        return _open_and_append(core, peer, header, request, closed)
+    for _ in _append_all(core, peer, header, request):
+        pass
+    return None
+
+
+async def produce_paced(
+    core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
+) -> None:
+    """As `produce`, for a request of thousands of partitions: others get their turn between."""
+    if header.api_version >= _BY_ID:
+        await topic_ids.name_topics_paced(core.topics, request.topic_data)
+    await _open_all(core, peer, _keys(request))
+    if lacks_partitions(core, header, request):
+        await add_partitions(core, peer, request)
+    pace = Pace()
+    for _ in _append_all(core, peer, header, request):
+        core.turn.end()
+        await pace.step()
+
+
+async def _open_and_append(
+    core: Core,
+    peer: Peer,
+    header: RequestHeader,
+    request: ProduceRequest,
+    closed: list[tuple[str, int]],
+) -> None:
+    await _open_all(core, peer, closed)
+    if lacks_partitions(core, header, request):
+        await add_partitions(core, peer, request)
+    for _ in _append_all(core, peer, header, request):
+        pass
+
+
+async def _open_all(core: Core, peer: Peer, keys: Iterable[tuple[str, int]]) -> None:
+    """Of one that may not be written, or cannot be opened, its row says so."""
+    await core.topics.open_all(keys, lambda name: may_write(core, peer, name))
+
+
+def _keys(request: ProduceRequest) -> Iterator[tuple[str, int]]:
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            yield topic.name, partition.index
+
+
+def _append_all(
+    core: Core, peer: Peer, header: RequestHeader, request: ProduceRequest
+) -> Iterator[None]:
+    """Append everything; yields after each row, where a caller may let others run."""
+    peer.produces = True
+    core.counters.produce_requests += 1
+    slot = ProduceSlot(core, peer, header)
+    if request.acks:
+        peer.outbox.push(slot)
+    now = core.now_ms()
+    for topic in request.topic_data:
+        rows = slot.add_topic(topic)
+        for asked in topic.partition_data:
+            row = ProduceResponsePartition(index=asked.index, base_offset=-1)
+            try:
+                if topic.name == topic_ids.UNKNOWN and header.api_version >= _BY_ID:
+                    raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic {topic.topic_id}")
+                if core.authorizer is not None:
+                    check_write(core.authorizer, peer, topic.name, request.transactional_id)
+                partition, result = append_batch(
+                    core,
+                    header.api_version,
+                    request.acks,
+                    topic.name,
+                    asked.index,
+                    asked.records,
+                    now,
+                    transactional_id=request.transactional_id,
+                )
+            except (InvalidBatch, *STORAGE_FAILURES) as exc:
+                _refuse(row, *wire_error(exc))
+                row.record_errors = record_errors(exc)
+            except Refused as exc:
+                _refuse(row, exc.code, exc.message)
+            else:
+                last_offset, size = result.last_offset, len(records_view(asked.records))
+                row.base_offset = result.base_offset
+                row.log_append_time_ms = result.log_append_time_ms
+                row.log_start_offset = result.log_start_offset
+                if last_offset < partition.handler.high_watermark:
+                    partition.advanced()
+                elif request.acks:
+                    slot.add_waiting_row(rows, row, partition, last_offset, size)
+                    yield
+                    continue
+                else:
+                    partition.wait_durable(last_offset, size, None, 0)
+            slot.add_row(rows, row)
+            if row.error_code and not request.acks:
+                code = ErrorCode.of(row.error_code)
+                raise AcksZeroRefused(topic.name, asked.index, code, row.error_message)
+            yield
+    if request.acks:
+        slot.begin(request.timeout_ms)
+
+
+def _refuse(row: ProduceResponsePartition, code: ErrorCode, message: str | None) -> None:
+    row.error_code = code
+    row.error_message = message
+    row.base_offset = -1
+    row.log_append_time_ms = -1

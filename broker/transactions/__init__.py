@@ -1,0 +1,11 @@
+"""The transaction coordinator.
+
+A module imports only what stands above it:
+
+    transactions        its rules: a pure state machine
+    producer_ids        each given once
+    markers             the end of a transaction in its partitions
+    transaction_table   the transactional ids in memory
+    coordinator         makes durable what the rules say, one id at a time
+    transaction_upkeep  transactions that nobody ends, ids that nobody uses
+"""

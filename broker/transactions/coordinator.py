@@ -1,0 +1,425 @@
+"""Transactions: who holds the transactional ids of this broker, and what happens to them.
+
+    verdict of transactions.py -> control event, durable -> in memory -> answer
+                                                         -> decided: markers (markers.py), by a task
+
+Everything about one id happens under its lock, from the look at what stands to the durable change,
+so two requests never decide on the same ground.  The markers are written without it: who asks
+meanwhile is told 51 CONCURRENT_TRANSACTIONS, and EndTxn itself answers when they are there, or
+after MARKERS_WAIT_SECONDS without them: it is decided, and cannot be undone.
+
+A completion is recorded without a wait: lost in a crash, the markers are looked for again, and
+found.  What happens without being asked for is in transaction_upkeep.py.
+
+After an event that failed, and may be on the disk all the same, nothing is changed until a snapshot
+without it is written (15, retried by clients): a decision that comes to light later must not meet
+its opposite.
+
+Limits: `transactional_ids_max` ids, then a new one is refused (44); offsets with so much metadata
+that they would not fit one event (28).
+"""
+
+import errno
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final, NamedTuple
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.record_batch import BatchHeader
+from segbroker.segments.committed import CommitRow
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.transactions import (
+    DECIDED,
+    FORGOTTEN,
+    SECTION,
+    TRANSACTION,
+    Decision,
+    State,
+    Transaction,
+    after_decision,
+    after_markers,
+    last_batch,
+    queries_before,
+    queries_count,
+    transactions_of,
+)
+
+from ..configuration.config import BrokerConfig
+from ..error_map import STORAGE_FAILURES
+from ..recording import logged, recorded
+from . import transactions
+from .markers import Markers
+from .producer_ids import ProducerIds
+from .transaction_table import Entry, TransactionTable
+from .transactions import Verdict
+
+log = structlog.get_logger()
+
+MARKERS_WAIT_SECONDS: Final = 5.0
+QUERIES_PER_EVENT: Final = 500
+_UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class Given(NamedTuple):
+    """A code, and the producer id and epoch to go on with."""
+
+    code: ErrorCode
+    producer_id: int = -1
+    epoch: int = -1
+
+
+class Coordinator:
+    """The transactional ids of one broker."""
+
+    def __init__(
+        self,
+        manager: DiskManager,
+        config: BrokerConfig,
+        markers: Markers,
+        producer_ids: ProducerIds,
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._manager = manager
+        self.config = config
+        self._markers = markers
+        self._producer_ids = producer_ids
+        self._spawn = spawn
+        self._now_ms = now_ms
+        self.table = TransactionTable()
+        self._batches = trio.Lock()
+
+    def load(self) -> list[Entry]:
+        """Take up what stands, at the start."""
+        for known in transactions_of(self._manager.section(SECTION)):
+            entry = self.table.entries[known.transactional_id] = Entry()
+            self.table.stands(entry, known)
+        return list(self.table.entries.values())
+
+    def check_produce(
+        self, transactional_id: str, header: BatchHeader, topic: str, partition: int
+    ) -> ErrorCode:
+        """Whether the batch is part of the transaction that its producer has open."""
+        return transactions.check_produce(
+            self.table.get(transactional_id),
+            header.producer_id,
+            header.producer_epoch,
+            topic,
+            partition,
+        )
+
+    # What producers ask for
+
+    async def init(
+        self, transactional_id: str, timeout_ms: int, producer_id: int, epoch: int
+    ) -> Given:
+        """A producer id and epoch; whoever had the one before is fenced, what it left open is
+        aborted."""
+        if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
+            return Given(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        while True:
+            entry = self._obtain(transactional_id)
+            if entry is None:
+                return Given(ErrorCode.POLICY_VIOLATION)
+            async with entry.lock:
+                if self.table.entries.get(transactional_id) is not entry:
+                    continue  # forgotten while this waited for the lock
+                known = entry.known
+                spare_id = -1
+                if transactions.needs_id(known):
+                    try:
+                        spare_id = await self._producer_ids.take()
+                    except STORAGE_FAILURES:
+                        return Given(_UNAVAILABLE)
+                verdict = transactions.init(
+                    known,
+                    transactional_id,
+                    timeout_ms,
+                    producer_id,
+                    epoch,
+                    spare_id,
+                    self._now_ms(),
+                )
+                if verdict.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                    return await self._apply(entry, verdict)
+                if verdict.decision is not None:
+                    failed = await self._decide([(entry, verdict.decision)], commit=False)
+                    if failed:
+                        return Given(failed)
+            if not await _is_completed(entry):
+                return Given(ErrorCode.CONCURRENT_TRANSACTIONS)
+            if producer_id >= 0 and verdict.decision is not None:
+                # It went on anew itself: the epoch that fenced is its own.
+                producer_id, epoch = verdict.decision.producer_id, verdict.decision.next_epoch
+
+    async def add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Mapping[str, Iterable[int]],
+        group: str | None = None,
+    ) -> ErrorCode:
+        """Have these take part in the transaction; it begins with the first."""
+        entry = self.table.entries.get(transactional_id)
+        if entry is None:
+            return _unknown(transactional_id)
+        async with entry.lock:
+            if code := await self._abort_torn(entry):
+                return code
+            verdict = transactions.add(
+                entry.known, producer_id, epoch, partitions, group, self._now_ms()
+            )
+            return (await self._apply(entry, verdict)).code
+
+    async def stage(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        group: str,
+        rows: list[CommitRow],
+        *,
+        implicit: bool,
+    ) -> ErrorCode:
+        """Keep offsets that stand when the transaction commits."""
+        entry = self.table.entries.get(transactional_id)
+        if entry is None:
+            return _unknown(transactional_id)
+        async with entry.lock:
+            if code := await self._abort_torn(entry):
+                return code
+            verdict = transactions.stage(
+                entry.known, producer_id, epoch, group, rows, self._now_ms(), implicit=implicit
+            )
+            return (await self._apply(entry, verdict)).code
+
+    async def end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        next_epoch: bool,
+    ) -> Given:
+        """Commit or abort; decided when this returns, and in all partitions unless one of them
+        cannot be written."""
+        entry = self.table.entries.get(transactional_id)
+        if entry is None:
+            return Given(_unknown(transactional_id))
+        async with entry.lock:
+            if code := await self._abort_torn(entry):
+                return Given(code)
+            spare_id = -1
+            if next_epoch and transactions.needs_id(entry.known):
+                try:
+                    spare_id = await self._producer_ids.take()
+                except STORAGE_FAILURES:
+                    return Given(_UNAVAILABLE)
+            verdict = transactions.end(
+                entry.known, producer_id, epoch, spare_id, commit=commit, next_epoch=next_epoch
+            )
+            given = await self._apply(entry, verdict)
+        if verdict.decision is not None and not given.code:
+            await _is_completed(entry)
+        return given
+
+    # Several at once
+
+    async def commit_batch(
+        self, query: str, batch: int, members: Iterable[tuple[str, int, int]]
+    ) -> tuple[ErrorCode, str, bool]:
+        """Commit these transactions, all or none, together with `query`'s last batch.
+
+        Returns a code, whose transaction it is about, and whether the batch had been committed
+        before: then those that are still open are aborted.
+        """
+        wanted = {member[0]: member for member in members}
+        async with self._batches, AsyncExitStack() as held:
+            entries: dict[str, Entry] = {}
+            for name in sorted(wanted):
+                if (entry := self.table.entries.get(name)) is None:
+                    return ErrorCode.INVALID_PRODUCER_ID_MAPPING, name, False
+                await held.enter_async_context(entry.lock)
+                entries[name] = entry
+                if code := await self._abort_torn(entry):
+                    return code, name, False
+            last = self.last_batch(query)
+            is_repeated = last is not None and batch <= last
+            ending: list[tuple[Entry, Decision]] = []
+            for name, (_, producer_id, epoch) in wanted.items():
+                known = entries[name].known
+                code = transactions.check(known, producer_id, epoch)
+                assert known is not None or code, "checked"
+                if known is not None and not code and known.state is State.ONGOING:
+                    spare_id = -1
+                    if transactions.needs_id(known):
+                        try:
+                            spare_id = await self._producer_ids.take()
+                        except STORAGE_FAILURES:
+                            return _UNAVAILABLE, name, False
+                    decision = transactions.end_by_another(known, spare_id)
+                    ending.append((entries[name], decision))
+                elif not is_repeated and (code or known is None or known.state is not State.EMPTY):
+                    # It is over: aborted by its time, or by a successor.  EMPTY: nothing was sent.
+                    return code or ErrorCode.INVALID_TXN_STATE, name, False
+            commit = not is_repeated
+            if ending or commit:
+                decided = (query, batch) if commit else None
+                failed = await self._decide(ending, commit=commit, query=decided)
+                if failed:
+                    return failed, query, False
+        with trio.move_on_after(MARKERS_WAIT_SECONDS):
+            for entry, _ in ending:
+                await entry.completed.wait()
+        return ErrorCode.NONE, "", is_repeated
+
+    def last_batch(self, query: str) -> int | None:
+        """The last batch that was committed for a query."""
+        return last_batch(self._manager.section(SECTION), query)
+
+    def queries_count(self) -> int:
+        """How many queries have a last batch."""
+        return queries_count(self._manager.section(SECTION))
+
+    # Without being asked to
+
+    async def abort(self, entry: Entry, meant: Transaction) -> None:
+        """Abort a transaction and fence its producer, unless it has ended meanwhile."""
+        async with entry.lock:
+            known = entry.known
+            if known is None or known.state is not State.ONGOING or known.key != meant.key:
+                return
+            if known.started_ms != meant.started_ms:
+                return  # the next one of the same epoch
+            await self._decide([(entry, transactions.fence(known))], commit=False)
+
+    async def record_forgotten(self, ids: list[str]) -> ErrorCode:
+        """Have it made durable that nothing is known of these; their entries are locked."""
+        return await self._record(FORGOTTEN, ids=ids, queries=[])
+
+    async def forget_queries(self, before_ms: int) -> None:
+        """Forget queries without a batch since then, some of them.
+
+        Not while a batch is on its way: it could be of one of them, and would be forgotten with it.
+        """
+        if self._batches.locked():
+            return
+        async with self._batches:
+            queries = queries_before(self._manager.section(SECTION), before_ms)[:QUERIES_PER_EVENT]
+            if queries:
+                await self._record(FORGOTTEN, ids=[], queries=queries)
+
+    async def _abort_torn(self, entry: Entry) -> ErrorCode:
+        """Abort first what nobody may go on with or commit; the entry is locked."""
+        if not entry.is_torn:
+            return ErrorCode.NONE
+        assert entry.known is not None, "it is open"
+        return await self._decide([(entry, transactions.fence(entry.known))], commit=False)
+
+    # Changes
+
+    def _obtain(self, transactional_id: str) -> Entry | None:
+        entry = self.table.entries.get(transactional_id)
+        if entry is None and len(self.table.entries) < self.config.transactional_ids_max:
+            entry = self.table.entries[transactional_id] = Entry()
+        return entry
+
+    async def _apply(self, entry: Entry, verdict: Verdict) -> Given:
+        """Make durable what a verdict says; what to answer.  The entry is locked."""
+        code = verdict.code
+        if not code and verdict.changed is not None:
+            row = verdict.changed._replace(boot=self._manager.boot_number)
+            code = await self._record(TRANSACTION, id=row.transactional_id, row=row.pack())
+            if not code:
+                self.table.stands(entry, row)
+        elif not code and verdict.decision is not None:
+            code = await self._decide([(entry, verdict.decision)], commit=verdict.commit)
+        if code or entry.known is None:
+            return Given(code)
+        return Given(code, *entry.known.key)
+
+    async def _decide(
+        self,
+        ending: list[tuple[Entry, Decision]],
+        *,
+        commit: bool,
+        query: tuple[str, int] | None = None,
+    ) -> ErrorCode:
+        """One durable event; the markers follow.  Every entry is locked."""
+        if commit:
+            known = [entry.known for entry, _ in ending if entry.known is not None]
+            if not await self._markers.sync_data(known):
+                return _UNAVAILABLE
+        at_ms = self._now_ms()
+        code = await self._record(
+            DECIDED,
+            at=at_ms,
+            commit=commit,
+            rows=[list(decision) for _, decision in ending],
+            query=None if query is None else list(query),
+        )
+        if code:
+            return code
+        for entry, decision in ending:
+            assert entry.known is not None, "it is open"
+            after = after_decision(entry.known, decision, commit=commit, at_ms=at_ms)
+            self.table.stands(entry, after)
+            if after.state.is_ending:
+                self.complete_soon(entry)
+        return ErrorCode.NONE
+
+    async def _record(self, kind: str, **fields: object) -> ErrorCode:
+        """Have a control event written; NONE when it is durable."""
+        if not self._manager.is_settled:
+            return _UNAVAILABLE
+        failure = await recorded(lambda done: self._manager.record_soon(done, kind, **fields))
+        if failure is not None:
+            log.error("transaction_not_recorded", kind=kind, error=str(failure))
+            # The metadata of its offsets is all that can be so large.
+            too_large = failure.errno == errno.EMSGSIZE
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else _UNAVAILABLE
+        return ErrorCode.NONE
+
+    def complete_soon(self, entry: Entry) -> None:
+        """Have the markers of a decided transaction written."""
+        self._spawn(partial(self._complete, entry))
+
+    async def _complete(self, entry: Entry) -> None:
+        """Write the markers; nobody else changes the transaction meanwhile."""
+        ended = entry.known
+        assert ended is not None, "it is decided"
+        await self._markers.write_all(ended, self._now_ms())
+        row = after_markers(ended, at_ms=self._now_ms())
+        done = logged("completion_not_recorded", transactional_id=row.transactional_id)
+        self._manager.record_soon(done, TRANSACTION, id=row.transactional_id, row=row.pack())
+        self.table.stands(entry, row)
+
+
+def _unknown(transactional_id: str) -> ErrorCode:
+    if not transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+async def _is_completed(entry: Entry) -> bool:
+    """Wait for the markers, but not for ever."""
+    with trio.move_on_after(MARKERS_WAIT_SECONDS):
+        await entry.completed.wait()
+        return True
+    return False
+
+
+def name_of(known: Transaction) -> dict[str, object]:
+    """A transaction in a log line."""
+    return {
+        "transactional_id": known.transactional_id,
+        "producer_id": known.producer_id,
+        "epoch": known.epoch,
+        "partitions": known.partitions_count,
+    }

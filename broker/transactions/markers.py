@@ -1,0 +1,142 @@
+"""The end of a transaction in its partitions: a marker in each, durable whatever the class.
+
+    open the partition -> is the transaction open here? -> append the marker -> durable? -> done
+         |                        | no: it has its marker              |            | failed
+         | deleted: done          | already, or never had a batch      +<-----------+ again
+
+A partition that cannot be written yet is tried again until it can: the outcome is decided, and
+nobody may see less of it.  Until then its last stable offset stands still, and the transactional
+id answers 51.
+
+Durable means synced also in the classes `disk` and `memory`: a marker that a power cut took, of a
+transaction that counts as ended, would leave it open for ever.  Their records are synced before
+the decision to commit, too: a committed transaction is whole after a power cut, whatever the class.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+import trio
+
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.markers import MARKER_SIZE, Outcome, encode_marker
+from segbroker.protocol.record_batch import read_header
+from segbroker.segments.topic_config import Durability
+from segbroker.segments.transactions import Ending, Transaction
+
+from ..error_map import STORAGE_FAILURES
+from ..loop.lanes import Lanes
+from ..loop.turn import Turn
+from ..partitions.partition import Partition
+from ..partitions.topics import Topics
+
+log = structlog.get_logger()
+
+SYNCED_ON_COMMIT: Final = (Durability.DISK, Durability.MEMORY)
+"""Classes whose records are acknowledged before they are synced, and stay."""
+RETRY_SECONDS: Final = 0.1
+RETRY_SECONDS_MAX: Final = 5.0
+
+
+class _Settled:
+    """Waits for one append."""
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+        self.code = ErrorCode.NONE
+
+    def settled(self, row: int, code: ErrorCode, message: str | None) -> None:
+        self.code = code
+        self.event.set()
+
+
+class Markers:
+    """Writes them."""
+
+    def __init__(self, topics: Topics, lanes: Lanes, turn: Turn) -> None:
+        self._topics = topics
+        self._lanes = lanes
+        self._turn = turn
+
+    async def write_all(self, ended: Transaction, now_ms: int) -> None:
+        """Have a durable marker in every partition of a decided transaction."""
+        assert ended.ending is not None, "it is decided"
+        outcome = ended.state.outcome
+        assert outcome is not None, "it is decided"
+        async with trio.open_nursery() as nursery:
+            for topic, indexes in ended.partitions.items():
+                for index in indexes:
+                    nursery.start_soon(self.write, topic, index, ended.ending, outcome, now_ms)
+
+    async def sync_data(self, ending: Iterable[Transaction]) -> bool:
+        """Make durable what the classes `disk` and `memory` have of transactions that are about to
+        be committed: a power cut behind the decision must not take half of them."""
+        partitions: set[tuple[str, int]] = set()
+        for known in ending:
+            for topic, indexes in known.partitions.items():
+                meta = self._topics.get(topic)
+                if meta is not None and meta.config.durability in SYNCED_ON_COMMIT:
+                    partitions.update((topic, index) for index in indexes)
+        found: list[bool] = []
+        async with trio.open_nursery() as nursery:
+            for key in sorted(partitions):
+                nursery.start_soon(self._sync, *key, found)
+        return all(found)
+
+    async def _sync(self, topic: str, index: int, found: list[bool]) -> None:
+        try:
+            partition = await self._topics.open(topic, index)
+            if partition is not None:
+                await self._lanes.run(partition.handler.sync)
+            found.append(True)
+        except STORAGE_FAILURES as exc:
+            log.warning("transaction_not_synced", topic=topic, partition=index, error=str(exc))
+            found.append(False)
+
+    async def write(
+        self, topic: str, index: int, ending: Ending, outcome: Outcome, now_ms: int
+    ) -> None:
+        """Have a durable marker in one partition, if the transaction is open there."""
+        pause = RETRY_SECONDS
+        while not await self._attempt(topic, index, ending, outcome, now_ms):
+            await trio.sleep(pause)
+            pause = min(2 * pause, RETRY_SECONDS_MAX)
+
+    async def _attempt(
+        self, topic: str, index: int, ending: Ending, outcome: Outcome, now_ms: int
+    ) -> bool:
+        try:
+            partition = await self._topics.open(topic, index)
+            if partition is None:
+                return True  # deleted
+            handler = partition.handler
+            if handler.read_only is not None:
+                return False
+            end_offset = handler.log_end_offset
+            if ending.producer_id in handler.transactions.open:
+                marker = encode_marker(outcome, ending.producer_id, ending.epoch, now_ms)
+                partition.append(memoryview(marker), read_header(marker), now_ms)
+                end_offset = handler.log_end_offset
+                log.debug("marker_written", topic=topic, partition=index, outcome=outcome.name)
+            return await self._is_durable(partition, end_offset)
+        except STORAGE_FAILURES as exc:
+            log.warning("marker_not_written", topic=topic, partition=index, error=str(exc))
+            return False
+
+    async def _is_durable(self, partition: Partition, end_offset: int) -> bool:
+        """Wait until what lies below `end_offset` is durable, or fails."""
+        handler = partition.handler
+        if handler.high_watermark < end_offset:
+            waiter = _Settled()
+            partition.wait_durable(end_offset - 1, MARKER_SIZE, waiter, 0)
+            self._turn.end()
+            await waiter.event.wait()
+            if waiter.code:
+                return False
+        else:
+            partition.advanced()
+            self._turn.end()
+        if handler.config.durability in SYNCED_ON_COMMIT:
+            await self._lanes.run(handler.sync)
+        return handler.read_only is None

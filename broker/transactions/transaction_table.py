@@ -1,0 +1,111 @@
+"""The transactional ids in memory: what stands, who is open, whose offsets are pending.
+
+One `Entry` per id, with the lock under which it is changed; the table finds it by transactional
+id, by producer id, by group, and among those that are open.  Nothing here is durable: `stands` is
+called when it is.
+
+Invariant: an entry is in `open` exactly while its transaction is ONGOING; its `completed` is unset
+exactly while it is being ended.
+"""
+
+from dataclasses import dataclass, field
+
+import trio
+
+from segbroker.segments.transactions import State, Transaction
+
+from ..groups.groups import monotonic_ms
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """One transactional id; `known` is None until its first producer id is durable."""
+
+    known: Transaction | None = None
+    lock: trio.Lock = field(default_factory=trio.Lock)
+    completed: trio.Event = field(default_factory=trio.Event)
+    deadline_ms: int = 0
+    """Monotonic: when an open transaction is aborted."""
+    is_torn: bool = False
+    """Records of the open transaction may be gone: it can only be aborted."""
+
+    def __post_init__(self) -> None:
+        self.completed.set()
+
+
+class TransactionTable:
+    """All transactional ids of a broker."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.open: dict[str, Entry] = {}
+        self._names: dict[int, str] = {}
+        self._pending: dict[str, dict[str, Transaction]] = {}
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """What is known of an id."""
+        entry = self.entries.get(transactional_id)
+        return None if entry is None else entry.known
+
+    def all(self) -> list[Transaction]:
+        """Every id that is known."""
+        return [entry.known for entry in self.entries.values() if entry.known is not None]
+
+    def pending(self, group: str) -> set[tuple[str, int]]:
+        """The partitions whose offset waits for the end of a transaction."""
+        return {
+            (row[0], row[2])
+            for known in self._pending.get(group, {}).values()
+            for row in known.offsets.get(group, ())
+        }
+
+    def takes_part(self, producer_id: int, topic: str, partition: int) -> bool:
+        """Whether a producer has a transaction with this partition, open or being ended."""
+        known = self.get(self._names.get(producer_id, ""))
+        if known is None or not known.has(topic, partition):
+            return False
+        if known.ending is not None:
+            return known.ending.producer_id == producer_id
+        return known.state is State.ONGOING and known.producer_id == producer_id
+
+    def stands(self, entry: Entry, row: Transaction) -> None:
+        """`row` is durable."""
+        before, entry.known = entry.known, row
+        name = row.transactional_id
+        for producer_id in _ids(before) - _ids(row):
+            self._names.pop(producer_id, None)
+        for producer_id in _ids(row):
+            self._names[producer_id] = name
+        if row.state is not State.ONGOING:
+            self.open.pop(name, None)
+            entry.is_torn = False
+        elif name not in self.open:
+            self.open[name] = entry
+            entry.deadline_ms = monotonic_ms() + row.timeout_ms
+        for group in () if before is None else before.offsets:
+            waiting = self._pending.get(group, {})
+            waiting.pop(name, None)
+            if not waiting:
+                self._pending.pop(group, None)
+        for group, rows in row.offsets.items():
+            if rows:
+                self._pending.setdefault(group, {})[name] = row
+        if row.state.is_ending:
+            if entry.completed.is_set():
+                entry.completed = trio.Event()
+        else:
+            entry.completed.set()
+
+    def forget(self, transactional_id: str) -> None:
+        """Nothing is known of an id any more; nothing of it is open."""
+        entry = self.entries.pop(transactional_id)
+        for producer_id in _ids(entry.known):
+            self._names.pop(producer_id, None)
+        entry.known = None
+
+
+def _ids(row: Transaction | None) -> set[int]:
+    """The producer ids that batches of this transactional id may have now."""
+    if row is None:
+        return set()
+    return {row.producer_id} if row.ending is None else {row.producer_id, row.ending.producer_id}

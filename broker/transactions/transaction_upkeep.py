@@ -1,0 +1,175 @@
+"""Transactions that nobody ends, and ids that nobody uses: what time and damage leave to be done.
+
+| found | when | then |
+|---|---|---|
+| open for longer than its timeout | every round | aborted, its producer fenced |
+| open, and records of it may be gone | at the start | the same, before anybody commits the rest |
+| decided, without all of its markers | at the start | its markers |
+| open in a partition, and known to nobody | when the partition is opened | an abort marker |
+| an id, or a query, that nothing happened to for long | every round, some | forgotten, durably |
+
+Records may be gone of class `ephemeral` after every start, of `disk` and `memory` after a start of
+the machine.  Known to nobody is a transaction whose marker was lost to damage.  VISITS_MAX ids are
+looked at per round.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final
+
+import structlog
+
+from segbroker.protocol.markers import Outcome
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.topic_config import Durability
+from segbroker.segments.transactions import (
+    BOOT_UNKNOWN,
+    SECTION,
+    Ending,
+    State,
+    Transaction,
+    queries_before,
+)
+
+from ..configuration.config import BrokerConfig
+from ..groups.groups import monotonic_ms
+from ..partitions.partition import Partition
+from .coordinator import Coordinator, name_of
+from .markers import SYNCED_ON_COMMIT, Markers
+from .transaction_table import Entry
+
+log = structlog.get_logger()
+
+VISITS_MAX: Final = 500
+RETRY_MS: Final = 1_000
+"""Before an abort for lateness is tried again."""
+
+
+class TransactionUpkeep:
+    """Looks after the transactions of one broker."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        manager: DiskManager,
+        config: BrokerConfig,
+        markers: Markers,
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._coordinator = coordinator
+        self._manager = manager
+        self.config = config
+        self._markers = markers
+        self._spawn = spawn
+        self._now_ms = now_ms
+        self._visits: list[str] = []
+
+    def start(self) -> None:
+        """Go on with what the last process left."""
+        for entry in self._coordinator.load():
+            known = entry.known
+            assert known is not None, "loaded"
+            if known.state.is_ending:
+                log.info("transaction_resumed", **name_of(known))
+                self._coordinator.complete_soon(entry)
+            elif known.state is State.ONGOING and self._may_be_torn(known):
+                entry.is_torn = True
+                entry.deadline_ms = monotonic_ms()
+        self._abort_late()
+
+    def _may_be_torn(self, known: Transaction) -> bool:
+        """Whether records of an open transaction may have gone with the last process, or with a
+        boot of the machine, also where that was not the last one: the abort may have failed then,
+        or the process may have died before it."""
+        volatile = [Durability.EPHEMERAL]
+        if known.boot == BOOT_UNKNOWN:
+            is_of_this_boot = not self._manager.is_new_boot
+        else:
+            is_of_this_boot = known.boot == self._manager.boot_number
+        if not is_of_this_boot:
+            volatile += SYNCED_ON_COMMIT
+        topics = (self._manager.topics.get(topic) for topic in known.partitions)
+        return any(meta is not None and meta.config.durability in volatile for meta in topics)
+
+    def partition_opened(self, partition: Partition) -> None:
+        """End what is open in it and nowhere else."""
+        for producer_id, first_offset in partition.handler.transactions.open.items():
+            table = self._coordinator.table
+            if not table.takes_part(producer_id, partition.topic, partition.index):
+                log.warning(
+                    "transaction_hangs",
+                    topic=partition.topic,
+                    partition=partition.index,
+                    producer_id=producer_id,
+                    first_offset=first_offset,
+                )
+                self._spawn(partial(self._end_hanging, partition, producer_id))
+
+    async def _end_hanging(self, partition: Partition, producer_id: int) -> None:
+        known = dict(partition.handler.producers()).get(producer_id)
+        ending = Ending(producer_id, 0 if known is None else known.epoch)
+        topic, index = partition.topic, partition.index
+        await self._markers.write(topic, index, ending, Outcome.ABORT, self._now_ms())
+
+    def keep_house(self, now_ms: int | None) -> None:
+        """One round.  now_ms: the wall clock, for the age of ids; None: it is not believed, nothing
+        goes by age."""
+        self._abort_late()
+        if now_ms is None:
+            return
+        before_ms = now_ms - self.config.transactional_id_expiration_ms
+        table = self._coordinator.table
+        if not self._visits:
+            self._visits = list(table.entries)
+        idle = [
+            name
+            for name in self._visits[-VISITS_MAX:]
+            if (entry := table.entries.get(name)) is not None and _is_idle(entry, before_ms)
+        ]
+        for name in self._visits[-VISITS_MAX:]:
+            unused = table.entries.get(name)
+            if unused is not None and unused.known is None and not unused.lock.locked():
+                del table.entries[name]  # its first producer id was not to be had
+        del self._visits[-VISITS_MAX:]
+        if idle:
+            self._spawn(partial(self._forget, idle, before_ms))
+        if queries_before(self._manager.section(SECTION), before_ms):
+            self._spawn(partial(self._coordinator.forget_queries, before_ms))
+
+    def _abort_late(self) -> None:
+        monotonic = monotonic_ms()
+        for entry in list(self._coordinator.table.open.values()):
+            if entry.deadline_ms <= monotonic:
+                known = entry.known
+                assert known is not None, "it is open"
+                if entry.is_torn:
+                    log.warning("transaction_torn", **name_of(known))
+                else:
+                    left = {"timeout_ms": known.timeout_ms, **name_of(known)}
+                    log.warning("transaction_timed_out", **left)
+                entry.deadline_ms = monotonic + RETRY_MS
+                self._spawn(partial(self._coordinator.abort, entry, known))
+
+    async def _forget(self, ids: list[str], before_ms: int) -> None:
+        table = self._coordinator.table
+        async with AsyncExitStack() as held:
+            gone: list[str] = []
+            for name in ids:
+                entry = table.entries.get(name)
+                if entry is None or entry.lock.locked():
+                    continue
+                await held.enter_async_context(entry.lock)
+                if _is_idle(entry, before_ms):
+                    gone.append(name)
+            if not gone or await self._coordinator.record_forgotten(gone):
+                return
+            for name in gone:
+                log.info("transactional_id_expired", transactional_id=name)
+                table.forget(name)
+
+
+def _is_idle(entry: Entry, before_ms: int) -> bool:
+    known = entry.known
+    return known is not None and known.at_ms < before_ms and known.state.is_idle
