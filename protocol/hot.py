@@ -31,6 +31,7 @@ from .primitives import uvarint
 from .schema import ZERO_UUID, Part
 
 __all__ = [
+    "ProducedReply",
     "SingleProduce",
     "decode_single_produce",
     "encode_single_fetch_response",
@@ -169,6 +170,14 @@ _BEFORE_OFFSET: Final = 10
 _BEFORE_OFFSET_COMPACT: Final = 7
 
 
+def _offset_at(api_version: int, size: int) -> int:
+    """Where the base offset stands in a frame of so many bytes."""
+    if api_version >= PRODUCE_FLEXIBLE:
+        return size - _PRODUCED_COMPACT.size + _BEFORE_OFFSET_COMPACT
+    tail = _PRODUCED_8 if api_version >= 8 else _PRODUCED_5 if api_version >= 5 else _PRODUCED_3
+    return size - tail.size + _BEFORE_OFFSET
+
+
 def encode_single_produce_responses(
     api_version: int,
     correlation_ids: Sequence[int],
@@ -193,11 +202,7 @@ def encode_single_produce_responses(
     if count == 1:
         return one
     size = len(one)
-    if api_version >= PRODUCE_FLEXIBLE:
-        offset_at = size - _PRODUCED_COMPACT.size + _BEFORE_OFFSET_COMPACT
-    else:
-        tail = _PRODUCED_8 if api_version >= 8 else _PRODUCED_5 if api_version >= 5 else _PRODUCED_3
-        offset_at = size - tail.size + _BEFORE_OFFSET
+    offset_at = _offset_at(api_version, size)
     frames = bytearray(one) * count
     put_correlation, put_offset = _CORRELATION.pack_into, _OFFSET.pack_into
     begin = size
@@ -206,6 +211,40 @@ def encode_single_produce_responses(
         put_offset(frames, begin + offset_at, base_offsets[n])
         begin += size
     return frames
+
+
+class ProducedReply:
+    """ProduceResponses that differ in correlation id and base offset only, one after the other."""
+
+    __slots__ = ("_frame", "_offset_at")
+
+    def __init__(
+        self,
+        api_version: int,
+        topic: str,
+        partition: int,
+        *,
+        log_start_offset: int,
+        throttle_time_ms: int,
+    ) -> None:
+        frame = encode_single_produce_response(
+            api_version,
+            0,
+            topic,
+            partition,
+            base_offset=0,
+            log_start_offset=log_start_offset,
+            throttle_time_ms=throttle_time_ms,
+        )
+        self._frame = bytearray(frame)
+        self._offset_at = _offset_at(api_version, len(frame))
+
+    def encode(self, correlation_id: int, base_offset: int) -> bytes:
+        """One of them, the whole frame."""
+        frame = self._frame
+        _CORRELATION.pack_into(frame, _CORRELATION_AT, correlation_id)
+        _OFFSET.pack_into(frame, self._offset_at, base_offset)
+        return bytes(frame)
 
 
 # Size of the frame, correlation id, (tags,) throttle time, (no error, no session,) topics (1), size

@@ -73,6 +73,7 @@ class DiskHandler(MendingPartition):
         "_evicting",
         "_flushers",
         "_is_choosy",
+        "_is_plain",
         "_journaling",
         "_on_attention",
         "_rolling",
@@ -131,12 +132,12 @@ class DiskHandler(MendingPartition):
         self._rolling = Rolling(self, lambda: self._log, maker, housekeeper)
         self._evicting = Evicting(topic, partition, lambda: self._log, housekeeper, now_ms)
         self.compacting = Compacting(self, lambda: self._log)
-        self._is_choosy = is_choosy(opened.config)
+        self._look_at(opened.config)
         opened.on_damage = self.mend
 
     def reconfigure(self, config: TopicConfig, ceiling: PartitionCeiling | None) -> None:
         """Use other settings from the next batch on."""
-        self._is_choosy = is_choosy(config)
+        self._look_at(config)
         was_journaled = self.config.durability is Durability.FSYNC
         self._log.reconfigure(config)
         self.ceiling = ceiling
@@ -148,6 +149,12 @@ class DiskHandler(MendingPartition):
             ceiling.renew(self.log_end_offset, self._ceiling_renewed)
         if config.on_corruption is OnCorruption.GAP:
             self._forgive()
+
+    def _look_at(self, config: TopicConfig) -> None:
+        self._is_choosy = is_choosy(config)
+        stamps = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        self._is_plain = not (self._is_choosy or stamps)
+        """Whether nothing is asked of each batch, or done to it."""
 
     # Writing
 
@@ -215,7 +222,7 @@ class DiskHandler(MendingPartition):
         if self.read_only is not None:
             raise self.read_only
         opened = self._log
-        if not self.takes_runs or (self.ceiling is None and not self._journaling.takes(len(run))):
+        if not self._is_plain or (self.ceiling is None and not self._journaling.takes(len(run))):
             return None
         number = opened.active.number
         with opened.append_lock:
@@ -230,12 +237,8 @@ class DiskHandler(MendingPartition):
 
     @property
     def takes_runs(self) -> bool:
-        """Whether `append_run` may be worth it: nothing is asked of each batch, or done to it."""
-        return not (
-            self.read_only is not None
-            or self._is_choosy
-            or self._log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        )
+        """Whether `append_run` may be worth it."""
+        return self._is_plain and self.read_only is None
 
     def _appended(
         self,

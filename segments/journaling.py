@@ -98,7 +98,7 @@ class Journaling:
         """`batch`, the last of `segment` and of `log`, was written.  Copies it."""
         size = len(batch)
         self._used = True
-        if size > self._limit or self._direct_end > log.recovery_point:
+        if size > self._limit or -1 < self._direct_end > log.recovery_point:
             self._direct_end = segment.next_offset
             return
         self._pending.add(
@@ -107,13 +107,18 @@ class Journaling:
 
     def takes(self, size: int) -> bool:
         """Whether batches of so many bytes go to the WAL, as one."""
-        return size <= self._limit and self._direct_end <= self._log().recovery_point
+        return size <= self._limit and not self._waits_for_flusher
+
+    @property
+    def _waits_for_flusher(self) -> bool:
+        """Whether something is in front that is for a flusher."""
+        return -1 < self._direct_end > self._log().recovery_point
 
     def flush_soon(self) -> None:
         """Have everything that was added made durable."""
         if self._pending.size:
             self._shard.submit(self)
-        if self._direct_end > self._log().recovery_point:
+        if self._waits_for_flusher:
             self._flushers.request(self._flushable)
 
     def flush_here(self, call_soon: CallSoon | None) -> bool:
@@ -122,7 +127,7 @@ class Journaling:
         call_soon: how the outcome is told; None: at once.
         """
         pending = self._pending
-        if not pending.size or self.wal_queued or self._direct_end > self._log().recovery_point:
+        if not pending.size or self.wal_queued or self._waits_for_flusher:
             return False
         return self._shard.commit_here(self, pending.frames_size, call_soon)
 

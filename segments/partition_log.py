@@ -205,7 +205,7 @@ class PartitionLog:
     @property
     def wants_ready(self) -> bool:
         """Whether the active segment is half full and too few are ready behind it."""
-        return self.ready.is_wanted and self.active.size * 2 >= self.config.segment_bytes
+        return self.active.size * 2 >= self.config.segment_bytes and self.ready.is_wanted
 
     def manifest_rows(self) -> list[Row]:
         """The manifest without history."""
@@ -308,7 +308,10 @@ class PartitionLog:
             patch_batch(run, base_offset, leader_epoch, position)
             position += size
         self._put(segment, run, now_ms)
-        segment.add_run(run, sizes, counts, max_timestamps, offsets)
+        if len(sizes) == 1:
+            segment.add(run, offsets[0], offsets[1], records, max_timestamps[0])
+        else:
+            segment.add_run(run, sizes, counts, max_timestamps, offsets)
         return offsets
 
     def _put(self, segment: ActiveSegment, data: memoryview, now_ms: int) -> None:

@@ -58,6 +58,7 @@ class Partition:
     __slots__ = (
         "_appends",
         "_ingest",
+        "_is_held",
         "_turn",
         "fetches",
         "handler",
@@ -72,6 +73,7 @@ class Partition:
         self.fetches: dict[FetchWaiter, None] = {}
         self._appends: deque[_Append] = deque()
         self._ingest = ingest
+        self._is_held = False
         self._turn = turn
         handler.on_high_watermark = self._high_watermark_moved
         handler.on_failure = self._failed
@@ -117,6 +119,15 @@ class Partition:
         """
         return self.handler.flush_here(call_soon)
 
+    def sync_alone(self) -> None:
+        """As `sync_here`, told at once; but whoever waits hears of it from `advanced` only, which
+        the caller calls in this very turn."""
+        self._is_held = True
+        try:
+            self.handler.flush_here()
+        finally:
+            self._is_held = False
+
     def sync(self) -> None:
         """Have what was appended in this turn synced."""
         self.handler.flush_soon()
@@ -152,8 +163,9 @@ class Partition:
                 waiter.settled(row, code, message)
 
     def _high_watermark_moved(self, handler: DiskHandler) -> None:
-        self.advanced()
-        self._turn.end()
+        if not self._is_held:
+            self.advanced()
+            self._turn.end()
 
     def _failed(self, handler: DiskHandler, error: StorageError) -> None:
         log.error("partition_failed", topic=self.topic, partition=self.index, error=str(error))

@@ -127,6 +127,17 @@ class Outbox:
         number when it was sent."""
         self._further += further
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is owed to the peer: what is sent now is in order."""
+        return not (
+            self._slots or self._head or self._further or self._unsent or self._owed or self.broken
+        )
+
+    def send(self, reply: Buffer) -> None:
+        """Send a reply that needs no place in the order: the outbox is idle. Never raises."""
+        self._send([reply], len(reply))
+
     def flush(self) -> None:
         """Send what is ready at the head of the line. Never raises, never waits."""
         slots = self._slots

@@ -28,6 +28,9 @@ way of a socket, and to compete with the WAL's thread for the interpreter meanwh
 a quick sync takes.  After one that was not quick nothing is waited for during PAUSE_S, so a slow
 disk holds up whoever else there is for a part in twenty of the time, half a millisecond at once.
 
+Who was alone in this pass and in the one before has its request appended, synced and answered in
+one go, without a place in any queue (lone.py).
+
 After replies the sockets are looked at for up to HOLD_S more, as long as that pays: going to sleep
 and being woken costs more than it takes a lone client to come again.
 
@@ -50,6 +53,7 @@ from segbroker.protocol.produce_scan import Column, ProduceScan
 from ..core import Core
 from ..loop.callbacks import Callbacks
 from ..partitions.partition import Partition
+from .lone import Lone
 from .produce_run import Run
 from .seat import CARRY_MAX, CREDIT_MAX, Seat, is_half
 from .single_produce import append_single
@@ -120,7 +124,12 @@ class Express:
         self._is_cut = False
         self._last = -1
         """Who was ready in the last pass, if that was one alone."""
+        self._lone = Lone(core)
+        self._is_alone = False
+        """Whether that one is alone in this pass, too."""
         self._holds = HOLDS_MAX
+        self._ready: list[tuple[int, int]] = []
+        """Who was ready at the last look, if that was not in a pass."""
 
     async def park(self, seat: Seat) -> bytes:
         """Wait until the connection brings what is not for here: those bytes, if any were read.
@@ -214,7 +223,8 @@ class Express:
         clock, poll = time.perf_counter, self._epoll.poll
         until = min(until, clock() + HOLD_S)
         while clock() < until:
-            if poll(0, 1):
+            if ready := poll(0, CONNECTIONS_MAX):
+                self._ready = ready
                 self._holds = HOLDS_MAX
                 return True
         self._holds -= 1
@@ -222,12 +232,15 @@ class Express:
 
     def _pass(self) -> bool:
         """Serve whoever is ready; whether anybody was answered. Never raises."""
-        ready = self._epoll.poll(0, CONNECTIONS_MAX)
+        ready, self._ready = self._ready or self._epoll.poll(0, CONNECTIONS_MAX), []
         if not ready:
             return False
         self.passes += 1
         self._waiting.clear()
         served = 0
+        only = ready[0][0] if len(ready) == 1 else -1
+        self._is_alone = only >= 0 and only == self._last
+        self._last = only
         met = [seat for fd, _ in ready if (seat := self._seats.get(fd)) is not None]
         try:
             served = self._receive(self._in_turn([fd for fd, _ in ready]))
@@ -241,9 +254,7 @@ class Express:
                     seat.peer.outbox.break_off()
         self._core.turn.end()
         # A sync that is done here leaves nothing to wait for.
-        only = ready[0][0] if len(ready) == 1 else -1
-        self._core.turn.end_pass(lone=only >= 0 and only == self._last)
-        self._last = only
+        self._core.turn.end_pass(lone=self._is_alone)
         for run in self._begun:
             run.begin_wait()
         self._begun.clear()
@@ -355,6 +366,28 @@ class Express:
                 self._waiting.append(partition)
                 row += 1
                 continue
+            if (
+                self._is_alone
+                and end == first + 1
+                and peer.outbox.is_idle
+                and not partition.appends_waiting
+            ):
+                outcome = self._lone.produce(
+                    partition,
+                    timeout_ms,
+                    peer,
+                    version,
+                    columns[_CORRELATION * stride + row],
+                    view[at : at + columns[_RECORDS_SIZE * stride + row]],
+                    columns[_OFFSETS_COUNT * stride + row],
+                    columns[_MAX_TIMESTAMP * stride + row],
+                )
+                if outcome:
+                    core.counters.produce_requests += 1
+                    if outcome is not True:
+                        self._begun.append(outcome)
+                        self._waiting.append(partition)
+                    return 1
             run = self._runs.get(partition)
             if run is None or run.timeout_ms != timeout_ms:
                 if run is not None or len(self._runs) == RUNS_MAX:

@@ -184,17 +184,26 @@ class Run:
         try:
             offsets = handler.append_run(data, self.sizes, self.counts, self.max_timestamps, now_ms)
         except STORAGE_FAILURES as exc:
-            code, message = wire_error(exc)
-            self.refusals = dict.fromkeys(range(len(batches)), (code, message, -1))
-            self._finish()
+            self.refused(exc)
             return
-        self.start_offset = handler.log_start_offset
         size = len(data)
         if offsets is None:
             size, offsets = self._append_each(batches, now_ms)
+        self.core.counters.produced_bytes += size
+        self.appended(offsets, size)
+
+    def refused(self, exc: Exception) -> None:
+        """Nothing of it was appended."""
+        code, message = wire_error(exc)
+        self.refusals = dict.fromkeys(range(len(self.sizes)), (code, message, -1))
+        self._finish()
+
+    def appended(self, offsets: Sequence[int], size: int) -> None:
+        """It was appended, `size` bytes of it, with these offsets: settled now, or later."""
+        handler = self.partition.handler
+        self.start_offset = handler.log_start_offset
         self.offsets = offsets
         end_offset = offsets[-1]
-        self.core.counters.produced_bytes += size
         if end_offset <= handler.high_watermark:
             self.partition.advanced()
             self._finish()

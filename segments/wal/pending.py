@@ -70,7 +70,8 @@ class Pending:
                 or segment != self._segment
                 or len(self._payload) + size > self._limit
             ):
-                self._cut()
+                if self._payload:
+                    self._cut()
                 self._segment = segment
                 self._position = position
                 self._base_offset = base_offset

@@ -200,7 +200,7 @@ class Shard:
             ):
                 return False
             self.syncs_here += 1
-            self._commit_all([source], call_soon or reports.append, may_ride=False)
+            self._commit_one(source, call_soon or reports.append)
         finally:
             self._writing.release()
         for report in reports:
@@ -319,17 +319,26 @@ class Shard:
             if closing:
                 return
 
-    def _commit_all(
-        self, items: Sequence[Item], call_soon: CallSoon, *, may_ride: bool = True
-    ) -> None:
+    def _commit_one(self, source: Source, call_soon: CallSoon) -> None:
+        """A group of this source alone; nothing rides with it."""
+        group = Group()
         try:
-            self._commit(items, call_soon, may_ride=may_ride)
-        except Exception as exc:  # a mistake of ours: nobody may wait for it for ever
-            log.exception("wal_crashed")
-            self._give_up(items, exc, call_soon)
+            source.wal_queued = False
+            group.frames, mark = source.take_frames()
+            group.acks.append((source, mark))
+            self._write_group(group, call_soon)
+        except Exception as exc:
+            self._crashed([source], exc, call_soon)
 
-    def _give_up(self, items: Sequence[Item], cause: Exception, call_soon: CallSoon) -> None:
+    def _commit_all(self, items: Sequence[Item], call_soon: CallSoon) -> None:
+        try:
+            self._commit(items, call_soon)
+        except Exception as exc:  # a mistake of ours: nobody may wait for it for ever
+            self._crashed(items, exc, call_soon)
+
+    def _crashed(self, items: Sequence[Item], cause: Exception, call_soon: CallSoon) -> None:
         """Fail, and tell everybody who was about to be written.  Some hear of it a second time."""
+        log.error("wal_crashed", exc_info=cause)
         error = OSError(errno.EIO, f"the writer of the WAL crashed: {cause!r}")
         if self.failure is None:
             self.failure = error
@@ -343,10 +352,10 @@ class Shard:
         self._ridden(error)
         group.settle(error, call_soon)
 
-    def _commit(self, items: Sequence[Item], call_soon: CallSoon, *, may_ride: bool = True) -> None:
+    def _commit(self, items: Sequence[Item], call_soon: CallSoon) -> None:
         """Write and sync what the items bring, in groups of a bounded size."""
         group = Group()
-        if may_ride and self._riders:
+        if self._riders:
             with self._counting:
                 self._riding, self._riders = self._riders, {}
             self._ends.update(self._riding)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from segbroker.broker.partitions.partition import Partition
 from segbroker.broker.producing.express import Express
 from segbroker.broker.producing.produce_run import Run
 
@@ -32,10 +33,19 @@ def _leaves_empty_handed(leave: Callable[..., Any]) -> Callable[..., Any]:
     return left
 
 
+def _takes_for_synced(self: Partition) -> None:
+    self.handler._advance(self.handler.log_end_offset)
+
+
 BUGS = (
     Bug(
         "a run is acknowledged when it is appended",
         replaced(Run, "append", _settled_at_once),
+        POWER | EXPRESS | CUTS_OF_POWER,
+    ),
+    Bug(
+        "who is alone is answered without a sync",
+        replaced(Partition, "sync_alone", lambda _: _takes_for_synced),
         POWER | EXPRESS | CUTS_OF_POWER,
     ),
     Bug(

@@ -172,13 +172,6 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "cost: what is sealed behind the round goes with the next one"
     ),
     (
-        "journaling",
-        "Journaling.flush_here",
-        "self._direct_end > self._log().recovery_point",
-        "(self._direct_end >= self._log().recovery_point)",
-        0,
-    ): "cost: one more write is left to the thread",
-    (
         "manifest_file",
         "ManifestFile.is_long",
         "rows > rows_count + max(rows_count, HISTORY_ROWS_MAX)",

@@ -21,9 +21,9 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_lone_writer_is_acknowledged_before_its_own_sync",
         "wal.shard",
-        "            self._commit_all([source], call_soon or reports.append, may_ride=False)\n",
+        "            self._commit_one(source, call_soon or reports.append)\n",
         "            source.wal_synced(source._log().log_end_offset)\n"
-        "            self._commit_all([source], call_soon or reports.append, may_ride=False)\n",
+        "            self._commit_one(source, call_soon or reports.append)\n",
         "a_lone_writer_syncs_for_itself",
     ),
     Bug(
