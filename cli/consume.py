@@ -11,6 +11,8 @@ on standard error, for programs (-J) one on standard output, in its place among 
 With --group what was printed and flushed is committed: when the next batch is asked for, and at the
 end.  A reader of our output that goes away in the middle of a batch gets that batch again.
 
+A broker that is away while it runs is said once, and once that it is back (absence.py).
+
 Ends: -n records, -e at the end, Ctrl-C (130), the reader of our output going away (0).
 """
 
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import click
 
+from .absence import quiet_option, told_of_absence
 from .closed_pipe import ended_by_reader
 from .command import ACCEPT_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Command, bootstrap_option, interruptible
 from .progress import counter
@@ -155,6 +158,7 @@ def gap_as_json(gap: "Gap") -> bytes:
     help="When records were lost: end with exit code 10; print a line (with -J a JSON line"
     ' {"gap": ...}) and go on; or go on silently.',
 )
+@quiet_option
 @bootstrap_option
 def consume(
     topics: tuple[str, ...],
@@ -168,6 +172,7 @@ def consume(
     as_json: bool,
     null: str,
     on_gap: str,
+    quiet: bool,
     bootstrap: str,
 ) -> None:
     """Print the records of each TOPIC, and wait for more.
@@ -209,7 +214,8 @@ def consume(
     printed = size = 0
     with (
         ended_by_reader(),
-        counter("received", sys.stdout) as update,
+        counter("received", sys.stdout, quiet=quiet) as update,
+        told_of_absence(quiet=quiet),
         Consumer(
             bootstrap,
             group=group,

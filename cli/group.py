@@ -22,7 +22,7 @@ import click
 
 from .asking import ask, require_terminal, yes_option
 from .command import Group, bootstrap_option, note
-from .group_lag import Ages, Facts, facts_of, facts_of_all
+from .group_lag import Ages, Facts, facts_of, facts_of_all, listed
 from .start_position import parse_start
 from .tables import table_lines
 from .topic import echo_table, json_option, open_admin
@@ -49,6 +49,9 @@ def group() -> None:
 def list_(long: bool, as_json: bool, bootstrap: str) -> None:
     """List the consumer groups, one per line.
 
+    With --json each has the keys of `describe --json`; without --long those are null that take a
+    look into each group (protocol, members, lag, lag_seconds, partitions).
+
     \b
     Examples:
       segbroker group list
@@ -58,7 +61,7 @@ def list_(long: bool, as_json: bool, bootstrap: str) -> None:
         if not long:
             found = admin.list_groups()
             if as_json:
-                click.echo(json.dumps([row._asdict() for row in found]))
+                click.echo(json.dumps([listed(row) for row in found]))
             else:
                 click.echo("".join(f"{row.group_id}\n" for row in found), nl=False)
             return

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Admin,
         CommittedOffset,
         GroupDescription,
+        GroupListing,
         TopicPartition,
     )
     from segbroker.client.errors import SegbrokerError
@@ -164,6 +165,21 @@ def facts_of_all(admin: "Admin", ages: Ages) -> "tuple[list[Facts], SegbrokerErr
     return [_facts(name, group, ends, seconds) for name, group in groups.items()], failed
 
 
+def listed(row: "GroupListing") -> Facts:
+    """A group that was not looked into: the same keys, with null for what takes a look."""
+    return {
+        "group": row.group_id,
+        "state": row.state,
+        "type": row.group_type,
+        "protocol_type": row.protocol_type,
+        "protocol": None,
+        "members": None,
+        "lag": None,
+        "lag_seconds": None,
+        "partitions": None,
+    }
+
+
 def _group(admin: "Admin", name: str) -> _Group:
     from segbroker.client.errors import GroupIdNotFound
     from segbroker.client.group_administration import DEAD
@@ -206,6 +222,7 @@ def _facts(name: str, group: _Group, ends: "Ends", seconds: "Mapping[Place, floa
         "group": name,
         "state": described.state,
         "type": described.group_type,
+        "protocol_type": described.protocol_type,
         "protocol": described.protocol,
         "members": [
             {

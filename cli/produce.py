@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
+from .absence import quiet_option, told_of_absence
 from .command import ACCEPT_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Command, bootstrap_option, note
 from .escapes import unescape
 from .exit_codes import ExitCode
@@ -204,6 +205,7 @@ def _headers(
     show_default=True,
     help="Longest wait for the acknowledgement of a record.",
 )
+@quiet_option
 @bootstrap_option
 @click.pass_context
 def produce(
@@ -217,6 +219,7 @@ def produce(
     acks: str,
     linger_ms: int,
     timeout_s: float,
+    quiet: bool,
     bootstrap: str,
 ) -> None:
     """Send lines from standard input to TOPIC, one record per line.
@@ -234,11 +237,12 @@ def produce(
     from segbroker.client import Producer
     from segbroker.client.errors import DeliveryFailed
 
-    if sys.stdin.isatty() and sys.stderr.isatty():
+    if sys.stdin.isatty() and sys.stderr.isatty() and not quiet:
         note("one record per line; Ctrl-D ends")
     settlement = Settlement({"bootstrap": bootstrap, "topic": topic})
     with (
         StopSignal() as stop,
+        told_of_absence(quiet=quiet),
         Producer(
             bootstrap,
             acks=cast("Acks", acks if acks == "all" else int(acks)),
@@ -250,7 +254,7 @@ def produce(
             connect_timeout_ms=CONNECT_TIMEOUT_MS,
             delivery_timeout_ms=round(timeout_s * 1000),
         ) as producer,
-        counter("sent", sys.stdin) as update,
+        counter("sent", sys.stdin, quiet=quiet) as update,
     ):
         split = partial(parse_line, delimiter=delimiter, null_when_empty=null_when_empty)
         plain = not delimiter and not null_when_empty

@@ -13,15 +13,18 @@ Update: TypeAlias = Callable[[int, int], object]
 
 
 @contextmanager
-def counter(what: str, records: IO[str] | None, *, unit: str = "records") -> Iterator[Update]:
+def counter(
+    what: str, records: IO[str] | None, *, unit: str = "records", quiet: bool = False
+) -> Iterator[Update]:
     """A line such as `sent 1,234,567 records  120.4 MB  0:00:03  36.1 MB/s`, while it grows.
 
     Args:
         records: the stream with the records. On a terminal they are seen, and no counter is drawn
             between them.  None: there is none.
         unit: what is counted.
+        quiet: nobody wants one.
     """
-    if not sys.stderr.isatty() or (records is not None and records.isatty()):
+    if quiet or not sys.stderr.isatty() or (records is not None and records.isatty()):
         yield lambda count, size: None
         return
     from rich.console import Console

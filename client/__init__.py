@@ -9,7 +9,8 @@ What is where, from the inside out; a module imports only what stands above it:
 
     errors completion clock backoff records              values
     security settings
-    spoken login connection network cluster engine       every client's core: no sockets, no clock
+    spoken login connection absence network              every client's core: no sockets, no clock
+    cluster engine
     producer_batch pending columns inbox batches         the producer's: records on their way
     accumulator
     batch_order identity                                 ... and the answers

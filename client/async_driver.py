@@ -173,6 +173,8 @@ class AsyncDriver:
                     break
         finally:
             self._is_pumping = False
+        for notice in engine.network.absences.take():
+            notice.write()
         wake_ms = engine.next_wake_ms()
         if wake_ms is not None:
             self.wake_by(wake_ms)

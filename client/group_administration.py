@@ -59,13 +59,18 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group and its members; state Dead: there is none."""
+    """A group and its members; state Dead: there is none.
+
+    `protocol` is the assignor it agreed on; `protocol_type` what it is a group of, "consumer" but
+    for others' kinds ("connect").
+    """
 
     group_id: str
     state: str
     protocol: str
     members: tuple[GroupMember, ...]
     group_type: str = CLASSIC
+    protocol_type: str = "consumer"
 
 
 def list_groups(engine: Engine) -> Call[list[GroupListing]]:
@@ -125,6 +130,7 @@ def describe_group(engine: Engine, group_id: str) -> Call[GroupDescription]:
             )
             for member in row.members
         ),
+        protocol_type=row.protocol_type,
     )
 
 

@@ -12,8 +12,8 @@ still does; an idle client whose broker is away opens nothing.  Requests wait in
 connection is ready, at most until their deadline; when connecting fails, all that wait fail with it
 (ConnectionLost, retryable) and whoever asked decides whether to try again and where.
 
-Effects for the shell, taken with `take_opening()` and `take_closed()`: connections to open, and
-connections that are over and whose sockets may go.
+Effects for the shell, taken with `take_opening()`, `take_closed()` and `absences.take()`:
+connections to open, connections that are over and whose sockets may go, lines for the log.
 
 Invariant: a request's `on_reply` is called exactly once.  Nothing here waits or asks the clock.
 """
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 
+from .absence import Absences
 from .backoff import Backoff
 from .connection import Connection, State
 from .errors import (
@@ -74,6 +75,7 @@ class Node:
         self.backoff = backoff
         self.connection: Connection | None = None
         self.retry_at_ms = 0
+        self.tried_at_ms = 0
         self.waiting: deque[Waiting] = deque()
         # A broker that hangs up on ApiVersions 4 is asked with 0 the next time.
         self.ask_version = 4
@@ -91,6 +93,7 @@ class Network:
         self.settings = settings
         self.nodes: dict[NodeKey, Node] = {}
         self.closed = False
+        self.absences = Absences()
         self._random = random
         self._opening: list[Connection] = []
         self._over: list[Connection] = []
@@ -242,8 +245,11 @@ class Network:
         if connection.was_ready:
             # It worked until now: the first attempt to come back is quick.
             node.backoff.reset()
-        elif connection.was_connected and isinstance(error, ConnectionLost):
-            node.ask_version = 0
+        else:
+            if connection.was_connected and isinstance(error, ConnectionLost):
+                node.ask_version = 0
+            if not self.closed:
+                self.absences.failed(node.key[0], error, node.tried_at_ms, now_ms)
         node.retry_at_ms = now_ms + node.backoff.next_delay_ms()
         waiting, node.waiting = node.waiting, deque()
         for request in waiting:
@@ -262,6 +268,7 @@ class Network:
         if self.closed or node.connection is not None or now_ms < node.retry_at_ms:
             return
         host, port = node.address
+        node.tried_at_ms = now_ms
         connection = node.connection = Connection(
             host,
             port,
@@ -278,6 +285,7 @@ class Network:
         # Not reset() here: a broker that accepts and then hangs up must be backed off from.
         for node in self.nodes.values():
             if node.connection is connection:  # it may have been adopted meanwhile
+                self.absences.reached(node.key[0], _name(node), now_ms)
                 waiting, node.waiting = node.waiting, deque()
                 for request in waiting:
                     deadline_ms = min(request.deadline_ms, now_ms + request.timeout_ms)

@@ -221,7 +221,10 @@ class ThreadDriver:
         with self.lock:
             engine.step(now_ms())
             opening = engine.network.take_opening()
+            notices = engine.network.absences.take()
             self._apply_closed(engine)
+        for notice in notices:
+            notice.write()
         for connection in opening:
             self._open(connection)
         for transport in list(self._transports.values()):

@@ -43,6 +43,13 @@ def offsets(run: Run, group: str) -> list[int]:
     return [row["offset"] for row in facts["partitions"]]
 
 
+# Of a group in JSON, wherever it is said: docs/cli.md.
+KEYS = [
+    *("group", "state", "type", "protocol_type", "protocol"),
+    *("members", "lag", "lag_seconds", "partitions"),
+]
+
+
 def test_a_group_is_listed_described_moved_and_deleted(
     run: Run, topic: str, daemon: Daemon
 ) -> None:
@@ -57,6 +64,14 @@ def test_a_group_is_listed_described_moved_and_deleted(
         listed = json.loads(run("group", "list", "--long", "--json").stdout)
         assert [one["lag"] for one in listed if one["group"] == topic] == [0]
         facts = json.loads(run("group", "describe", topic, "--json").stdout)
+        (short,) = [
+            one
+            for one in json.loads(run("group", "list", "--json").stdout)
+            if one["group"] == topic
+        ]
+        assert [list(facts), list(short)] == [list(listed[0])] * 2 == [KEYS] * 2
+        said = ("group", "state", "type", "protocol_type")
+        assert [short[key] for key in KEYS] == [facts[key] if key in said else None for key in KEYS]
         assert facts["state"] == "Stable"
         (one,) = facts["partitions"]
         assert (one["offset"], one["end"], one["lag"]) == (20, 20, 0)
