@@ -7,6 +7,7 @@ A module imports only what stands above it:
     produce         any request
     single_produce  one batch for one partition
     produce_run     such requests of several connections, appended with one write
+    lone            one such request of who is alone, in one go
     seat            a connection's place on the express way
     express         the passes over all that are parked there
 """
