@@ -31,7 +31,8 @@ from enum import Enum
 from itertools import count
 
 from segbroker.protocol.api_keys import ApiKey, ApiVersionRange, is_vendor
-from segbroker.protocol.errors import ErrorCode, ProtocolError, RemoteProtocolError
+from segbroker.protocol.errors import ErrorCode, NotKafka, ProtocolError, RemoteProtocolError
+from segbroker.protocol.foreign import TLS_ALERT
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import (
     decode_response,
@@ -47,9 +48,11 @@ from segbroker.protocol.vendor import unpack
 from .errors import (
     AuthenticationFailed,
     ConnectionLost,
+    NoBroker,
     PeerError,
     SegbrokerError,
     TimedOut,
+    TlsFailed,
     UnsupportedByBroker,
 )
 from .login import Login
@@ -198,10 +201,23 @@ class Connection:
                 if frame is None:
                     break
                 self._handle_reply(frame, now_ms)
+        except NotKafka as exc:
+            self.lost(self._other_protocol(exc), now_ms)
         except ProtocolError as exc:
             error = PeerError(f"{self.host}:{self.port}: {exc}")
             error.__cause__ = exc
             self.lost(error, now_ms)
+
+    def _other_protocol(self, exc: NotKafka) -> SegbrokerError:
+        error: SegbrokerError
+        if exc.what == TLS_ALERT:  # under TLS its alerts do not get here
+            error = TlsFailed(f"{self.host}:{self.port} speaks TLS, and was asked without")
+        else:
+            error = NoBroker(
+                f"{self.host}:{self.port} is no Kafka broker: its answer begins like {exc.what}"
+            )
+        error.__cause__ = exc
+        return error
 
     def sent(self, size: int) -> None:
         """The first `size` bytes of `outgoing` are with the kernel."""

@@ -93,6 +93,10 @@ class PeerError(BrokenError):
     """The other side sent something that the protocol does not allow."""
 
 
+class NoBroker(PeerError):
+    """What listens there speaks another protocol than Kafka's."""
+
+
 class UnsupportedByBroker(BrokenError):
     """The broker has no version of a request that this client can speak."""
 

@@ -31,6 +31,7 @@ from .errors import (
     BrokerUnreachable,
     ClosedError,
     ConnectionLost,
+    NoBroker,
     SegbrokerError,
     TimedOut,
     TlsFailed,
@@ -324,9 +325,9 @@ class Network:
                 request.on_reply(error, now_ms)
 
     def refusal(self) -> SegbrokerError | None:
-        """Why asking again is of no use: every address refuses the login, or TLS."""
+        """Why asking again is of no use: every address refuses login or TLS, or is no broker."""
         errors = [node.last_error for key, node in self.nodes.items() if key[1] == CONTROL]
-        if all(isinstance(error, AuthenticationFailed | TlsFailed) for error in errors):
+        if all(isinstance(error, AuthenticationFailed | TlsFailed | NoBroker) for error in errors):
             return errors[-1]
         return None
 

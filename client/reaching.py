@@ -28,7 +28,7 @@ class Reaching:
     def connect(self) -> Call[None]:
         """Reach one broker and learn the cluster.
 
-        Raises AuthenticationFailed, TlsFailed when every address refuses.
+        Raises AuthenticationFailed, TlsFailed, NoBroker when every address refuses.
         """
         engine = self._engine
         backoff = Backoff(engine.random, 20, 500)

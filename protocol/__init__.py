@@ -12,6 +12,7 @@ come in, values go out, and the other way round.  A module imports only what sta
     decoders       fields to a decoder
     encoders       fields to an encoder
     schema         a message is a typed class; its codecs are compiled from its fields
+    foreign        what speaks there that is not Kafka, by its first bytes
     frames         size-prefixed frames out of a byte stream
     messages_*     the Kafka messages, one module per area
     vendor         segbroker's own api keys, msgpack bodies

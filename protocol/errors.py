@@ -35,6 +35,14 @@ class RemoteProtocolError(ProtocolError):
     """The peer sent something that the protocol does not allow."""
 
 
+class NotKafka(RemoteProtocolError):
+    """The peer speaks another protocol: `what` its first bytes look like."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"this is not Kafka's protocol: it begins like {what}")
+        self.what = what
+
+
 class LocalProtocolError(ProtocolError):
     """We were asked to send something that the protocol cannot carry."""
 

@@ -34,7 +34,8 @@ from struct import Struct
 from typing import Final
 
 from . import limits
-from .errors import RemoteProtocolError
+from .errors import NotKafka, RemoteProtocolError
+from .foreign import looks_like
 from .primitives import Buffer
 
 __all__ = ["FrameReader"]
@@ -147,6 +148,8 @@ class FrameReader:
             return None
         (size,) = _unpack_size(self._view, self._read)
         if not self._size_min <= size <= self._size_max:
+            if what := looks_like(bytes(self._view[self._read : begin])):
+                raise NotKafka(what)
             raise RemoteProtocolError(
                 f"frame of {size} bytes, allowed are {self._size_min} to {self._size_max}"
             )

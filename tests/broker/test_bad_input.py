@@ -69,6 +69,28 @@ async def test_what_is_not_the_protocol_ends_its_connection_alone(
         await assert_others_are_served(broker)
 
 
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"GET /health HTTP/1.1\r\n\r\n", "an HTTP request"),
+        (b"POST /topics/t HTTP/1.1\r\n\r\n", "an HTTP request"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "an HTTP/2 request"),
+        (bytes.fromhex("16030100 fa010000f60303") + bytes(250), "a TLS handshake"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "an SSH greeting"),
+    ],
+)
+@pytest.mark.parametrize("listeners", ["PLAINTEXT://127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"])
+async def test_another_protocol_is_named_in_the_log(
+    data: bytes, what: str, listeners: str, events: Events
+) -> None:
+    async with serving(listeners=listeners) as broker, connect(broker.address) as client:
+        await client.send_bytes(data)
+        with trio.fail_after(60):
+            assert await client.is_closed()
+    (line,) = events.named("malformed_request")
+    assert line["error"] == f"this is not Kafka's protocol: it begins like {what}"
+
+
 async def test_a_peer_that_leaves_in_the_middle_of_a_frame_is_one_line(events: Events) -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.send_bytes(PRODUCE_9[:9])

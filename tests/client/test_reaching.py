@@ -3,15 +3,18 @@
 import selectors
 import socket
 import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 
 import pytest
 
-from segbroker.client import Admin, AsyncAdmin, BrokerUnreachable
+from segbroker.client import Admin, AsyncAdmin, BrokerUnreachable, SegbrokerError, TlsFailed
 from segbroker.client.completion import Completion
 from segbroker.client.connection import Connection
 from segbroker.client.engine import Engine
-from segbroker.client.errors import ConnectionLost
+from segbroker.client.errors import ConnectionLost, NoBroker
 from segbroker.client.reaching import Reaching
 from segbroker.client.settings import ClientSettings
 from segbroker.client.transport import Transport, Wait, resolve
@@ -130,3 +133,50 @@ async def test_an_async_client_gives_up_where_nobody_listens() -> None:
     with pytest.raises(BrokerUnreachable, match=r"[Rr]efused"):
         async with AsyncAdmin(address, accept_timeout_ms=300, connect_timeout_ms=600_000):
             pass
+
+
+@contextmanager
+def answering(data: bytes) -> Iterator[str]:
+    """A server that answers whatever it is asked with these bytes, and hangs up."""
+
+    def serve() -> None:
+        while True:
+            try:
+                peer, _ = listener.accept()
+            except OSError:
+                return
+            with peer:
+                peer.recv(1)
+                peer.sendall(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+# What a listener of Apache Kafka answers who speaks to it without TLS.
+ALERT = bytes.fromhex("15 0303 0002 0250")
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "says"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", NoBroker, "its answer begins like an HTTP answer"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", NoBroker, "its answer begins like an SSH greeting"),
+        (ALERT, TlsFailed, "speaks TLS, and was asked without"),
+    ],
+)
+def test_who_speaks_another_protocol_is_said_at_once(
+    data: bytes, error: type[SegbrokerError], says: str
+) -> None:
+    with (
+        answering(data) as address,
+        pytest.raises(error, match=f"{address} .*{says}"),
+        Admin(address, connect_timeout_ms=600_000),
+    ):
+        pass
