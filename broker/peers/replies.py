@@ -12,7 +12,8 @@ log (`restores`) need not be held at all while its peer does not read (`forget`)
 
 Invariants: the FIFO holds at most `slots_max` slots (the connection stops reading then); one drain
 task at most, and only while something is unsent or owed; a write is never cut in half, except by
-closing; a slot that restores ends its write, so what is owed is of one slot.
+closing; a slot that restores ends its write, so what is owed is of one slot.  What is idle holds
+no queue.
 """
 
 from collections import deque
@@ -30,6 +31,10 @@ Buffer = bytes | bytearray | memoryview
 _PIECES_MAX: Final = 1_000
 # Replies are gathered up to about this size before they are handed to the socket.
 _GATHER_BYTES: Final = 256 << 10
+# Stand for "none", in every outbox: an empty deque takes 600 bytes, and most connections are idle.
+# They hold nothing, whatever is put into them.
+_NO_SLOTS: "Final[deque[Slot]]" = deque(maxlen=0)
+_NO_BYTES: Final[deque[memoryview]] = deque(maxlen=0)
 
 
 class Sink(Protocol):
@@ -94,10 +99,10 @@ class Outbox:
         """`spawn` starts the drain task; `on_broken` is called once, when the peer is gone."""
         self._sock = sock
         self._spawn = spawn
-        self._slots: deque[Slot] = deque()
+        self._slots = _NO_SLOTS
         # Rendered slots whose bytes are not all in the socket yet.
         self._head: list[Slot] = []
-        self._unsent: deque[memoryview] = deque()
+        self._unsent = _NO_BYTES
         self._further = 0  # requests that slots of several answer, beyond one each
         self._owed = 0
         self._restorable = 0  # bytes of the last reply of the head, if it can be rendered again
@@ -120,6 +125,8 @@ class Outbox:
 
     def push(self, slot: Slot) -> None:
         """Give a request its place. Its reply leaves after those of all earlier slots."""
+        if self._slots is _NO_SLOTS:
+            self._slots = deque()
         self._slots.append(slot)
 
     def weigh(self, further: int) -> None:
@@ -170,6 +177,8 @@ class Outbox:
             if not pieces:
                 break
             self._send(pieces, size)
+        if not self._slots:
+            self._slots = _NO_SLOTS
         if self._room is not None and not self._unsent:
             self._room.set()
             self._room = None
@@ -208,14 +217,14 @@ class Outbox:
         """Give every slot up: the connection is gone. May be called again: gives up what has been
         pushed since by a task that did not know yet."""
         was_broken, self.broken = self.broken, True
-        self._unsent.clear()
+        self._unsent = _NO_BYTES
         self._owed = 0
         if self._restored is not None:
             self._restored.set()
         slots = [*self._head, *self._slots]
         self._further = 0
         self._head.clear()
-        self._slots.clear()
+        self._slots = _NO_SLOTS
         for slot in slots:
             slot.abandon()
         if self._room is not None:
@@ -227,7 +236,7 @@ class Outbox:
     def forget(self) -> None:
         """Give up what is unsent of the head's reply; it is rendered again when the peer reads."""
         self._owed = sum(map(len, self._unsent))
-        self._unsent.clear()
+        self._unsent = _NO_BYTES
 
     def _restore(self) -> bool:
         """Render the head again, up to what is owed; False when its bytes are on their way."""
@@ -240,7 +249,7 @@ class Outbox:
         if pieces is None or self.broken:
             return False
         owed, self._owed = self._owed, 0
-        self._unsent.extend(memoryview(piece).cast("B") for piece in pieces if len(piece))
+        self._unsent = deque(memoryview(piece).cast("B") for piece in pieces if len(piece))
         self._drop(sum(map(len, self._unsent)) - owed)
         return True
 
@@ -257,7 +266,7 @@ class Outbox:
         if count == size:
             self._release()
             return
-        self._unsent.extend(memoryview(piece).cast("B") for piece in pieces if len(piece))
+        self._unsent = deque(memoryview(piece).cast("B") for piece in pieces if len(piece))
         self._drop(count)
         self._is_stuck()
         if not self._draining:
@@ -293,6 +302,7 @@ class Outbox:
             unsent[0] = unsent[0][count:]
 
     def _release(self) -> None:
+        self._unsent = _NO_BYTES
         for slot in self._head:
             slot.sent()
         self._head.clear()

@@ -5,6 +5,7 @@ seed must contain for the mistake to matter at all (a sync that is left out show
 the power goes).  The rest of the plan is the seed's own.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from unittest.mock import patch
 
 from segbroker.broker.loop.turn import Turn
 from segbroker.broker.partitions.partition import Partition
-from segbroker.broker.peers.replies import Outbox
+from segbroker.broker.peers.replies import Outbox, Slot
 from segbroker.client.fetch_lanes import FetchLanes
 from segbroker.segments import partition_log
 from segbroker.segments.handler import DiskHandler
@@ -163,6 +164,11 @@ def _short_writes_are_whole() -> Iterator[None]:
         yield
 
 
+def _first_in_line(self: Outbox, slot: Slot) -> None:
+    """As Outbox.push, at the wrong end."""
+    self._slots = deque([slot, *self._slots])
+
+
 async def _drains_once(self: Outbox) -> None:
     """As Outbox.drain, without saying that it has ended."""
     import trio
@@ -240,7 +246,7 @@ BUGS = (
     ),
     Bug(
         "replies leave newest first",
-        replaced(Outbox, "push", lambda _: lambda self, slot: self._slots.appendleft(slot)),
+        lambda: patch.object(Outbox, "push", _first_in_line),
         {"latency_s": 0.005},
     ),
     Bug(
