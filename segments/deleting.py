@@ -18,7 +18,8 @@ writes the row a second time, to `.start`; recovery looks there when the manifes
 damaged.  Starts at a segment's begin need no copy: without a manifest the first file says it.
 
 A full disk must not keep anybody from making room: where the row finds no space, the indexes of
-the segments that are going go first.  Nobody misses them, an index can be made again.
+the segments that are going go first.  Nobody misses them, an index can be made again.  Where the
+copy of the row finds none, the segments themselves go at once: their row is durable.
 
 Invariants: evict floor <= log start <= log end; the log start, and the floor, never go back.
 """
@@ -55,8 +56,20 @@ def delete_records_before(log: PartitionLog, offset: int) -> int:
             row = _begin_at(log, offset, log.sealed.count_below(offset), log.floor)
             created_ms = log.active.created_ms
             encoded = encode_manifest(created_ms, [row], log.paths.owner)
-            replace_file(log.storage, log.paths.start, encoded)
+            _save_start(log, encoded)
     return log.log_start_offset
+
+
+def _save_start(log: PartitionLog, encoded: bytes) -> None:
+    """The copy of the START row; where it finds no space the doomed files go first, by its row."""
+    try:
+        replace_file(log.storage, log.paths.start, encoded)
+    except OSError as exc:
+        if exc.errno not in _NO_SPACE or not log.doomed:
+            raise
+        numbers, log.doomed = log.doomed, []
+        _unlink(log, numbers)
+        replace_file(log.storage, log.paths.start, encoded)
 
 
 def evict(log: PartitionLog, count: int, reason: GapReason) -> int:

@@ -195,6 +195,34 @@ def test_a_full_disk_can_be_made_room_on() -> None:
     assert floors_of(log) == (4, GapReason.CAP, 4)
 
 
+class FullDisk(CrashingStorage):
+    """Who unlinks a file has its bytes."""
+
+    def unlink(self, path: str) -> None:
+        size = self.open(path).size()
+        super().unlink(path)
+        if self.room is not None:
+            self.room += size
+
+
+def test_a_request_to_delete_makes_the_room_that_it_needs_itself() -> None:
+    rehearsed = MemoryStorage()
+    log = log_with(rehearsed)
+    before = len(read_file(rehearsed, PATHS.manifest))
+    delete_records_before(log._log, 5)
+    row_size = len(read_file(rehearsed, PATHS.manifest)) - before
+
+    disk = FullDisk()
+    log = log_with(disk)
+    disk.room = row_size  # for the row in the manifest, and not a byte for its copy
+    assert delete_records_before(log._log, 5) == 5
+    assert not disk.exists(PATHS.log(0))
+    disk.room = None
+    disk.unlink(PATHS.manifest)
+    with open_log(disk) as log:
+        assert log.log_start_offset == 5
+
+
 def test_a_manifest_that_could_not_be_synced_is_replaced_and_costs_nothing() -> None:
     disk = CrashingStorage()
     log = log_with(disk)
