@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     Place: TypeAlias = tuple[TopicPartition, int]
     Ends: TypeAlias = dict[TopicPartition, int]
 
+# What a group is of which the broker does not say it: nobody was in it, offsets were committed.
+CONSUMER: Final = "consumer"
 READ_TIMEOUT_MS: Final = 2_000
 # The first batch comes whatever its size; nothing behind it is wanted.
 _READ_BYTES: Final = 1_024
@@ -171,7 +173,7 @@ def listed(row: "GroupListing") -> Facts:
         "group": row.group_id,
         "state": row.state,
         "type": row.group_type,
-        "protocol_type": row.protocol_type,
+        "protocol_type": row.protocol_type or CONSUMER,
         "protocol": None,
         "members": None,
         "lag": None,
@@ -222,7 +224,7 @@ def _facts(name: str, group: _Group, ends: "Ends", seconds: "Mapping[Place, floa
         "group": name,
         "state": described.state,
         "type": described.group_type,
-        "protocol_type": described.protocol_type,
+        "protocol_type": described.protocol_type or CONSUMER,
         "protocol": described.protocol,
         "members": [
             {

@@ -107,6 +107,18 @@ def test_a_group_is_listed_described_moved_and_deleted(
     assert gone.stdout == b""
 
 
+def test_a_group_that_nobody_was_ever_in_is_one_of_consumers(run: Run, topic: str) -> None:
+    run("topic", "create", topic)
+    run("group", "seek", topic, topic, "start")
+    said = [
+        json.loads(run("group", "list", "--json").stdout),
+        json.loads(run("group", "list", "--long", "--json").stdout),
+        [json.loads(run("group", "describe", topic, "--json").stdout)],
+    ]
+    kinds = [one["protocol_type"] for rows in said for one in rows if one["group"] == topic]
+    assert kinds == ["consumer"] * 3
+
+
 def test_a_position_that_is_none_is_named(run: Run, topic: str) -> None:
     wrong = run("group", "seek", "g", topic, "yesterday")
     assert wrong.returncode == ExitCode.USAGE

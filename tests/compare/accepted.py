@@ -67,6 +67,14 @@ ACCEPTED: Final = (
         ours=False,
     ),
     Accepted(
+        ApiKey.DELETE_GROUPS,
+        r"results\.error_code",
+        "who has neither members nor offsets is forgotten within a second; Kafka takes ten minutes",
+        label="empty",
+        theirs=0,
+        ours=69,
+    ),
+    Accepted(
         ApiKey.DESCRIBE_QUORUM,
         r"nodes\[1\]\.listeners\[CONTROLLER\]",
         "the keeper of the metadata has no listener of its own: it is reached as the broker is",
