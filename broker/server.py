@@ -56,7 +56,8 @@ from .partitions.topics import Topics
 from .peers.listener import Listener, accept_all, bind_all
 from .peers.tls import Certificate
 from .principal import parse_principals
-from .producing.express import PLAIN_FRAME_BYTES_MAX, Express
+from .producing.express import Express
+from .producing.intake import PLAIN_FRAME_BYTES_MAX
 from .reconfiguring import default_quotas, reconfigure
 from .transactions.coordinator import Coordinator
 from .transactions.markers import Markers

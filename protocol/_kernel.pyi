@@ -123,6 +123,46 @@ class _Lib:
         most: int,
         stop: FFI.CData,
     ) -> int: ...
+    def sb_receive_produce(
+        self,
+        fds: FFI.CData,
+        count: int,
+        data: FFI.CData,
+        begin: int,
+        end: int,
+        least: int,
+        most: int,
+        columns: FFI.CData,
+        stride: int,
+        first: int,
+        results: FFI.CData,
+    ) -> int: ...
+    def sb_gather_rows(
+        self,
+        data: FFI.CData,
+        columns: FFI.CData,
+        stride: int,
+        rows: FFI.CData,
+        count: int,
+        out: FFI.CData,
+        room: int,
+        fields: FFI.CData,
+    ) -> int: ...
+    def sb_reply(
+        self,
+        fds: FFI.CData,
+        firsts: FFI.CData,
+        counts: FFI.CData,
+        count: int,
+        frame: FFI.CData,
+        size: int,
+        offset_at: int,
+        correlations: FFI.CData,
+        offsets: FFI.CData,
+        scratch: FFI.CData,
+        room: int,
+        sent: FFI.CData,
+    ) -> int: ...
 
 class _FFI(FFI):
     def unpack(self, cdata: FFI.CData, length: int) -> list[int]: ...

@@ -216,7 +216,7 @@ def encode_single_produce_responses(
 class ProducedReply:
     """ProduceResponses that differ in correlation id and base offset only, one after the other."""
 
-    __slots__ = ("_frame", "_offset_at")
+    __slots__ = ("_frame", "offset_at")
 
     def __init__(
         self,
@@ -237,13 +237,14 @@ class ProducedReply:
             throttle_time_ms=throttle_time_ms,
         )
         self._frame = bytearray(frame)
-        self._offset_at = _offset_at(api_version, len(frame))
+        self.offset_at = _offset_at(api_version, len(frame))
+        """Where the base offset stands; the correlation id stands behind the size of the frame."""
 
     def encode(self, correlation_id: int, base_offset: int) -> bytes:
         """One of them, the whole frame."""
         frame = self._frame
         _CORRELATION.pack_into(frame, _CORRELATION_AT, correlation_id)
-        _OFFSET.pack_into(frame, self._offset_at, base_offset)
+        _OFFSET.pack_into(frame, self.offset_at, base_offset)
         return bytes(frame)
 
 

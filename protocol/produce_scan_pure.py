@@ -26,7 +26,7 @@ from .batch_layout import CODEC_BITS, HEADER, CheckMode
 from .batch_pure import check
 from .compression import Codec
 
-__all__ = ["Column", "scan_produce"]
+__all__ = ["Column", "scan_produce", "way_of"]
 
 _ACKS: Final = (-1, 1)
 _VERSIONS: Final = range(3, 13)
@@ -93,7 +93,7 @@ def scan_produce(
         row = (begin, following, *found, 0)
         for column, value in enumerate(row):
             columns[column * stride + first + count] = value
-        previous, way = way, _way(data, row)
+        previous, way = way, way_of(data, row)
         if count and (row[Column.IS_TRACKED] or previous != way):
             head = count
         begin = following
@@ -102,7 +102,7 @@ def scan_produce(
     return count, begin
 
 
-def _way(data: bytearray, row: tuple[int, ...]) -> tuple[object, ...]:
+def way_of(data: bytearray, row: tuple[int, ...]) -> tuple[object, ...]:
     """What is the same for the rows of a stretch."""
     has_client = row[Column.CLIENT_BEGIN] >= 0
     return (

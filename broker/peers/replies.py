@@ -16,6 +16,7 @@ closing; a slot that restores ends its write, so what is owed is of one slot.  W
 no queue.
 """
 
+import errno
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
@@ -30,6 +31,7 @@ Buffer = bytes | bytearray | memoryview
 # writev takes 1,024 pieces at a time; further ones go with the next call.
 _PIECES_MAX: Final = 1_000
 # Replies are gathered up to about this size before they are handed to the socket.
+_NOT_NOW: Final = (0, -errno.EAGAIN, -errno.EWOULDBLOCK, -errno.EINTR)
 _GATHER_BYTES: Final = 256 << 10
 # Stand for "none", in every outbox: an empty deque takes 600 bytes, and most connections are idle.
 # They hold nothing, whatever is put into them.
@@ -144,6 +146,34 @@ class Outbox:
     def send(self, reply: Buffer) -> None:
         """Send a reply that needs no place in the order: the outbox is idle. Never raises."""
         self._send([reply], len(reply))
+
+    def holds_only(self, slot: Slot) -> bool:
+        """Whether this slot is all that is owed to the peer: its reply may be sent, see `took`."""
+        slots = self._slots
+        return (
+            len(slots) == 1
+            and slots[0] is slot
+            and not (self._head or self._unsent or self._owed or self.broken)
+        )
+
+    def took(self, count: int, size: int) -> None:
+        """Of the reply of the only slot, which is done, the socket was given `size` bytes by
+        somebody else, and took so many; below 0: the errno.  Never raises."""
+        if count <= 0:
+            if count in _NOT_NOW:
+                self.flush()
+            else:
+                self.break_off()
+            return
+        slot = self._slots.popleft()
+        self._head.append(slot)
+        pieces = slot.render() if count < size else []
+        assert pieces is not None, "it is done, and has been made once"
+        self._restorable = 0
+        self._took(pieces, size, count)
+        if self._room is not None and not self._unsent:
+            self._room.set()
+            self._room = None
 
     def flush(self) -> None:
         """Send what is ready at the head of the line. Never raises, never waits."""
@@ -261,6 +291,9 @@ class Outbox:
         except OSError:
             self.break_off()
             return
+        self._took(pieces, size, count)
+
+    def _took(self, pieces: list[Buffer], size: int, count: int) -> None:
         self.sent_bytes += count
         self.progress += 1
         if count == size:

@@ -11,54 +11,64 @@ Invariants: an answer is sent only when the high watermark has passed the batch;
 anything, and a partition where somebody waits, is not served here, so the order of replies holds.
 """
 
-from array import array
 from collections.abc import Sequence
+from typing import Final
 
 from segbroker.protocol.hot import ProducedReply
+from segbroker.protocol.produce_scan import Column, ProduceScan
 
 from ..core import Core
 from ..error_map import STORAGE_FAILURES
 from ..partitions.partition import Partition
-from ..peers.peer import Peer
 from .produce_run import Run
+from .seat import Seat
+
+# As plain numbers, as in express.py.
+_CORRELATION: Final = int(Column.CORRELATION)
+_RECORDS_BEGIN: Final = int(Column.RECORDS_BEGIN)
+_RECORDS_SIZE: Final = int(Column.RECORDS_SIZE)
+_OFFSETS_COUNT: Final = int(Column.OFFSETS_COUNT)
+_MAX_TIMESTAMP: Final = int(Column.MAX_TIMESTAMP)
 
 
 class Lone:
     """The way of who is alone."""
 
-    __slots__ = ("_core", "_replied", "_reply")
+    __slots__ = ("_core", "_replied", "_reply", "_scan", "_view")
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, scan: ProduceScan) -> None:
         self._core = core
+        self._scan = scan
+        self._view = memoryview(scan.data)
         self._replied: tuple[int, Partition, int, int] | None = None
         """What `_reply` is for: version, partition, log start, throttle time."""
         self._reply: ProducedReply | None = None
 
     def produce(
-        self,
-        partition: Partition,
-        timeout_ms: int,
-        peer: Peer,
-        version: int,
-        correlation_id: int,
-        batch: memoryview,
-        count: int,
-        max_timestamp: int,
+        self, partition: Partition, seat: Seat, row: int, version: int, timeout_ms: int
     ) -> Run | bool:
-        """Append one batch that is checked and plain, and answer it.
+        """Append the batch of this row, which is plain, and answer it.
 
         The peer is owed nothing, nobody waits for an append to the partition.
 
         True: answered.  False: nothing was done.  A run: of the batch, which waits to be durable or
         was refused; it has its place in the order of replies.
         """
-        core, handler = self._core, partition.handler
-        size = len(batch)
+        core, handler, peer = self._core, partition.handler, seat.peer
+        columns, stride = self._scan.columns, self._scan.rows_max
+        correlation_id = columns[_CORRELATION * stride + row]
+        size = columns[_RECORDS_SIZE * stride + row]
+        begin = columns[_RECORDS_BEGIN * stride + row]
+        count = columns[_OFFSETS_COUNT * stride + row]
+        latest = columns[_MAX_TIMESTAMP * stride + row]
         offsets: Sequence[int] | None
         try:
-            offsets = handler.append_run(batch, (size,), (count,), (max_timestamp,), core.now_ms())
+            offsets = handler.append_run(
+                self._view[begin : begin + size], (size,), (count,), (latest,), core.now_ms()
+            )
         except STORAGE_FAILURES as exc:
-            run = self._run(partition, timeout_ms, peer, version, correlation_id, size)
+            run = Run(core, self._scan, partition, timeout_ms)
+            run.add_appended(seat, version, correlation_id)
             run.refused(exc)
             return run
         if offsets is None:
@@ -68,7 +78,8 @@ class Lone:
         if handler.high_watermark < end_offset:
             partition.sync_alone()
             if handler.high_watermark < end_offset:
-                run = self._run(partition, timeout_ms, peer, version, correlation_id, size)
+                run = Run(core, self._scan, partition, timeout_ms)
+                run.add_appended(seat, version, correlation_id)
                 run.appended(offsets, size)
                 return run
         throttle_ms = core.ingest.throttle_time_ms
@@ -88,17 +99,3 @@ class Lone:
         peer.outbox.send(reply.encode(correlation_id, base_offset))
         partition.advanced()
         return True
-
-    def _run(
-        self,
-        partition: Partition,
-        timeout_ms: int,
-        peer: Peer,
-        version: int,
-        correlation_id: int,
-        size: int,
-    ) -> Run:
-        run = Run(self._core, partition, timeout_ms)
-        none = array("q")
-        run.add(peer, version, array("q", [correlation_id]), [], array("q", [size]), none, none)
-        return run

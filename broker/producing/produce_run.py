@@ -7,6 +7,9 @@ A run is of one partition and one timeout.  A connection has a slot in its order
 stretch of requests that went into the same run; such a slot counts for as many requests as it
 answers.
 
+When a run is settled, the replies of all whose turn it is are filled in and sent by one call in C;
+what a socket does not take, and whose turn it is not, goes the way of every reply (replies.py).
+
 Invariant: the replies are byte for byte those of single_produce.py, which makes them where there is
 an error to explain (tested).
 """
@@ -19,14 +22,15 @@ import trio
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
-from segbroker.protocol.hot import encode_single_produce_responses
+from segbroker.protocol.hot import ProducedReply, encode_single_produce_responses
+from segbroker.protocol.produce_scan import ProduceScan
 from segbroker.protocol.record_batch import InvalidBatch, read_header
 
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..partitions.partition import Partition
-from ..peers.peer import Peer
 from ..peers.replies import Buffer
+from .seat import Seat
 from .single_produce import render_error
 
 _PRODUCE: Final = 0
@@ -37,37 +41,46 @@ _Refusal = tuple[ErrorCode, str | None, int]
 class RunSlot:
     """The place of the replies to some requests of one connection."""
 
-    __slots__ = ("_correlations", "_first", "_peer", "_run", "_version", "done")
+    __slots__ = ("_run", "count", "done", "fd", "first", "peer", "version")
 
     restores: Final = False
 
-    def __init__(self, run: "Run", peer: Peer, version: int, correlations: "array[int]") -> None:
-        """correlations: of the requests whose batches are added to the run next."""
+    def __init__(self, run: "Run", seat: Seat, version: int, first: int, count: int) -> None:
+        """first, count: of the batches of the run."""
         self.done = False
-        self._first = len(run.sizes)
+        self.fd = seat.exchange_fd
+        self.peer = seat.peer
+        self.version = version
+        self.first = first
+        self.count = count
         self._run = run
-        self._peer = peer
-        self._version = version
-        self._correlations = correlations
+
+    @property
+    def is_next(self) -> bool:
+        """Whether its replies may be sent together with those of others."""
+        peer = self.peer
+        return (
+            self.fd >= 0 and not self.done and not peer.muted_until and peer.outbox.holds_only(self)
+        )
 
     def settle(self) -> None:
         """Every outcome is known."""
         self.done = True
-        self._run.core.turn.flush(self._peer.flush)
+        self._run.core.turn.flush(self.peer.flush)
 
     def render(self) -> list[Buffer] | None:
-        run, peer = self._run, self._peer
+        run, peer = self._run, self.peer
         throttle_ms = max(run.core.ingest.throttle_time_ms, peer.throttle_ms())
         if run.refusals:
             return self._render_each(run, throttle_ms)
-        correlations = self._correlations
+        rows = slice(self.first, self.first + self.count)
         return [
             encode_single_produce_responses(
-                self._version,
-                correlations,
+                self.version,
+                run.correlations[rows],
                 run.partition.topic,
                 run.partition.index,
-                base_offsets=run.offsets[self._first : self._first + len(correlations)],
+                base_offsets=run.offsets[rows],
                 log_start_offset=run.start_offset,
                 throttle_time_ms=throttle_ms,
             )
@@ -76,11 +89,12 @@ class RunSlot:
     def _render_each(self, run: "Run", throttle_ms: int) -> list[Buffer]:
         parts: list[Buffer] = []
         name, index = run.partition.topic, run.partition.index
-        for row, correlation_id in enumerate(self._correlations, self._first):
+        for row in range(self.first, self.first + self.count):
+            correlation_id = run.correlations[row]
             refusal = run.refusals.get(row)
             if refusal is None:
                 part = encode_single_produce_responses(
-                    self._version,
+                    self.version,
                     [correlation_id],
                     name,
                     index,
@@ -91,7 +105,7 @@ class RunSlot:
                 parts.append(part)
                 continue
             code, message, start_offset = refusal
-            header = RequestHeader(_PRODUCE, self._version, correlation_id, None, 0)
+            header = RequestHeader(_PRODUCE, self.version, correlation_id, None, 0)
             parts += render_error(
                 header,
                 name,
@@ -104,8 +118,8 @@ class RunSlot:
         return [b"".join(parts)]
 
     def sent(self) -> None:
-        if len(self._correlations) > 1:
-            self._peer.outbox.weigh(1 - len(self._correlations))
+        if self.count > 1:
+            self.peer.outbox.weigh(1 - self.count)
 
     def stuck(self) -> None:
         pass
@@ -120,82 +134,85 @@ class Run:
     """Batches for one partition that are appended with one write."""
 
     __slots__ = (
-        "_batches",
         "_gone",
+        "_rows",
+        "_scan",
+        "_size",
         "_slots",
         "_timed",
         "core",
-        "counts",
+        "correlations",
         "done",
-        "max_timestamps",
         "offsets",
         "partition",
         "refusals",
-        "sizes",
         "start_offset",
         "timeout_ms",
     )
 
-    def __init__(self, core: Core, partition: Partition, timeout_ms: int) -> None:
+    def __init__(
+        self, core: Core, scan: ProduceScan, partition: Partition, timeout_ms: int
+    ) -> None:
         self.core = core
+        self._scan = scan
         self.partition = partition
         self.timeout_ms = timeout_ms
-        self.sizes = array("q")
-        self.counts = array("q")
-        self.max_timestamps = array("q")
+        self.correlations = array("q")
         self.offsets: Sequence[int] = ()
         """Where each batch begins."""
         self.start_offset = -1
         self.refusals: dict[int, _Refusal] = {}
         """By the ordinal of the batch."""
         self.done = False
-        self._batches: list[memoryview] = []
+        self._rows = array("i")
+        self._size = 0
         self._slots: list[RunSlot] = []
         self._gone = 0
         self._timed = False
 
-    def add(
-        self,
-        peer: Peer,
-        version: int,
-        correlations: "array[int]",
-        batches: list[memoryview],
-        sizes: "array[int]",
-        counts: "array[int]",
-        max_timestamps: "array[int]",
-    ) -> None:
-        """Some requests of one connection, in order: batches that are checked and plain, valid
-        until `append`."""
-        slot = RunSlot(self, peer, version, correlations)
+    def add(self, seat: Seat, version: int, row: int, until: int, size: int) -> None:
+        """The requests in [row, until) of the scan, of one connection and in order: their batches
+        are checked and plain, `size` bytes in all, and valid until `append`."""
+        count = until - row
+        slot = RunSlot(self, seat, version, len(self._rows), count)
         self._slots.append(slot)
-        peer.outbox.push(slot)
-        if len(batches) > 1:
-            peer.outbox.weigh(len(batches) - 1)
-        self._batches += batches
-        self.sizes += sizes
-        self.counts += counts
-        self.max_timestamps += max_timestamps
+        outbox = seat.peer.outbox
+        outbox.push(slot)
+        if count == 1:
+            self._rows.append(row)
+        else:
+            outbox.weigh(count - 1)
+            self._rows.extend(range(row, until))
+        self._size += size
+
+    def add_appended(self, seat: Seat, version: int, correlation_id: int) -> None:
+        """One request, whose batch is not for `append`: it was tried already."""
+        self.add(seat, version, 0, 1, 0)
+        self.correlations = array("q", [correlation_id])
 
     def append(self, now_ms: int) -> None:
         """Append all of it; what waits to be durable is settled later."""
-        batches, self._batches = self._batches, []
-        data = batches[0] if len(batches) == 1 else memoryview(bytearray().join(batches))
+        rows, count = self._rows, len(self._rows)
+        run, fields = self._scan.gather(rows, self._size)
+        self.correlations = fields[:count]
+        sizes, counts = fields[count : 2 * count], fields[2 * count : 3 * count]
+        max_timestamps = fields[3 * count :]
         handler = self.partition.handler
         try:
-            offsets = handler.append_run(data, self.sizes, self.counts, self.max_timestamps, now_ms)
+            offsets = handler.append_run(run, sizes, counts, max_timestamps, now_ms)
         except STORAGE_FAILURES as exc:
             self.refused(exc)
             return
-        size = len(data)
+        size = self._size
         if offsets is None:
-            size, offsets = self._append_each(batches, now_ms)
+            size, offsets = self._append_each(run, sizes, now_ms)
         self.core.counters.produced_bytes += size
         self.appended(offsets, size)
 
     def refused(self, exc: Exception) -> None:
         """Nothing of it was appended."""
         code, message = wire_error(exc)
-        self.refusals = dict.fromkeys(range(len(self.sizes)), (code, message, -1))
+        self.refusals = dict.fromkeys(range(len(self._rows)), (code, message, -1))
         self._finish()
 
     def appended(self, offsets: Sequence[int], size: int) -> None:
@@ -210,12 +227,16 @@ class Run:
         else:
             self.partition.wait_durable(end_offset - 1, size, self, 0)
 
-    def _append_each(self, batches: list[memoryview], now_ms: int) -> tuple[int, list[int]]:
+    def _append_each(
+        self, run: memoryview, sizes: "array[int]", now_ms: int
+    ) -> tuple[int, list[int]]:
         """One by one, for a log that wants that: (bytes that were appended, where each begins and
         the last ends)."""
-        size = end_offset = 0
+        begin = size = end_offset = 0
         offsets: list[int] = []
-        for row, batch in enumerate(batches):
+        for row, batch_size in enumerate(sizes):
+            batch = run[begin : begin + batch_size]
+            begin += batch_size
             try:
                 result = self.partition.append(batch, read_header(batch), now_ms)
             except (InvalidBatch, *STORAGE_FAILURES) as exc:
@@ -253,13 +274,44 @@ class Run:
             self._finish()
 
     def _refuse_appended(self, code: ErrorCode, message: str | None) -> None:
-        for row in range(len(self.sizes)):
+        for row in range(len(self._rows)):
             self.refusals.setdefault(row, (code, message, self.start_offset))
 
     def _finish(self) -> None:
         self.done = True
         if self._timed:
             self.core.deadlines.forget()
+        if len(self._slots) > 1 and not self.refusals:
+            self._reply()
         for slot in self._slots:
             if not slot.done:
                 slot.settle()
+
+    def _reply(self) -> None:
+        """Send the replies of all whose turn it is, at once."""
+        version = self._slots[0].version
+        slots = [slot for slot in self._slots if slot.version == version and slot.is_next]
+        if not slots:
+            return
+        partition = self.partition
+        reply = ProducedReply(
+            version,
+            partition.topic,
+            partition.index,
+            log_start_offset=self.start_offset,
+            throttle_time_ms=self.core.ingest.throttle_time_ms,
+        )
+        frame = reply.encode(0, 0)
+        sent = self._scan.reply(
+            array("i", [slot.fd for slot in slots]),
+            array("i", [slot.first for slot in slots]),
+            array("i", [slot.count for slot in slots]),
+            frame=frame,
+            offset_at=reply.offset_at,
+            correlations=self.correlations,
+            offsets=self.offsets,
+        )
+        size = len(frame)
+        for slot, count in zip(slots, sent, strict=True):
+            slot.done = True
+            slot.peer.outbox.took(count, size * slot.count)

@@ -27,6 +27,7 @@ class Seat:
         "client",
         "credit",
         "error",
+        "exchange_fd",
         "fd",
         "peer",
         "reads",
@@ -38,6 +39,8 @@ class Seat:
     def __init__(self, sock: socket.socket, peer: Peer) -> None:
         self.sock = sock
         self.fd = sock.fileno()
+        self.exchange_fd = self.fd if type(sock) is socket.socket else -1
+        """What C may receive from and send to; -1: it is no socket of the system."""
         self.peer = peer
         self.client: bytes | None = None
         self.carry = b""

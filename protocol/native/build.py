@@ -20,6 +20,7 @@ ffibuilder.set_source(
     '#include <stdint.h>\n#include "kernel.h"',
     sources=[
         "protocol/native/crc32c.c",
+        "protocol/native/exchange.c",
         "protocol/native/handout.c",
         "protocol/native/kernel.c",
         "protocol/native/objects.c",

@@ -45,6 +45,22 @@ int sb_scatter(intptr_t out, intptr_t items, const int32_t *partitions, int32_t 
  * protocol/produce_scan_pure.py. */
 int32_t sb_scan_produce(const uint8_t *data, int64_t begin, int64_t end, int64_t *columns,
                         int32_t stride, int32_t most, int64_t *stop);
+/* Whether two rows go the same way. */
+int sb_same_way(const uint8_t *data, const int64_t *columns, int32_t stride, int32_t one,
+                int32_t other);
+
+/* exchange.c: sockets and bytes; runs without the interpreter's lock.  Specified by
+ * protocol/exchange_pure.py. */
+int32_t sb_receive_produce(const int32_t *fds, int32_t count, uint8_t *data, int64_t begin,
+                           int64_t end, int64_t least, int64_t most, int64_t *columns,
+                           int32_t stride, int32_t first, int64_t *results);
+int64_t sb_gather_rows(const uint8_t *data, const int64_t *columns, int32_t stride,
+                       const int32_t *rows, int32_t count, uint8_t *out, int64_t room,
+                       int64_t *fields);
+int32_t sb_reply(const int32_t *fds, const int32_t *firsts, const int32_t *counts, int32_t count,
+                 const uint8_t *frame, int64_t size, int64_t offset_at,
+                 const int64_t *correlations, const int64_t *offsets, uint8_t *scratch,
+                 int64_t room, int64_t *sent);
 
 /* handout.c: what `async for record in consumer` touches.  Specified by client/handout_pure.py. */
 int sb_handout_type(intptr_t out);

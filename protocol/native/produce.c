@@ -119,6 +119,16 @@ static int same_way(const uint8_t *data, const int64_t *one, const int64_t *othe
            same_bytes(data, one, other, CLIENT_BEGIN) && same_bytes(data, one, other, NAME_BEGIN);
 }
 
+int sb_same_way(const uint8_t *data, const int64_t *columns, int32_t stride, int32_t one,
+                int32_t other) {
+    int64_t pair[2][COLUMNS];
+    for (int c = 0; c < COLUMNS; c++) {
+        pair[0][c] = columns[(int64_t)c * stride + one];
+        pair[1][c] = columns[(int64_t)c * stride + other];
+    }
+    return same_way(data, pair[0], pair[1]);
+}
+
 /* Describes the plain frames at the beginning of data[begin:end), at most `most` of them, and says
  * where they end.  Column c of row n lies at columns[c * stride + n]. */
 int32_t sb_scan_produce(const uint8_t *data, int64_t begin, int64_t end, int64_t *columns,

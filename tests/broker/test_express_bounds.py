@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from segbroker.broker.peers.replies import Buffer, Outbox
-from segbroker.broker.producing import express, produce_run, seat
+from segbroker.broker.producing import intake, produce_run, seat
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
@@ -43,9 +43,9 @@ async def test_whoever_asks_behind_others_that_sent_much_waits_for_one_receive_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A pass is full after one receive, of whoever it is; the offset says who came before.
-    monkeypatch.setattr(express, "SPACE_BYTES", 4_096)
-    monkeypatch.setattr(express, "SPACE_BYTES_MIN", 4_096)
-    monkeypatch.setattr(express, "ARENA_BYTES", 4_096 + seat.CARRY_MAX)
+    monkeypatch.setattr(intake, "SPACE_BYTES", 4_096)
+    monkeypatch.setattr(intake, "SPACE_BYTES_MIN", 4_096)
+    monkeypatch.setattr(intake, "ARENA_BYTES", 4_096 + seat.CARRY_MAX)
     async with (
         serving() as broker,
         connect(broker.address) as client,
@@ -95,8 +95,8 @@ async def test_names_that_are_too_long_are_answered_and_not_remembered() -> None
         way = broker.express
         assert way is not None
         assert way.requests >= 20
-        assert way._names, "none is remembered at all"
-        assert max(map(len, way._names)) <= TOPIC_NAME_SIZE_MAX
+        assert way._intake._names, "none is remembered at all"
+        assert max(map(len, way._intake._names)) <= TOPIC_NAME_SIZE_MAX
 
 
 @both_ways

@@ -5,7 +5,12 @@ from random import Random
 from segbroker.protocol.api_keys import SERVED_VENDOR, request_class
 from segbroker.protocol.compression import Codec, compress
 from segbroker.protocol.headers import encode_request
-from segbroker.protocol.messages_core import MetadataRequest
+from segbroker.protocol.messages_core import (
+    MetadataRequest,
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
 from segbroker.protocol.record_batch import GapReason, encode_batch, gap_batches
 from segbroker.protocol.vendor import pack
 
@@ -84,6 +89,20 @@ def _batches() -> list[bytes]:
     return [b"\0" + batch for batch in made] + [b"\1" + batch for batch in made]
 
 
+def _exchanges() -> list[bytes]:
+    records = encode_batch([b"value"], timestamps_ms=NOW_MS)
+    part = ProduceRequestPartition(index=0, records=records)
+    topic = ProduceRequestTopic(name="t", partition_data=[part])
+    request = ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[topic])
+    frames = [b"".join(encode_request(request, version, 7, "fuzz")) for version in (3, 8, 9, 12)]
+    found = []
+    for count in range(5):
+        contents = [frames[n % 4] * (1 + n % 2) for n in range(count)]
+        sizes = b"".join(len(content).to_bytes(2, "big") for content in contents)
+        found.append(bytes([count]) + sizes + b"".join(contents) + frames[count % 4])
+    return found
+
+
 def _codecs() -> list[bytes]:
     data = b"again and again, " * 50
     return [bytes([codec]) + compress(codec, data) for codec in Codec]
@@ -110,6 +129,7 @@ _MAKERS = {
     "login": login.seeds,
     "vendor": _vendor,
     "batch": _batches,
+    "exchange": _exchanges,
     "codec": _codecs,
     "index": _indexes,
     "directory": _directories,

@@ -9,6 +9,7 @@
 | message | message decoders | the same; what decodes, encodes to a fixed point |
 | vendor | msgpack bodies | an answer or RemoteProtocolError; what decodes comes back |
 | batch | record batch, both twins | the same verdict and the same records from C and Python |
+| exchange | receiving from many connections, both twins | the same bytes, rows, batches |
 | codec | decompression | at most the allowed size, or DecompressionError |
 | log, index, manifest, producers, snapshot | their dump | a report, never an exception |
 | directory | the storage engine | an error that it may raise; never a wrong record |
@@ -18,8 +19,10 @@ is an error by contract is caught here; whatever comes out of a target is a find
 plain functions on bytes, so that Hypothesis, atheris and a person with a crash file share them.
 """
 
+from array import array
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from socket import socketpair
 from types import ModuleType
 from typing import Final
 
@@ -34,6 +37,8 @@ from segbroker.protocol.compression import Codec, DecompressionError, compress, 
 from segbroker.protocol.errors import ProtocolError, RemoteProtocolError
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import decode_request, parse_request_header
+from segbroker.protocol.kernel import KERNEL_IS_NATIVE
+from segbroker.protocol.produce_scan import RESULTS, Column, ProduceScan
 from segbroker.protocol.record_batch import (
     InvalidBatch,
     Record,
@@ -58,6 +63,7 @@ FRAME_SIZE_MAX: Final = 1000
 OUTPUT_SIZE_MAX: Final = 1 << 16
 CASES: Final = classes_and_versions()
 # The one that this build uses comes last; without a C compiler there is one.
+EXCHANGES: Final = [ProduceScan(1 << 14, 12, native=native) for native in {KERNEL_IS_NATIVE, False}]
 TWINS: Final[tuple[ModuleType, ...]] = tuple(
     {batch_pure.__name__: batch_pure, kernel.backend.__name__: kernel.backend}.values()
 )
@@ -170,6 +176,38 @@ def _look_at(content: bytes, twin: ModuleType) -> list[object]:
         kernel.use(TWINS[-1])
 
 
+def exchange(data: bytes) -> None:
+    """Begins with how many connections there are, and the bytes of each (two) but the last."""
+    count = data[0] % 5 if data else 0
+    sizes = [int.from_bytes(data[1 + 2 * n : 3 + 2 * n], "big") for n in range(count)]
+    stream = data[1 + 2 * count :]
+    contents = []
+    for size in sizes:
+        contents.append(stream[:size])
+        stream = stream[size:]
+    seen = [_receive(scan, [*contents, stream]) for scan in EXCHANGES]
+    assert all(one == seen[0] for one in seen), "C and its twin differ"
+
+
+def _receive(scan: ProduceScan, contents: list[bytes]) -> list[object]:
+    with ExitStack() as stack:
+        fds = array("i")
+        for content in contents:
+            ours, theirs = socketpair()
+            stack.enter_context(ours)
+            stack.enter_context(theirs)
+            ours.setblocking(False)
+            theirs.send(content[: len(scan.data)])
+            fds.append(ours.fileno())
+        count = scan.receive(fds, 0, 0, least=1, most=len(scan.data) // 2)
+    results = list(scan.results[: count * RESULTS])
+    end = sum(max(size, 0) for size in results[1::RESULTS])
+    rows = array("i", range(sum(results[3::RESULTS])))
+    size = sum(scan.columns[Column.RECORDS_SIZE * scan.rows_max + row] for row in rows)
+    batches, fields = scan.gather(rows, size)
+    return [results, bytes(scan.data[:end]), bytes(batches), fields]
+
+
 def codec(data: bytes) -> None:
     if not data:
         return
@@ -217,6 +255,7 @@ TARGETS: Final[dict[str, Target]] = {
     "login": login,
     "vendor": vendor,
     "batch": batch,
+    "exchange": exchange,
     "codec": codec,
     "log": log,
     "index": index,

@@ -9,7 +9,7 @@
 | select.epoll | broker/producing/express.py | poller.py |
 | `bind` | broker/server.py | a listener of network.py |
 | `socket` | client/transport.py | sockets of network.py |
-| time.perf_counter | connection.py, express.py, pace.py | the world's, with slow steps |
+| time.perf_counter | connection.py, express.py, intake.py, pace.py | the world's, with slow steps |
 | monotonic_ns, time_ns | client/clock.py | the world's |
 | Random() | client/* | streams of the seed |
 | uuid4 | broker/groups/groups.py, consumer_group_apis.py | a stream of the seed |
@@ -47,6 +47,7 @@ import segbroker.broker.loop.lanes
 import segbroker.broker.loop.pace
 import segbroker.broker.peers.listener
 import segbroker.broker.producing.express
+import segbroker.broker.producing.intake
 import segbroker.client
 import segbroker.client.clock
 import segbroker.client.transport
@@ -174,6 +175,7 @@ def simulated(world: World, network: Network, first: threads.Threads) -> Iterato
         (segbroker.broker.connections.connection, "time", timing),
         (segbroker.broker.producing.express, "select", polling),
         (segbroker.broker.producing.express, "time", timing),
+        (segbroker.broker.producing.intake, "time", timing),
         (segbroker.broker.loop.pace, "time", timing),
         (segbroker.client.transport, "socket", sockets),
         (segbroker.client.clock, "monotonic_ns", world.monotonic_ns),

@@ -1,0 +1,115 @@
+"""Receiving from many connections, and answering them: the specification, and the twin.
+
+    receive   fds --> | bytes of 1 | bytes of 2 | ...   one result per connection, rows as of a scan
+    gather    rows --> batches one behind the other, and their fields
+    reply     one frame, filled in for each request --> fds; what each socket took
+
+No call waits.  A result of a connection is six numbers: where its bytes begin and how many there
+are (0: its peer has closed; below 0: the errno), its first row and how many it has, where what is
+plain ends, and the *way*: the first row in this call that goes the same way as its first one (-1
+without rows).  Ways are told apart up to HEADS_MAX; those of further ones stand for themselves.
+
+Invariant: what C says and sends is the same for all bytes (tested on pairs of sockets).
+"""
+
+import os
+import socket
+from array import array
+from collections.abc import Sequence
+from typing import Final
+
+from .produce_scan_pure import Column, scan_produce, way_of
+
+__all__ = ["FIELDS", "RESULTS", "gather", "receive", "reply"]
+
+RESULTS: Final = 6
+HEADS_MAX: Final = 16
+FIELDS: Final = (
+    Column.CORRELATION,
+    Column.RECORDS_SIZE,
+    Column.OFFSETS_COUNT,
+    Column.MAX_TIMESTAMP,
+)
+
+
+def receive(
+    fds: Sequence[int],
+    data: bytearray,
+    begin: int,
+    least: int,
+    most: int,
+    columns: "array[int]",
+    stride: int,
+    first: int,
+    results: "array[int]",
+) -> int:
+    """Receive up to `most` bytes of each, as long as there is room for `least` and for a row; of
+    how many there is a result."""
+    heads: list[tuple[int, tuple[object, ...]]] = []
+    for n, fd in enumerate(fds):
+        if first >= stride or len(data) - begin < least:
+            return n
+        view = memoryview(data)[begin : min(begin + most, len(data))]
+        try:
+            size = os.readv(fd, [view])
+        except OSError as exc:
+            size = -(exc.errno or 0)
+        count, stop, way = 0, begin, -1
+        if size > 0:
+            count, stop = scan_produce(data, begin, begin + size, columns, stride, first)
+        if count:
+            row = tuple(columns[column * stride + first] for column in Column)
+            own = way_of(data, row)
+            way = next((head for head, other in heads if other == own), first)
+            if row[Column.IS_TRACKED]:
+                way = first
+            if way == first and len(heads) < HEADS_MAX:
+                heads.append((first, () if row[Column.IS_TRACKED] else own))
+        results[n * RESULTS : n * RESULTS + RESULTS] = array(
+            "q", (begin, size, first, count, stop, way)
+        )
+        begin += max(size, 0)
+        first += count
+    return len(fds)
+
+
+def gather(
+    data: bytearray, columns: "array[int]", stride: int, rows: Sequence[int]
+) -> tuple[bytearray, "array[int]"]:
+    """(the batches of these rows; the columns FIELDS of them, one behind the other)."""
+    out = bytearray()
+    for row in rows:
+        begin = columns[Column.RECORDS_BEGIN * stride + row]
+        out += data[begin : begin + columns[Column.RECORDS_SIZE * stride + row]]
+    fields = [columns[column * stride + row] for column in FIELDS for row in rows]
+    return out, array("q", fields)
+
+
+def reply(
+    fds: Sequence[int],
+    firsts: Sequence[int],
+    counts: Sequence[int],
+    frame: bytes,
+    offset_at: int,
+    correlations: Sequence[int],
+    offsets: Sequence[int],
+    room: int,
+) -> "array[int]":
+    """Send the replies of rows [first, first + count) to each: the bytes that it took, or below 0
+    the errno.  0 also where they are more than `room`: nothing was sent then."""
+    sent = array("q")
+    for fd, first, count in zip(fds, firsts, counts, strict=True):
+        if count > room // len(frame):
+            sent.append(0)
+            continue
+        out = bytearray(frame) * count
+        for n in range(count):
+            at = n * len(frame)
+            out[at + 4 : at + 8] = (correlations[first + n] & 0xFFFF_FFFF).to_bytes(4, "big")
+            out[at + offset_at : at + offset_at + 8] = offsets[first + n].to_bytes(8, "big")
+        with socket.socket(fileno=os.dup(fd)) as sock:
+            try:
+                sent.append(sock.send(out, socket.MSG_DONTWAIT))
+            except OSError as exc:
+                sent.append(-(exc.errno or 0))
+    return sent
