@@ -165,7 +165,8 @@ class Outbox:
             else:
                 self.break_off()
             return
-        slot = self._slots.popleft()
+        (slot,) = self._slots
+        self._slots = _NO_SLOTS
         self._head.append(slot)
         pieces = slot.render() if count < size else []
         assert pieces is not None, "it is done, and has been made once"

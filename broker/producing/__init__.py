@@ -6,8 +6,9 @@ A module imports only what stands above it:
     implicit_adds   taking part in a transaction by writing
     produce         any request
     single_produce  one batch for one partition
+    seat            a connection's place on the express way
     produce_run     such requests of several connections, appended with one write
     lone            one such request of who is alone, in one go
-    seat            a connection's place on the express way
+    intake          what a pass receives, and takes up
     express         the passes over all that are parked there
 """
