@@ -9,7 +9,7 @@ import trio
 from segbroker.broker.apis.config_admin import DESCRIBED_MAX
 from segbroker.broker.connections import connection
 from segbroker.broker.loop import pace
-from segbroker.broker.producing import express
+from segbroker.broker.producing import express, intake
 from segbroker.broker.requests import LARGE_PRODUCE_BYTES, PLAIN_BYTES_MAX
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import ErrorCode
@@ -309,7 +309,7 @@ async def test_a_long_pipeline_gives_way_to_the_other_connections(
 async def test_a_long_pipeline_on_the_express_way_gives_way_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(express, "SPACE_BYTES", 1 << 10)
+    monkeypatch.setattr(intake, "SPACE_BYTES", 1 << 10)
     monkeypatch.setattr(express, "TURN_S", -1.0)  # after every pass
     async with (
         serving() as broker,
