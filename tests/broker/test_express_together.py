@@ -207,6 +207,28 @@ async def test_a_sync_that_fails_is_told_to_each() -> None:
         disk.sync_error = None
 
 
+async def test_who_says_the_name_of_another_one_goes_the_general_way() -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, AsyncExitStack() as stack:
+        clients = await begun(broker, stack)
+        assert broker.express is not None
+        before = broker.express.requests
+        other = await stack.enter_async_context(connect(broker.address, client_id="other"))
+        await other.produce("t", b"first")
+        await trio.testing.wait_all_tasks_blocked()
+        disk.syncs.clear()
+        for client in (clients[0], other):  # of the same bytes, but for who sends them
+            _, frame = clients[0].encode(produce_request("t", batch(b"v")), 9)
+            assert os.write(client.stream.socket.fileno(), frame) == len(frame)
+        with trio.fail_after(60):
+            while broker.core.ingest.unsynced_bytes < 2 * len(batch(b"v")):
+                await trio.lowlevel.checkpoint()
+        disk.syncs.set()
+        for client in (clients[0], other):
+            assert not (await answered(client))[0]
+        assert broker.express.requests == before + 1
+
+
 async def test_who_has_other_requests_unanswered_is_answered_in_order() -> None:
     disk = GatedStorage()
     async with serving(storage=disk) as broker, AsyncExitStack() as stack:

@@ -6,6 +6,7 @@ import errno
 import pytest
 import trio
 
+from segbroker.broker.producing.produce_run import Run
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import FetchResponse, ProduceResponse
 
@@ -31,6 +32,27 @@ async def test_a_lone_producer_is_answered_by_syncs_of_the_loop(express: bool) -
         assert statistics.syncs_here, "as soon as three have shown that the disk is quick"
         assert broker.core.ingest.unsynced_bytes == 0
         assert len(values(await client.fetch("t", 0))) == 60
+
+
+async def test_who_is_alone_on_the_express_way_needs_no_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = 0
+    append = Run.append
+
+    def counted(run: Run, now_ms: int) -> None:
+        nonlocal runs
+        runs += 1
+        append(run, now_ms)
+
+    monkeypatch.setattr(Run, "append", counted)
+    async with serving(clock=lambda: 0.0) as broker, connect(broker.address) as client:
+        await client.create("t")
+        with trio.fail_after(60):
+            for n in range(60):
+                assert (await client.produce("t", b"%d" % n)).base_offset == n
+        assert broker.express is not None
+        assert runs < broker.express.requests // 2
 
 
 @both_ways
