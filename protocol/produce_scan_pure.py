@@ -17,6 +17,7 @@ follow each other are a *stretch*: its first row says how many, the others 0.
 """
 
 from array import array
+from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
 from struct import error as struct_error
@@ -26,7 +27,7 @@ from .batch_layout import CODEC_BITS, HEADER, CheckMode
 from .batch_pure import check
 from .compression import Codec
 
-__all__ = ["Column", "scan_produce", "way_of"]
+__all__ = ["FIELDS", "Column", "gather", "scan_produce", "way_of"]
 
 _ACKS: Final = (-1, 1)
 _VERSIONS: Final = range(3, 13)
@@ -72,6 +73,15 @@ class Column(IntEnum):
     """Rows that go the same way, from here on; 0 behind the first of them."""
 
 
+FIELDS: Final = (
+    Column.CORRELATION,
+    Column.RECORDS_SIZE,
+    Column.OFFSETS_COUNT,
+    Column.MAX_TIMESTAMP,
+)
+"""Of a row, what is needed to append its batch and to answer."""
+
+
 def scan_produce(
     data: bytearray, begin: int, end: int, columns: "array[int]", stride: int, first: int
 ) -> tuple[int, int]:
@@ -100,6 +110,18 @@ def scan_produce(
         count += 1
         columns[Column.STRETCH * stride + first + head] = count - head
     return count, begin
+
+
+def gather(
+    data: bytearray, columns: "array[int]", stride: int, rows: Sequence[int]
+) -> tuple[bytearray, "array[int]"]:
+    """(the batches of these rows; the columns FIELDS of them, one behind the other)."""
+    out = bytearray()
+    for row in rows:
+        begin = columns[Column.RECORDS_BEGIN * stride + row]
+        out += data[begin : begin + columns[Column.RECORDS_SIZE * stride + row]]
+    fields = [columns[column * stride + row] for column in FIELDS for row in rows]
+    return out, array("q", fields)
 
 
 def way_of(data: bytearray, row: tuple[int, ...]) -> tuple[object, ...]:

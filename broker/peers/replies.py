@@ -31,8 +31,9 @@ Buffer = bytes | bytearray | memoryview
 # writev takes 1,024 pieces at a time; further ones go with the next call.
 _PIECES_MAX: Final = 1_000
 # Replies are gathered up to about this size before they are handed to the socket.
-_NOT_NOW: Final = (0, -errno.EAGAIN, -errno.EWOULDBLOCK, -errno.EINTR)
 _GATHER_BYTES: Final = 256 << 10
+# What a send says that has not taken anything yet, below 0 as an errno.
+_NOT_NOW: Final = (0, -errno.EAGAIN, -errno.EWOULDBLOCK, -errno.EINTR)
 # Stand for "none", in every outbox: an empty deque takes 600 bytes, and most connections are idle.
 # They hold nothing, whatever is put into them.
 _NO_SLOTS: "Final[deque[Slot]]" = deque(maxlen=0)

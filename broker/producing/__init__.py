@@ -7,6 +7,8 @@ A module imports only what stands above it:
     produce         any request
     single_produce  one batch for one partition
     seat            a connection's place on the express way
+    exchange_pure   receiving from many connections and answering them: the specification
+    exchange        ... by the C kernel where there is one
     produce_run     such requests of several connections, appended with one write
     lone            one such request of who is alone, in one go
     intake          what a pass receives, and takes up

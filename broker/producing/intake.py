@@ -5,7 +5,7 @@
                                                                +-> left over: carried, or its task's
 
 Most of what is done for a request here is done by that call, and by the two of a run that gather
-its batches and send its replies (protocol.produce_scan); what is left is who asks, where it goes
+its batches and send its replies (exchange.py); what is left is who asks, where it goes
 and its place in the order of replies.  Where one request of a connection goes where one before it
 in the call went (its *way*), nothing is looked up again.
 
@@ -24,10 +24,11 @@ from typing import Final, NamedTuple
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.hot import SingleProduce
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
-from segbroker.protocol.produce_scan import RESULTS, Column, ProduceScan
+from segbroker.protocol.produce_scan import Column
 
 from ..core import Core
 from ..partitions.partition import Partition
+from .exchange import RESULTS, Exchange
 from .lone import Lone
 from .produce_run import Run
 from .seat import CARRY_MAX, CREDIT_MAX, Seat, is_half
@@ -97,7 +98,7 @@ class Intake:
         self._core = core
         self._seats = seats
         self._leave = leave
-        self._scan = ProduceScan(ARENA_BYTES, ROWS_MAX, connections_max=TOGETHER_MAX)
+        self._scan = Exchange(ARENA_BYTES, ROWS_MAX, connections_max=TOGETHER_MAX)
         self._view = memoryview(self._scan.data)
         self._columns = self._scan.columns
         self._lone = Lone(core, self._scan)

@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from segbroker.protocol.hot import ProducedReply
-from segbroker.protocol.produce_scan import Column, ProduceScan
+from segbroker.protocol.produce_scan import Column
 
 from ..core import Core
 from ..error_map import STORAGE_FAILURES
 from ..partitions.partition import Partition
+from .exchange import Exchange
 from .produce_run import Run
 from .seat import Seat
 
@@ -36,7 +37,7 @@ class Lone:
 
     __slots__ = ("_core", "_replied", "_reply", "_scan", "_view")
 
-    def __init__(self, core: Core, scan: ProduceScan) -> None:
+    def __init__(self, core: Core, scan: Exchange) -> None:
         self._core = core
         self._scan = scan
         self._view = memoryview(scan.data)

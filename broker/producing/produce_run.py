@@ -23,13 +23,13 @@ import trio
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.hot import ProducedReply, encode_single_produce_responses
-from segbroker.protocol.produce_scan import ProduceScan
 from segbroker.protocol.record_batch import InvalidBatch, read_header
 
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..partitions.partition import Partition
 from ..peers.replies import Buffer
+from .exchange import Exchange
 from .seat import Seat
 from .single_produce import render_error
 
@@ -150,9 +150,7 @@ class Run:
         "timeout_ms",
     )
 
-    def __init__(
-        self, core: Core, scan: ProduceScan, partition: Partition, timeout_ms: int
-    ) -> None:
+    def __init__(self, core: Core, scan: Exchange, partition: Partition, timeout_ms: int) -> None:
         self.core = core
         self._scan = scan
         self.partition = partition

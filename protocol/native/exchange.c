@@ -1,6 +1,6 @@
 /* Receiving from many connections, and answering them: one call for all.
  *
- * Specified by protocol/exchange_pure.py; tests hold the two together on socket pairs.  Nothing here
+ * Specified by broker/producing/exchange_pure.py; tests hold the two together on socket pairs.  Nothing here
  * knows Python, so the interpreter's lock is free while it runs.  No call waits: what a socket does
  * not give or take at once is told, and is the caller's.
  */

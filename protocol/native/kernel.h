@@ -50,7 +50,7 @@ int sb_same_way(const uint8_t *data, const int64_t *columns, int32_t stride, int
                 int32_t other);
 
 /* exchange.c: sockets and bytes; runs without the interpreter's lock.  Specified by
- * protocol/exchange_pure.py. */
+ * broker/producing/exchange_pure.py. */
 int32_t sb_receive_produce(const int32_t *fds, int32_t count, uint8_t *data, int64_t begin,
                            int64_t end, int64_t least, int64_t most, int64_t *columns,
                            int32_t stride, int32_t first, int64_t *results);

@@ -12,10 +12,10 @@ import pytest
 import trio
 import trio.testing
 
+from segbroker.broker.producing.exchange import Exchange
 from segbroker.broker.server import Broker
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceResponse
-from segbroker.protocol.produce_scan import ProduceScan
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import (
@@ -63,19 +63,19 @@ async def answered(client: WireClient) -> tuple[int, int]:
 
 
 class Counting:
-    """ProduceScan.reply, and what its calls were for."""
+    """Exchange.reply, and what its calls were for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.connections: list[int] = []
-        real = ProduceScan.reply
+        real = Exchange.reply
 
         def reply(
-            scan: ProduceScan, fds: "array[int]", *row: "array[int]", **more: bytes
+            scan: Exchange, fds: "array[int]", *row: "array[int]", **more: bytes
         ) -> "array[int]":
             self.connections.append(len(fds))
             return real(scan, fds, *row, **more)  # type: ignore[arg-type]  # as they are
 
-        monkeypatch.setattr(ProduceScan, "reply", reply)
+        monkeypatch.setattr(Exchange, "reply", reply)
 
 
 async def test_many_are_answered_by_a_call_for_each_partition(
@@ -105,7 +105,7 @@ async def test_what_a_socket_does_not_take_at_once_follows_in_order(
     told = 0
 
     def reply(
-        scan: ProduceScan,
+        scan: Exchange,
         fds: "array[int]",
         firsts: "array[int]",
         counts: "array[int]",
@@ -129,7 +129,7 @@ async def test_what_a_socket_does_not_take_at_once_follows_in_order(
     disk = GatedStorage()
     async with serving(storage=disk) as broker, AsyncExitStack() as stack:
         clients = await begun(broker, stack)
-        monkeypatch.setattr(ProduceScan, "reply", reply)
+        monkeypatch.setattr(Exchange, "reply", reply)
         for turn in range(3):
             await send_together(broker, disk, clients)
             disk.syncs.set()
@@ -146,12 +146,10 @@ async def test_what_a_socket_does_not_take_at_once_follows_in_order(
 async def test_a_connection_that_breaks_meanwhile_is_closed_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = ProduceScan.reply
+    real = Exchange.reply
     broken = 0
 
-    def reply(
-        scan: ProduceScan, fds: "array[int]", *row: "array[int]", **more: bytes
-    ) -> "array[int]":
+    def reply(scan: Exchange, fds: "array[int]", *row: "array[int]", **more: bytes) -> "array[int]":
         nonlocal broken
         sent = real(scan, fds, *row, **more)  # type: ignore[arg-type]  # as they are
         if not broken:
@@ -161,7 +159,7 @@ async def test_a_connection_that_breaks_meanwhile_is_closed_and_no_other(
     disk = GatedStorage()
     async with serving(storage=disk) as broker, AsyncExitStack() as stack:
         clients = await begun(broker, stack)
-        monkeypatch.setattr(ProduceScan, "reply", reply)
+        monkeypatch.setattr(Exchange, "reply", reply)
         await send_together(broker, disk, clients)
         disk.syncs.set()
         for client in clients:

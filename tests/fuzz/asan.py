@@ -14,7 +14,7 @@ from segbroker.protocol import _kernel
 TESTS = (
     "tests/protocol/test_batch_parity.py",
     "tests/protocol/test_checksums.py",
-    "tests/protocol/test_exchange.py",
+    "tests/broker/test_exchange.py",
     "tests/protocol/test_kernel_objects.py",
     "tests/protocol/test_produce_scan.py",
     "tests/protocol/test_record_batch.py",

@@ -26,6 +26,7 @@ from socket import socketpair
 from types import ModuleType
 from typing import Final
 
+from segbroker.broker.producing.exchange import RESULTS, Exchange
 from segbroker.cli.index_dump import dump_index
 from segbroker.cli.log_dump import dump_log
 from segbroker.cli.manifest_dump import dump_manifest
@@ -38,7 +39,7 @@ from segbroker.protocol.errors import ProtocolError, RemoteProtocolError
 from segbroker.protocol.frames import FrameReader
 from segbroker.protocol.headers import decode_request, parse_request_header
 from segbroker.protocol.kernel import KERNEL_IS_NATIVE
-from segbroker.protocol.produce_scan import RESULTS, Column, ProduceScan
+from segbroker.protocol.produce_scan import Column
 from segbroker.protocol.record_batch import (
     InvalidBatch,
     Record,
@@ -63,7 +64,7 @@ FRAME_SIZE_MAX: Final = 1000
 OUTPUT_SIZE_MAX: Final = 1 << 16
 CASES: Final = classes_and_versions()
 # The one that this build uses comes last; without a C compiler there is one.
-EXCHANGES: Final = [ProduceScan(1 << 14, 12, native=native) for native in {KERNEL_IS_NATIVE, False}]
+EXCHANGES: Final = [Exchange(1 << 14, 12, native=native) for native in {KERNEL_IS_NATIVE, False}]
 TWINS: Final[tuple[ModuleType, ...]] = tuple(
     {batch_pure.__name__: batch_pure, kernel.backend.__name__: kernel.backend}.values()
 )
@@ -189,7 +190,7 @@ def exchange(data: bytes) -> None:
     assert all(one == seen[0] for one in seen), "C and its twin differ"
 
 
-def _receive(scan: ProduceScan, contents: list[bytes]) -> list[object]:
+def _receive(scan: Exchange, contents: list[bytes]) -> list[object]:
     with ExitStack() as stack:
         fds = array("i")
         for content in contents:

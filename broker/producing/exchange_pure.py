@@ -1,7 +1,6 @@
 """Receiving from many connections, and answering them: the specification, and the twin.
 
     receive   fds --> | bytes of 1 | bytes of 2 | ...   one result per connection, rows as of a scan
-    gather    rows --> batches one behind the other, and their fields
     reply     one frame, filled in for each request --> fds; what each socket took
 
 No call waits.  A result of a connection is six numbers: where its bytes begin and how many there
@@ -18,18 +17,12 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from .produce_scan_pure import Column, scan_produce, way_of
+from segbroker.protocol.produce_scan_pure import Column, scan_produce, way_of
 
-__all__ = ["FIELDS", "RESULTS", "gather", "receive", "reply"]
+__all__ = ["RESULTS", "receive", "reply"]
 
 RESULTS: Final = 6
 HEADS_MAX: Final = 16
-FIELDS: Final = (
-    Column.CORRELATION,
-    Column.RECORDS_SIZE,
-    Column.OFFSETS_COUNT,
-    Column.MAX_TIMESTAMP,
-)
 
 
 def receive(
@@ -71,18 +64,6 @@ def receive(
         begin += max(size, 0)
         first += count
     return len(fds)
-
-
-def gather(
-    data: bytearray, columns: "array[int]", stride: int, rows: Sequence[int]
-) -> tuple[bytearray, "array[int]"]:
-    """(the batches of these rows; the columns FIELDS of them, one behind the other)."""
-    out = bytearray()
-    for row in rows:
-        begin = columns[Column.RECORDS_BEGIN * stride + row]
-        out += data[begin : begin + columns[Column.RECORDS_SIZE * stride + row]]
-    fields = [columns[column * stride + row] for column in FIELDS for row in rows]
-    return out, array("q", fields)
 
 
 def reply(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from segbroker.broker.producing.exchange import RESULTS, Exchange
 from segbroker.protocol.headers import encode_request
 from segbroker.protocol.hot import ProducedReply, encode_single_produce_response
 from segbroker.protocol.kernel import KERNEL_IS_NATIVE
@@ -18,7 +19,7 @@ from segbroker.protocol.messages_core import (
     ProduceRequestPartition,
     ProduceRequestTopic,
 )
-from segbroker.protocol.produce_scan import RESULTS, Column, ProduceScan
+from segbroker.protocol.produce_scan import Column
 from segbroker.protocol.record_batch import encode_batch
 
 SIZE = 1 << 16
@@ -93,7 +94,7 @@ def brought(rng: random.Random) -> bytes | None:
 
 
 def received(
-    scan: ProduceScan, contents: list[bytes | None], begin: int, first: int, least: int, most: int
+    scan: Exchange, contents: list[bytes | None], begin: int, first: int, least: int, most: int
 ) -> tuple[list[list[int]], bytes, list[list[int]]]:
     """(the results, the bytes, the rows) of receiving from connections with these contents."""
     scan.data[:] = bytes(SIZE)
@@ -118,7 +119,7 @@ def received(
 @pytest.mark.parametrize("seed", range(6))
 def test_c_and_its_twin_receive_the_same(seed: int) -> None:
     rng = random.Random(seed)
-    scans = [ProduceScan(SIZE, ROWS, native=native) for native in (True, False)]
+    scans = [Exchange(SIZE, ROWS, native=native) for native in (True, False)]
     together = cut = 0
     for _ in range(60):
         contents = [brought(rng) for _ in range(rng.randrange(1, 30))]
@@ -141,7 +142,7 @@ def test_c_and_its_twin_receive_the_same(seed: int) -> None:
 @both_twins
 def test_one_call_tells_of_each_connection_what_it_gave(native: bool) -> None:
     rng = random.Random(1)
-    scan = ProduceScan(SIZE, ROWS, native=native)
+    scan = Exchange(SIZE, ROWS, native=native)
     frame = produce(rng)
     contents = [frame, b"", frame * 2 + b"\0\0", None, frame, b"\0\0\0\xff"]
     results, data, _ = received(scan, contents, 10, 3, 1, 1 << 16)
@@ -160,7 +161,7 @@ def test_one_call_tells_of_each_connection_what_it_gave(native: bool) -> None:
 
 @both_twins
 def test_more_than_sixteen_ways_stand_for_themselves(native: bool) -> None:
-    scan = ProduceScan(SIZE, ROWS, native=native)
+    scan = Exchange(SIZE, ROWS, native=native)
     rng = random.Random(2)
     frames: list[bytes] = []
     while len(frames) < 18:
@@ -175,7 +176,7 @@ def test_more_than_sixteen_ways_stand_for_themselves(native: bool) -> None:
 
 @both_twins
 def test_one_alone_is_received_as_of_many(native: bool) -> None:
-    scan = ProduceScan(SIZE, ROWS, native=native)
+    scan = Exchange(SIZE, ROWS, native=native)
     frame = produce(random.Random(4))
     with pairs(1) as [(ours, theirs)]:
         assert scan.receive_one(ours.fileno(), 1 << 16) == (-errno.EAGAIN, 0, 0)
@@ -190,7 +191,7 @@ def test_one_alone_is_received_as_of_many(native: bool) -> None:
 
 @both_twins
 def test_batches_are_gathered_with_their_fields(native: bool) -> None:
-    scan = ProduceScan(SIZE, ROWS, native=native)
+    scan = Exchange(SIZE, ROWS, native=native)
     rng = random.Random(5)
     received(scan, [produce(rng) for _ in range(9)], 0, 0, 1, 1 << 16)
 
@@ -215,7 +216,7 @@ def test_batches_are_gathered_with_their_fields(native: bool) -> None:
 @both_twins
 @pytest.mark.parametrize("version", range(3, 13))
 def test_each_connection_is_sent_its_own_replies(version: int, native: bool) -> None:
-    scan = ProduceScan(SIZE, ROWS, native=native)
+    scan = Exchange(SIZE, ROWS, native=native)
     reply = ProducedReply(version, "täglich", 3, log_start_offset=2, throttle_time_ms=7)
     correlations = array("q", [5, -1, 1 << 30, 0, 9, 8])
     offsets = [1 << 40, 0, 7, 8, 9, 1]
@@ -251,7 +252,7 @@ def test_each_connection_is_sent_its_own_replies(version: int, native: bool) -> 
 
 @both_twins
 def test_what_a_socket_does_not_take_is_told(native: bool) -> None:
-    scan = ProduceScan(SIZE, ROWS, native=native)
+    scan = Exchange(SIZE, ROWS, native=native)
     reply = ProducedReply(9, "t" * 100, 0, log_start_offset=0, throttle_time_ms=0)
     frame = reply.encode(0, 0)
     many = 2_000
