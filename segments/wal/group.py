@@ -58,6 +58,11 @@ class Request(NamedTuple):
     frames: list[Frame]
     done: Done | None
 
+    @property
+    def has_events(self) -> bool:
+        """Whether it asks for control events."""
+        return any(frame.type is FrameType.CONTROL for frame in self.frames)
+
 
 Item: TypeAlias = Source | Request
 Ack: TypeAlias = tuple[Source, int]
@@ -81,10 +86,19 @@ class Group:
 
     def add_request(self, request: Request) -> None:
         self.requests.append(request)
+        self.has_control = self.has_control or request.has_events
         for frame in request.frames:
-            self.has_control = self.has_control or frame.type is FrameType.CONTROL
             self.frames.append(frame)
             self.size += frame.size
+
+    def refuse_events(self, error: OSError, call_soon: CallSoon) -> None:
+        """Tell those who asked for control events that there are none; the others stay."""
+        refused = Group()
+        refused.requests = [request for request in self.requests if request.has_events]
+        self.requests = [request for request in self.requests if not request.has_events]
+        self.frames = [frame for frame in self.frames if frame.type is not FrameType.CONTROL]
+        self.has_control = False
+        refused.settle(error, call_soon)
 
     def settle(self, error: OSError | None, call_soon: CallSoon) -> None:
         """Tell everybody: who waits in a thread at once, the others by one call in the loop."""

@@ -165,7 +165,7 @@ class Wal:
                 next_lsn=self._replayed.next_lsn,
                 next_sequence=self._replayed.next_sequence,
                 name=f"wal-{number}",
-                before_revival=self._save_metadata if number == 0 else lambda: None,
+                absorb_events=self._save_metadata if number == 0 else lambda: None,
             )
             self._shards.append(shard)
             if self._threaded:

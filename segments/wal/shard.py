@@ -26,8 +26,9 @@ written, that descriptor is never synced again.  `revive` goes on in another fil
 be believed, and says there first which frames were given up (GIVEN_UP): what the failure left of
 them is neither applied nor missed.  That is synced before anything is written behind it, so a torn
 group never stands there without it.  Every partition that failed writes a BARRIER before it goes
-on, so earlier ones cannot come back over newer ones.  What control events were given up is in a
-snapshot before, so that the numbers they had are not missed, either.
+on, so earlier ones cannot come back over newer ones.  Control events that were given up, in a
+failure or for want of a file, are in a snapshot before the next one is written, so that the numbers
+they had are not missed, either.
 
 With `threaded` False the caller of `submit` and `put` is the writer.
 
@@ -115,12 +116,12 @@ class Shard:
         next_lsn: int,
         next_sequence: int,
         name: str,
-        before_revival: Callable[[], None] = lambda: None,
+        absorb_events: Callable[[], None] = lambda: None,
     ) -> None:
         """checkpoint_soon: have files freed; called when half of `files_max` are full.
 
-        before_revival: called after a failure, when every group that it failed has been settled and
-        none is written yet.  Raises OSError.
+        absorb_events: called when control events were given up, before the next ones are written.
+        Raises OSError.
         """
         assert files_max >= 2, "one to write and one to free"
         self.full: deque[Full] = deque()
@@ -149,7 +150,9 @@ class Shard:
         self._riding: dict[tuple[bytes, int], Frame] = {}
         """What rides with the group that is being written."""
         self._ends: dict[tuple[bytes, int], Frame] = {}
-        self._before_revival = before_revival
+        self._absorb_events = absorb_events
+        self._events_given_up = False
+        """Control events may have been, and their numbers are not absorbed yet."""
         self._given_up: Frame | None = None
         """Says what groups that failed may have left; synced before the next one is written."""
         self._active: WalFile | None = None
@@ -247,7 +250,6 @@ class Shard:
         with self._writing:
             if self.failure is None:
                 return
-            self._before_revival()
             self._retire(trusted=False)
             self._active = self.supply.next_file()
             self.failure = None
@@ -342,6 +344,7 @@ class Shard:
         error = OSError(errno.EIO, f"the writer of the WAL crashed: {cause!r}")
         if self.failure is None:
             self.failure = error
+        self._events_given_up = True
         group = Group()
         for item in items:
             if isinstance(item, Request):
@@ -391,11 +394,23 @@ class Shard:
         try:
             if self.failure is not None:
                 raise ShardFailed(self.failure)
+            if group.has_control and self._events_given_up:
+                self._absorb(group, call_soon)
             if group.frames:
                 self._append(group)
         except OSError as exc:
             error = exc
+            self._events_given_up |= group.has_control
         group.settle(error, call_soon)
+
+    def _absorb(self, group: Group, call_soon: CallSoon) -> None:
+        """Have no number of an event missed, or refuse those of this group; the rest goes on."""
+        try:
+            self._absorb_events()
+        except OSError as exc:
+            group.refuse_events(exc, call_soon)
+        else:
+            self._events_given_up = False
 
     def _append(self, group: Group) -> None:
         """Write the frames and sync; over several files where they do not fit one."""

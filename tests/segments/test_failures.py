@@ -251,35 +251,40 @@ def test_a_full_disk_that_only_control_events_met_passes_too() -> None:
     assert sorted(manager_on(disk).topics) == ["t", "u"]
 
 
-def test_a_shard_that_has_no_snapshot_yet_does_not_keep_another_from_going_on() -> None:
+def test_behind_a_failure_events_wait_for_a_snapshot_and_records_do_not() -> None:
     disk = TreacherousStorage()
     wal = WalConfig(shards=2, file_bytes=1 << 14, shard_bytes=1 << 16)
     manager = DiskManager("/data", storage=disk, flushers=0, now_ms=1_000, wal=wal)
     manager.open()
     topic_id = manager.create_topic("t", 32, SMALL).topic_id.bytes
     places = [next(n for n in range(32) if shard_number(topic_id, n, 2) == k) for k in range(2)]
-    first, second = (manager.get_handler("t", place) for place in places)
-    write(first, 0)
-    write(second, 0)
+    handlers = [manager.get_handler("t", place) for place in places]
+    for handler in handlers:
+        write(handler, 0)
     disk.fails = ("/wal/", ".msgpack.tmp")
-    for handler in (first, second):
+    with pytest.raises(StorageError, match="planted"):
+        manager.create_topic("u", 1, SMALL)
+    for handler in handlers:
         write(handler, 1)
         assert handler.read_only is not None
     disk.fails = (".msgpack.tmp",)
     for tick in range(5, 70):
         manager.housekeeping(tick * 1_000)
-    assert manager.wal.statistics().shards_failed == 1
-    write(second, 2)
-    assert first.read_only is not None
-    disk.fails = ()
-    for tick in range(70, 140):
-        manager.housekeeping(tick * 1_000)
-    write(first, 2)
     assert manager.wal.statistics().shards_failed == 0
+    for handler in handlers:
+        write(handler, 2)
+    with pytest.raises(StorageError, match="planted"):
+        manager.create_topic("u", 1, SMALL)
+    disk.fails = ()
+    manager.create_topic("v", 1, SMALL)
+    for handler in handlers:
+        write(handler, 3)
     again = manager_on(disk.after_power_cut())
+    assert sorted(again.topics) == ["t", "v"]
     for place in places:
-        assert readable(again.get_handler("t", place)) == [0, 1, 2]
+        assert readable(again.get_handler("t", place)) == [0, 1, 2, 3]
     assert not {"wal_damaged", "wal_torn", "gap"} & again.report.counts.keys()
+    assert not again._starting._events_lost
 
 
 def test_a_snapshot_that_keeps_failing_fills_the_wal_up_to_its_bound_and_no_further() -> None:

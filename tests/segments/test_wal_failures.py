@@ -157,6 +157,42 @@ def test_an_event_that_waits_beside_a_mistake_of_ours_is_refused() -> None:
     assert b"event" not in replayed(disk).control
 
 
+def test_beside_events_that_are_refused_for_want_of_a_snapshot_records_are_written() -> None:
+    disk = GatedStorage()
+    room: list[str] = []
+
+    def snapshot() -> None:
+        if not room:
+            raise OSError(errno.ENOSPC, "no room for a snapshot")
+
+    wal = Wal(disk, ROOT, SMALL, threaded=True, call_soon=at_once, snapshot=snapshot)
+    wal.open()
+    wal.absorbed()
+    wal.control(b"the file is there")()
+    first, second, mistaken = Writer(wal, 1), Writer(wal, 2), Mistaken(wal)
+    mistaken.append(b"12345")
+    until(lambda: bool(mistaken.failures))
+    wal.revive()
+    told: list[OSError | None] = []
+    disk.syncs.clear()
+    first.append(b"holds the writer up")
+    until(lambda: not first.wal_queued)
+    wal.control_soon(b"refused", told.append)
+    second.append(b"goes on")
+    disk.syncs.set()
+    until(lambda: bool(told) and second.durable > 0)
+    assert "no room for a snapshot" in str(told[0])
+    assert not second.failures
+    room.append("some")
+    wal.control(b"written")()
+    wal.stop()
+    wal.close(empty=False)
+    found = replayed(disk)
+    assert found.control == [b"the file is there", b"written"]
+    assert content(found, 2) == b"goes on"
+    assert not found.missing
+
+
 def test_a_mistake_of_ours_fails_everybody_who_waits_and_nobody_waits_for_ever() -> None:
     disk = MemoryStorage()
     wal = Wal(disk, ROOT, SMALL, threaded=True, call_soon=at_once)

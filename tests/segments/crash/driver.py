@@ -9,6 +9,7 @@ driver.close(); driver.open()   in order; `kill` and `cut` are the other two way
 import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
+from unittest.mock import patch
 
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.markers import Outcome, encode_marker
@@ -24,6 +25,7 @@ from segbroker.segments.manager import DiskManager, NewTopic, TopicMeta
 from segbroker.segments.memory import _Directory
 from segbroker.segments.names import partition_paths
 from segbroker.segments.topic_config import Durability, TopicConfig
+from segbroker.segments.wal.group import Item
 from segbroker.segments.wal.journal import WalConfig
 
 from .explorer import Explorer, Plan
@@ -264,6 +266,17 @@ class Driver:
                 handler.flush_soon()
             self.explorer.step_done()
         return True
+
+    def append_together(self, topic: str, *sizes: int) -> None:
+        """A batch of this size for each partition, all of them in one group of the WAL."""
+        waiting: list[Item] = []
+        shard = self.running.wal.shard_of(self.running.topics[topic].topic_id.bytes, 0)
+        with patch.object(shard, "_put", waiting.append):
+            for partition, size in enumerate(sizes):
+                self.append(topic, partition, size=size)
+        with shard._writing:
+            shard._commit(waiting, shard._call_soon)
+        self.explorer.step_done()
 
     def put(
         self,

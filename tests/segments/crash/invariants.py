@@ -11,7 +11,8 @@
 | I8 | start and end | the start is one that was asked for; the end covers what was acked |
 | I9 | no wrong bytes | reads verify, and the comparison of I2 is with what was sent |
 
-I10 and I11, and that what was recovered can be written to, need a second recovery: recovering.py.
+I10 and I11, and that what was recovered can be written to, need a second recovery: explorer.py.  So
+does what a start tells as lost: no event of the metadata, since none is damaged in any scenario.
 I12 is watched by recording.py; I13 by scenarios with a full disk; I14 by every scenario (the disk
 has nothing outside of the data directory to create).
 """

@@ -124,6 +124,11 @@ class Session(Protocol):
         """Append a record to every partition, durably; what must be seen then."""
         ...
 
+    @property
+    def events_lost(self) -> int:
+        """Control events that it told as lost."""
+        ...
+
 
 Opener = Callable[[Storage], Session]
 
@@ -167,6 +172,10 @@ class Broker:
     def __init__(self, wal: WalConfig, storage: Storage) -> None:
         self.manager = DiskManager(ROOT, storage=storage, flushers=0, wal=wal, now_ms=RECOVERED_MS)
         self.manager.open()
+
+    @property
+    def events_lost(self) -> int:
+        return self.manager._starting._events_lost
 
     def see(self) -> Seen:
         manager = self.manager
@@ -275,6 +284,10 @@ class Library:
         self.log = SegmentedLog.open(
             storage, f"{ROOT}/{LIBRARY_TOPIC}", "t", config, now_ms=RECOVERED_MS
         )
+
+    @property
+    def events_lost(self) -> int:
+        return 0  # it has none
 
     def see(self) -> Seen:
         log = self.log

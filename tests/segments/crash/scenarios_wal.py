@@ -150,6 +150,53 @@ def a_sync_of_the_wal_fails_under_two_partitions(driver: Driver) -> None:
     driver.close()
 
 
+@scenario(durability="disk")
+def an_event_finds_no_room_and_a_smaller_one_does(driver: Driver) -> None:
+    driver.append("t")
+    fault(driver, Fault("create", ".log", 0, errno.ENOSPC, lasts=True))
+    for offset in range(3):
+        driver.commit("g", "t", offset, metadata="m" * 3_000)  # the third needs another file
+    driver.commit("g", "t", 3)
+    driver.append("t")
+
+
+@scenario(durability="fsync", segment_bytes="16384")
+def groups_of_several_partitions(driver: Driver) -> None:
+    roomy(driver)
+    driver.append_together("t", 40, 4_500, 40)
+    driver.append_together("t", 4_500, 40)
+
+
+@scenario(durability="fsync", segment_bytes="16384")
+def the_log_goes_on_behind_a_group_that_was_given_up(driver: Driver) -> None:
+    # | a | given up: a, b, c |   | says so | a, b, c |    c is there, in a page behind that of a
+    roomy(driver)
+    driver.append_together("t", 40)
+    fault(driver, Fault("fdatasync", "wal-0.log", 0))
+    driver.append_together("t", 40, 4_500, 40)
+    driver.tick()
+    driver.append_together("t", 40, 4_500, 40)
+
+
+@scenario(durability="fsync", segment_bytes="16384")
+def the_log_goes_on_behind_an_event_that_was_given_up(driver: Driver) -> None:
+    roomy(driver)
+    driver.append_together("t", 40)
+    fault(driver, Fault("fdatasync", "wal-0.log", 0))
+    driver.commit("g", "t", 1)
+    driver.running.wal.revive()
+    driver.append_together("t", 40, 4_500, 40)
+    driver.commit("h", "t", 1)
+
+
+def roomy(driver: Driver) -> None:
+    """Three partitions, and files of the WAL that have room for groups of several pages."""
+    driver.grow("t", 3)
+    driver.close()
+    driver.wal = WalConfig(file_bytes=16_384, shard_bytes=4 * 16_384)
+    driver.open()
+
+
 @scenario(durability="fsync")
 def a_sync_of_the_wal_fails_and_the_process_starts_again(driver: Driver) -> None:
     driver.append("t", count=2)
