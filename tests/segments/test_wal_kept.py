@@ -205,9 +205,8 @@ def test_where_nothing_is_left_of_a_kept_batch_every_partition_begins_a_leader_e
     assert [manager.get_handler(name, 0).leader_epoch for name in "tv"] == [1, 1]
 
 
-@pytest.mark.parametrize("later", [1, 40])
-def test_a_kept_file_that_is_gone_is_told_as_long_as_there_is_a_log(later: int) -> None:
-    # What speaks of it goes on with the groups, while the files it stands in are used again.
+def kept_by_a_checkpoint() -> tuple[MemoryStorage, Writer]:
+    """What partition 1 appended is in kept-0.log; and another partition, that goes on."""
     disk = MemoryStorage()
     wal, _ = begun(disk)
     failed, other = Writer(wal, 1), Writer(wal, 2)
@@ -215,25 +214,26 @@ def test_a_kept_file_that_is_gone_is_told_as_long_as_there_is_a_log(later: int) 
     failed.append(b"precious")
     while not disk.exists(f"{FOLDER}/kept-0.log"):
         other.append(bytes(1_000))
-    for _ in range(later):
-        other.append(bytes(1_000))
-    image = disk.after_power_cut()
-    assert content(replayed(image), 1) == b"precious"
-    assert not replayed(image).missing
-    image.unlink(f"{FOLDER}/kept-0.log")
-    found = replayed(image)
-    assert [(one.path, one.durable) for one in found.missing] == [(f"{FOLDER}/kept-0.log", True)]
-    assert found.unnamed == {0}
+    return disk, other
+
+
+def test_a_kept_file_that_is_gone_is_told_as_long_as_there_is_a_log() -> None:
+    # What speaks of it goes on with the groups, while the files it stands in are used again.
+    for later in (1, 40):
+        disk, other = kept_by_a_checkpoint()
+        for _ in range(later):
+            other.append(bytes(1_000))
+        image = disk.after_power_cut()
+        assert content(replayed(image), 1) == b"precious"
+        assert not replayed(image).missing
+        image.unlink(f"{FOLDER}/kept-0.log")
+        found = replayed(image)
+        assert [one.path for one in found.missing if one.durable] == [f"{FOLDER}/kept-0.log"]
+        assert found.unnamed == {0}
 
 
 def test_a_kept_file_that_was_put_back_is_not_missed_however_far_its_going_went() -> None:
-    disk = MemoryStorage()
-    wal, _ = begun(disk)
-    failed, other = Writer(wal, 1), Writer(wal, 2)
-    failed.can_checkpoint = False
-    failed.append(b"precious")
-    while not disk.exists(f"{FOLDER}/kept-0.log"):
-        other.append(bytes(1_000))
+    disk, other = kept_by_a_checkpoint()
     other.append(bytes(1_000))
     dies_at = 0
     while True:

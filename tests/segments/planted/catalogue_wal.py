@@ -45,8 +45,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "acknowledged_after_a_failed_sync_of_the_wal",
         "wal.shard",
-        "            error = exc\n        group.settle(error, call_soon)\n",
-        "            pass\n        group.settle(error, call_soon)\n",
+        "            error = exc\n            self._events_given_up |= group.has_control\n",
+        "            pass\n",
         "a_sync_of_the_wal_fails",
     ),
     Bug(
@@ -215,5 +215,88 @@ WAL_BUGS: tuple[Bug, ...] = (
         "    return bool(one.flags & AWAITS_MARK) and one.lsn >= below\n",
         "    return False\n",
         "control_events_of_several_pages",
+    ),
+    Bug(
+        "what_was_given_up_is_not_said",
+        "wal.shard",
+        "            self._append_all([self._given_up], Group())\n",
+        "",
+        "the_log_goes_on_behind_a_group_that_was_given_up",
+    ),
+    Bug(
+        "what_was_given_up_is_said_in_the_group_behind_it",
+        "wal.shard",
+        "            self._append_all([self._given_up], Group())\n",
+        "            group.frames.insert(0, self._given_up)\n",
+        "the_log_goes_on_behind_an_event_that_was_given_up",
+    ),
+    Bug(
+        "what_was_given_up_begins_behind_what_failed",
+        "wal.shard",
+        "given_up(first_lsn, *begin)",
+        "given_up(self._next_lsn, *begin)",
+        "the_log_goes_on_behind_a_group_that_was_given_up",
+    ),
+    Bug(
+        "what_was_given_up_is_replayed",
+        "wal.replay",
+        "    return [(path, _without(one, given_up)) for path, one in files] if given_up else",
+        "    return",
+        "the_log_goes_on_behind_a_group_that_was_given_up",
+    ),
+    Bug(
+        "an_event_is_written_though_one_was_given_up_in_front_of_it",
+        "wal.shard",
+        "            self._absorb_events()\n",
+        "            pass\n",
+        "an_event_finds_no_room_and_a_smaller_one_does",
+    ),
+    Bug(
+        "nothing_speaks_of_a_kept_file",
+        "wal.shard",
+        "            self.ride(kept_frame(oldest.file.sequence))\n",
+        "",
+        "tests.segments.test_wal_kept:"
+        "test_a_kept_file_that_is_gone_is_told_as_long_as_there_is_a_log",
+    ),
+    Bug(
+        "what_speaks_of_a_kept_file_goes_with_its_file",
+        "wal.shard",
+        "        self._ride_again(oldest.ends)\n",
+        "",
+        "tests.segments.test_wal_kept:"
+        "test_a_kept_file_that_is_gone_is_told_as_long_as_there_is_a_log",
+    ),
+    Bug(
+        "what_rode_with_a_failed_group_is_forgotten",
+        "wal.shard",
+        "        if error is not None:\n            self._ride_again(riding)\n",
+        "",
+        "tests.segments.test_wal_given_up:"
+        "test_what_rode_with_a_group_that_failed_rides_with_the_next_that_is_written",
+    ),
+    Bug(
+        "nothing_speaks_of_a_kept_file_of_a_start",
+        "wal.journal",
+        "            self._shards[SHARD_OF_STARTS].ride(kept_frame(number_kept))\n",
+        "            pass\n",
+        "tests.segments.test_wal_kept:"
+        "test_a_kept_file_of_a_start_that_is_gone_costs_every_partition_a_leader_epoch",
+    ),
+    Bug(
+        "a_kept_file_that_was_put_back_goes_before_what_speaks_of_it",
+        "wal.files",
+        "        storage.rename(kept_path(folder, number), _spent_path(folder, number))\n",
+        "        storage.unlink(kept_path(folder, number))\n",
+        "tests.segments.test_wal_kept:"
+        "test_a_kept_file_that_was_put_back_is_not_missed_however_far_its_going_went",
+    ),
+    Bug(
+        "no_header_at_the_end_of_a_wal_file",
+        "wal.files",
+        "            for position, block in header_blocks(header):\n",
+        "            for position, block in header_blocks(header)[:1]:\n",
+        "tests.segments.test_wal_pages:"
+        "test_a_file_that_is_used_again_has_no_header_of_its_earlier_use_at_its_end",
     ),
 )
