@@ -12,6 +12,7 @@ always appended, and its epoch is the producer's from then on:
 | higher | other | OutOfOrderSequence |
 | same | first and last equal one of the five | duplicate: the stored offset is the answer |
 | same | last + 1 (0 after 2^31-1; 0 after a marker with a new epoch) | append |
+| same | the first that is missing between two of the five | append |
 | same or higher | other, the first since a lost tail | append |
 | same | other | OutOfOrderSequence |
 | any | without a transaction, while one of this producer is open | TransactionOpen |
@@ -19,7 +20,9 @@ always appended, and its epoch is the producer's from then on:
 A lost tail (lost_tail.py) may have held batches that a producer was told of, or that it sends
 again: what is known of it stays, so that what survived is no second record and a fenced epoch
 stays fenced, and its next batch that is no duplicate is taken at its word.  When that one lay
-between batches that survived, those count as sent: "last" is the end of the run they make.
+between batches that survived, those count as sent: "last" is the end of the run they make.  So it
+is where something is missing between two of the five: a power cut tore a write that nobody was told
+of, and the producer sends all of it again.
 
 .producers, the snapshot, big-endian; behind it the batch headers of the log are replayed:
 
@@ -49,6 +52,7 @@ of the table is a consistent copy.  Not thread-safe: the log's append lock prote
 """
 
 import struct
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from segbroker.protocol.batch_layout import TRANSACTIONAL_BIT
@@ -124,6 +128,13 @@ class Producer(NamedTuple):
             last = ends.pop(expected)
         return expected
 
+    def lacks(self, sequence: int) -> bool:
+        """Whether a batch that begins so is the first that is missing between two of the window."""
+        return any(
+            sequence == (older.last_sequence + 1) & _SEQUENCE_MASK != newer.first_sequence
+            for older, newer in pairwise(self.batches)
+        )
+
 
 class ProducerTable:
     """All producers of one partition."""
@@ -168,7 +179,7 @@ class ProducerTable:
         expected = (known.batches[-1].last_sequence + 1) & _SEQUENCE_MASK if known.batches else 0
         if sequence != expected and not known.resumes:
             expected = known.next_sequence  # the whole window is looked at for the odd one only
-            if sequence != expected:
+            if sequence != expected and not known.lacks(sequence):
                 raise OutOfOrderSequence(header.producer_id, sequence, expected)
         return None
 

@@ -10,6 +10,7 @@ from segbroker.segments.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.producers import WINDOW
+from segbroker.segments.storage import read_file
 from segbroker.segments.transaction_index import Aborted
 
 from .test_retention import manager_on, partition_on
@@ -54,6 +55,29 @@ def test_the_last_five_batches_are_known_and_the_one_before_is_out_of_order(how:
     with pytest.raises(OutOfOrderSequence):
         send(handler, 1)
     assert send(handler, 2)
+
+
+def test_what_is_missing_between_batches_that_survived_may_be_sent_again() -> None:
+    # Of five that nobody was told of a power cut left the first and the last but one.
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    for sequence in range(5):
+        send(handler, sequence)
+    manager.close()
+    folder = "/data/topics/t/partition_0"
+    disk.unlink(f"{folder}/t_partition_0.producers")
+    path = f"{folder}/t_partition_0_segment_0.log"
+    file, size = disk.open(path), len(read_file(disk, path)) // 5
+    for lost in (1, 2, 4):
+        file.pwrite(b"?", lost * size + size - 1)
+    handler = manager_on(disk).get_handler("t", 0)
+    with pytest.raises(OutOfOrderSequence):
+        send(handler, 2)
+    assert [send(handler, sequence) for sequence in range(6)] == [
+        *(True, False, False, True, False, False)
+    ]
+    with pytest.raises(OutOfOrderSequence, match="expected 6"):
+        send(handler, 7)
 
 
 def test_a_repetition_has_as_many_records_as_the_batch_that_it_repeats() -> None:
