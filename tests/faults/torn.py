@@ -20,7 +20,7 @@ from typing import Final
 from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaProducer
 from kafka import TopicPartition as KafkaPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, KafkaTimeoutError
 from kafka.structs import OffsetAndMetadata
 
 from segbroker.client import Admin
@@ -140,7 +140,7 @@ def _write(address: str, verdict: TornVerdict) -> None:
             for topic, partition in PLACES:
                 producer.send(topic, b"%d" % number, partition=partition)
             offsets = {KafkaPartition("synced", 0): OffsetAndMetadata(number + 1, "", -1)}
-            producer.send_offsets_to_transaction(offsets, GROUP)
+            _send_offsets(producer, offsets)
             producer.flush(PATIENCE_S)
             if number % 3 != 2:
                 producer.commit_transaction()
@@ -154,6 +154,28 @@ def _write(address: str, verdict: TornVerdict) -> None:
             producer.close(0)
             producer = _producer(address)
     producer.close()
+
+
+def _send_offsets(
+    producer: KafkaProducer, offsets: dict[KafkaPartition, OffsetAndMetadata]
+) -> None:
+    """With a limit: of its own it waits for ever, and now and then kafka-python does after a kill,
+    with no request on its way."""
+    failed: list[KafkaError] = []
+
+    def send() -> None:
+        try:
+            producer.send_offsets_to_transaction(offsets, GROUP)
+        except KafkaError as exc:
+            failed.append(exc)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    if thread.is_alive():
+        raise KafkaTimeoutError(f"no answer to the offsets for {PATIENCE_S} s")
+    if failed:
+        raise failed[0]
 
 
 def _examine(address: str, reader: Reader, verdict: TornVerdict) -> None:
