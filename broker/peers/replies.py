@@ -146,6 +146,7 @@ class Outbox:
 
     def send(self, reply: Buffer) -> None:
         """Send a reply that needs no place in the order: the outbox is idle. Never raises."""
+        self._restorable = 0
         self._send([reply], len(reply))
 
     def holds_only(self, slot: Slot) -> bool:

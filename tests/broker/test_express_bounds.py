@@ -287,3 +287,33 @@ async def test_a_batch_that_is_found_wrong_one_by_one_has_its_code(
 
 def _keyed() -> bytes:
     return encode_batch([b"v"], keys=[b"k"], timestamps_ms=1_700_000_000_000)
+
+
+class _Restored(_Answered):
+    """As a fetch: what is not taken can be made again."""
+
+    restores = True
+
+
+class _FullSink(_Sink):
+    """Takes nothing any more, when it is told."""
+
+    is_full = False
+
+    def sendmsg(self, buffers: "Sequence[Buffer]", /) -> int:
+        if self.is_full:
+            raise BlockingIOError
+        return super().sendmsg(buffers)
+
+
+def test_who_was_sent_a_fetch_and_reads_no_more_is_owed_what_it_produces_next() -> None:
+    sink = _FullSink()
+    drains: list[object] = []
+    outbox = Outbox(sink, spawn=drains.append, on_broken=lambda: None)
+    outbox.push(_Restored())
+    outbox.flush()
+    assert sink.sent == b"reply"
+    sink.is_full = True
+    outbox.send(b"four")
+    assert outbox.unsent
+    assert len(drains) == 1
