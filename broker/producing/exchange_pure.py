@@ -88,9 +88,9 @@ def reply(
             at = n * len(frame)
             out[at + 4 : at + 8] = (correlations[first + n] & 0xFFFF_FFFF).to_bytes(4, "big")
             out[at + offset_at : at + offset_at + 8] = offsets[first + n].to_bytes(8, "big")
-        with socket.socket(fileno=os.dup(fd)) as sock:
-            try:
+        try:
+            with socket.socket(fileno=os.dup(fd)) as sock:
                 sent.append(sock.send(out, socket.MSG_DONTWAIT))
-            except OSError as exc:
-                sent.append(-(exc.errno or 0))
+        except OSError as exc:
+            sent.append(-(exc.errno or 0))
     return sent

@@ -273,9 +273,7 @@ class Intake:
             return 0  # it broke while others were appended
         outbox = seat.peer.outbox
         self._way = None
-        taken = self._take(
-            seat, first, min(rows, self._core.config.slots_max - len(outbox)), self._over
-        )
+        taken = self._take(seat, first, min(rows, self._core.config.slots_max - len(outbox)))
         if taken < rows:
             stop = self._columns[_FRAME_BEGIN * ROWS_MAX + first + taken]
         elif rows == 1 and way >= 0 and self._way is not None:
@@ -289,10 +287,10 @@ class Intake:
                 self._leave(seat, None)
         return taken
 
-    def _take(self, seat: Seat, first: int, count: int, over: float) -> int:
-        """Take up these rows of one connection, as far as they are for here and there is time
-        until `over`; how many."""
-        clock = time.perf_counter
+    def _take(self, seat: Seat, first: int, count: int) -> int:
+        """Take up these rows of one connection, as far as they are for here and the pass has time;
+        how many."""
+        clock, over = time.perf_counter, self._over
         columns, stride, view, core = self._columns, ROWS_MAX, self._view, self._core
         peer = seat.peer
         is_watched = core.authorizer is not None

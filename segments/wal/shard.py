@@ -329,7 +329,7 @@ class Shard:
             group.frames, mark = source.take_frames()
             group.acks.append((source, mark))
             self._write_group(group, call_soon)
-        except Exception as exc:
+        except Exception as exc:  # as in `_commit_all`
             self._crashed([source], exc, call_soon)
 
     def _commit_all(self, items: Sequence[Item], call_soon: CallSoon) -> None:
