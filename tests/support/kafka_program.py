@@ -41,7 +41,9 @@ def jars(cache: Path) -> str:
             pytest.skip(str(exc))
 
 
-def program(path: str, main: str, arguments: Sequence[str], log: Path) -> Program:
+def program(
+    path: str, main: str, arguments: Sequence[str], log: Path, flags: Sequence[str] = ()
+) -> Program:
     """Start a Java program.
 
     Args:
@@ -49,6 +51,7 @@ def program(path: str, main: str, arguments: Sequence[str], log: Path) -> Progra
         main: name of its class.
         arguments: what it is told.
         log: where its standard error goes.
+        flags: of its virtual machine, beside those of every program here.
     """
-    command = [java(), *_FLAGS, "-cp", path, main, *arguments]
+    command = [java(), *_FLAGS, *flags, "-cp", path, main, *arguments]
     return Program(command, log, what=" ".join([main, *arguments]))
