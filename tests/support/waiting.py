@@ -1,7 +1,9 @@
 """Waiting until something is so; and what was so instead, when the time is over."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from segbroker.client import Admin, SegbrokerError
@@ -67,3 +69,31 @@ def group_state(address: str, group_id: str) -> str:
         for member in group.members
     ]
     return "\n".join([head, *rows])
+
+
+@contextmanager
+def meanwhile(act: Callable[[], object]) -> Iterator[None]:
+    """Do it again and again, in a thread, to the end of the block.
+
+    Raises:
+        What `act` raised, at the end of a block that raises nothing; nothing is done after that.
+    """
+    stop = threading.Event()
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            while not stop.wait(_PAUSE_S):
+                act()
+        except Exception as exc:
+            raised.append(exc)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    if raised:
+        raise raised[0]

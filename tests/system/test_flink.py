@@ -6,10 +6,9 @@ and epoch, and no InitProducerId before it), and ends what was never prepared by
 transactional id: until then that hides from readers what is behind it.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from signal import SIGKILL
 from typing import Final
@@ -25,6 +24,7 @@ from ..support.kafka_program import program
 from ..support.program import Program, eventually
 from ..support.releases import alone
 from ..support.tools import require
+from ..support.waiting import meanwhile
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 
@@ -66,27 +66,14 @@ class Job:
                 producer.send(IN, word, key=word)
         self._sent += count
 
-    @contextmanager
-    def flowing(self) -> Iterator[None]:
-        """Words all the time, to the end of the block."""
-        stop = threading.Event()
-
-        def run() -> None:
-            while not stop.wait(0.02):
-                self.send(10)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
-
     def written(self) -> list[str]:
         """What is committed, in order within a word."""
         with Consumer(self.broker.address, OUT, start="start", stop_at_end=True) as consumer:
             return [(one.value or b"").decode() for one in consumer]
+
+    def has_more(self, rows: int) -> bool:
+        """Whether more than so many are committed."""
+        return len(self.written()) > rows
 
     def is_exact(self) -> bool:
         """Whether each word was counted once for each time that it was sent, in order."""
@@ -126,19 +113,17 @@ def job(request: pytest.FixtureRequest, tmp_path: Path, release_cache: Path) -> 
 def test_counts_are_exact_though_the_job_and_the_broker_are_killed(job: Job) -> None:
     with job.start() as first:
         first.wait_for("from the start")
-        with job.flowing():
-            eventually(lambda: len(job.written()) > 100, first)
+        with meanwhile(lambda: job.send(10)):
+            eventually(partial(job.has_more, 100), first)
             first.kill()  # in the middle of a transaction, which nobody will end for ten minutes
     with job.start() as second:
         second.wait_for("from a checkpoint")
-        with job.flowing():
-            before = len(job.written())
-            eventually(lambda: len(job.written()) > before, second)
+        with meanwhile(lambda: job.send(10)):
+            eventually(partial(job.has_more, len(job.written())), second)
             for _ in range(2):
                 job.broker.stop(SIGKILL)
                 job.broker.again()
-                before = len(job.written())
-                eventually(lambda seen=before: len(job.written()) > seen, second)
+                eventually(partial(job.has_more, len(job.written())), second)
         eventually(job.is_exact, second)
         with Admin(job.broker.address) as admin:
             assert admin.committed(OUT), "the places of a checkpoint, for people to see"

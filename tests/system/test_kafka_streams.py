@@ -5,10 +5,8 @@ records deleted behind the reader of a repartition topic, a transaction per comm
 members carry their state.  Each test is a few virtual machines, so all belong to `make matrix`.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +18,7 @@ from ..support.daemon import Daemon, running
 from ..support.java import compiled
 from ..support.kafka_program import STREAMS, jars, program
 from ..support.program import Program, eventually
+from ..support.waiting import meanwhile
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 
@@ -50,23 +49,6 @@ class Feed:
     def table(self) -> dict[str, str]:
         """What the application is to come to."""
         return {word: str(count) for word, count in self.counts.items()}
-
-    @contextmanager
-    def flowing(self) -> Iterator[None]:
-        """Lines all the time, to the end of the block."""
-        stop = threading.Event()
-
-        def run() -> None:
-            while not stop.wait(0.02):
-                self.send(10)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
 
 
 def read(address: str, topic: str) -> list[tuple[str, str | None]]:
@@ -198,7 +180,7 @@ def test_exactly_once_though_instances_are_killed_and_again_after_a_reset(
         return sum(map(int, table(address, f"{app}-out").values()))
 
     with application.instance(app, "words", *conf) as one:
-        with feed.flowing():
+        with meanwhile(lambda: feed.send(10)):
             one.wait_for("state RUNNING")
             with application.instance(app, "words", *conf, number=2) as two:
                 two.wait_for("state RUNNING")
