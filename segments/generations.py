@@ -2,6 +2,7 @@
 
     section "generations" of the snapshot:
         {group: {generation, protocol_type, protocol, leader, members [member]}}
+    earlier {member id: generation}: of those who are at an earlier one, where there are any
     member: [member id, instance id, client id, client host, session timeout, rebalance timeout,
              {protocol: metadata}, assignment]
 
@@ -17,6 +18,7 @@ ms.  Every function here is pure: what it was given stays as it is.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from .name_map import NameMap
@@ -49,16 +51,20 @@ class Generation(NamedTuple):
     protocol: str = ""
     leader: str = ""
     members: tuple[KeptMember, ...] = ()
+    earlier: Mapping[str, int] = MappingProxyType({})
+    """The generation of each member that has not heard of this one: it came out of a group of
+    KIP-848's protocol before it could."""
 
     def fields(self) -> dict[str, Any]:
         """As it stands in the event, beside the group."""
-        return {
+        fields = {
             "generation": self.number,
             "protocol_type": self.protocol_type,
             "protocol": self.protocol,
             "leader": self.leader,
             "members": [list(member) for member in self.members],
         }
+        return fields | {"earlier": dict(self.earlier)} if self.earlier else fields
 
 
 def changed(content: Content | None, events: Iterable[Fields]) -> Content:
@@ -98,4 +104,5 @@ def _decoded(row: Mapping[str, Any]) -> Generation:
         row["protocol"],
         row["leader"],
         tuple(KeptMember(*member) for member in row["members"]),
+        dict(row.get("earlier", {})),
     )

@@ -103,7 +103,8 @@ class Rounds:
         assert self.state is State.EMPTY, "nobody has joined"
         assert kept.members, "somebody is in it"
         self.state, self._last = State.STABLE, kept
-        self.generation, self.protocol_type, self.protocol, self.leader, _ = kept
+        self.generation, self.protocol_type, self.protocol, self.leader = kept[:4]
+        self.earlier = dict(kept.earlier)
         for one in kept.members:
             member = self.roster.restore(one)
             self._alive(now_ms, member)

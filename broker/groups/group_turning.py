@@ -80,7 +80,6 @@ def downgrade(
     kept = _as_classic(group, topics)
     made.restore(now_ms, kept, frozenset())
     made.roster.given = dict(group.given)
-    made.earlier = {name: member.epoch for name, member in group.members.items()}
     return kept
 
 
@@ -150,8 +149,10 @@ def _as_classic(group: ConsumerGroup, topics: Mapping[str, Topic]) -> Generation
     """A KIP-848 group of classic members as the generation that they share out anew.
 
     Nobody leads it, so that it is never taken for one that is shared out: not after a restart
-    either.  It is that of the target, which is the latest epoch that anybody was told.
+    either.  It is that of the target, which is the latest epoch that anybody was told; who was not
+    stays at its own until the rebalance ends, over a restart too: it may commit what it has read.
     """
+    number = group.assignment_epoch
     names = {topic.topic_id.bytes: name for name, topic in topics.items()}
     members = []
     for member in group.members.values():
@@ -170,4 +171,5 @@ def _as_classic(group: ConsumerGroup, topics: Mapping[str, Topic]) -> Generation
                 encode_assignment(mine),
             )
         )
-    return Generation(group.assignment_epoch, PROTOCOL_TYPE, "", "", tuple(members))
+    earlier = {one.member_id: one.epoch for one in group.members.values() if one.epoch != number}
+    return Generation(number, PROTOCOL_TYPE, "", "", tuple(members), earlier)

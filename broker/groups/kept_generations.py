@@ -12,7 +12,8 @@
 At the limit (kept_sizes.py) a generation is written down without its members, with a warning.
 
 Invariant: what is written down is a generation of which somebody may have been told, or an older
-one that nobody has succeeded: whoever is of an older one than that is refused after a restart.
+one that nobody has succeeded: whoever is of an older one than that is refused after a restart, but
+for members of whom it is written down that they are at an earlier one.
 """
 
 from collections.abc import Iterator

@@ -45,6 +45,23 @@ async def alone(client: WireClient, **changes: object) -> ClassicMember:
     return one
 
 
+async def of_two_epochs(
+    client: WireClient, other: WireClient
+) -> tuple[ClassicMember, ClassicMember]:
+    """Two classic members of a group that has just turned back; the first is an epoch behind."""
+    await client.create("t", partitions=3)
+    last = Member(client, "m")
+    await last.join()
+    one, three = ClassicMember(client), ClassicMember(other)
+    for each in (one, three):
+        await each.join()
+        assert await each.sync() == 0
+    assert one.generation < three.generation
+    assert await last.leave() == 0
+    assert await kind(client) == ("classic", "PreparingRebalance")
+    return one, three
+
+
 def read_of(member: ConsumerGroupDescribeResponseMember) -> list[int]:
     """The partitions that a description says are read."""
     return [index for one in member.assignment.topic_partitions for index in one.partitions]
@@ -474,16 +491,7 @@ async def test_after_a_group_has_turned_back_each_commits_at_its_epoch_until_it_
         connect(broker.address) as client,
         connect(broker.address) as other,
     ):
-        await client.create("t", partitions=3)
-        two = Member(client, "m")
-        await two.join()
-        one, three = ClassicMember(client), ClassicMember(other)
-        await one.join()
-        await one.sync()
-        await three.join()
-        await three.sync()
-        assert one.generation < three.generation
-        assert await two.leave() == 0
+        one, three = await of_two_epochs(client, other)
         for each in (one, three):
             assert await each.commit() == 0
             assert await each.commit(each.generation - 1) == ErrorCode.ILLEGAL_GENERATION
@@ -499,15 +507,7 @@ async def test_after_a_group_has_turned_back_each_commits_at_its_epoch_until_it_
 
 async def test_a_group_that_turns_back_and_again_keeps_each_member_at_its_epoch() -> None:
     async with serving() as broker, connect(broker.address) as client:
-        await client.create("t", partitions=3)
-        two = Member(client, "m")
-        await two.join()
-        one, three = ClassicMember(client), ClassicMember(client)
-        for each in (one, three):
-            await each.join()
-            await each.sync()
-        assert one.generation < three.generation
-        assert await two.leave() == 0
+        one, three = await of_two_epochs(client, client)
         assert (await beat(client, joining("another"))).error_code == 0
         assert await kind(client) == ("consumer", "Reconciling")
         for each in (one, three):

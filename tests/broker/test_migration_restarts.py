@@ -18,7 +18,7 @@ from .conftest import Events
 from .obedient_members import Member
 from .test_consumer_groups import beat, commit, described, joining
 from .test_consumer_restarts import written_of
-from .test_group_migration import ALL, alone, kind, read_of
+from .test_group_migration import ALL, alone, kind, of_two_epochs, read_of
 from .test_group_restarts import broker_on, cut_off, killed
 from .test_group_restarts import written_of as generations_of
 
@@ -84,6 +84,50 @@ async def test_who_comes_out_of_a_group_of_both_shares_out_anew_after_the_broker
         assert one.generation > before
         assert (await one.sync({one.member_id: ALL}), one.has) == (0, ALL)
         assert (await two.beat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("ended", [killed, cut_off])
+async def test_who_had_not_heard_of_the_last_epoch_commits_after_the_broker_died_too(
+    ended: Callable[[MemoryStorage], MemoryStorage],
+) -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, 2) as (_, (client, other)):
+        one, three = await of_two_epochs(client, other)
+        image = ended(disk)
+    for _ in range(2):  # and after it died once more
+        async with broker_on(image, 2) as (_, (client, other)):
+            one.client, three.client = client, other
+            for each in (one, three):
+                assert await each.commit() == 0
+                assert await each.commit(each.generation - 1) == ErrorCode.ILLEGAL_GENERATION
+                assert await each.beat() == ErrorCode.REBALANCE_IN_PROGRESS
+            image = ended(image)
+    async with broker_on(image, 2) as (_, (client, other)):
+        one.client, three.client = client, other
+        before = three.generation
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.join)
+            nursery.start_soon(three.join)
+        assert one.generation == three.generation > before
+        for each in (one, three):
+            assert await each.commit(before) == ErrorCode.ILLEGAL_GENERATION
+            assert await each.commit(before - 1) == ErrorCode.ILLEGAL_GENERATION
+
+
+async def test_a_group_that_turned_back_before_the_broker_died_turns_again_with_its_epochs() -> (
+    None
+):
+    disk = MemoryStorage()
+    async with broker_on(disk, 2) as (_, (client, other)):
+        one, three = await of_two_epochs(client, other)
+        image = disk.after_kill()
+    async with broker_on(image) as (_, (client,)):
+        one.client = three.client = client
+        assert (await beat(client, joining("another"))).error_code == 0
+        assert await kind(client) == ("consumer", "Reconciling")
+        for each in (one, three):
+            assert await each.commit() == 0
+            assert await each.beat() == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 async def test_a_group_turns_back_at_the_start_where_its_broker_did_not_come_to_it() -> None:

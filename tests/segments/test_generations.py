@@ -33,7 +33,13 @@ members = st.builds(
     st.binary(max_size=5),
 )
 generations = st.builds(
-    Generation, st.integers(1, 1 << 31), text, text, text, st.lists(members, max_size=3).map(tuple)
+    Generation,
+    st.integers(1, 1 << 31),
+    text,
+    text,
+    text,
+    st.lists(members, max_size=3).map(tuple),
+    st.dictionaries(text, st.integers(0, 1 << 31), max_size=3),
 )
 changes = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.none() | generations), max_size=8)
 
@@ -92,6 +98,8 @@ def test_a_generation_is_in_the_event_by_name() -> None:
         "leader": "m",
         "members": [["m", None, "c", "h", 1, 2, {"range": b"t"}, b"all"]],
     }
+    behind = ALONE._replace(earlier={"m": 2})
+    assert behind.fields() == ALONE.fields() | {"earlier": {"m": 2}}
 
 
 def test_a_generation_is_there_after_a_kill_a_power_cut_and_a_clean_close() -> None:
