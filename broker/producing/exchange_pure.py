@@ -89,8 +89,11 @@ def reply(
             out[at + 4 : at + 8] = (correlations[first + n] & 0xFFFF_FFFF).to_bytes(4, "big")
             out[at + offset_at : at + offset_at + 8] = offsets[first + n].to_bytes(8, "big")
         try:
-            with socket.socket(fileno=os.dup(fd)) as sock:
+            sock = socket.socket(fileno=fd)
+            try:
                 sent.append(sock.send(out, socket.MSG_DONTWAIT))
+            finally:
+                sock.detach()  # it is not ours to close
         except OSError as exc:
             sent.append(-(exc.errno or 0))
     return sent

@@ -15,7 +15,7 @@ same both ways (tested).
 | limit | at it |
 |---|---|
 | ARENA_BYTES, rows, CONNECTIONS_MAX of a pass | the others come with the next pass |
-| PASS_S of a pass (and one call) | the same; who was received from longest ago comes first then |
+| PASS_S of a pass (and one call) | the same; who was received from longest ago is first then |
 | RUNS_MAX partitions of an append | they are appended, others come behind them |
 | TURN_S of passes without a break | the loop's other tasks run |
 | ingest budget | no connection is read, as everywhere, but for those of the call |
@@ -47,12 +47,11 @@ import trio
 
 from ..core import Core
 from ..loop.callbacks import Callbacks
-from .intake import Intake
+from .intake import CONNECTIONS_MAX, Intake
 from .seat import Seat
 
 log = structlog.get_logger()
 
-CONNECTIONS_MAX: Final = 256
 TURN_S: Final = 0.001
 HOLD_S: Final = 0.00008
 SYNC_S: Final = 0.0005
@@ -100,6 +99,7 @@ class Express:
             seat.credit = 0
             return b""
         seat.task = trio.lowlevel.current_task()
+        seat.received_in = self.passes  # its task may have read until now
         self._seats[seat.fd] = seat
 
         def abort(_: object) -> trio.lowlevel.Abort:
@@ -119,7 +119,10 @@ class Express:
             self._epoll.unregister(seat.fd)
 
     def _leave(self, seat: Seat, error: OSError | None = None) -> None:
-        """Let its task go on, with what is carried."""
+        """Let its task go on, with what is carried; unless it does already: a reply that was sent
+        in this pass has found the connection broken."""
+        if self._seats.get(seat.fd) is not seat:
+            return
         self._remove(seat)
         self._left = True
         seat.error = error
@@ -158,16 +161,12 @@ class Express:
             return False
         until = now + SYNC_S
         while any(partition.appends_waiting for partition in waiting):
-            if not self._callbacks.wait(until - now):
+            if now >= until or not self._callbacks.wait(until - now):
                 self._not_before = clock() + PAUSE_S  # the disk is slow, the loop has other work
-                break
+                return False
             now = clock()
-            if now >= until:
-                break
-        else:
-            waiting.clear()
-            return True
-        return False
+        waiting.clear()
+        return True
 
     def _hold(self, until: float) -> bool:
         """Look for more for a moment, if that paid lately; whether there is."""
@@ -198,10 +197,6 @@ class Express:
         self._last = only
         seats = self._seats
         met = [seat for fd, _ in ready if (seat := seats.get(fd)) is not None]
-        if intake.is_cut:
-            # Who was received from longest ago comes first: the kernel lists those who are always
-            # ready in the same order again and again, and a pass may not reach the last.
-            met.sort(key=lambda seat: seat.received_in)
         try:
             served = intake.take_up(met, self.passes, is_alone=is_alone)
         except Exception:  # a bug: those whose requests were lost in it are closed

@@ -11,6 +11,10 @@ in the call went (its *way*), nothing is looked up again.
 
 What carries half a request, and what is no socket of the system, is received from one by one.
 
+Where passes do not reach everybody, who was received from longest ago comes first: with the others
+of that pass by calls for many, and those who go one by one behind them, before anybody who was
+received from since.  So whoever is ready waits for one receive of each of the others.
+
 Limits: see express.py.
 """
 
@@ -18,7 +22,9 @@ import errno
 import os
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from segbroker.protocol.headers import RequestHeader
@@ -41,12 +47,16 @@ PLAIN_FRAME_BYTES_MAX: Final = SPACE_BYTES + CARRY_MAX
 """No request that is taken here is larger; where less is allowed nobody parks."""
 SPACE_BYTES_MIN: Final = 16 << 10
 ROWS_MAX: Final = 1_024
+CONNECTIONS_MAX: Final = 256
+"""That one look at the sockets lists."""
 TOGETHER_MAX: Final = 64
 """Connections that one call receives from; the clock is looked at behind it."""
 PASS_S: Final = 0.005
 RUNS_MAX: Final = 64
 NAMES_MAX: Final = 10_000
 _NOT_NOW: Final = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
+
+_RECEIVED_IN: Final = attrgetter("received_in")
 
 _PRODUCE: Final = 0
 # As plain numbers: an enum member costs a look-up per request.
@@ -93,8 +103,8 @@ class Intake:
         """Where something was appended in this pass that may wait to be durable."""
         self.begun: list[Run] = []
         """What was appended in this pass and is not settled."""
-        self.is_cut = False
-        """Whether the last pass did not reach everybody."""
+        self._in_turns_until = 0
+        """The pass by which whoever was not reached has been listed again."""
         self._core = core
         self._seats = seats
         self._leave = leave
@@ -150,23 +160,39 @@ class Intake:
         """Receive from these, and take up what is plain; how many requests."""
         self._over = time.perf_counter() + PASS_S
         self._at = self._rows = 0
-        self.is_cut = True
-        fds, together, apart = array("i"), [], []
-        for seat in ready:
-            outbox = seat.peer.outbox
-            if outbox.unsent or outbox.broken or self._core.quotas is not None:
-                self._leave(seat, None)
-            elif seat.carry or seat.exchange_fd < 0:
-                apart.append(seat)
-            else:
-                fds.append(seat.fd)
-                together.append(seat)
-        served, is_cut = self._receive_together(fds, together)
-        if not is_cut:
-            more, is_cut = self._receive_apart(apart)
-            served += more
-        self.is_cut = is_cut
+        served = 0
+        for some in self._in_turns(ready):
+            fds, together, apart = array("i"), [], []
+            for seat in some:
+                outbox = seat.peer.outbox
+                if outbox.unsent or outbox.broken or self._core.quotas is not None:
+                    self._leave(seat, None)
+                elif seat.carry or seat.exchange_fd < 0:
+                    apart.append(seat)
+                else:
+                    fds.append(seat.fd)
+                    together.append(seat)
+            count, is_cut = self._receive_together(fds, together)
+            served += count
+            if not is_cut:
+                count, is_cut = self._receive_apart(apart)
+                served += count
+            if is_cut:
+                self._in_turns_until = self._number + len(self._seats) // CONNECTIONS_MAX + 1
+                break
         return served
+
+    def _in_turns(self, ready: list[Seat]) -> Iterable[Iterable[Seat]]:
+        """Those who were received from in the same pass, longest ago first; all at once where the
+        last passes have reached everybody.
+
+        The kernel lists those who are always ready in the same order again and again, so many at a
+        time, and a pass may not reach the last of them.
+        """
+        if self._number > self._in_turns_until:
+            return (ready,)
+        ready.sort(key=_RECEIVED_IN)
+        return (list(some) for _, some in groupby(ready, _RECEIVED_IN))
 
     @property
     def _is_over(self) -> bool:

@@ -9,8 +9,10 @@ import pytest
 import trio
 import trio.testing
 
+from segbroker.broker.loop.callbacks import Callbacks
 from segbroker.broker.peers.replies import Buffer, Outbox
-from segbroker.broker.producing import intake, produce_run, seat
+from segbroker.broker.producing import express, intake, produce_run, seat
+from segbroker.broker.server import Broker
 from segbroker.protocol.checksums import crc32c
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
@@ -19,6 +21,7 @@ from segbroker.protocol.record_batch import Codec, encode_batch
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.partition_log import PartitionLog
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import (
     Closed,
     WireClient,
@@ -39,6 +42,36 @@ def send_at_once(client: WireClient, data: bytes) -> None:
         assert again.send(data) == len(data)
 
 
+async def parked(
+    broker: Broker,
+    client: WireClient,
+    stack: contextlib.AsyncExitStack,
+    count: int,
+    durability: str = "disk",
+) -> list[WireClient]:
+    """So many others, parked as the client is; a topic for them.
+
+    durability: `disk` is answered at once, so nobody leaves for the sake of it.
+    """
+    await client.create("t", durability=durability)
+    others = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+    for one in (client, *others):
+        await one.produce("t", b"first")
+    await trio.testing.wait_all_tasks_blocked()
+    return others
+
+
+async def answered_before(client: WireClient, others: list[WireClient], count: int) -> int:
+    """How many of the `count` requests of each other one were appended before the client's; all of
+    them are answered."""
+    with trio.fail_after(60):
+        _, reply = await client.receive(ProduceResponse, 9)
+        for one in others:
+            for _ in range(count):
+                await one.receive_frame()
+    return reply.responses[0].partition_responses[0].base_offset - 1 - len(others)
+
+
 async def test_whoever_asks_behind_others_that_sent_much_waits_for_one_receive_of_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -51,28 +84,128 @@ async def test_whoever_asks_behind_others_that_sent_much_waits_for_one_receive_o
         connect(broker.address) as client,
         contextlib.AsyncExitStack() as stack,
     ):
-        await client.create("t", durability="disk")  # answered at once: nobody leaves
-        others = [await stack.enter_async_context(connect(broker.address)) for _ in range(8)]
-        for one in (client, *others):
-            await one.produce("t", b"first")
-        await trio.testing.wait_all_tasks_blocked()
+        others = await parked(broker, client, stack, 8)
         _, frame = client.encode(produce_request("t", batch(bytes(400))), 9)
         count = 40_000 // len(frame)
         for one in others:  # without a pause: no pass comes in between
             send_at_once(one, frame * count)
         _, last = client.encode(produce_request("t", batch(b"late")), 9)
         send_at_once(client, last)
-        with trio.fail_after(60):
-            _, reply = await client.receive(ProduceResponse, 9)
-            for one in others:
-                for _ in range(count):
-                    await one.receive_frame()
-        row = reply.responses[0].partition_responses[0]
+        before = await answered_before(client, others, count)
         each = 4_096 // len(frame) + 1
-        before = row.base_offset - 1 - len(others)
         assert before <= (len(others) + 1) * each < len(others) * count // 2
         assert broker.express is not None
         assert broker.express.requests == len(others) * count + 1
+
+
+async def test_half_a_request_is_not_received_behind_all_who_never_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        others = await parked(broker, client, stack, 3)
+        _, frame = client.encode(produce_request("t", batch(bytes(400))), 9)
+        # A pass is full after one receive, which ends where a request ends: they carry nothing.
+        each, count = 4, 100
+        space = each * len(frame)
+        monkeypatch.setattr(intake, "SPACE_BYTES", space)
+        monkeypatch.setattr(intake, "SPACE_BYTES_MIN", space)
+        monkeypatch.setattr(intake, "ARENA_BYTES", space + seat.CARRY_MAX)
+        _, last = client.encode(produce_request("t", batch(b"in two halves")), 9)
+        await client.send_bytes(last[:20])
+        await trio.testing.wait_all_tasks_blocked()
+        for one in others:  # without a pause: no pass comes in between
+            send_at_once(one, frame * count)
+        send_at_once(client, last[20:])
+        before = await answered_before(client, others, count)
+        assert before <= (len(others) + 1) * each
+        assert broker.express is not None
+        assert broker.express.requests == len(others) * count + 1
+
+
+async def test_the_order_holds_until_the_kernel_has_listed_everybody_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(intake, "CONNECTIONS_MAX", 1)  # that one look lists
+    monkeypatch.setattr(intake, "ARENA_BYTES", 0)  # no pass reaches anybody
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        await parked(broker, client, stack, 1)
+        assert broker.express is not None
+        taken = broker.express._intake
+        seats = list(taken._seats.values())
+        assert len(seats) == 2
+        for seat_, received_in in zip(seats, (9, 3), strict=True):
+            seat_.received_in = received_in
+        number = broker.express.passes + 1
+        assert taken.take_up(list(seats), number, is_alone=False) == 0
+        for later, order in ((2, [[3], [9]]), (3, [[3], [9]]), (4, [[9, 3]])):
+            taken._number = number + later
+            groups = [list(some) for some in taken._in_turns(list(seats))]
+            assert [[seat_.received_in for seat_ in some] for some in groups] == order
+
+
+async def test_who_was_away_does_not_come_before_those_who_wait() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as client,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        (other,) = await parked(broker, client, stack, 1)
+        _, large = client.encode(produce_request("t", batch(bytes(100_000))), 9)
+        await client.send_bytes(large[:70_000])  # it leaves with this, and its task reads the rest
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(3):
+            await other.produce("t", b"here")
+        await client.send_bytes(large[70_000:])
+        await client.receive(ProduceResponse, 9)
+        await trio.testing.wait_all_tasks_blocked()
+        assert broker.express is not None
+        seats = broker.express._seats.values()
+        assert [one.received_in for one in seats] == [broker.express.passes] * 2
+
+
+async def test_the_loop_waits_no_more_than_it_may_while_others_have_work_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(express, "PAUSE_S", 600.0)
+    waits = 0
+
+    def wait(*_: object) -> bool:
+        """There is always something, and it is never the sync."""
+        nonlocal waits
+        waits += 1
+        return True
+
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as client,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        others = await parked(broker, client, stack, 1, durability="fsync")
+        disk.syncs.clear()
+        size, seen = len(batch(b"v")), []
+        with monkeypatch.context() as patch:
+            patch.setattr(Callbacks, "wait", wait)
+            for n, one in enumerate((client, *others)):
+                await one.send(produce_request("t", batch(b"v")), 9)
+                with trio.fail_after(60):
+                    while broker.core.ingest.unsynced_bytes < (n + 1) * size:
+                        await trio.lowlevel.checkpoint()
+                await trio.testing.wait_all_tasks_blocked()
+                seen.append(waits)
+        disk.syncs.set()
+        for one in (client, *others):
+            await one.receive(ProduceResponse, 9)
+    assert seen[0] > 0
+    assert seen[1] == seen[0], "it has waited for too long just now"
 
 
 async def test_names_that_are_too_long_are_answered_and_not_remembered() -> None:

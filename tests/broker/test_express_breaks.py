@@ -1,0 +1,56 @@
+"""Connections that break in the middle of a pass of the express way: nobody else notices."""
+
+import os
+import socket
+import struct
+
+import trio
+import trio.testing
+
+from segbroker.protocol.messages_core import MetadataRequest, ProduceResponse
+
+from ..support.wire_client import WireClient, batch, connect, produce_request
+from .conftest import serving
+
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: what closes says so at once, and takes nothing more."""
+
+
+def send_at_once(client: WireClient, *frames: bytes) -> None:
+    """Without a turn of the loop; all of it fits into the socket."""
+    data = b"".join(frames)
+    assert os.write(client.stream.socket.fileno(), data) == len(data)
+
+
+def reset(client: WireClient) -> None:
+    """Close it: what it has sent is there, and whoever answers is refused.  Without a turn."""
+    client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    client.stream.socket.close()
+
+
+async def test_who_resets_between_its_requests_closes_nobody_else() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as other,
+        connect(broker.address) as client,
+    ):
+        await other.create("t", durability="disk")  # a run is answered within the pass
+        for one in (other, client):
+            await one.produce("t", b"first")
+        await trio.testing.wait_all_tasks_blocked()
+        _, plain = other.encode(produce_request("t", batch(b"v")), 9)
+        _, tracked = client.encode(produce_request("t", batch(b"w", producer=(7, 0, 0))), 9)
+        _, unusual = client.encode(MetadataRequest(topics=[]), 1)
+        # One pass: both are in a run, which is appended and answered before `tracked`; the answer
+        # finds the connection broken, and what is behind would be for its task.
+        send_at_once(other, plain)
+        send_at_once(client, plain, tracked, unusual)
+        reset(client)
+        with trio.fail_after(60):
+            _, reply = await other.receive(ProduceResponse, 9)
+            assert not reply.responses[0].partition_responses[0].error_code
+            row = await other.produce("t", b"goes on")
+        assert row.base_offset == 5
+        assert broker.express is not None
+        assert broker.express.requests >= 3, "they went another way"
+        assert broker.core.counters.connections_failed == 0
