@@ -68,7 +68,7 @@ matrix: install spark  ## Clients, newest and old, into docs/compatibility.md; i
 	SEGBROKER_COMPATIBILITY=docs/compatibility.md $(BIN)/python -m pytest -q -m "matrix or not matrix" $(CLIENTS)
 	$(BIN)/python -m pytest -q -m matrix $(addprefix --ignore=,$(CLIENTS))
 
-peers: install   ## The suites of librdkafka and kafka-python against a daemon; builds them first
+peers: install   ## The suites of other clients against a daemon; builds them first
 	$(BIN)/python -m tests.peers
 
 compare: install ## The same requests to an Apache Kafka and to segbroker, answers field by field

@@ -14,6 +14,10 @@ class Missing(Exception):
     """A suite cannot be had here; the message says why."""
 
 
+class NotInstalled(Missing):
+    """A language or a tool that the suite is built with is not on this machine."""
+
+
 def cache() -> Path:
     """The folder that outlives the run, outside the tree."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -31,10 +35,18 @@ def unfinished(place: Path) -> Iterator[Path]:
 
 
 def need(*programs: str) -> None:
-    """Raise Missing unless all of these can be run."""
+    """Raise NotInstalled unless all of these can be run."""
     for program in programs:
         if shutil.which(program) is None:
-            raise Missing(f"{program} is not installed")
+            raise NotInstalled(f"{program} is not installed")
+
+
+def go() -> str:
+    """Go's program, in the path or where Go installs itself.  Raises NotInstalled."""
+    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if found is None:
+        raise NotInstalled("go is not installed")
+    return found
 
 
 def run(command: Sequence[str], folder: Path) -> str:

@@ -1,0 +1,140 @@
+"""franz-go's tests of its client, `pkg/kgo`, out of its module: those that want a broker.
+
+They carry records through chains of groups: each reads a topic, writes the next one, and members
+come and go meanwhile, with every balancer, static or not, of either group protocol, with and
+without transactions.  Each record must come out exactly once.
+
+The binary is built once.  A test wants a broker if it names one of `WANT_A_BROKER`: the others say
+nothing about ours.  They run in one process against one daemon, as they do at home; it has a second
+listener for those that log in.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its __init__ all the same
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from ..support.daemon import Daemon, running
+from .places import Missing, cache, go, run, unfinished
+from .verdicts import Outcome
+
+MODULE: Final = "github.com/twmb/franz-go"
+VERSION: Final = "v1.22.2"
+FOLDER: Final = Path("pkg", "kgo")
+BINARY: Final = "kgo.test"
+
+# Each test of groups carries so many through three of them; half a million is their own number.
+QUICK_RECORDS: Final = 50_000
+FULL_RECORDS: Final = 500_000
+TIMEOUT_S: Final = 900
+FULL_TIMEOUT_S: Final = 3_600
+
+WANT_A_BROKER: Final = re.compile(
+    r"\b(newTestClient|testClientOpts|getSeedBrokers|adm|internalTopic|tmp\w*Topic\w*)\("
+    r"|\bscramSeeds\b"
+)
+LISTENERS: Final = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
+USER: Final = "somebody"
+PASSWORD: Final = "of-tests-only"
+
+_TEST: Final = re.compile(r"^func (Test\w+)\(t .*?^\}", re.DOTALL | re.MULTILINE)
+_ENDED: Final = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+) \(", re.MULTILINE)
+_OUTCOMES: Final = {"PASS": Outcome.PASSED, "FAIL": Outcome.FAILED, "SKIP": Outcome.SKIPPED}
+
+
+def tree() -> Path:
+    """The package with its built tests.  Raises Missing."""
+    place = cache() / f"franz-go-{VERSION}"
+    if not place.exists():
+        cache().mkdir(parents=True, exist_ok=True)
+        with unfinished(place) as work:
+            told = run([go(), "mod", "download", "-json", f"{MODULE}@{VERSION}"], work)
+            source = work / "source"
+            # What Go keeps cannot be written to, and so neither copied as it is nor taken away.
+            shutil.copytree(json.loads(told)["Dir"], source, copy_function=shutil.copyfile)
+            for folder in (source, *(one for one in source.rglob("*") if one.is_dir())):
+                folder.chmod(0o755)
+            run([go(), "test", "-c", "-o", BINARY, "."], source / FOLDER)
+    return place / "source" / FOLDER
+
+
+def tests(package: Path) -> list[str]:
+    """The tests that a broker is needed for."""
+    return sorted(
+        found[1]
+        for file in package.glob("*_test.go")
+        for found in _TEST.finditer(file.read_text())
+        if WANT_A_BROKER.search(found[0])
+    )
+
+
+def play(folder: Path, words: list[str], *, is_quick: bool = True) -> dict[str, Outcome]:
+    """Run the suite, or the tests whose names hold one of `words`.
+
+    Args:
+        folder: gets the data of the daemon, and the output.
+        words: parts of names; none for all.
+        is_quick: with a tenth of the records.
+
+    Returns:
+        test -> how it ended; a part of a test has a name of its own, as Go gives it.
+    """
+    package = tree()
+    chosen = [test for test in tests(package) if not words or any(one in test for one in words)]
+    if not chosen:
+        raise Missing("no test of that name")
+    limit_s = TIMEOUT_S if is_quick else FULL_TIMEOUT_S
+    command = [f"./{BINARY}", "-test.v", f"-test.run=^({'|'.join(chosen)})$"]
+    command += [f"-test.timeout={limit_s}s"]
+    output = folder / "output"
+    with (
+        running(folder / "data", "--listeners", LISTENERS) as daemon,
+        output.open("w") as sink,
+        (folder / "errors").open("w") as errors,
+    ):
+        environment = {
+            "KGO_LOG_LEVEL": "none",
+            **os.environ,
+            "KGO_SEEDS": daemon.address,
+            "KGO_TEST_RF": "1",
+            "KGO_TEST_RECORDS": str(QUICK_RECORDS if is_quick else FULL_RECORDS),
+            "KGO_TEST_SCRAM_SEEDS": _with_user(daemon),
+            "KGO_TEST_SCRAM": f"{USER}:{PASSWORD}",
+        }
+        # It ends by itself at its limit, and says then where each of its threads is.
+        subprocess.run(
+            command, cwd=package, env=environment, stdout=sink, stderr=errors, timeout=limit_s + 60
+        )
+    return ends(chosen, output.read_text())
+
+
+def ends(chosen: Iterable[str], output: str) -> dict[str, Outcome]:
+    """How these tests and their parts ended.
+
+    A panic, or the limit of time, ends them all: who has not said how it ended has failed.
+    """
+    said = {name: _OUTCOMES[how] for how, name in _ENDED.findall(output)}
+    return {**dict.fromkeys(chosen, Outcome.FAILED), **said}
+
+
+def _with_user(daemon: Daemon) -> str:
+    """Make the user; the address at which it can log in."""
+    admin = AdminClient({"bootstrap.servers": daemon.address})
+    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    wanted = UserScramCredentialUpsertion(USER, scram, PASSWORD.encode())
+    admin.alter_user_scram_credentials([wanted])[USER].result(60)
+    # The ready line has the first listener only.
+    found = re.search(r'"SASL_PLAINTEXT://([^"]+)"', daemon.log.read_text())
+    assert found is not None
+    return found[1]
