@@ -38,7 +38,8 @@ CONSUMER: Final = "consumer"
 
 
 class GroupListing(NamedTuple):
-    """A group, as a list has it.  `state` is empty where the broker does not say."""
+    """A group, as a list has it.  `state` is empty where the broker does not say, `protocol_type`
+    where nobody was ever in it."""
 
     group_id: str
     state: str
@@ -62,7 +63,7 @@ class GroupDescription:
     """A group and its members; state Dead: there is none.
 
     `protocol` is the assignor it agreed on; `protocol_type` what it is a group of, "consumer" but
-    for others' kinds ("connect").
+    for others' kinds ("connect"), empty where nobody was ever in it.
     """
 
     group_id: str

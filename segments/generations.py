@@ -91,6 +91,12 @@ def has_members(content: Content | None, group: str) -> bool:
     return row is not None and bool(row["members"])
 
 
+def protocol_type_of(content: Content | None, group: str) -> str:
+    """What the last members that are known of a group were; empty: nothing is."""
+    row = (content or {}).get(group)
+    return "" if row is None else str(row["protocol_type"])
+
+
 def generations_in(content: Content | None) -> Iterator[tuple[str, Generation]]:
     """Every group, and what is known of it."""
     for group, row in (content or {}).items():

@@ -9,6 +9,7 @@
 | DeleteGroups, OffsetDelete | when that is durable |
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from segbroker.protocol.consumer_protocol import subscribed_topics
@@ -256,13 +257,12 @@ def _listed(core: Core, name: str) -> ListGroupsResponseGroup:
     """A row; a group that nobody was in since the start is a classic one without members."""
     row = ListGroupsResponseGroup(
         group_id=name,
-        protocol_type=_CONSUMER,
+        protocol_type=core.groups.protocol_type(name),
         group_state=State.EMPTY.value,
         group_type=_CLASSIC,
     )
     if (group := core.groups.get(name)) is not None:
         row.group_state = group.state.value
-        row.protocol_type = group.protocol_type or _CONSUMER
     elif (consumer := core.groups.get_consumer(name)) is not None:
         row.group_state, row.group_type = consumer.state, _CONSUMER
     return row
@@ -277,7 +277,7 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
         row = DescribeGroupsResponseGroup(
             group_id=name,
             group_state=(State.EMPTY if is_classic else State.DEAD).value,
-            protocol_type="",
+            protocol_type=core.groups.protocol_type(name) if is_classic else "",
             protocol_data="",
             members=[],
             authorized_operations=operations,
@@ -290,7 +290,6 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
                 row.error_message = f"there is no classic group {name!r}"
             continue
         row.group_state = group.state.value
-        row.protocol_type = group.protocol_type
         # Until the leader has spoken, and that is durable, there is a choice, but nothing that
         # follows from it.
         is_stable = group.state is State.STABLE
@@ -340,7 +339,7 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
     group = core.groups.get(request.group_id)
     if group is not None and group.members and group.protocol_type != _CONSUMER:
         return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[])
-    subscribed = _subscribed(group)
+    is_subscribed = _subscribed(group)
     consumer = core.groups.get_consumer(request.group_id)
     is_read = None if consumer is None else consumer.target.reader(consumer.members.values())
     topics = []
@@ -348,7 +347,7 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
     for topic in request.topics:
         code = ErrorCode.NONE
         meta = core.topics.get(topic.name)
-        if topic.name in subscribed or (is_read and meta and is_read(topic.name, meta.topic_id)):
+        if is_subscribed(topic.name) or (is_read and meta and is_read(topic.name, meta.topic_id)):
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         rows = []
         for one in topic.partitions:
@@ -366,14 +365,18 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
     return OffsetDeleteResponse(error_code=code, topics=topics)
 
 
-def _subscribed(group: Group | None) -> set[str]:
-    """The topics that members of a group are subscribed to, as far as they say."""
+def _subscribed(group: Group | None) -> Callable[[str], bool]:
+    """Whether members of a group are subscribed to a topic; so they are to each where it cannot be
+    read what one of them says."""
     found: set[str] = set()
     if group is not None:
         for member in group.members.values():
             for metadata in member.protocols.values():
-                found |= subscribed_topics(metadata) or frozenset()
-    return found
+                topics = subscribed_topics(metadata)
+                if topics is None:
+                    return lambda _: True
+                found |= topics
+    return found.__contains__
 
 
 async def _forget(core: Core, name: str, rows: list[tuple[str, int]] | None) -> ErrorCode:

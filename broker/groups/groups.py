@@ -34,6 +34,7 @@ from ..configuration.config import BrokerConfig
 from ..loop.deadlines import Deadlines
 from ..recording import Done, logged
 from ..refused import Refused
+from .classic_members import PROTOCOL_TYPE
 from .consumer_group import ConsumerGroup
 from .consumer_members import MaySee
 from .group import Group
@@ -374,6 +375,15 @@ class Groups(GroupOffsets):
         self.check_open()
         group = self._groups.get(group_id)
         return group is not None or group_id in self._manager.committed
+
+    def protocol_type(self, group_id: str) -> str:
+        """What its members are or were, "consumer" for the most part; empty where nobody ever was
+        in it: somebody has committed for it."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup) or self._consumers.number(group_id):
+            return PROTOCOL_TYPE
+        now = "" if group is None else group.protocol_type
+        return now or self._kept.protocol_type(group_id)
 
     def remove(self, group_id: str) -> None:
         """A group without members is deleted.  Not when the broker ends: nobody knows any more

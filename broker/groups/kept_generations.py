@@ -29,6 +29,7 @@ from segbroker.segments.generations import (
     generations_in,
     has_members,
     number_of,
+    protocol_type_of,
 )
 from segbroker.segments.manager import DiskManager
 
@@ -65,6 +66,10 @@ class KeptGenerations:
         """Whether it is written down that somebody is in a group."""
         return has_members(self._manager.section(SECTION), group_id)
 
+    def protocol_type(self, group_id: str) -> str:
+        """What is written down that a group is one of; empty: nothing is."""
+        return protocol_type_of(self._manager.section(SECTION), group_id)
+
     def with_members(self) -> Iterator[tuple[str, Generation]]:
         """The groups that somebody was in when the last broker ended."""
         return ((group, kept) for group, kept in self._all() if kept.members)
@@ -95,7 +100,8 @@ class KeptGenerations:
 
     def keep_number(self, group_id: str) -> None:
         """Write down that nobody is in a group; its next generation counts on."""
-        self.keep(group_id, Generation(self.number(group_id)), lambda _: None)
+        kept = Generation(self.number(group_id), self.protocol_type(group_id))
+        self.keep(group_id, kept, lambda _: None)
 
     def forget(self, group_id: str) -> None:
         """Have nothing written down of a group, if something is.  Not waited for."""

@@ -7,12 +7,15 @@ from uuid import UUID
 import pytest
 
 from segbroker.protocol.api_keys import SERVED, ApiKey
+from segbroker.segments.memory import MemoryStorage
 
-from ..compare.cases_groups import joining, synced
+from ..compare.cases_groups import joining, stood, synced
 from ..compare.stage import Stage
 from ..support.wire_client import connect
 from .conftest import serving
+from .test_group_restarts import broker_on
 
+GROUP_SUBSCRIBED_TO_TOPIC = 86
 UNKNOWN_MEMBER, INCONSISTENT, INVALID_CONFIG, INVALID_REQUEST = 25, 23, 40, 42
 TOPIC = 2
 
@@ -111,6 +114,45 @@ async def test_a_group_that_is_not_stable_has_no_protocol_to_show() -> None:
         assert group.group_state == "CompletingRebalance"
         assert group.protocol_data == ""
         assert [bytes(member.member_metadata) for member in group.members] == [b""]
+
+
+async def kinds(stage: Stage, group: str) -> tuple[str, str]:
+    """What a group is one of, as it is listed and as it is described."""
+    listed = await stage.quietly(ApiKey.LIST_GROUPS, 5)
+    (kind,) = [row.protocol_type for row in listed.groups if row.group_id == group]
+    described = await stage.quietly(ApiKey.DESCRIBE_GROUPS, 5, groups=[group])
+    return kind, described.groups[0].protocol_type
+
+
+async def test_a_group_is_of_no_kind_until_somebody_was_in_it_and_of_that_kind_from_then_on() -> (
+    None
+):
+    disk = MemoryStorage()
+    async with broker_on(disk) as (broker, (client,)):
+        s = Stage(broker.address, client, "s", 0)
+        topic = await s.topic()
+        await stood(s, topic, "simple")
+        for name, kind in (("s", "consumer"), ("other", "connect")):
+            member = await synced(s, group_id=name, protocol_type=kind)
+            await stood(s, topic, name, member)
+            assert await kinds(s, name) == (kind, kind)
+            await s.quietly(ApiKey.LEAVE_GROUP, 1, group_id=name, member_id=member.member_id)
+        wanted = {"simple": ("", ""), "s": ("consumer",) * 2, "other": ("connect",) * 2}
+        assert {name: await kinds(s, name) for name in wanted} == wanted
+        image = disk.after_kill()
+    async with broker_on(image) as (broker, (client,)):
+        s = Stage(broker.address, client, "s", 0)
+        assert {name: await kinds(s, name) for name in wanted} == wanted
+
+
+async def test_offsets_of_who_subscribes_to_nobody_knows_what_are_not_deleted() -> None:
+    async with stage(ApiKey.OFFSET_DELETE) as s:
+        topic = await s.topic()
+        member = await synced(s, protocols=[{"name": "range", "metadata": b""}])
+        await stood(s, topic, "s", member)
+        topics = [{"name": topic, "partitions": [{"partition_index": 0}]}]
+        answer = await s.ask("", ApiKey.OFFSET_DELETE, group_id="s", topics=topics)
+        assert answer.topics[0].partitions[0].error_code == GROUP_SUBSCRIBED_TO_TOPIC
 
 
 async def test_a_time_that_no_record_has_is_of_no_epoch() -> None:

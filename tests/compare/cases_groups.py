@@ -3,6 +3,7 @@
 from typing import Any
 
 from segbroker.protocol.api_keys import ApiKey
+from segbroker.protocol.consumer_protocol import Subscription, encode_subscription
 
 from .cases import case
 from .stage import Stage
@@ -20,6 +21,20 @@ async def commit(stage: Stage, label: str, topic: str, offset: int, **more: Any)
         (row if name.startswith(("committed", "partition")) else fields)[name] = value
     named = [{"name": topic, "partitions": [row]}]
     return await stage.ask(label, ApiKey.OFFSET_COMMIT, topics=named, **fields)
+
+
+async def stood(stage: Stage, topic: str, group: str, member: Any = None) -> None:
+    """Have a group stand in a topic, by a commit of its member or of nobody's."""
+    row = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+    answer = await stage.quietly(
+        ApiKey.OFFSET_COMMIT,
+        5,
+        group_id=group,
+        member_id="" if member is None else member.member_id,
+        generation_id_or_member_epoch=-1 if member is None else member.generation_id,
+        topics=[{"name": topic, "partitions": [row]}],
+    )
+    assert answer.topics[0].partitions[0].error_code == 0, answer
 
 
 @case(ApiKey.OFFSET_COMMIT, since=2)
@@ -113,7 +128,7 @@ async def synced(stage: Stage, **more: Any) -> Any:
     answer = await stage.quietly(
         ApiKey.SYNC_GROUP,
         3,
-        group_id=stage.name,
+        group_id=more.get("group_id", stage.name),
         generation_id=member.generation_id,
         member_id=member.member_id,
         group_instance_id=more.get("group_instance_id"),
@@ -274,24 +289,23 @@ async def groups_described(stage: Stage) -> None:
     await stage.ask("left by its member", ApiKey.DESCRIBE_GROUPS, groups=names)
     await stage.ask("not there", ApiKey.DESCRIBE_GROUPS, groups=[f"{stage.name}-no"])
     await stage.ask("empty id", ApiKey.DESCRIBE_GROUPS, groups=[""])
-    row = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
-    await stage.quietly(
-        ApiKey.OFFSET_COMMIT,
-        5,
-        group_id=f"{stage.name}-only-offsets",
-        member_id="",
-        generation_id_or_member_epoch=-1,
-        topics=[{"name": topic, "partitions": [row]}],
-    )
+    await stood(stage, topic, f"{stage.name}-only-offsets")
     await stage.ask("only offsets", ApiKey.DESCRIBE_GROUPS, groups=[f"{stage.name}-only-offsets"])
 
 
 @case(ApiKey.LIST_GROUPS)
 async def groups_listed(stage: Stage) -> None:
-    await synced(stage)
-    answer = await stage.quietly(ApiKey.LIST_GROUPS, stage.version)
-    answer.groups = [group for group in answer.groups if group.group_id == stage.name]
-    stage.keep("ours among all", answer)
+    topic = await stage.topic("-t")
+
+    async def list_all(label: str, name: str) -> None:
+        answer = await stage.quietly(ApiKey.LIST_GROUPS, stage.version)
+        answer.groups = [group for group in answer.groups if group.group_id == name]
+        stage.keep(label, answer)
+
+    await stood(stage, topic, f"{stage.name}-only-offsets")
+    await list_all("only offsets", f"{stage.name}-only-offsets")
+    member = await synced(stage)
+    await list_all("ours among all", stage.name)
     if stage.version >= 4:
         for states in (["Stable"], ["stable"], ["Dead"], ["Nonsense"]):
             answer = await stage.quietly(ApiKey.LIST_GROUPS, stage.version, states_filter=states)
@@ -302,6 +316,10 @@ async def groups_listed(stage: Stage) -> None:
             answer = await stage.quietly(ApiKey.LIST_GROUPS, stage.version, types_filter=types)
             answer.groups = [group for group in answer.groups if group.group_id == stage.name]
             stage.keep(f"by type {types[0]}", answer)
+    await stood(stage, topic, stage.name, member)
+    left = {"group_id": stage.name, "member_id": member.member_id}
+    await stage.quietly(ApiKey.LEAVE_GROUP, 1, **left)
+    await list_all("left by its member", stage.name)
 
 
 @case(ApiKey.DELETE_GROUPS)
@@ -318,15 +336,8 @@ async def groups_deleted(stage: Stage) -> None:
 @case(ApiKey.OFFSET_DELETE)
 async def offsets_deleted(stage: Stage) -> None:
     topic = await stage.topic("-t", 2)
-    row = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
-    await stage.quietly(
-        ApiKey.OFFSET_COMMIT,
-        5,
-        group_id=stage.name,
-        member_id="",
-        generation_id_or_member_epoch=-1,
-        topics=[{"name": topic, "partitions": [row]}],
-    )
+    other = await stage.topic("-other")
+    await stood(stage, topic, stage.name)
 
     async def ask(label: str, group: str, name: str, *partitions: int) -> None:
         rows = [{"partition_index": n} for n in partitions]
@@ -338,6 +349,18 @@ async def offsets_deleted(stage: Stage) -> None:
     await ask("a partition that is not there", stage.name, topic, 7)
     await ask("a topic that is not there", stage.name, f"{stage.name}-nowhere", 0)
     await ask("a group that is not there", f"{stage.name}-no", topic, 0)
+    says = encode_subscription(Subscription((topic,)))
+    for label, metadata, kind in (
+        ("read by a member", says, "consumer"),
+        ("read by who knows what", b"", "consumer"),
+        ("of a group of another kind", says, "connect"),
+    ):
+        group = f"{stage.name}-{label.replace(' ', '-')}"
+        more = {"protocol_type": kind, "protocols": [{"name": "range", "metadata": metadata}]}
+        member = await synced(stage, group_id=group, **more)
+        await stood(stage, topic, group, member)
+        await ask(label, group, topic, 0)
+        await ask(f"{label}, another topic", group, other, 0)
 
 
 @case(ApiKey.CONSUMER_GROUP_HEARTBEAT)
