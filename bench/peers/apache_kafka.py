@@ -23,7 +23,8 @@ class ApacheKafka(KafkaPeer):
 
     @classmethod
     @contextmanager
-    def start(cls, folder: Path, durable: bool) -> Iterator[Self]:
+    def start(cls, folder: Path, durable: bool, advertised: str = "") -> Iterator[Self]:
+        """advertised: host:port that clients are told."""
         jars = programs.kafka_jars()
         port, controller = free_port(), free_port()
         properties = folder / "server.properties"
@@ -32,7 +33,7 @@ class ApacheKafka(KafkaPeer):
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+advertised.listeners=PLAINTEXT://{advertised or f"127.0.0.1:{port}"}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 log.dirs={folder / "data"}

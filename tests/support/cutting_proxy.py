@@ -5,6 +5,8 @@
 `cut_replies(n)`: the next connection passes n pieces of bytes from the broker on; the one
 after is swallowed and the connection reset: the request was done, the answer never came.
 `cut_all()` resets what is open now.
+`swallow()`: what the broker says from now on is counted, and passed to nobody.  `go_away()` ends
+that, and resets what is open and who comes until `come_back()`.
 Threads, blocking sockets: slow and simple.
 """
 
@@ -20,13 +22,17 @@ PIECE_BYTES = 1 << 16
 
 class CuttingProxy:
     def __init__(self, target: tuple[str, int]) -> None:
-        self._target = target
+        self.target = target
+        """May be set until somebody comes."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._replies_left: list[int] = []
         self._lock = threading.Lock()
         self.cuts = 0
+        self.swallowed = 0
+        """How many pieces."""
+        self._is_deaf = self._is_away = False
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
@@ -52,6 +58,18 @@ class CuttingProxy:
         with self._lock:
             self._replies_left.extend(pieces)
 
+    def swallow(self) -> None:
+        self.swallowed = 0
+        self._is_deaf = True
+
+    def go_away(self) -> None:
+        self._is_away = True
+        self.cut_all()
+        self._is_deaf = False
+
+    def come_back(self) -> None:
+        self._is_away = False
+
     def cut_all(self) -> None:
         with self._lock:
             sockets, self._sockets = self._sockets, set()
@@ -69,16 +87,24 @@ class CuttingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            broker = socket.create_connection(self._target)
+            if self._is_away:
+                _reset(client)
+                continue
+            broker = socket.create_connection(self.target)
             with self._lock:
                 self._sockets |= {client, broker}
                 limit = self._replies_left.pop(0) if self._replies_left else None
             self._start(self._copy, client, broker, None)
-            self._start(self._copy, broker, client, limit)
+            self._start(self._copy, broker, client, limit, True)
 
-    def _copy(self, source: socket.socket, sink: socket.socket, limit: int | None) -> None:
+    def _copy(
+        self, source: socket.socket, sink: socket.socket, limit: int | None, is_reply: bool = False
+    ) -> None:
         with suppress(OSError):
             while data := source.recv(PIECE_BYTES):
+                if is_reply and self._is_deaf:
+                    self.swallowed += 1
+                    continue
                 if limit is not None:
                     limit -= 1
                     if limit < 0:
