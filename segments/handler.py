@@ -139,10 +139,12 @@ class DiskHandler(MendingPartition):
         """Use other settings from the next batch on."""
         self._look_at(config)
         was_journaled = self.config.durability is Durability.FSYNC
-        self._log.reconfigure(config)
-        self.ceiling = ceiling
-        if ceiling is None and not was_journaled:
-            self._journaling.sync_first(self._log)
+        opened = self._log
+        opened.reconfigure(config)
+        with opened.append_lock:  # else one in between would be vouched for before what it follows
+            self.ceiling = ceiling
+            if ceiling is None and not was_journaled:
+                self._journaling.sync_first(opened)
         if config.durability is Durability.DISK and self.has_unsynced:
             self._ask_attention()  # what another class left unsynced; no append may come to ask
         if ceiling is not None and self.log_end_offset > ceiling.renew_at:

@@ -145,7 +145,6 @@ class Intake:
             and ready[0].exchange_fd >= 0
             and ready[0].peer.outbox.is_idle
             and core.quotas is None
-            and not core.ingest.full
         ):
             served = self._receive_alone(ready[0])
         else:

@@ -16,17 +16,22 @@ an error to explain (tested).
 
 from array import array
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.headers import RequestHeader
-from segbroker.protocol.hot import ProducedReply, encode_single_produce_responses
+from segbroker.protocol.hot import (
+    ProducedReply,
+    encode_single_produce_response,
+    encode_single_produce_responses,
+)
+from segbroker.protocol.messages_core import ProduceResponseRecordError
 from segbroker.protocol.record_batch import InvalidBatch, read_header
 
 from ..core import Core
-from ..error_map import STORAGE_FAILURES, wire_error
+from ..error_map import STORAGE_FAILURES, record_errors, wire_error
 from ..partitions.partition import Partition
 from ..peers.replies import Buffer
 from .exchange import Exchange
@@ -34,8 +39,15 @@ from .seat import Seat
 from .single_produce import render_error
 
 _PRODUCE: Final = 0
-_Refusal = tuple[ErrorCode, str | None, int]
-"""Code, message and log start of a batch that was not appended or is not durable."""
+
+
+class _Refusal(NamedTuple):
+    """Of a batch that was not appended, or is not durable."""
+
+    code: ErrorCode
+    message: str | None
+    start_offset: int
+    record_errors: Sequence[ProduceResponseRecordError] = ()
 
 
 class RunSlot:
@@ -71,7 +83,7 @@ class RunSlot:
     def render(self) -> list[Buffer] | None:
         run, peer = self._run, self.peer
         throttle_ms = max(run.core.ingest.throttle_time_ms, peer.throttle_ms())
-        if run.refusals:
+        if run.is_mixed:
             return self._render_each(run, throttle_ms)
         rows = slice(self.first, self.first + self.count)
         return [
@@ -93,27 +105,28 @@ class RunSlot:
             correlation_id = run.correlations[row]
             refusal = run.refusals.get(row)
             if refusal is None:
-                part = encode_single_produce_responses(
+                part = encode_single_produce_response(
                     self.version,
-                    [correlation_id],
+                    correlation_id,
                     name,
                     index,
-                    base_offsets=[run.offsets[row]],
+                    base_offset=run.offsets[row],
+                    log_append_time_ms=run.append_times_ms.get(row, -1),
                     log_start_offset=run.start_offset,
                     throttle_time_ms=throttle_ms,
                 )
                 parts.append(part)
                 continue
-            code, message, start_offset = refusal
             header = RequestHeader(_PRODUCE, self.version, correlation_id, None, 0)
             parts += render_error(
                 header,
                 name,
                 index,
-                code,
-                message,
-                start_offset=start_offset,
+                refusal.code,
+                refusal.message,
+                start_offset=refusal.start_offset,
                 throttle_ms=throttle_ms,
+                record_errors=refusal.record_errors,
             )
         return [b"".join(parts)]
 
@@ -140,6 +153,7 @@ class Run:
         "_size",
         "_slots",
         "_timed",
+        "append_times_ms",
         "core",
         "correlations",
         "done",
@@ -161,12 +175,19 @@ class Run:
         self.start_offset = -1
         self.refusals: dict[int, _Refusal] = {}
         """By the ordinal of the batch."""
+        self.append_times_ms: dict[int, int] = {}
+        """By the ordinal of the batch, where the topic stamps its records."""
         self.done = False
         self._rows = array("i")
         self._size = 0
         self._slots: list[RunSlot] = []
         self._gone = 0
         self._timed = False
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether its replies differ in more than their numbers."""
+        return bool(self.refusals or self.append_times_ms)
 
     def add(self, seat: Seat, version: int, row: int, until: int, size: int) -> None:
         """The requests in [row, until) of the scan, of one connection and in order: their batches
@@ -210,7 +231,8 @@ class Run:
     def refused(self, exc: Exception) -> None:
         """Nothing of it was appended."""
         code, message = wire_error(exc)
-        self.refusals = dict.fromkeys(range(len(self._rows)), (code, message, -1))
+        refusal = _Refusal(code, message, -1)
+        self.refusals = dict.fromkeys(range(len(self._rows)), refusal)
         self._finish()
 
     def appended(self, offsets: Sequence[int], size: int) -> None:
@@ -238,10 +260,12 @@ class Run:
             try:
                 result = self.partition.append(batch, read_header(batch), now_ms)
             except (InvalidBatch, *STORAGE_FAILURES) as exc:
-                self.refusals[row] = (*wire_error(exc), -1)
+                self.refusals[row] = _Refusal(*wire_error(exc), -1, record_errors(exc))
                 offsets.append(-1)
             else:
                 offsets.append(result.base_offset)
+                if result.log_append_time_ms >= 0:
+                    self.append_times_ms[row] = result.log_append_time_ms
                 end_offset = result.last_offset + 1
                 size += len(batch)
         return size, [*offsets, end_offset]
@@ -272,14 +296,15 @@ class Run:
             self._finish()
 
     def _refuse_appended(self, code: ErrorCode, message: str | None) -> None:
+        refusal = _Refusal(code, message, self.start_offset)
         for row in range(len(self._rows)):
-            self.refusals.setdefault(row, (code, message, self.start_offset))
+            self.refusals.setdefault(row, refusal)
 
     def _finish(self) -> None:
         self.done = True
         if self._timed:
             self.core.deadlines.forget()
-        if len(self._slots) > 1 and not self.refusals:
+        if len(self._slots) > 1 and not self.is_mixed:
             self._reply()
         for slot in self._slots:
             if not slot.done:

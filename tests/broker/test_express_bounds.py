@@ -393,29 +393,46 @@ def _unopenable() -> bytes:
     return bytes(data)
 
 
-async def test_a_batch_that_is_found_wrong_one_by_one_has_its_code(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("config", "codes"),
+    [
+        (
+            {"cleanup_policy": "compact"},
+            [0, ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD, 0],
+        ),
+        ({"message_timestamp_type": "LogAppendTime"}, [0, 0, 0, 0]),
+    ],
+    ids=["compacted", "stamped"],
+)
+async def test_what_is_appended_one_by_one_has_the_same_reply(
+    config: dict[str, str], codes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = []
     for is_express in (False, True):
-        async with serving(express=is_express) as broker, connect(broker.address) as client:
-            await client.create("t", cleanup_policy="compact")
+        async with (
+            serving(express=is_express, now_ms=lambda: 1_700_000_000_000) as broker,
+            connect(broker.address) as client,
+        ):
+            await client.create("t", partitions=1, **config)
             first = produce_request("t", keyed := _keyed())
             await client.ask(first, ProduceResponse, 9)
             await trio.testing.wait_all_tasks_blocked()
-            if is_express:  # as where a topic became compacted when the run was begun already
+            if is_express:  # as where the topic became so when the run was begun already
                 monkeypatch.setattr(DiskHandler, "takes_runs", True)
                 monkeypatch.setattr(DiskHandler, "append_run", lambda *_: None)
-            for records in (keyed, _unopenable(), keyed):
-                await client.send(produce_request("t", records), 9)
+            frames = [
+                client.encode(produce_request("t", records), 9)[1]
+                for records in (keyed, _unopenable(), batch(b"without a key"), keyed)
+            ]
+            send_at_once(client, b"".join(frames))
             with trio.fail_after(60):
-                for _ in range(3):
+                for _ in frames:
                     _, reply = await client.receive(ProduceResponse, 9)
-                    row = reply.responses[0].partition_responses[0]
-                    rows.append((row.error_code, row.error_message, row.base_offset))
+                    rows.append(reply.responses[0].partition_responses[0])
             assert broker.core.counters.connections_failed == 0
-    assert [code for code, _, _ in rows[:3]] == [0, ErrorCode.CORRUPT_MESSAGE, 0]
-    assert rows[3:] == rows[:3]
+            assert broker.core.ingest.unsynced_bytes == 0
+    assert [row.error_code for row in rows[:4]] == codes
+    assert rows[4:] == rows[:4]
 
 
 def _keyed() -> bytes:

@@ -6,8 +6,10 @@ import pytest
 
 from segbroker.segments.errors import DiskFull, PartitionReadOnly
 from segbroker.segments.handler import DiskHandler
+from segbroker.segments.journaling import Journaling
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryFile, MemoryStorage
+from segbroker.segments.partition_log import PartitionLog
 from segbroker.segments.storage import Buffer, read_file
 from segbroker.segments.topic_config import TopicConfig
 from segbroker.segments.wal.frames import Frame
@@ -352,3 +354,19 @@ def test_what_was_acknowledged_before_a_segment_could_not_be_synced_is_put_back(
         append(handler, batch_of(b"refused"))
     manager.close()
     assert everything(disk.after_power_cut())[:acked] == list(range(acked))
+
+
+def test_no_append_comes_between_class_fsync_and_the_sync_of_what_it_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, handler = begun(MemoryStorage(), TopicConfig({"durability": "disk"}))
+    append(handler, batch_of(b"unsynced"))
+    sync_first, is_held = Journaling.sync_first, []
+
+    def noted(journaling: Journaling, log: PartitionLog) -> None:
+        is_held.append(handler.ceiling is None and log.append_lock.locked())
+        sync_first(journaling, log)
+
+    monkeypatch.setattr(Journaling, "sync_first", noted)
+    handler.reconfigure(PLAIN, None)
+    assert is_held == [True], "the WAL would vouch for what lies behind an unsynced batch"
