@@ -4,6 +4,9 @@ A commit is answered when it is durable.  A member commits as what it is: its id
 its instance.  Whoever is no member (generation -1, no id) may commit while nobody is: tools, and
 consumers that assign partitions themselves.
 
+A commit of a KIP-848 member whose epoch has risen meanwhile stands for the partitions that are its
+own as they were then (KIP-1251), and is refused for the others.
+
 Offsets of a transaction are staged (transaction_apis.py) and stand when it commits; who asks for
 stable ones is told 88 UNSTABLE_OFFSET_COMMIT until it has ended.
 
@@ -13,7 +16,7 @@ An offset belongs to the topic that was meant: a deleted and recreated topic has
 version 10 on both name topics by id.
 """
 
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
@@ -38,6 +41,7 @@ from segbroker.segments.metadata import TopicMeta
 
 from ..call import Call
 from ..core import Core
+from ..groups.consumer_group import ConsumerGroup
 from ..groups.groups import monotonic_ms
 from ..partitions import topic_ids
 from .later_reply import LaterReply
@@ -49,6 +53,21 @@ _MEMBER_EPOCH_SINCE: Final = 9
 _NOTHING: Final = CommittedOffset(-1, -1, "", -1)
 
 
+class Late(NamedTuple):
+    """A commit by a member whose epoch has risen since it was told: some of it may stand."""
+
+    group: ConsumerGroup
+    member_id: str
+    epoch: int
+
+    def may_commit(self, meta: TopicMeta | None, index: int) -> bool:
+        """Whether this partition has been its own from then until now."""
+        if meta is None:
+            return False
+        partition = (meta.topic_id.bytes, index)
+        return self.group.may_commit_late(self.member_id, self.epoch, partition)
+
+
 def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply) -> None:
     """Store offsets; answered when they are durable."""
     request = call.request
@@ -56,6 +75,7 @@ def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply)
         topic_ids.name_topics(core.topics, request.topics)
     unknown = topic_ids.unknown_code(call.version, topic_ids.OFFSETS_SINCE)
     group = core.groups.get(request.group_id)
+    late: Late | None = None
     if group is not None:
         code = group.check_commit(
             monotonic_ms(),
@@ -74,6 +94,8 @@ def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply)
             and consumer.knows_epochs(request.member_id)
         ):
             code = ErrorCode.UNSUPPORTED_VERSION
+        if code is ErrorCode.STALE_MEMBER_EPOCH and call.version >= _MEMBER_EPOCH_SINCE:
+            late = Late(consumer, request.member_id, request.generation_id_or_member_epoch)
     else:
         is_member = request.generation_id_or_member_epoch >= 0
         code = ErrorCode.UNKNOWN_MEMBER_ID if is_member else ErrorCode.NONE
@@ -86,8 +108,11 @@ def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply)
         )
         response.topics.append(answered)
         for one in topic.partitions:
-            if code or meta is None:
-                row_code, row = code or unknown, None
+            refused = code
+            if late is not None and late.may_commit(meta, one.partition_index):
+                refused = ErrorCode.NONE
+            if refused or meta is None:
+                row_code, row = refused or unknown, None
             else:
                 row_code, row = commit_row(meta, one)
             if row is not None:

@@ -36,7 +36,7 @@ from ..call import Call
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..groups.groups import monotonic_ms
-from .offset_store import commit_row
+from .offset_store import Late, commit_row
 
 # From these versions on the api knows PRODUCER_FENCED.
 _INIT_FENCED_SINCE: Final = 4
@@ -129,7 +129,7 @@ async def txn_offset_commit(
 ) -> TxnOffsetCommitResponse:
     """Keep offsets until the transaction commits."""
     request = call.request
-    code = _check_member(core, request)
+    code, late = _check_member(core, request)
     rows: list[CommitRow] = []
     response = TxnOffsetCommitResponse(topics=[])
     for topic in request.topics:
@@ -137,7 +137,8 @@ async def txn_offset_commit(
         answered = TxnOffsetCommitResponseTopic(name=topic.name, partitions=[])
         response.topics.append(answered)
         for one in topic.partitions:
-            row_code, staged_row = commit_row(meta, one) if not code else (code, None)
+            is_refused = code and (late is None or not late.may_commit(meta, one.partition_index))
+            row_code, staged_row = (code, None) if is_refused else commit_row(meta, one)
             if staged_row is not None:
                 rows.append(staged_row)
             answered.partitions.append(
@@ -163,27 +164,31 @@ async def txn_offset_commit(
     return response
 
 
-def _check_member(core: Core, request: TxnOffsetCommitRequest) -> ErrorCode:
+def _check_member(core: Core, request: TxnOffsetCommitRequest) -> tuple[ErrorCode, Late | None]:
     """Whoever says which member it is has to be that; whoever does not is taken at its word."""
     if not request.group_id:
-        return ErrorCode.INVALID_GROUP_ID
+        return ErrorCode.INVALID_GROUP_ID, None
     if not request.member_id and request.generation_id < 0 and request.group_instance_id is None:
-        return ErrorCode.NONE
+        return ErrorCode.NONE, None
     consumer = core.groups.get_consumer(request.group_id)
     if consumer is not None:
         code = consumer.check_commit(
             request.member_id, request.generation_id, request.group_instance_id
         )
+        if code is not ErrorCode.STALE_MEMBER_EPOCH:
+            return code, None
         # The word of the classic protocol, which is all that this request knows.
-        return ErrorCode.ILLEGAL_GENERATION if code is ErrorCode.STALE_MEMBER_EPOCH else code
+        return ErrorCode.ILLEGAL_GENERATION, Late(
+            consumer, request.member_id, request.generation_id
+        )
     group = core.groups.get(request.group_id)
     if group is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.UNKNOWN_MEMBER_ID, None
     code = group.check_commit(
         monotonic_ms(), request.member_id, request.group_instance_id, request.generation_id
     )
     core.groups.changed(group)
-    return code
+    return code, None
 
 
 async def end_txn(core: Core, call: Call[EndTxnRequest]) -> EndTxnResponse:

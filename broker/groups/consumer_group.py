@@ -22,7 +22,8 @@ done so for its rebalance_timeout since is dropped; so is who was not heard of f
 | 82 FENCED_INSTANCE_ID, 111 UNRELEASED_INSTANCE_ID | its instance is another member's |
 | 81 GROUP_MAX_SIZE_REACHED | one too many |
 | 128 INVALID_REGULAR_EXPRESSION, 112 UNSUPPORTED_ASSIGNOR | asks for what there is not |
-| 113 STALE_MEMBER_EPOCH | commits or fetches offsets at another epoch: after a heartbeat again |
+| 113 STALE_MEMBER_EPOCH | fetches offsets at another epoch: after a heartbeat again |
+| | commits at another epoch, and did not read that partition from then until now |
 | 22 ILLEGAL_GENERATION | the same, of a classic member: it joins again |
 
 Members outlive the broker: `unkept` names those of whom something changed since it was written down
@@ -31,7 +32,7 @@ Members outlive the broker: `unkept` names those of whom something changed since
 Invariants: `owners` holds each partition once, with the member that may read it; epochs only rise;
 `due_ms` is never later than the next thing that has to happen; what was written down, and `unkept`
 as it is now, are the group.
-Source: KIP-848, KIP-1082 (members choose their ids).
+Source: KIP-848, KIP-1082 (members choose their ids), KIP-1251 (commits that are late).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -233,6 +234,7 @@ class ConsumerGroup:
             viewer=old.viewer,
             assignor=old.assignor,
             assigned=old.assigned,
+            since=dict.fromkeys(old.assigned, self.assignment_epoch),
         )
         for partition in old.revoking:
             del self.owners[partition]
@@ -348,7 +350,10 @@ class ConsumerGroup:
     # Offsets
 
     def check_commit(self, member_id: str, epoch: int, instance_id: str | None = None) -> ErrorCode:
-        """Whether this member may commit; epoch -1 without members: a tool."""
+        """Whether this member may commit; epoch -1 without members: a tool.
+
+        Who is at another epoch may commit some partitions all the same: `may_commit_late`.
+        """
         if epoch < 0 and not self.members:
             return ErrorCode.NONE
         if instance_id is not None and self.static.get(instance_id, member_id) != member_id:
@@ -363,6 +368,16 @@ class ConsumerGroup:
             return ErrorCode.NONE
         is_classic = member.classic is not None
         return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+
+    def may_commit_late(self, member_id: str, epoch: int, partition: Partition) -> bool:
+        """Whether a member reads this now as at an earlier epoch, which has risen meanwhile.
+
+        A member learns of a new epoch from a heartbeat, with a commit under way.  Where it has let
+        go of nothing, nobody else read there: its commit is what it was, and is taken.  A classic
+        member is at its generation or is to join again.
+        """
+        member = self.members.get(member_id)
+        return member is not None and member.classic is None and member.has_read(partition, epoch)
 
     def knows_epochs(self, member_id: str) -> bool:
         """Whether this is a member of KIP-848's protocol, which commits as such."""

@@ -107,6 +107,8 @@ class ConsumerMember:
     reconciled: Reconciled = Reconciled.STABLE
     assigned: set[Partition] = field(default_factory=set)
     revoking: set[Partition] = field(default_factory=set)
+    since: dict[Partition, int] = field(default_factory=dict)
+    """The epoch at which it was given each that it has; or at which this broker took it over."""
     knows_assigned: bool = False
     """Whether it was told of `assigned` as it is; else its next heartbeat is answered by that."""
     session_ends_ms: int = 0
@@ -131,6 +133,7 @@ class ConsumerMember:
             reconciled=Reconciled(has.state),
             assigned=set(has.assigned),
             revoking=set(has.revoking),
+            since=dict.fromkeys(has.assigned + has.revoking, has.epoch),
             # Others say everything on their new connection, and are told everything then.
             knows_assigned=has.state != Reconciled.REVOKING.value,
         )
@@ -204,6 +207,12 @@ class ConsumerMember:
             return beat.owned
         return beat.owned | self.assigned if self.knows_to_let_go else None
 
+    def has_read(self, partition: Partition, epoch: int) -> bool:
+        """Whether it read this at an epoch that was its own, and has not let go of it since."""
+        if epoch <= 0 or not (partition in self.assigned or partition in self.revoking):
+            return False
+        return self.since[partition] <= epoch <= self.epoch
+
     def move_to(self, epoch: int) -> None:
         """It is at this epoch now."""
         if epoch != self.epoch:
@@ -239,6 +248,8 @@ class ConsumerMember:
             del owners[partition]
         free = {one for one in wanted if one not in owners}
         self.assigned = (self.assigned & wanted) | free
+        given = dict.fromkeys(free, target_epoch)
+        self.since = {one: given.get(one) or self.since[one] for one in self.assigned}
         owners.update(dict.fromkeys(free, self.member_id))
         is_complete = len(self.assigned) == len(wanted)
         self.reconciled = Reconciled.STABLE if is_complete else Reconciled.WAITING

@@ -212,9 +212,37 @@ def test_an_older_or_newer_epoch_is_fenced_everywhere() -> None:
         )
         assert shared.check_commit("one", epoch) is ErrorCode.STALE_MEMBER_EPOCH
         assert shared.check_fetch("one", epoch) is ErrorCode.STALE_MEMBER_EPOCH
+        assert not any(shared.may_commit_late("one", epoch, every) for every in part("a", 0, 3))
     assert shared.check_commit("one", one.epoch) is ErrorCode.NONE
     assert shared.check_fetch("one", one.epoch) is ErrorCode.NONE
     assert shared.check_fetch(None, -1) is ErrorCode.NONE, "a tool may look"
+
+
+def test_a_commit_that_is_late_is_taken_of_what_was_read_then_and_is_still() -> None:
+    shared = group()
+    one, two = Client(shared, "one"), Client(shared, "two")
+    one.join()
+    first = one.epoch
+    two.join()
+    one.heartbeat()  # is to let go of two
+    let_go = part("a", 0, 1, 2, 3) - one.reads
+    assert all(shared.may_commit_late("one", first, each) for each in one.reads | let_go)
+    settle(one, two)
+    second = one.epoch
+    assert second > first
+    assert shared.check_commit("one", first) is ErrorCode.STALE_MEMBER_EPOCH
+    assert all(shared.may_commit_late("one", first, each) for each in one.reads)
+    assert not any(shared.may_commit_late("one", first, each) for each in two.reads), "two has them"
+    assert not any(shared.may_commit_late("two", first, each) for each in two.reads), "was not here"
+    assert not any(shared.may_commit_late("x", first, each) for each in one.reads), "is nobody"
+    kept = one.reads
+    two.leave()
+    settle(one)
+    assert one.reads == kept | let_go
+    for epoch in (first, second):
+        assert all(shared.may_commit_late("one", epoch, each) for each in kept)
+        assert not any(shared.may_commit_late("one", epoch, each) for each in let_go), "two had it"
+    assert not any(shared.may_commit_late("one", one.epoch + 1, each) for each in one.reads)
 
 
 def test_the_epoch_before_is_taken_from_who_lost_the_answer() -> None:
@@ -527,6 +555,21 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             for partition in client.reads:
                 assert readers.setdefault(partition, client.name) == client.name
                 assert owners[partition] == client.name
+
+    @invariant()
+    def a_commit_is_taken_of_who_reads_and_of_nobody_else(self) -> None:
+        """Also at an epoch that has risen since it was told."""
+        for client in self.clients.values():
+            member = self.group.members.get(client.name)
+            if member is None:
+                continue
+            is_late = bool(self.group.check_commit(client.name, client.epoch))
+            for partition, owner in self.group.owners.items():
+                is_taken = self.group.may_commit_late(client.name, client.epoch, partition)
+                if partition in client.reads:
+                    assert is_taken or not is_late
+                if owner != client.name:
+                    assert not is_taken
 
     @invariant()
     def nobody_is_due_later_than_it_has_to_be(self) -> None:

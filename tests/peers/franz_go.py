@@ -7,6 +7,10 @@ without transactions.  Each record must come out exactly once.
 The binary is built once.  A test wants a broker if it names one of `WANT_A_BROKER`: the others say
 nothing about ours.  They run in one process against one daemon, as they do at home; it has a second
 listener for those that log in.
+
+Two things are changed.  Where a commit of a KIP-848 member is refused because its epoch rose under
+way, they look no further and pass, as brokers before Kafka 4.3 do that: here it is a failure.  And
+what the broker offers is asked once and before all of them, not by whichever comes first.
 """
 
 import json
@@ -44,6 +48,20 @@ WANT_A_BROKER: Final = re.compile(
     r"\b(newTestClient|testClientOpts|getSeedBrokers|adm|internalTopic|tmp\w*Topic\w*)\("
     r"|\bscramSeeds\b"
 )
+LOOKS_NO_FURTHER: Final = 't.Log("pre-KIP-1251 stale commit encountered, skipping validation")'
+FAILS: Final = 't.Fatal("a commit was refused for its epoch")'
+MAIN: Final = """package kgo
+
+import (
+	"os"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	adm()
+	os.Exit(m.Run())
+}
+"""
 LISTENERS: Final = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
 USER: Final = "somebody"
 PASSWORD: Final = "of-tests-only"
@@ -65,8 +83,18 @@ def tree() -> Path:
             shutil.copytree(json.loads(told)["Dir"], source, copy_function=shutil.copyfile)
             for folder in (source, *(one for one in source.rglob("*") if one.is_dir())):
                 folder.chmod(0o755)
+            patch(source / FOLDER)
             run([go(), "test", "-c", "-o", BINARY, "."], source / FOLDER)
     return place / "source" / FOLDER
+
+
+def patch(package: Path) -> None:
+    """What is changed; see above."""
+    helpers = package / "helpers_test.go"
+    text = helpers.read_text()
+    assert text.count(LOOKS_NO_FURTHER) == 1, "the chain of groups is not as it was"
+    helpers.write_text(text.replace(LOOKS_NO_FURTHER, FAILS))
+    (package / "main_test.go").write_text(MAIN)
 
 
 def tests(package: Path) -> list[str]:
