@@ -1,0 +1,318 @@
+"""What changes under connections that are parked on the express way holds from their next request.
+
+A producer alone (lone.py) and two at once (produce_run.py) are told what the general way tells.
+"""
+
+import errno
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from segbroker.broker.producing.express import Express
+from segbroker.broker.server import Broker
+from segbroker.client import Acl, AclFilter, AsyncAdmin
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import ProduceResponse, ProduceResponsePartition
+
+from ..support.gated_storage import GatedStorage
+from ..support.wire_client import WireClient, batch, connect, produce_request
+from .conftest import Events, serving
+from .test_express_bounds import parked, send_at_once
+
+Row = ProduceResponsePartition
+
+one_or_two = pytest.mark.parametrize("count", [1, 2], ids=["alone", "together"])
+
+
+@asynccontextmanager
+async def administering(broker: Broker) -> AsyncIterator[AsyncAdmin]:
+    host, port = broker.address
+    async with AsyncAdmin(f"{host}:{port}") as admin:
+        yield admin
+
+
+def taken(broker: Broker) -> int:
+    """Requests that went the express way."""
+    return 0 if broker.express is None else broker.express.requests
+
+
+class Producers:
+    """So many connections that send the same at once; what they are told, by offset."""
+
+    def __init__(self, clients: list[WireClient]) -> None:
+        self.clients = clients
+        self.rows: list[tuple[int, Row]] = []
+
+    async def say(self, topic: str, value: bytes, *, partition: int = 0, version: int = 9) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        request = produce_request(topic, batch(value), partition=partition)
+        for client in self.clients:  # without a turn of the loop in between
+            send_at_once(client, client.encode(request, version)[1])
+        rows = []
+        with trio.fail_after(60):
+            for client in self.clients:
+                _, reply = await client.receive(ProduceResponse, version)
+                rows.append((reply.throttle_time_ms, reply.responses[0].partition_responses[0]))
+        self.rows += sorted(rows, key=lambda row: row[1].base_offset)
+
+
+async def _told(count: int, *, is_express: bool) -> tuple[list[tuple[int, Row]], int]:
+    async with (
+        serving(express=is_express, clock=lambda: 0.0, now_ms=lambda: 1_700_000_000_000) as broker,
+        administering(broker) as admin,
+        AsyncExitStack() as stack,
+    ):
+        clients = [await stack.enter_async_context(connect(broker.address)) for _ in range(count)]
+        await clients[0].create("t", partitions=2)
+        await clients[0].create("u")
+        producers = Producers(clients)
+        say = producers.say
+        for n in range(12):
+            for version in (3, 5, 8, 9, 12):
+                await say("tu"[n % 3 == 0], b"%d" % n, partition=n % 3 // 2, version=version)
+        await admin.delete_records({("t", 0): 7})
+        await say("t", b"behind the new start")
+        await say("u", b"another start")
+        for changes in (
+            {"max.message.bytes": 300},
+            {"message.timestamp.type": "LogAppendTime"},
+            {"message.timestamp.type": None, "durability": "disk"},
+            {"cleanup.policy": "compact"},
+            {"cleanup.policy": None, "max.message.bytes": None, "durability": "fsync"},
+        ):
+            await admin.alter_topic_config("t", changes)
+            await say("t", b"small")
+            await say("t", bytes(400))
+            await say("u", b"beside")
+        await admin.delete_topic("t")
+        await say("t", b"to nobody")
+        await admin.create_topic("t", partitions=1)
+        for n in range(4):
+            await say("t", b"%d" % n)
+        return producers.rows, taken(broker)
+
+
+@one_or_two
+async def test_what_becomes_of_a_topic_holds_from_the_next_request_on(count: int) -> None:
+    rows, requests = await _told(count, is_express=True)
+    expected, none = await _told(count, is_express=False)
+    assert rows == expected
+    codes = {row.error_code for _, row in rows}
+    assert codes == {
+        0,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert none == 0
+    assert requests > 60 * count, "they went another way"
+
+
+@one_or_two
+async def test_what_cannot_be_written_is_said_and_what_comes_later_is_taken(count: int) -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, clock=lambda: 0.0, housekeeping_interval_ms=10) as broker,
+        connect(broker.address) as client,
+        AsyncExitStack() as stack,
+    ):
+        producers = Producers([client, *await parked(broker, client, stack, count - 1, "fsync")])
+        for _ in range(10):
+            await producers.say("t", b"good")
+        before = taken(broker)
+        disk.refused = b"cannot be written"
+        await producers.say("t", b"this cannot be written")
+        assert taken(broker) == before + count
+        assert [row.error_code for _, row in producers.rows[-count:]] == [
+            ErrorCode.KAFKA_STORAGE_ERROR
+        ] * count
+        assert broker.core.ingest.unsynced_bytes == 0
+        with trio.fail_after(60):
+            while producers.rows[-1][1].error_code:
+                await producers.say("t", b"later")
+        last = producers.rows[-1][1].base_offset
+        assert (await client.fetch("t", 0)).high_watermark == last + 1
+        assert broker.core.counters.connections_failed == 0
+
+
+@one_or_two
+async def test_a_rule_holds_from_the_next_request_on(count: int) -> None:
+    async with (
+        serving(authorizer="acl", allow_everyone_if_no_acl_found=True) as broker,
+        administering(broker) as admin,
+        connect(broker.address) as client,
+        AsyncExitStack() as stack,
+    ):
+        producers = Producers([client, *await parked(broker, client, stack, count - 1)])
+        await producers.say("t", b"allowed")
+        everybody = "User:ANONYMOUS"
+        await admin.create_acls([Acl(everybody, "all", "cluster", "kafka-cluster")])
+        before = taken(broker)
+        await admin.create_acls([Acl(everybody, "write", "topic", "t", permission="deny")])
+        await producers.say("t", b"denied")
+        await admin.delete_acls(AclFilter(everybody, "write", "topic", "t"))
+        await producers.say("t", b"allowed again")
+        codes = [row.error_code for _, row in producers.rows]
+        refused = [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * count
+        assert codes == [0] * count + refused + [0] * count
+        assert taken(broker) == before + 2 * count
+
+
+@one_or_two
+async def test_a_quota_holds_from_the_next_request_on(count: int) -> None:
+    async with (
+        serving() as broker,
+        administering(broker) as admin,
+        connect(broker.address) as client,
+        AsyncExitStack() as stack,
+    ):
+        producers = Producers([client, *await parked(broker, client, stack, count - 1)])
+        before = taken(broker)
+        await producers.say("t", b"free")
+        assert taken(broker) == before + count
+        await admin.alter_quotas({"client-id": "test"}, {"producer_byte_rate": 20_000.0})
+        await producers.say("t", bytes(25_000))
+        assert taken(broker) == before + count
+        assert all(throttle_ms > 0 for throttle_ms, _ in producers.rows[-count:])
+        await admin.alter_quotas({"client-id": "test"}, {"producer_byte_rate": None})
+        for _ in range(3):  # the first of them is what they come back with
+            await producers.say("t", b"free again")
+        assert producers.rows[-1][0] == 0
+        assert taken(broker) >= before + 2 * count
+
+
+async def test_nobody_is_read_while_too_much_waits_for_the_disk() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, ingest_bytes_max=1 << 16) as broker,
+        connect(broker.address) as client,
+        AsyncExitStack() as stack,
+    ):
+        others = await parked(broker, client, stack, 3, "fsync")
+        disk.syncs.clear()
+        large = produce_request("t", batch(bytes(30_000)))
+        for one in others:
+            send_at_once(one, one.encode(large, 9)[1])
+        with trio.fail_after(60):
+            while broker.core.ingest.unsynced_bytes < 3 * 30_000:
+                await trio.lowlevel.checkpoint()
+        waiting = broker.core.ingest.unsynced_bytes
+        send_at_once(client, client.encode(produce_request("t", batch(b"late")), 9)[1])
+        with trio.fail_after(60):
+            await trio.testing.wait_all_tasks_blocked()  # it does not look again and again
+        assert broker.core.ingest.unsynced_bytes == waiting
+        disk.syncs.set()
+        with trio.fail_after(60):
+            for one in (*others, client):
+                _, reply = await one.receive(ProduceResponse, 9)
+                assert not reply.responses[0].partition_responses[0].error_code
+
+
+async def test_what_is_appended_one_by_one_stops_as_soon_as_too_much_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, ingest_bytes_max=1 << 16) as broker,
+        connect(broker.address) as client,
+        AsyncExitStack() as stack,
+    ):
+        monkeypatch.setattr("segbroker.broker.producing.intake.TOGETHER_MAX", 1)
+        others = await parked(broker, client, stack, 3, "fsync")
+        disk.syncs.clear()
+        size = 0
+        for n, one in enumerate((*others, client)):
+            records = batch(bytes(40_000), producer=(n, 0, 0))
+            size = len(records)
+            send_at_once(one, one.encode(produce_request("t", records), 9)[1])
+        with trio.fail_after(60):
+            await trio.testing.wait_all_tasks_blocked()
+        assert broker.core.ingest.unsynced_bytes == 2 * size
+        disk.syncs.set()
+        with trio.fail_after(60):
+            for one in (*others, client):
+                _, reply = await one.receive(ProduceResponse, 9)
+                assert not reply.responses[0].partition_responses[0].error_code
+
+
+async def test_a_broker_that_ends_answers_what_waits_for_the_disk() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as client,
+        AsyncExitStack() as stack,
+    ):
+        clients = [client, *await parked(broker, client, stack, 2, "fsync")]
+        disk.syncs.clear()
+        for one in clients:
+            send_at_once(one, one.encode(produce_request("t", batch(b"v")), 9)[1])
+        with trio.fail_after(60):
+            await trio.testing.wait_all_tasks_blocked()
+        assert taken(broker) == len(clients)
+        broker.drain()
+        await trio.testing.wait_all_tasks_blocked()
+        for one in clients:  # nobody reads these
+            send_at_once(one, one.encode(produce_request("t", batch(b"late")), 9)[1])
+        await trio.testing.wait_all_tasks_blocked()
+        disk.syncs.set()
+        offsets = []
+        with trio.fail_after(60):
+            for one in clients:
+                _, reply = await one.receive(ProduceResponse, 9)
+                row = reply.responses[0].partition_responses[0]
+                assert not row.error_code
+                offsets.append(row.base_offset)
+                assert await one.is_closed()
+        assert sorted(offsets) == [3, 4, 5]
+        assert taken(broker) == len(clients)
+
+
+async def test_the_longest_wait_of_the_broker_holds_for_a_run() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, produce_timeout_max_ms=1_000) as broker,
+        connect(broker.address) as client,
+        AsyncExitStack() as stack,
+    ):
+        await parked(broker, client, stack, 0, "fsync")
+        disk.syncs.clear()
+        request = produce_request("t", batch(b"v"), timeout_ms=3_600_000)
+        with trio.fail_after(60):
+            reply = await client.ask(request, ProduceResponse, 9)
+        assert reply.responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert taken(broker) == 1
+        disk.syncs.set()
+
+
+class _Full:
+    """An epoll that the system has no room in."""
+
+    closed = False
+
+    def __init__(self, real: object) -> None:
+        self.asked = 0
+        self._real = real
+
+    def register(self, *_: object) -> None:
+        self.asked += 1
+        raise OSError(errno.ENOSPC, "no room")
+
+
+async def test_where_the_system_has_no_room_it_is_said_once_and_served_the_general_way(
+    monkeypatch: pytest.MonkeyPatch, events: Events
+) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        assert isinstance(broker.express, Express)
+        full = _Full(broker.express._epoll)
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.express, "_epoll", full)
+            await client.create("t")
+            for n in range(5):
+                assert (await client.produce("t", b"v")).base_offset == n
+            await trio.testing.wait_all_tasks_blocked()
+        assert full.asked == 1
+        assert len(events.named("express_refused")) == 1
+        assert broker.express.requests == 0
