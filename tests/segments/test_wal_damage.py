@@ -38,13 +38,19 @@ def test_every_flipped_bit_of_a_header_leaves_its_copy() -> None:
         file.pwrite(before[place : place + 1], place)
 
 
-def written(groups: int = 6) -> tuple[bytearray, Header, list[int]]:
-    """A file with so many groups of one frame: (bytes, header, where the frames begin)."""
+def lettered(groups: int) -> MemoryStorage:
+    """A log with so many groups of one frame: AAAAA, BBBBB ..."""
     disk = MemoryStorage()
     wal, _ = begun(disk)
     writer = Writer(wal)
     for number in range(groups):
         writer.append(bytes([65 + number]) * 5)
+    return disk
+
+
+def written(groups: int = 6) -> tuple[bytearray, Header, list[int]]:
+    """A file with so many groups of one frame: (bytes, header, where the frames begin)."""
+    disk = lettered(groups)
     data = read_file(disk, f"{ROOT}/shard-00/wal-0.log")
     header = decode_header(data)
     assert header is not None
@@ -73,11 +79,7 @@ def test_every_flipped_bit_costs_one_frame_and_no_wrong_byte_comes_back() -> Non
 
 
 def test_damage_below_a_later_group_is_reported_and_a_torn_end_is_not() -> None:
-    disk = MemoryStorage()
-    wal, _ = begun(disk)
-    writer = Writer(wal)
-    for number in range(4):
-        writer.append(bytes([65 + number]) * 5)
+    disk = lettered(4)
     path = f"{ROOT}/shard-00/wal-0.log"
     file = disk.open(path)
     file.pwrite(b"?", FRAMES_BEGIN + OVERHEAD + 5 + 40)
@@ -94,11 +96,7 @@ def test_damage_below_a_later_group_is_reported_and_a_torn_end_is_not() -> None:
 def test_damage_to_the_last_frame_of_all_is_told_by_what_stands_behind_it() -> None:
     # | frame 0 | frame 1 | frame 2 |   AAAAA BBBBB CCCCC, each acknowledged
     #                      ^^^^ its naming part is gone
-    disk = MemoryStorage()
-    wal, _ = begun(disk)
-    writer = Writer(wal)
-    for number in range(3):
-        writer.append(bytes([65 + number]) * 5)
+    disk = lettered(3)
     file = disk.open(f"{ROOT}/shard-00/wal-0.log")
     file.pwrite(bytes(64), FRAMES_BEGIN + 2 * (OVERHEAD + 5))
     found = replayed(disk)
@@ -110,11 +108,7 @@ def test_damage_to_the_last_frame_of_all_is_told_by_what_stands_behind_it() -> N
 
 
 def test_frames_of_which_nothing_is_left_make_their_shard_suspect() -> None:
-    disk = MemoryStorage()
-    wal, _ = begun(disk)
-    writer = Writer(wal)
-    for number in range(4):
-        writer.append(bytes([65 + number]) * 5)
+    disk = lettered(4)
     file = disk.open(f"{ROOT}/shard-00/wal-0.log")
     file.pwrite(bytes(OVERHEAD + 5), FRAMES_BEGIN + OVERHEAD + 5)
     found = replayed(disk)
@@ -148,6 +142,38 @@ def test_a_missing_file_is_noticed() -> None:
     (missing,) = replayed(disk, config).missing
     assert missing.durable
     assert missing.frames == 3
+
+
+def test_what_is_missing_is_told_in_words() -> None:
+    # | A | B | C |   of each a part is gone in turn, and the headers of the whole file
+    size = OVERHEAD + 5
+    for place, length, what in (
+        (FRAMES_BEGIN + size, size, "1 frames from lsn 1 on"),
+        (FRAMES_BEGIN, size, "frames below lsn 1"),
+        (0, FRAMES_BEGIN, "all frames, by a damaged header,"),
+    ):
+        disk = lettered(3)
+        file = disk.open(f"{ROOT}/shard-00/wal-0.log")
+        file.pwrite(bytes(length), place)
+        file.pwrite(bytes(HEADER_SIZE), SMALL.file_bytes - HEADER_SIZE)
+        assert [one.what for one in replayed(disk).missing] == [what]
+
+
+def test_events_of_a_file_without_headers_are_counted_by_what_is_left_of_them() -> None:
+    # wal-0 | 0 | 1 | 2 |   wal-1 | 3 | 4 | what an earlier use left: event 0 |
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    for _ in range(5):
+        wal.control(bytes(1_000))()
+    assert len(replayed(disk).control) == 5
+    size = OVERHEAD + 1_000
+    file = disk.open(f"{ROOT}/shard-00/wal-1.log")
+    file.pwrite(bytes(FRAMES_BEGIN), 0)
+    left = read_file(disk, f"{ROOT}/shard-00/wal-0.log")[FRAMES_BEGIN : FRAMES_BEGIN + size]
+    file.pwrite(left, SMALL.file_bytes - HEADER_SIZE - size)
+    file.pwrite(bytes(HEADER_SIZE), SMALL.file_bytes - HEADER_SIZE)
+    found = replayed(disk)
+    assert (len(found.control), found.control_lost) == (3, 1 + 2), "one may be damaged itself"
 
 
 def test_the_header_of_another_file_makes_none_of_its_frames_valid() -> None:

@@ -10,6 +10,7 @@ from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import read_file
 from segbroker.segments.topic_config import TopicConfig
 from segbroker.segments.wal.frames import FRAMES_BEGIN, OVERHEAD, Frame, FrameType
+from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.kept import write_kept
 from segbroker.segments.wal.replay import Replay
 from segbroker.segments.wal.trailers import TRAILER_SIZE
@@ -18,9 +19,10 @@ from .crash.observing import see_handler
 from .crash.recording import Fault, RecordingStorage
 from .crashing import CrashingStorage, Killed
 from .tools import batch_of
-from .wal_writing import ROOT, TOPIC, Writer, begun, content, replayed
+from .wal_writing import ROOT, TOPIC, Writer, at_once, begun, content, replayed
 
 FOLDER = f"{ROOT}/shard-00"
+TWO_SHARDS = WalConfig(shards=2, file_bytes=8192, shard_bytes=4 * 8192)
 KEPT = f"{FOLDER}/kept-7.log"
 
 
@@ -150,6 +152,31 @@ def test_a_barrier_among_kept_frames_makes_those_before_it_void() -> None:
     begun(disk)
     write_kept(disk, FOLDER, 7, [FRAMES[0], Frame(FrameType.BARRIER, TOPIC, 1), FRAMES[3]])
     assert kept(replayed(disk)) == [(1, 11)]
+
+
+@pytest.mark.parametrize(("shard", "unnamed"), [(0, {0, 1}), (1, {1})])
+def test_frames_that_a_start_kept_may_be_of_every_shard_and_others_of_their_own(
+    shard: int, unnamed: set[int]
+) -> None:
+    disk = MemoryStorage()
+    begun(disk, TWO_SHARDS)
+    folder = f"{ROOT}/shard-{shard:02d}"
+    write_kept(disk, folder, 7, FRAMES)
+    disk.open(f"{folder}/kept-7.log").pwrite(bytes(FRAMES[0].size), FRAMES_BEGIN)
+    assert replayed(disk, TWO_SHARDS).unnamed == unnamed
+
+
+def test_a_start_keeps_frames_also_where_the_directory_for_them_is_gone() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk, TWO_SHARDS)
+    wal.close(empty=True)
+    for name in disk.listdir(FOLDER):
+        disk.unlink(f"{FOLDER}/{name}")
+    disk.rmdir(FOLDER)
+    wal = Wal(disk, ROOT, TWO_SHARDS, threaded=False, call_soon=at_once)
+    wal.open()
+    wal.absorbed({(TOPIC, 1): FRAMES[:1]})
+    assert kept(replayed(disk.after_power_cut(), TWO_SHARDS)) == [(1, 10)]
 
 
 def data_directory() -> tuple[MemoryStorage, str, list[int]]:

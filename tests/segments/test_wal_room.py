@@ -1,6 +1,7 @@
 """A writer of the WAL that waits for a file hears of one, or why there is none, whatever fails."""
 
 import errno
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,11 +12,12 @@ import pytest
 from segbroker.segments.background import Housekeeper
 from segbroker.segments.memory import MemoryFile, MemoryStorage
 from segbroker.segments.storage import Buffer, Storage
-from segbroker.segments.wal.files import ShardFiles
+from segbroker.segments.wal.files import ShardFiles, WalFile
 from segbroker.segments.wal.frames import Frame, FrameType
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.quickness import Quickness
 from segbroker.segments.wal.shard import Shard
+from segbroker.segments.wal.supply import Supply
 
 from .crash.explorer import silence
 from .wal_writing import (
@@ -186,6 +188,56 @@ def test_room_that_was_made_while_the_maker_looked_is_found(*, is_early: bool) -
     shard.close()
     shard.release()
     assert shard.syncs == 3
+
+
+class Waiting:
+    """Who waits for the next file of a shard that may have one, which is in use."""
+
+    def __init__(self, *, refused_before: bool) -> None:
+        self.files = ShardFiles(MemoryStorage(), f"{ROOT}/shard-00", 0, SMALL.file_bytes)
+        self.files.open()
+        self.supply = Supply(
+            self.files,
+            files_max=1,
+            threaded=True,
+            maker=Housekeeper(threaded=False),
+            checkpoint_soon=lambda: None,
+            next_sequence=0,
+        )
+        if refused_before:
+            self.supply.nothing_freed()
+        self.used = self.supply.next_file()
+        self.told: list[WalFile | OSError] = []
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+        self._thread.start()
+        until(lambda: bool(self.told) or self._is_waiting())
+
+    def _wait(self) -> None:
+        try:
+            self.told.append(self.supply.next_file())
+        except OSError as exc:
+            self.told.append(exc)
+
+    def _is_waiting(self) -> bool:
+        ident = self._thread.ident
+        frame = None if ident is None else sys._current_frames().get(ident)
+        return frame is not None and frame.f_code is threading.Condition.wait.__code__
+
+
+def test_who_waits_for_room_is_woken_by_a_checkpoint_that_made_none() -> None:
+    waiting = Waiting(refused_before=False)
+    waiting.supply.nothing_freed(OSError(errno.EIO, "a bad log"))
+    until(lambda: bool(waiting.told))
+    assert "a bad log" in str(waiting.told[0])
+
+
+def test_who_waits_for_room_is_not_refused_for_what_was_mended_before() -> None:
+    # A checkpoint freed nothing | a file was made all the same, and taken | another is waited for
+    waiting = Waiting(refused_before=True)
+    waiting.files.recycle(waiting.used)
+    waiting.supply.freed()
+    until(lambda: bool(waiting.told))
+    assert isinstance(waiting.told[0], WalFile)
 
 
 class Unrenamed(MemoryStorage):

@@ -88,6 +88,40 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ): "second line: a number is used again only when no file has it, and its header has to agree",
     (
         "wal.replay",
+        "_replay_shard",
+        "found.next_sequence = max(found.next_sequence, number + 1)",
+        "pass",
+        0,
+    ): "second line: the same",
+    (
+        "wal.replay",
+        "_room_below",
+        "room + given_up.position",
+        "(room + given_up.position + 1)",
+        0,
+    ): "second line: room for a frame is asked for, and that has more than a byte",
+    (
+        "wal.replay",
+        "_room_below",
+        "scanned.size - FRAMES_BEGIN",
+        "(scanned.size - FRAMES_BEGIN + 1)",
+        0,
+    ): "second line: the same",
+    (
+        "wal.replay",
+        "missing_in_front",
+        "first.position - FRAMES_BEGIN",
+        "(first.position - FRAMES_BEGIN + 1)",
+        0,
+    ): "second line: the same",
+    ("wal.replay", "_events_in", "place + 1", "(place + 1 + 1)", 0): (
+        "second line: no magic begins at the second byte of another"
+    ),
+    ("wal.replay", "_sum_up_losses", "max(unnamed, 0)", "(unnamed)", 0): (
+        "second line: no more frames are named than are missing"
+    ),
+    (
+        "wal.replay",
         "_scan_files",
         "max(found.next_sequence, number + 1)",
         "(found.next_sequence)",
