@@ -51,7 +51,7 @@ class ListenerSpec(NamedTuple):
     protocol: SecurityProtocol
     host: str
     port: int
-    # What its clients are told; None: what was bound.
+    # What its clients are told; None: the host above, see Listener.advertised.
     advertised: tuple[str, int] | None
 
 

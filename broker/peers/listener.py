@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 import trio
 
-from ..address import plain_host
+from ..address import is_address, plain_host
 from ..configuration.config import BrokerConfig, join_address
 from ..configuration.listener_spec import ListenerSpec, SecurityProtocol
 from .tls import Certificate
@@ -49,8 +49,14 @@ class Listener:
         return self.spec.protocol
 
     def advertised(self, reached: str) -> tuple[str, int]:
-        """host and port that a client is told which reached us at the host `reached`."""
-        host, port = self.spec.advertised or self.bound
+        """host and port that a client is told which reached us at the host `reached`.
+
+        A name stays a name: certificates are issued to names.
+        """
+        bound, port = self.bound
+        host = bound if is_address(self.spec.host) else self.spec.host
+        if self.spec.advertised is not None:
+            host, port = self.spec.advertised
         if host in ("0.0.0.0", "::"):
             host = reached
         return host, port or self.bound[1]

@@ -140,3 +140,9 @@ async def test_who_listens_everywhere_tells_the_address_that_was_reached() -> No
     ):
         reply = await client.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
         assert reply.brokers[0].host == "127.0.0.1"
+
+
+async def test_who_listens_on_a_name_tells_that_name() -> None:
+    async with serving(listen="localhost:0") as broker, connect(broker.address) as client:
+        reply = await client.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+        assert (reply.brokers[0].host, reply.brokers[0].port) == ("localhost", broker.address[1])
