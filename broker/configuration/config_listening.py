@@ -20,9 +20,9 @@ class ListeningKeys:
     )
     advertised: str = key(
         "",
-        "host:port told to clients in Metadata. Empty: what is listened on, a name as that name; for "
-        "0.0.0.0 or [::] the address on which the client reached us. A port of 0 stands for the "
-        "bound port.",
+        "host:port told to clients in Metadata. Empty: what is listened on, a name as that name; "
+        "for 0.0.0.0 or [::] the address on which the client reached us. A port of 0 stands for "
+        "the bound port.",
     )
     listeners: str = key(
         "",

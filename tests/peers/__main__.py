@@ -5,6 +5,7 @@ every listed test passed.
     python -m tests.peers librdkafka 0012 0081   some tests, by the first part of their names
     python -m tests.peers kafka-python test_group
     python -m tests.peers franz-go TxnEtl
+    python -m tests.peers kafka-go TestReader
 
 A suite that is built with a language that is not here is left out of a run of all.
 """
@@ -14,11 +15,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import franz_go, kafka_python, librdkafka
+from . import franz_go, kafka_go, kafka_python, librdkafka
 from .places import Missing, NotInstalled
 from .verdicts import Outcome, allow_list, describe, judge
 
-SUITES = ("librdkafka", "kafka-python", "franz-go")
+SUITES = ("librdkafka", "kafka-python", "franz-go", "kafka-go")
 
 
 def main() -> int:
@@ -67,6 +68,8 @@ def play(
         return librdkafka.play(place, tests, at_once, told, is_quick=is_quick)
     if suite == "franz-go":
         return franz_go.play(place, tests, is_quick=is_quick)
+    if suite == "kafka-go":
+        return kafka_go.play(place, tests)
     return kafka_python.play(place / "data", tests, place / "output")
 
 

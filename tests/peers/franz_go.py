@@ -13,12 +13,9 @@ way, they look no further and pass, as brokers before Kafka 4.3 do that: here it
 what the broker offers is asked once and before all of them, not by whichever comes first.
 """
 
-import json
 import os
 import re
-import shutil
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its __in
 )
 
 from ..support.daemon import Daemon, running
+from .go_suite import ends, fetch
 from .places import Missing, cache, go, run, unfinished
 from .verdicts import Outcome
 
@@ -67,8 +65,6 @@ USER: Final = "somebody"
 PASSWORD: Final = "of-tests-only"
 
 _TEST: Final = re.compile(r"^func (Test\w+)\(t .*?^\}", re.DOTALL | re.MULTILINE)
-_ENDED: Final = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+) \(", re.MULTILINE)
-_OUTCOMES: Final = {"PASS": Outcome.PASSED, "FAIL": Outcome.FAILED, "SKIP": Outcome.SKIPPED}
 
 
 def tree() -> Path:
@@ -77,12 +73,8 @@ def tree() -> Path:
     if not place.exists():
         cache().mkdir(parents=True, exist_ok=True)
         with unfinished(place) as work:
-            told = run([go(), "mod", "download", "-json", f"{MODULE}@{VERSION}"], work)
             source = work / "source"
-            # What Go keeps cannot be written to, and so neither copied as it is nor taken away.
-            shutil.copytree(json.loads(told)["Dir"], source, copy_function=shutil.copyfile)
-            for folder in (source, *(one for one in source.rglob("*") if one.is_dir())):
-                folder.chmod(0o755)
+            fetch(MODULE, VERSION, source)
             patch(source / FOLDER)
             run([go(), "test", "-c", "-o", BINARY, "."], source / FOLDER)
     return place / "source" / FOLDER
@@ -145,15 +137,6 @@ def play(folder: Path, words: list[str], *, is_quick: bool = True) -> dict[str, 
             command, cwd=package, env=environment, stdout=sink, stderr=errors, timeout=limit_s + 60
         )
     return ends(chosen, output.read_text())
-
-
-def ends(chosen: Iterable[str], output: str) -> dict[str, Outcome]:
-    """How these tests and their parts ended.
-
-    A panic, or the limit of time, ends them all: who has not said how it ended has failed.
-    """
-    said = {name: _OUTCOMES[how] for how, name in _ENDED.findall(output)}
-    return {**dict.fromkeys(chosen, Outcome.FAILED), **said}
 
 
 def _with_user(daemon: Daemon) -> str:

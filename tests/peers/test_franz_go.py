@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from . import franz_go
+from . import franz_go, go_suite
 from .verdicts import Outcome
 
 SOURCE = """package kgo
@@ -35,7 +35,7 @@ def test_only_who_wants_a_broker_is_run(tmp_path: Path) -> None:
 
 
 def test_who_has_not_said_how_it_ended_has_failed() -> None:
-    assert franz_go.ends(["TestOne", "TestTwo", "TestThree"], OUTPUT) == {
+    assert go_suite.ends(["TestOne", "TestTwo", "TestThree"], OUTPUT) == {
         "TestOne": Outcome.PASSED,
         "TestOne/part": Outcome.PASSED,
         "TestOne/other": Outcome.SKIPPED,

@@ -1,0 +1,33 @@
+"""Tests that come inside the module of a Go library: the source, and how each ended."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from .places import cache, go, run
+from .verdicts import Outcome
+
+_ENDED: Final = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+) \(", re.MULTILINE)
+_OUTCOMES: Final = {"PASS": Outcome.PASSED, "FAIL": Outcome.FAILED, "SKIP": Outcome.SKIPPED}
+
+
+def fetch(module: str, version: str, source: Path) -> None:
+    """Copy the source of a module to `source`, to be built and changed.  Raises Missing."""
+    cache().mkdir(parents=True, exist_ok=True)
+    told = run([go(), "mod", "download", "-json", f"{module}@{version}"], cache())
+    # What Go keeps cannot be written to, and so neither copied as it is nor taken away.
+    shutil.copytree(json.loads(told)["Dir"], source, copy_function=shutil.copyfile)
+    for folder in (source, *(one for one in source.rglob("*") if one.is_dir())):
+        folder.chmod(0o755)
+
+
+def ends(chosen: Iterable[str], output: str) -> dict[str, Outcome]:
+    """How these tests and their parts ended.
+
+    A panic, or the limit of time, ends them all: who has not said how it ended has failed.
+    """
+    said = {name: _OUTCOMES[how] for how, name in _ENDED.findall(output)}
+    return {**dict.fromkeys(chosen, Outcome.FAILED), **said}
