@@ -1,15 +1,17 @@
-"""Connections that break in the middle of a pass of the express way: nobody else notices."""
+"""What breaks in the middle of a pass of the express way reaches no further than it must."""
 
 import os
 import socket
 import struct
 
+import pytest
 import trio
 import trio.testing
 
+from segbroker.broker.partitions.partition import Partition
 from segbroker.protocol.messages_core import MetadataRequest, ProduceResponse
 
-from ..support.wire_client import WireClient, batch, connect, produce_request
+from ..support.wire_client import WireClient, batch, connect, produce_request, values
 from .conftest import serving
 
 _RESET = struct.pack("ii", 1, 0)
@@ -54,3 +56,40 @@ async def test_who_resets_between_its_requests_closes_nobody_else() -> None:
         assert broker.express is not None
         assert broker.express.requests >= 3, "they went another way"
         assert broker.core.counters.connections_failed == 0
+
+
+async def test_what_was_taken_up_in_a_pass_that_fails_is_not_appended_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as second,
+        connect(broker.address) as later,
+    ):
+        await first.create("t")
+        await first.create("u")
+        for one in (first, second, later):
+            await one.produce("t", b"first")
+            await one.produce("u", b"first")
+        await trio.testing.wait_all_tasks_blocked()
+        topics = broker.core.topics
+        real = topics.served_partition
+
+        def fails(name: str, index: int) -> Partition | None:
+            if name == "u":
+                raise ZeroDivisionError
+            return real(name, index)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(topics, "served_partition", fails)
+            send_at_once(first, first.encode(produce_request("t", batch(b"lost")), 9)[1])
+            send_at_once(second, second.encode(produce_request("u", batch(b"lost")), 9)[1])
+            with trio.fail_after(60):
+                assert await first.is_closed()
+                assert await second.is_closed()
+        with trio.fail_after(60):
+            assert (await later.produce("t", b"later")).base_offset == 3
+            row = await later.fetch("t", 0)
+        assert values(row) == [b"first", b"first", b"first", b"later"]
+        assert broker.core.counters.connections_failed == 2

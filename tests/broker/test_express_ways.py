@@ -4,6 +4,7 @@ A producer alone (lone.py) and two at once (produce_run.py) are told what the ge
 """
 
 import errno
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -316,3 +317,72 @@ async def test_where_the_system_has_no_room_it_is_said_once_and_served_the_gener
         assert full.asked == 1
         assert len(events.named("express_refused")) == 1
         assert broker.express.requests == 0
+
+
+async def test_who_does_not_read_its_replies_is_not_read_any_more() -> None:
+    async with serving() as broker, connect(broker.address) as client, AsyncExitStack() as stack:
+        await parked(broker, client, stack, 0)
+        client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        assert broker.express is not None
+        (its,) = broker.express._seats.values()
+        its.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        sent: list[int] = []
+
+        async def send(count: int) -> None:
+            asked = [client.encode(produce_request("t", batch(b"v")), 9) for _ in range(count)]
+            send_at_once(client, b"".join(frame for _, frame in asked))
+            sent.extend(correlation_id for correlation_id, _ in asked)
+            await trio.testing.wait_all_tasks_blocked()
+
+        while not its.peer.outbox.unsent:
+            await send(100)
+        before = taken(broker)
+        for _ in range(10):
+            await send(1)
+        assert taken(broker) == before
+        with trio.fail_after(60):
+            assert [(await client.receive(ProduceResponse, 9))[0] for _ in sent] == sent
+        assert (await client.fetch("t", 0)).high_watermark == len(sent) + 1
+
+
+async def test_other_tasks_have_their_turn_while_there_is_always_somebody_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving() as broker, connect(broker.address) as client, AsyncExitStack() as stack:
+        await parked(broker, client, stack, 0)
+        passes = turns = 0
+
+        def never_ends(_: Express) -> bool:
+            nonlocal passes
+            passes += 1
+            return turns < 3 and passes < 1_000_000
+
+        monkeypatch.setattr(Express, "_pass", never_ends)
+        send_at_once(client, client.encode(produce_request("t", batch(b"v")), 9)[1])
+        while not passes:
+            await trio.lowlevel.checkpoint()
+        while turns < 3:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+        assert passes < 1_000_000
+        monkeypatch.undo()
+        with trio.fail_after(60):
+            await client.receive(ProduceResponse, 9)
+
+
+async def test_two_at_once_are_synced_by_the_thread() -> None:
+    async with (
+        serving(clock=lambda: 0.0) as broker,
+        connect(broker.address) as client,
+        AsyncExitStack() as stack,
+    ):
+        others = await parked(broker, client, stack, 1, "fsync")
+        alone, both = Producers([client]), Producers([client, *others])
+        for _ in range(20):
+            await alone.say("t", b"alone")
+        wal = broker.core.topics.manager.wal
+        before = wal.statistics().syncs_here
+        assert before
+        for _ in range(20):
+            await both.say("t", b"at once")
+        assert wal.statistics().syncs_here == before
