@@ -8,7 +8,8 @@
 
 | asked | state | answer |
 |---|---|---|
-| anything, id unknown or another producer id | any | 49 INVALID_PRODUCER_ID_MAPPING |
+| init, id unknown | | a new producer id, whichever the producer had: its own was forgotten |
+| anything else, id unknown or another producer id | any | 49 INVALID_PRODUCER_ID_MAPPING |
 | anything, another epoch | any | 90 PRODUCER_FENCED (older versions are told 47) |
 | init | PREPARE_* | 51, once it is done: the next epoch |
 | init | ONGOING | it is aborted under the next epoch first: its producer is fenced |
@@ -86,8 +87,6 @@ def init(
     asked for a second time is the same answer: see `is_repeated_init`.
     """
     if known is None:
-        if producer_id >= 0:
-            return Verdict(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         row = Transaction(transactional_id, spare_id, 0, timeout_ms=timeout_ms, at_ms=now_ms)
         return Verdict(changed=row)
     if is_repeated_init(known, producer_id, epoch):

@@ -251,6 +251,21 @@ async def test_ids_are_bounded_and_forgotten_when_nobody_uses_them() -> None:
         assert await busy.end(commit=True) == 0
 
 
+async def test_of_an_id_that_nobody_has_a_producer_may_begin_with_any_producer_id() -> None:
+    """One whose id has expired goes on anew with what it had; @platformatic/kafka begins with 0."""
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        other, tx = Tx(client, "other"), Tx(client, "tx")
+        assert await other.init() == 0
+        assert await tx.init(producer_id=other.producer_id, producer_epoch=7) == 0
+        assert (tx.producer_id != other.producer_id, tx.epoch) == (True, 0)
+        assert await tx.send("t", b"v") == 0
+        assert await tx.end(commit=True) == 0
+        # Of one that somebody has, it has to be the right one.
+        code = await Tx(client, "tx").init(producer_id=other.producer_id, producer_epoch=0)
+        assert code == ErrorCode.PRODUCER_FENCED
+
+
 async def test_transactions_are_listed_by_state_producer_and_age() -> None:
     now_ms = NOW_MS
     async with serving(now_ms=lambda: now_ms) as broker, connect(broker.address) as client:
