@@ -17,6 +17,7 @@ from segbroker.protocol.messages_core import (
     ProduceRequestTopic,
     ProduceResponse,
 )
+from segbroker.protocol.record_batch import Codec, encode_batch
 from segbroker.protocol.schema import records_view
 
 from ..support.gated_storage import GatedStorage
@@ -37,7 +38,11 @@ Ask = Callable[[random.Random, WireClient], bytes]
 
 
 def _plain(rng: random.Random, client: WireClient) -> bytes:
-    records = batch(*[rng.randbytes(rng.randrange(40)) for _ in range(rng.choice((1, 1, 5)))])
+    records = encode_batch(
+        [rng.randbytes(rng.randrange(40)) for _ in range(rng.choice((1, 1, 5)))],
+        timestamps_ms=1_700_000_000_000,
+        codec=rng.choice((*[Codec.NONE] * 8, *Codec)),
+    )
     request = produce_request(
         rng.choice(["plain", "plain", "plain", *TOPICS]),
         records,
@@ -69,11 +74,23 @@ def _bad(rng: random.Random, client: WireClient) -> bytes:
 
 
 def _other(rng: random.Random, client: WireClient) -> bytes:
-    match rng.randrange(4):
+    match rng.randrange(6):
         case 0:
             return client.encode(ApiVersionsRequest(), 0)[1]
         case 1:
             return client.encode(produce_request("plain", batch(b"v"), acks=0), 9)[1]
+        case 4 | 5 as number:  # of a transaction that nobody has begun, or says so only
+            records = encode_batch(
+                [b"v"],
+                timestamps_ms=1_700_000_000_000,
+                producer_id=9,
+                producer_epoch=0,
+                base_sequence=rng.randrange(3),
+                transactional=number == 4,
+            )
+            request = produce_request("plain", records)
+            request.transactional_id = rng.choice(("unknown", None))
+            return client.encode(request, rng.choice((8, 9, 12)))[1]
         case 2:
             name, client.client_id = client.client_id, rng.choice(("x", None, "test"))
             frame = _plain(rng, client)
@@ -95,8 +112,9 @@ def _stream(seed: int, client: WireClient) -> list[bytes]:
     return [rng.choice(kinds)(rng, client) for _ in range(150)]
 
 
-async def _answers(seed: int, *, is_express: bool) -> tuple[bytes, list[bytes], int]:
-    """(every byte of the replies, every byte of the logs, requests that went the express way)."""
+async def _answers(seed: int, *, is_express: bool) -> tuple[bytes, list[bytes], list[int], int]:
+    """(every byte of the replies, every byte of the logs, what the broker counted, requests that
+    went the express way)."""
     rng = random.Random(-seed)
     async with (
         serving(express=is_express, now_ms=lambda: 1_700_000_000_000) as broker,
@@ -135,13 +153,15 @@ async def _answers(seed: int, *, is_express: bool) -> tuple[bytes, list[bytes], 
                     if int.from_bytes(frame[:4], "big") == _correlation(last):
                         break
                     replies += len(frame).to_bytes(4, "big") + frame
+        counters = broker.core.counters
+        counted = [counters.requests, counters.produce_requests, counters.produced_bytes]
         logs = []
         for name in TOPICS:
             for partition in (0, 1):
                 row = await admin.fetch(name, 0, partition=partition)
                 logs.append(bytes(records_view(row.records or b"")))
         way = broker.express
-        return replies, logs, 0 if way is None else way.requests
+        return replies, logs, counted, 0 if way is None else way.requests
 
 
 def _correlation(frame: bytes) -> int:
@@ -150,10 +170,11 @@ def _correlation(frame: bytes) -> int:
 
 @pytest.mark.parametrize("seed", range(1, 9))
 async def test_every_byte_is_the_same_both_ways(seed: int) -> None:
-    replies, logs, requests = await _answers(seed, is_express=True)
-    expected, expected_logs, none = await _answers(seed, is_express=False)
+    replies, logs, counted, requests = await _answers(seed, is_express=True)
+    expected, expected_logs, expected_counts, none = await _answers(seed, is_express=False)
     assert logs == expected_logs
     assert replies == expected
+    assert counted == expected_counts
     assert none == 0
     assert requests > 0, "nothing went the express way"
 

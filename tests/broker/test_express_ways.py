@@ -7,6 +7,7 @@ import errno
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trio
@@ -18,10 +19,13 @@ from segbroker.client import Acl, AclFilter, AsyncAdmin
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import ProduceResponse, ProduceResponsePartition
 
+from ..support.certificates import Authority
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, batch, connect, produce_request
 from .conftest import Events, serving
 from .test_express_bounds import parked, send_at_once
+from .test_login import guarded, log_in
+from .test_tls import connect_tls, protected, trusting
 
 Row = ProduceResponsePartition
 
@@ -386,3 +390,28 @@ async def test_two_at_once_are_synced_by_the_thread() -> None:
         for _ in range(20):
             await both.say("t", b"at once")
         assert wal.statistics().syncs_here == before
+
+
+async def test_who_is_encrypted_goes_the_general_way(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    async with (
+        protected(authority) as broker,
+        connect_tls(broker, trusting(authority)) as client,
+    ):
+        await _stays_away(broker, client)
+
+
+async def test_who_has_to_log_in_goes_the_general_way() -> None:
+    async with guarded() as broker, connect(broker.address) as client:
+        assert not (await log_in(client)).error_code
+        await _stays_away(broker, client)
+
+
+async def _stays_away(broker: Broker, client: WireClient) -> None:
+    await client.create("t")
+    with trio.fail_after(60):
+        for n in range(3):
+            assert (await client.produce("t", b"v")).base_offset == n
+            await trio.testing.wait_all_tasks_blocked()
+    assert isinstance(broker.express, Express)
+    assert broker.express.passes == 0

@@ -99,7 +99,9 @@ def _exchanges() -> list[bytes]:
     for count in range(5):
         contents = [frames[n % 4] * (1 + n % 2) for n in range(count)]
         sizes = b"".join(len(content).to_bytes(2, "big") for content in contents)
-        found.append(bytes([count]) + sizes + b"".join(contents) + frames[count % 4])
+        for cut in (8_000, 150, 3):
+            head = bytes([count]) + cut.to_bytes(2, "big") + sizes
+            found.append(head + b"".join(contents) + frames[count % 4])
     return found
 
 

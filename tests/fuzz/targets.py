@@ -9,7 +9,7 @@
 | message | message decoders | the same; what decodes, encodes to a fixed point |
 | vendor | msgpack bodies | an answer or RemoteProtocolError; what decodes comes back |
 | batch | record batch, both twins | the same verdict and the same records from C and Python |
-| exchange | receiving from many connections, both twins | the same bytes, rows, batches |
+| exchange | receiving from many and answering them, both twins | the same bytes, rows, batches |
 | codec | decompression | at most the allowed size, or DecompressionError |
 | log, index, manifest, producers, snapshot | their dump | a report, never an exception |
 | directory | the storage engine | an error that it may raise; never a wrong record |
@@ -22,7 +22,7 @@ plain functions on bytes, so that Hypothesis, atheris and a person with a crash 
 from array import array
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from socket import socketpair
+from socket import socket, socketpair
 from types import ModuleType
 from typing import Final
 
@@ -178,35 +178,61 @@ def _look_at(content: bytes, twin: ModuleType) -> list[object]:
 
 
 def exchange(data: bytes) -> None:
-    """Begins with how many connections there are, and the bytes of each (two) but the last."""
-    count = data[0] % 5 if data else 0
-    sizes = [int.from_bytes(data[1 + 2 * n : 3 + 2 * n], "big") for n in range(count)]
-    stream = data[1 + 2 * count :]
+    """Begins with how many connections there are and how it is cut (two), then the bytes of each
+    (two) but the last."""
+    count, cut = data[0] % 5 if data else 0, int.from_bytes(data[1:3], "big")
+    sizes = [int.from_bytes(data[3 + 2 * n : 5 + 2 * n], "big") for n in range(count)]
+    stream = data[3 + 2 * count :]
     contents = []
     for size in sizes:
         contents.append(stream[:size])
         stream = stream[size:]
-    seen = [_receive(scan, [*contents, stream]) for scan in EXCHANGES]
+    seen = [_exchange(scan, [*contents, stream], cut) for scan in EXCHANGES]
     assert all(one == seen[0] for one in seen), "C and its twin differ"
 
 
-def _receive(scan: Exchange, contents: list[bytes]) -> list[object]:
+def _exchange(scan: Exchange, contents: list[bytes], cut: int) -> list[object]:
+    """Receive by two calls, the second what the first has left, and answer every row."""
+    fds, theirs = array("i"), list[socket]()
+    seen: list[object] = []
+    end = first = 0
     with ExitStack() as stack:
-        fds = array("i")
         for content in contents:
-            ours, theirs = socketpair()
-            stack.enter_context(ours)
-            stack.enter_context(theirs)
-            ours.setblocking(False)
-            theirs.send(content[: len(scan.data)])
-            fds.append(ours.fileno())
-        count = scan.receive(fds, 0, 0, least=1, most=len(scan.data) // 2)
-    results = list(scan.results[: count * RESULTS])
-    end = sum(max(size, 0) for size in results[1::RESULTS])
-    rows = array("i", range(sum(results[3::RESULTS])))
-    size = sum(scan.columns[Column.RECORDS_SIZE * scan.rows_max + row] for row in rows)
-    batches, fields = scan.gather(rows, size)
-    return [results, bytes(scan.data[:end]), bytes(batches), fields]
+            one, other = socketpair()
+            for end_of_pair in (one, other):
+                stack.enter_context(end_of_pair)
+                end_of_pair.setblocking(False)
+            other.send(content[: len(scan.data)])
+            fds.append(one.fileno())
+            theirs.append(other)
+        most = 1 + cut % (len(scan.data) // 2)
+        for least in (1, 1 + cut % 100):
+            count = scan.receive(fds, end, first, least=least, most=most)
+            results = scan.results[: count * RESULTS]
+            rows = array("i", results[3::RESULTS])
+            sent = scan.reply(
+                fds[:count],
+                array("i", results[2::RESULTS]),
+                rows,
+                frame=bytes(32),
+                offset_at=cut % 25,
+                correlations=array("q", range(scan.rows_max)),
+                offsets=[cut << n for n in range(scan.rows_max)],
+            )
+            seen += [results, sent]
+            end += sum(max(size, 0) for size in results[1::RESULTS])
+            first += sum(rows)
+        seen += [_whatever_came(other) for other in theirs]
+    gathered = array("i", range(first))
+    size = sum(scan.columns[Column.RECORDS_SIZE * scan.rows_max + row] for row in gathered)
+    batches, fields = scan.gather(gathered, size)
+    return [*seen, bytes(scan.data[:end]), bytes(batches), fields]
+
+
+def _whatever_came(sock: socket) -> bytes:
+    with suppress(BlockingIOError):
+        return sock.recv(1 << 16)
+    return b""
 
 
 def codec(data: bytes) -> None:
