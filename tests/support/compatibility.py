@@ -83,6 +83,7 @@ _COLUMNS: Final = (
     "franz-go",
     "Sarama",
     "KafkaJS",
+    "platformatic-kafka",
 )
 
 
@@ -163,7 +164,8 @@ def page(outcomes: Mapping[str, str], *, kcat: str, commit: str, date: str, comm
             "Unmodified releases of other people's clients, run against a segbroker daemon: the",
             "oldest and the newest supported ones. *yes*: every step of that row passed; –: the",
             "client has it not (kcat makes no transactions, kafka-python 2.0 has no idempotence,",
-            "KafkaJS no static members; its snappy, lz4 and zstd are plug-ins and left out).",
+            "KafkaJS no static members; its snappy, lz4 and zstd are plug-ins and left out, as",
+            "is the zstd of @platformatic/kafka, which wants Node 22).",
             "",
             "Every run of the tests does the newest and the oldest release of the Python clients,",
             "the newest kafka-clients and kcat; the columns between, Go and Node are for",

@@ -1,4 +1,5 @@
-"""Clients that are not in Python or Java: franz-go and Sarama in Go, KafkaJS in Node.
+"""Clients that are not in Python or Java: franz-go and Sarama in Go, KafkaJS and
+@platformatic/kafka in Node.
 
 Their programs are in tests/support/clients/languages, the steps in tests/support/clients/spoken.py.
 They run with `make matrix`, which fetches them from the registries of their languages; without the
@@ -23,7 +24,12 @@ pytestmark = [pytest.mark.matrix, pytest.mark.timeout(900)]
 
 SOURCES = ROOT / "tests/support/clients/languages"
 BUILD_TIMEOUT_S = 600
-VERSIONS = {"franz-go": "1.22.2", "Sarama": "1.61.1", "KafkaJS": "2.2.4"}
+VERSIONS = {
+    "franz-go": "1.22.2",
+    "Sarama": "1.61.1",
+    "KafkaJS": "2.2.4",
+    "platformatic-kafka": "1.35.0",
+}
 UNREACHABLE = ("dial tcp", "lookup ", "ENOTFOUND", "ETIMEDOUT", "ECONNREFUSED", "403 Forbidden")
 
 
@@ -58,6 +64,7 @@ BUILDERS: dict[str, Callable[[Path], list[str]]] = {
     "franz-go": lambda place: go("franz", place),
     "Sarama": lambda place: go("sarama", place),
     "KafkaJS": lambda place: node("kafkajs", place),
+    "platformatic-kafka": lambda place: node("platformatic", place),
 }
 
 

@@ -21,6 +21,7 @@ LIBRARIES: Final[dict[str, tuple[tuple[str, ...], frozenset[str]]]] = {
     "franz-go": (CODECS, frozenset()),
     "Sarama": (CODECS, frozenset()),
     "KafkaJS": (("none", "gzip"), frozenset({"static"})),
+    "platformatic-kafka": (("none", "gzip", "snappy", "lz4"), frozenset()),
 }
 
 
