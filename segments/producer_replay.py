@@ -3,6 +3,11 @@
 A snapshot that is missing or damaged costs reading the headers of every segment; one that covers
 more than the log has is of another log and is not used.  A damaged sealed segment costs its own
 headers: producers whose last batches lay there begin as unknown ones.
+
+Offsets of gaps are counted: an epoch that begins behind what was lost may be sent from its
+beginning again (producers.py).  Not where batches were there that nobody knows any more: without
+a snapshot of a log that does not begin with 0, and behind a segment that cannot be read or a gap of
+what went on purpose.
 """
 
 from collections.abc import Iterator
@@ -37,6 +42,8 @@ def replay_producers(opened: PartitionLog) -> None:
     if end == opened.log_end_offset:
         return
     sealed = opened.sealed
+    lost = 0
+    is_all_known = end >= 0 or opened.log_start_offset == 0
     numbers = [one for one, upto in zip(sealed.numbers, sealed.ends(), strict=True) if upto > end]
     numbers += [segment.number for segment in (*opened.rotating, opened.active) if segment.size]
     for number in numbers:
@@ -46,11 +53,18 @@ def replay_producers(opened: PartitionLog) -> None:
                 if header.base_offset < end:
                     continue
                 if header.producer_id >= 0:
-                    table.apply(header, header.base_offset, batch)
-                elif gap_reason(header) is GapReason.LOST_TAIL:
+                    table.apply(header, header.base_offset, batch, lost if is_all_known else 0)
+                    continue
+                reason = gap_reason(header)
+                if reason is GapReason.LOST_TAIL:
                     table.lose_tail()
+                if reason in (GapReason.LOST_TAIL, GapReason.CORRUPTION):
+                    lost += header.next_offset - header.base_offset
+                elif reason is not None:
+                    is_all_known = False
         except (FileNotFoundError, CorruptSegment) as exc:
             log.warning("producers_not_replayed", path=path, error=str(exc))
+            is_all_known = False
 
 
 def batches_of(storage: Storage, path: str) -> Iterator[tuple[BatchHeader, memoryview]]:

@@ -13,6 +13,7 @@ always appended, and its epoch is the producer's from then on:
 | same | first and last equal one of the five | duplicate: the stored offset is the answer |
 | same | last + 1 (0 after 2^31-1; 0 after a marker with a new epoch) | append |
 | same | the first that is missing between two of the five | append |
+| same | 0, in front of all of the five, where the epoch begins behind a gap | append |
 | same or higher | other, the first since a lost tail | append |
 | same | other | OutOfOrderSequence |
 | any | without a transaction, while one of this producer is open | TransactionOpen |
@@ -21,8 +22,12 @@ A lost tail (lost_tail.py) may have held batches that a producer was told of, or
 again: what is known of it stays, so that what survived is no second record and a fenced epoch
 stays fenced, and its next batch that is no duplicate is taken at its word.  When that one lay
 between batches that survived, those count as sent: "last" is the end of the run they make.  So it
-is where something is missing between two of the five: a power cut tore a write that nobody was told
-of, and the producer sends all of it again.
+is where something is missing between two of the five, or in front of the first of an epoch: a power
+cut tore a write that nobody was told of, and the producer sends all of it again.
+
+An epoch begins behind a gap where a start reads its first batch with a sequence that is not 0, has
+read everything in front of it, and as many offsets are lost there as sequences.  So no batch with 0
+is in the log, as long as the five are all that the log has of the epoch.
 
 .producers, the snapshot, big-endian; behind it the batch headers of the log are replayed:
 
@@ -44,7 +49,7 @@ of, and the producer sends all of it again.
 Version 1 is written as long as there is nothing that it cannot say: open_txn_first is -1 in it,
 every row has a batch, flags are 0.  From version 2 on a row without batches has the time of its
 marker in the place of the first batch's timestamp.  Version 3 has a flag, 1: nothing was appended
-since a lost tail.
+since a lost tail; and a flag, 2: its epoch begins behind a gap, and the row has all of it.
 
 Invariants: a snapshot holds exactly what the batches below `end_offset` say, all of which were
 synced before it was written.  Entries are tuples that are replaced, never changed: a shallow copy
@@ -71,6 +76,7 @@ VERSION_PLAIN: Final = 1
 VERSION_TRANSACTIONS: Final = 2
 VERSION: Final = 3
 RESUMES: Final = 1
+LACKS_FIRST: Final = 2
 HEADER: Final = struct.Struct(">4sHHqII")
 ROW: Final = struct.Struct(">qqhHI" + WINDOW * "iiqq")
 ABORTED: Final = struct.Struct(">qqq")
@@ -107,6 +113,8 @@ class Producer(NamedTuple):
     """Time of its last marker; -1: none, or none since the log was opened."""
     resumes: bool = False
     """Nothing of it was appended since a lost tail: what comes next is taken at its word."""
+    lacks_first: bool = False
+    """Its epoch begins behind a gap, and `batches` are all that the log has of it."""
 
     @property
     def last_ms(self) -> int:
@@ -128,8 +136,11 @@ class Producer(NamedTuple):
             last = ends.pop(expected)
         return expected
 
-    def lacks(self, sequence: int) -> bool:
-        """Whether a batch that begins so is the first that is missing between two of the window."""
+    def lacks(self, sequence: int, last_delta: int) -> bool:
+        """Whether this batch is the first that is missing between two of the window, or in front of
+        all that there is of its epoch."""
+        if self.lacks_first and sequence == 0:
+            return last_delta < self.batches[0].first_sequence
         return any(
             sequence == (older.last_sequence + 1) & _SEQUENCE_MASK != newer.first_sequence
             for older, newer in pairwise(self.batches)
@@ -179,12 +190,15 @@ class ProducerTable:
         expected = (known.batches[-1].last_sequence + 1) & _SEQUENCE_MASK if known.batches else 0
         if sequence != expected and not known.resumes:
             expected = known.next_sequence  # the whole window is looked at for the odd one only
-            if sequence != expected and not known.lacks(sequence):
+            if sequence != expected and not known.lacks(sequence, header.last_offset_delta):
                 raise OutOfOrderSequence(header.producer_id, sequence, expected)
         return None
 
-    def apply(self, header: BatchHeader, base_offset: int, content: Buffer) -> None:
-        """Remember a batch with these bytes that was appended at `base_offset`."""
+    def apply(self, header: BatchHeader, base_offset: int, content: Buffer, lost: int = 0) -> None:
+        """Remember a batch with these bytes that was appended at `base_offset`.
+
+        lost: offsets in front of it that are gaps, where everything else of the log is known.
+        """
         if header.attributes & TRANSACTIONAL_BIT and self.transactions.apply(
             header, base_offset, content
         ):
@@ -194,23 +208,27 @@ class ProducerTable:
             header.base_sequence, header.last_offset_delta, base_offset, header.max_timestamp
         )
         known = self._producers.get(header.producer_id)
+        lacks_first = 0 < header.base_sequence <= lost
         if known is None:
-            self._producers[header.producer_id] = Producer(header.producer_epoch, (batch,))
+            self._producers[header.producer_id] = Producer(
+                header.producer_epoch, (batch,), lacks_first=lacks_first
+            )
             return
         window: tuple[KnownBatch, ...] = (batch,)
-        if known.epoch == header.producer_epoch:
+        if known.epoch == header.producer_epoch and known.batches:
             window = (*known.batches[1 - WINDOW :], batch)
+            is_all = len(known.batches) < WINDOW
+            lacks_first = known.lacks_first and is_all and header.base_sequence != 0
         self._producers[header.producer_id] = Producer(
-            header.producer_epoch, window, known.marked_ms
+            header.producer_epoch, window, known.marked_ms, lacks_first=lacks_first
         )
 
     def _mark(self, header: BatchHeader) -> None:
         known = self._producers.get(header.producer_id)
-        batches = () if known is None or known.epoch != header.producer_epoch else known.batches
-        resumes = known is not None and known.resumes
-        self._producers[header.producer_id] = Producer(
-            header.producer_epoch, batches, header.max_timestamp, resumes
-        )
+        if known is None or known.epoch != header.producer_epoch:
+            resumes = known is not None and known.resumes
+            known = Producer(header.producer_epoch, (), resumes=resumes)
+        self._producers[header.producer_id] = known._replace(marked_ms=header.max_timestamp)
 
     def expire(self, now_ms: int, after_ms: int, *, is_idle: bool) -> int:
         """Forget producers that did nothing for so long, unless a transaction is open; how many.
@@ -273,9 +291,9 @@ class ProducerTable:
             if not fields:
                 version = max(version, VERSION_TRANSACTIONS)
                 fields = [0, 0, 0, known.marked_ms]
-            flags = 0
-            if known.resumes:
-                version, flags = VERSION, RESUMES
+            flags = RESUMES * known.resumes | LACKS_FIRST * known.lacks_first
+            if flags:
+                version = VERSION
             fields += [0] * (4 * WINDOW - len(fields))
             first_offset = opened.get(producer_id, -1)
             rows.append(
@@ -316,7 +334,10 @@ def decode_producers(data: Buffer) -> tuple[ProducerTable, int] | None:
         if epoch >= 0:
             window = tuple(KnownBatch(*row[5 + 4 * i : 9 + 4 * i]) for i in range(batches))
             marked_ms = -1 if batches else row[8]
-            resumes = version >= VERSION and bool(flags & RESUMES)
-            producers[producer_id] = Producer(epoch, window, marked_ms, resumes)
+            if version < VERSION:
+                flags = 0
+            producers[producer_id] = Producer(
+                epoch, window, marked_ms, bool(flags & RESUMES), bool(flags & LACKS_FIRST)
+            )
     aborted = map(Aborted._make, ABORTED.iter_unpack(content[rows_end:-8]))
     return ProducerTable(producers, TransactionIndex(opened, aborted)), end_offset

@@ -1,16 +1,24 @@
 """What a partition remembers of a producer, at the limits: five batches, the last sequence, epochs,
 the exact millisecond."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from segbroker.protocol.markers import Outcome, encode_marker
-from segbroker.protocol.record_batch import check_batch, encode_batch
+from segbroker.protocol.record_batch import (
+    GapReason,
+    check_batch,
+    encode_batch,
+    gap_batches,
+    iter_batches,
+)
 from segbroker.segments.errors import InvalidProducerEpoch, OutOfOrderSequence
 from segbroker.segments.handler import PRODUCER_EXPIRATION_MS, DiskHandler
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.producers import WINDOW
-from segbroker.segments.storage import read_file
+from segbroker.segments.storage import read_file, replace_file, write_all
 from segbroker.segments.transaction_index import Aborted
 
 from .test_retention import manager_on, partition_on
@@ -18,6 +26,9 @@ from .tools import append, batch_of
 
 LAST = 2**31 - 1
 NOW = 1_700_000_000_000
+FOLDER = "/data/topics/t/partition_0"
+SEGMENT = f"{FOLDER}/t_partition_0_segment_0.log"
+SNAPSHOT = f"{FOLDER}/t_partition_0.producers"
 
 
 def send(
@@ -57,19 +68,24 @@ def test_the_last_five_batches_are_known_and_the_one_before_is_out_of_order(how:
     assert send(handler, 2)
 
 
+def torn(
+    disk: MemoryStorage, manager: DiskManager, lost: Sequence[int], path: str = SEGMENT
+) -> None:
+    """A power cut did not let these batches get to the disk, by their places."""
+    manager.close()
+    disk.unlink(SNAPSHOT)
+    sizes = [len(batch) for batch in iter_batches(memoryview(read_file(disk, path)))]
+    for place in lost:
+        disk.open(path).pwrite(b"?", sum(sizes[: place + 1]) - 1)
+
+
 def test_what_is_missing_between_batches_that_survived_may_be_sent_again() -> None:
     # Of five that nobody was told of a power cut left the first and the last but one.
     disk = MemoryStorage()
     manager, handler = partition_on(disk, retention_ms=-1)
     for sequence in range(5):
         send(handler, sequence)
-    manager.close()
-    folder = "/data/topics/t/partition_0"
-    disk.unlink(f"{folder}/t_partition_0.producers")
-    path = f"{folder}/t_partition_0_segment_0.log"
-    file, size = disk.open(path), len(read_file(disk, path)) // 5
-    for lost in (1, 2, 4):
-        file.pwrite(b"?", lost * size + size - 1)
+    torn(disk, manager, (1, 2, 4))
     handler = manager_on(disk).get_handler("t", 0)
     with pytest.raises(OutOfOrderSequence):
         send(handler, 2)
@@ -78,6 +94,148 @@ def test_what_is_missing_between_batches_that_survived_may_be_sent_again() -> No
     ]
     with pytest.raises(OutOfOrderSequence, match="expected 6"):
         send(handler, 7)
+
+
+@pytest.mark.parametrize("how", ["open", "closed", "killed"])
+@pytest.mark.parametrize("before", ["", "another-epoch", "a-marker"])
+@pytest.mark.parametrize("lost", [[0], [0, 1], [0, 2], [0, 3], [0, 1, 2, 3]])
+def test_what_is_missing_in_front_of_the_first_batch_may_be_sent_again(
+    how: str, before: str, lost: list[int]
+) -> None:
+    # Of five that nobody was told of, the first ones of their producer or of its epoch.
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    if before == "another-epoch":
+        send(handler, 0)
+    elif before == "a-marker":
+        marker = memoryview(encode_marker(Outcome.ABORT, 7, 1, NOW))
+        handler.append(marker, check_batch(marker, stored=True), NOW)
+    epoch = 1 if before else 0
+    for sequence in range(5):
+        send(handler, sequence, epoch=epoch)
+    torn(disk, manager, [epoch + place for place in lost])
+    manager = manager_on(disk)
+    record = batch_of(b"x", now_ms=NOW)
+    append(manager.get_handler("t", 0), record, NOW)  # a snapshot when it is closed
+    handler = again(disk, manager, how)
+    assert disk.exists(SNAPSHOT) == (how == "closed")
+    assert [send(handler, sequence, epoch=epoch) for sequence in range(6)] == [
+        *(sequence not in lost for sequence in range(5)),
+        False,
+    ]
+    with pytest.raises(OutOfOrderSequence, match="expected 6"):
+        send(handler, 7, epoch=epoch)
+
+
+def test_in_front_of_an_epoch_that_began_with_a_gap_only_what_has_room_there_is_taken() -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    for sequence in range(3):
+        send(handler, sequence)
+    torn(disk, manager, [0, 1])
+    handler = manager_on(disk).get_handler("t", 0)
+    for sequence, records in ((0, 3), (1, 1)):
+        with pytest.raises(OutOfOrderSequence, match="expected 3"):
+            send(handler, sequence, records=records)
+    assert not send(handler, 0, records=2)
+    with pytest.raises(OutOfOrderSequence, match="expected 3"):
+        send(handler, 0)
+
+
+def test_nothing_in_front_of_an_epoch_is_taken_where_more_is_lost_of_it_than_the_gap_has() -> None:
+    # It was not known and began with 2, or not all that there is of it is among the five.
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    append(handler, batch_of(b"x", now_ms=NOW), NOW)
+    send(handler, 2)
+    torn(disk, manager, [0])
+    with pytest.raises(OutOfOrderSequence, match="expected 3"):
+        send(manager_on(disk).get_handler("t", 0), 0)
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    for sequence in range(WINDOW + 2):
+        send(handler, sequence)
+    torn(disk, manager, [0])
+    with pytest.raises(OutOfOrderSequence, match=f"expected {WINDOW + 2}"):
+        send(manager_on(disk).get_handler("t", 0), 0)
+
+
+def begun_behind_a_gap() -> tuple[MemoryStorage, DiskManager]:
+    """| a record | gap 1 .. 3 | sequence 2 |   and nothing says what the producer did but that."""
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    append(handler, batch_of(b"x", now_ms=NOW), NOW)
+    for sequence in range(3):
+        send(handler, sequence)
+    torn(disk, manager, [1, 2])
+    manager = manager_on(disk)
+    assert manager.get_handler("t", 0).high_watermark == 4
+    return disk, manager
+
+
+@pytest.mark.parametrize("reason", [GapReason.DELETED, GapReason.CAP, GapReason.TTL, None])
+def test_nothing_in_front_of_an_epoch_is_taken_behind_what_went_on_purpose(
+    reason: GapReason | None,
+) -> None:
+    disk, manager = begun_behind_a_gap()
+    manager.close()
+    disk.unlink(SNAPSHOT)
+    if reason is not None:
+        data = read_file(disk, SEGMENT)
+        first = next(iter_batches(memoryview(data)))
+        (gap,) = gap_batches(0, 1, reason, NOW, 0)
+        disk.open(SEGMENT).truncate(0)
+        write_all(disk.open(SEGMENT), gap + data[len(first) :], 0)
+    handler = manager_on(disk).get_handler("t", 0)
+    if reason is None:
+        assert not send(handler, 0)
+    else:
+        with pytest.raises(OutOfOrderSequence, match="expected 3"):
+            send(handler, 0)
+
+
+def test_nothing_in_front_of_an_epoch_is_taken_where_the_begin_of_the_log_is_not_known() -> None:
+    disk, manager = begun_behind_a_gap()
+    manager.get_handler("t", 0).delete_records_before(1)
+    manager.close()
+    snapshot = read_file(disk, SNAPSHOT)
+    disk.unlink(SNAPSHOT)
+    with pytest.raises(OutOfOrderSequence, match="expected 3"):
+        send(manager_on(disk.after_kill()).get_handler("t", 0), 0)
+    replace_file(disk, SNAPSHOT, snapshot)
+    assert not send(manager_on(disk).get_handler("t", 0), 0)
+
+
+def test_in_front_of_an_epoch_is_taken_what_a_snapshot_of_the_begin_of_the_log_says() -> None:
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    append(handler, batch_of(b"x", producer=(8, 0, 0), now_ms=NOW), NOW)
+    handler.delete_records_before(1)
+    manager.close()
+    snapshot = read_file(disk, SNAPSHOT)
+    manager = manager_on(disk)
+    for sequence in range(3):
+        send(manager.get_handler("t", 0), sequence)
+    torn(disk, manager, [1, 2])
+    replace_file(disk, SNAPSHOT, snapshot)
+    handler = manager_on(disk).get_handler("t", 0)
+    assert [send(handler, sequence) for sequence in range(4)] == [False, False, True, False]
+
+
+def test_nothing_in_front_of_an_epoch_is_taken_behind_a_segment_that_cannot_be_read() -> None:
+    # | 0 1 and five records | two records, 2 |   what it sent first is in the first segment
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    for place in range(10):
+        if place in (0, 1, 9):
+            send(handler, min(place, 2))
+        else:
+            append(handler, batch_of(b"x", now_ms=NOW), NOW)
+    torn(disk, manager, [0, 1], SEGMENT.replace("segment_0", "segment_1"))
+    disk.open(SEGMENT).pwrite(bytes(4), 8)  # the length of its first batch
+    handler = manager_on(disk).get_handler("t", 0)
+    with pytest.raises(OutOfOrderSequence, match="expected 3"):
+        send(handler, 0)
 
 
 def test_a_repetition_has_as_many_records_as_the_batch_that_it_repeats() -> None:

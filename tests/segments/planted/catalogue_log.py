@@ -261,8 +261,8 @@ LOG_BUGS: tuple[Bug, ...] = (
     Bug(
         "producers_are_not_replayed",
         "producer_replay",
-        "                    table.apply(header, header.base_offset, batch)\n",
-        "                    pass\n",
+        "table.apply(header, header.base_offset, batch, lost if is_all_known else 0)",
+        "pass",
         "producers_that_begin_again",
     ),
     Bug(
