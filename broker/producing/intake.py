@@ -13,7 +13,8 @@ What carries half a request, and what is no socket of the system, is received fr
 
 Where passes do not reach everybody, who was received from longest ago comes first: with the others
 of that pass by calls for many, and those who go one by one behind them, before anybody who was
-received from since.  So whoever is ready waits for one receive of each of the others.
+received from since.  So whoever is ready waits for one receive of each of the others
+(docs/decisions/0171).
 
 Limits: see express.py.
 """

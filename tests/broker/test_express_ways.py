@@ -13,11 +13,17 @@ import pytest
 import trio
 import trio.testing
 
+from segbroker.broker.producing import seat
 from segbroker.broker.producing.express import Express
 from segbroker.broker.server import Broker
 from segbroker.client import Acl, AclFilter, AsyncAdmin
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_core import ProduceResponse, ProduceResponsePartition
+from segbroker.protocol.messages_core import (
+    MetadataRequest,
+    MetadataResponse,
+    ProduceResponse,
+    ProduceResponsePartition,
+)
 
 from ..support.certificates import Authority
 from ..support.gated_storage import GatedStorage
@@ -415,3 +421,37 @@ async def _stays_away(broker: Broker, client: WireClient) -> None:
             await trio.testing.wait_all_tasks_blocked()
     assert isinstance(broker.express, Express)
     assert broker.express.passes == 0
+
+
+async def test_no_more_requests_are_unanswered_than_may_be_however_they_come() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk, slots_max=4) as broker,
+        connect(broker.address) as client,
+        AsyncExitStack() as stack,
+    ):
+        clients = [client, *await parked(broker, client, stack, 2, "fsync")]
+        assert broker.express is not None
+        outboxes = [one.peer.outbox for one in broker.express._seats.values()]
+        disk.syncs.clear()
+        for _ in range(10):  # each pass receives one of each, and they go the same way
+            for one in clients:
+                send_at_once(one, one.encode(produce_request("t", batch(b"v")), 9)[1])
+            await trio.testing.wait_all_tasks_blocked()
+        # What makes it too many is handed to the task, which handles it and reads no further.
+        assert [len(outbox) for outbox in outboxes] == [5] * 3
+        disk.syncs.set()
+        with trio.fail_after(60):
+            for one in clients:
+                for _ in range(10):
+                    await one.receive(ProduceResponse, 9)
+
+
+async def test_who_is_served_together_with_others_is_welcome_as_before() -> None:
+    async with serving() as broker, connect(broker.address) as client, AsyncExitStack() as stack:
+        others = await parked(broker, client, stack, 1)
+        both = Producers([client, *others])
+        for _ in range(seat.CREDIT_MAX + 1):
+            await others[0].ask(MetadataRequest(topics=[]), MetadataResponse, 1)  # in vain
+            await both.say("t", b"v")
+        assert taken(broker) == 2 * (seat.CREDIT_MAX + 1)
