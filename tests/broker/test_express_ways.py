@@ -1,10 +1,8 @@
-"""What changes under connections that are parked on the express way holds from their next request.
+"""Who goes the express way; what changes under those who do holds from their next request on.
 
 A producer alone (lone.py) and two at once (produce_run.py) are told what the general way tells.
 """
 
-import errno
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -28,7 +26,7 @@ from segbroker.protocol.messages_core import (
 from ..support.certificates import Authority
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, batch, connect, produce_request
-from .conftest import Events, serving
+from .conftest import serving
 from .test_express_bounds import parked, send_at_once
 from .test_login import guarded, log_in
 from .test_tls import connect_tls, protected, trusting
@@ -195,60 +193,6 @@ async def test_a_quota_holds_from_the_next_request_on(count: int) -> None:
         assert taken(broker) >= before + 2 * count
 
 
-async def test_nobody_is_read_while_too_much_waits_for_the_disk() -> None:
-    disk = GatedStorage()
-    async with (
-        serving(storage=disk, ingest_bytes_max=1 << 16) as broker,
-        connect(broker.address) as client,
-        AsyncExitStack() as stack,
-    ):
-        others = await parked(broker, client, stack, 3, "fsync")
-        disk.syncs.clear()
-        large = produce_request("t", batch(bytes(30_000)))
-        for one in others:
-            send_at_once(one, one.encode(large, 9)[1])
-        with trio.fail_after(60):
-            while broker.core.ingest.unsynced_bytes < 3 * 30_000:
-                await trio.lowlevel.checkpoint()
-        waiting = broker.core.ingest.unsynced_bytes
-        send_at_once(client, client.encode(produce_request("t", batch(b"late")), 9)[1])
-        with trio.fail_after(60):
-            await trio.testing.wait_all_tasks_blocked()  # it does not look again and again
-        assert broker.core.ingest.unsynced_bytes == waiting
-        disk.syncs.set()
-        with trio.fail_after(60):
-            for one in (*others, client):
-                _, reply = await one.receive(ProduceResponse, 9)
-                assert not reply.responses[0].partition_responses[0].error_code
-
-
-async def test_what_is_appended_one_by_one_stops_as_soon_as_too_much_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    disk = GatedStorage()
-    async with (
-        serving(storage=disk, ingest_bytes_max=1 << 16) as broker,
-        connect(broker.address) as client,
-        AsyncExitStack() as stack,
-    ):
-        monkeypatch.setattr("segbroker.broker.producing.intake.TOGETHER_MAX", 1)
-        others = await parked(broker, client, stack, 3, "fsync")
-        disk.syncs.clear()
-        size = 0
-        for n, one in enumerate((*others, client)):
-            records = batch(bytes(40_000), producer=(n, 0, 0))
-            size = len(records)
-            send_at_once(one, one.encode(produce_request("t", records), 9)[1])
-        with trio.fail_after(60):
-            await trio.testing.wait_all_tasks_blocked()
-        assert broker.core.ingest.unsynced_bytes == 2 * size
-        disk.syncs.set()
-        with trio.fail_after(60):
-            for one in (*others, client):
-                _, reply = await one.receive(ProduceResponse, 9)
-                assert not reply.responses[0].partition_responses[0].error_code
-
-
 async def test_a_broker_that_ends_answers_what_waits_for_the_disk() -> None:
     disk = GatedStorage()
     async with (
@@ -279,105 +223,6 @@ async def test_a_broker_that_ends_answers_what_waits_for_the_disk() -> None:
                 assert await one.is_closed()
         assert sorted(offsets) == [3, 4, 5]
         assert taken(broker) == len(clients)
-
-
-async def test_the_longest_wait_of_the_broker_holds_for_a_run() -> None:
-    disk = GatedStorage()
-    async with (
-        serving(storage=disk, produce_timeout_max_ms=1_000) as broker,
-        connect(broker.address) as client,
-        AsyncExitStack() as stack,
-    ):
-        await parked(broker, client, stack, 0, "fsync")
-        disk.syncs.clear()
-        request = produce_request("t", batch(b"v"), timeout_ms=3_600_000)
-        with trio.fail_after(60):
-            reply = await client.ask(request, ProduceResponse, 9)
-        assert reply.responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert taken(broker) == 1
-        disk.syncs.set()
-
-
-class _Full:
-    """An epoll that the system has no room in."""
-
-    closed = False
-
-    def __init__(self, real: object) -> None:
-        self.asked = 0
-        self._real = real
-
-    def register(self, *_: object) -> None:
-        self.asked += 1
-        raise OSError(errno.ENOSPC, "no room")
-
-
-async def test_where_the_system_has_no_room_it_is_said_once_and_served_the_general_way(
-    monkeypatch: pytest.MonkeyPatch, events: Events
-) -> None:
-    async with serving() as broker, connect(broker.address) as client:
-        assert isinstance(broker.express, Express)
-        full = _Full(broker.express._epoll)
-        with monkeypatch.context() as patch:
-            patch.setattr(broker.express, "_epoll", full)
-            await client.create("t")
-            for n in range(5):
-                assert (await client.produce("t", b"v")).base_offset == n
-            await trio.testing.wait_all_tasks_blocked()
-        assert full.asked == 1
-        assert len(events.named("express_refused")) == 1
-        assert broker.express.requests == 0
-
-
-async def test_who_does_not_read_its_replies_is_not_read_any_more() -> None:
-    async with serving() as broker, connect(broker.address) as client, AsyncExitStack() as stack:
-        await parked(broker, client, stack, 0)
-        client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-        assert broker.express is not None
-        (its,) = broker.express._seats.values()
-        its.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-        sent: list[int] = []
-
-        async def send(count: int) -> None:
-            asked = [client.encode(produce_request("t", batch(b"v")), 9) for _ in range(count)]
-            send_at_once(client, b"".join(frame for _, frame in asked))
-            sent.extend(correlation_id for correlation_id, _ in asked)
-            await trio.testing.wait_all_tasks_blocked()
-
-        while not its.peer.outbox.unsent:
-            await send(100)
-        before = taken(broker)
-        for _ in range(10):
-            await send(1)
-        assert taken(broker) == before
-        with trio.fail_after(60):
-            assert [(await client.receive(ProduceResponse, 9))[0] for _ in sent] == sent
-        assert (await client.fetch("t", 0)).high_watermark == len(sent) + 1
-
-
-async def test_other_tasks_have_their_turn_while_there_is_always_somebody_ready(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with serving() as broker, connect(broker.address) as client, AsyncExitStack() as stack:
-        await parked(broker, client, stack, 0)
-        passes = turns = 0
-
-        def never_ends(_: Express) -> bool:
-            nonlocal passes
-            passes += 1
-            return turns < 3 and passes < 1_000_000
-
-        monkeypatch.setattr(Express, "_pass", never_ends)
-        send_at_once(client, client.encode(produce_request("t", batch(b"v")), 9)[1])
-        while not passes:
-            await trio.lowlevel.checkpoint()
-        while turns < 3:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-        assert passes < 1_000_000
-        monkeypatch.undo()
-        with trio.fail_after(60):
-            await client.receive(ProduceResponse, 9)
 
 
 async def test_two_at_once_are_synced_by_the_thread() -> None:
@@ -423,28 +268,27 @@ async def _stays_away(broker: Broker, client: WireClient) -> None:
     assert broker.express.passes == 0
 
 
-async def test_no_more_requests_are_unanswered_than_may_be_however_they_come() -> None:
+async def test_who_is_alone_and_waits_for_the_disk_is_answered_in_order() -> None:
     disk = GatedStorage()
-    async with (
-        serving(storage=disk, slots_max=4) as broker,
-        connect(broker.address) as client,
-        AsyncExitStack() as stack,
-    ):
-        clients = [client, *await parked(broker, client, stack, 2, "fsync")]
-        assert broker.express is not None
-        outboxes = [one.peer.outbox for one in broker.express._seats.values()]
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("slow")
+        await client.create("quick", durability="disk")
+        for name in ("slow", "quick"):
+            await client.produce(name, b"first")
+        producer = Producers([client])
+        for _ in range(2):  # now it counts as alone
+            await producer.say("quick", b"alone")
         disk.syncs.clear()
-        for _ in range(10):  # each pass receives one of each, and they go the same way
-            for one in clients:
-                send_at_once(one, one.encode(produce_request("t", batch(b"v")), 9)[1])
+        sent = []
+        for name in ("slow", "quick", "quick"):
+            correlation_id, frame = client.encode(produce_request(name, batch(b"v")), 9)
+            send_at_once(client, frame)
+            sent.append(correlation_id)
             await trio.testing.wait_all_tasks_blocked()
-        # What makes it too many is handed to the task, which handles it and reads no further.
-        assert [len(outbox) for outbox in outboxes] == [5] * 3
         disk.syncs.set()
         with trio.fail_after(60):
-            for one in clients:
-                for _ in range(10):
-                    await one.receive(ProduceResponse, 9)
+            assert [(await client.receive(ProduceResponse, 9))[0] for _ in sent] == sent
+        assert taken(broker) == 5
 
 
 async def test_who_is_served_together_with_others_is_welcome_as_before() -> None:
@@ -455,3 +299,4 @@ async def test_who_is_served_together_with_others_is_welcome_as_before() -> None
             await others[0].ask(MetadataRequest(topics=[]), MetadataResponse, 1)  # in vain
             await both.say("t", b"v")
         assert taken(broker) == 2 * (seat.CREDIT_MAX + 1)
+        assert broker.core.counters.produce_requests == 2 + taken(broker)
