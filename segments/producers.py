@@ -25,6 +25,9 @@ between batches that survived, those count as sent: "last" is the end of the run
 is where something is missing between two of the five, or in front of the first of an epoch: a power
 cut tore a write that nobody was told of, and the producer sends all of it again.
 
+The five are those with the last sequences, which a client may not have heard of; they stand as they
+do in the log.
+
 An epoch begins behind a gap where a start reads its first batch with a sequence that is not 0, has
 read everything in front of it, and as many offsets are lost there as sequences.  So no batch with 0
 is in the log, as long as the five are all that the log has of the epoch.
@@ -84,6 +87,7 @@ HEADER_SIZE: Final = HEADER.size
 ROW_SIZE: Final = ROW.size
 assert (HEADER_SIZE, ROW_SIZE) == (24, 144), "the boxes above"
 _SEQUENCE_MASK: Final = 0x7FFF_FFFF
+_HALF: Final = 0x4000_0000
 
 
 class KnownBatch(NamedTuple):
@@ -145,6 +149,23 @@ class Producer(NamedTuple):
             sequence == (older.last_sequence + 1) & _SEQUENCE_MASK != newer.first_sequence
             for older, newer in pairwise(self.batches)
         )
+
+
+def _window(batches: tuple[KnownBatch, ...], batch: KnownBatch) -> tuple[KnownBatch, ...]:
+    """With one more batch: of five the first in sequence goes, which was not always the first to
+    be appended."""
+    if len(batches) < WINDOW:
+        return (*batches, batch)
+    first, second, third, fourth, last = batches
+    if first[0] < second[0] < third[0] < fourth[0] < last[0] < batch[0]:
+        return second, third, fourth, last, batch
+    goes = max(batches, key=lambda one: _steps(one.first_sequence, batch.first_sequence))
+    return (*(one for one in batches if one is not goes), batch)
+
+
+def _steps(begin: int, end: int) -> int:
+    """From one sequence to another, below 0 for one that comes before it; they begin again at 0."""
+    return ((end - begin + _HALF) & _SEQUENCE_MASK) - _HALF
 
 
 class ProducerTable:
@@ -216,7 +237,7 @@ class ProducerTable:
             return
         window: tuple[KnownBatch, ...] = (batch,)
         if known.epoch == header.producer_epoch and known.batches:
-            window = (*known.batches[1 - WINDOW :], batch)
+            window = _window(known.batches, batch)
             is_all = len(known.batches) < WINDOW
             lacks_first = known.lacks_first and is_all and header.base_sequence != 0
         self._producers[header.producer_id] = Producer(

@@ -127,6 +127,38 @@ def test_what_is_missing_in_front_of_the_first_batch_may_be_sent_again(
         send(handler, 7, epoch=epoch)
 
 
+@pytest.mark.parametrize("how", ["open", "closed", "killed"])
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize("begin", [0, 1, LAST - 3])
+@pytest.mark.parametrize("lost", [[0], [1], [3], [0, 2], [1, 3], [0, 1, 3]])
+def test_the_five_that_are_known_are_the_last_in_sequence_whatever_was_sent_again(
+    how: str, begin: int, before: int, lost: list[int]
+) -> None:
+    # What was missing is appended behind what comes after it, and is not the last to be forgotten.
+    sequences = [(begin + place) % (LAST + 1) for place in range(14)]
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    for sequence in sequences[: before + 5]:
+        send(handler, sequence)
+    torn(disk, manager, [before + place for place in lost])
+    manager = manager_on(disk)
+    handler = manager.get_handler("t", 0)
+    if begin and not before and 0 in lost:
+        with pytest.raises(OutOfOrderSequence):
+            send(handler, begin)
+        return
+    for end, sequence in enumerate(sequences[before:]):
+        assert send(handler, sequence) == (end < 5 and end not in lost)
+        if end >= 4:
+            for one in sequences[before:][end - 4 : end + 1]:
+                assert send(handler, one)
+    handler = again(disk, manager, how)
+    for one in sequences[-5:]:
+        assert send(handler, one)
+    with pytest.raises(OutOfOrderSequence):
+        send(handler, sequences[-6])
+
+
 def test_in_front_of_an_epoch_that_began_with_a_gap_only_what_has_room_there_is_taken() -> None:
     disk = MemoryStorage()
     manager, handler = partition_on(disk, retention_ms=-1)
