@@ -164,6 +164,22 @@ def test_disks_that_differ_in_what_nobody_reads_are_of_one_kind() -> None:
     assert len({image.kind for image in images}) == 2
 
 
+def test_a_copy_in_quarantine_of_what_is_there_now_makes_another_kind() -> None:
+    """Recovery keeps damage that it does not find kept already (two seeds of a long run)."""
+    disk = RecordingStorage()
+    disk.mkdir("/quarantine")
+    log = disk.open("/a_segment_0.log", create=True)
+    log.pwrite(b"torn one", 0)
+    log.fdatasync()
+    disk.fsync_dir("/")
+    copy = disk.open("/quarantine/a_segment_0.log.0", create=True)
+    disk.fsync_dir("/quarantine")
+    copy.pwrite(b"torn", 0)
+    copy.pwrite(b" one", 4)
+    of_boots = {image.kind for image in Images(disk).now() if not image.is_kill}
+    assert len(of_boots) == 2, "as it is kept, and torn"
+
+
 @pytest.fixture
 def _all_segments_are_alike(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As if recovery read no segment of a log; what was remembered of files is forgotten."""

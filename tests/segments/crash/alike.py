@@ -2,7 +2,9 @@
 
 | file | taken from it |
 |---|---|
-| `.tmp`, a copy in quarantine/, a spent file of the WAL | that it is there: nobody reads it |
+| `.tmp`, a spent file of the WAL | that it is there: nobody reads it |
+| a copy in quarantine/ | that it is there, and whether it is the file it is a copy of as that |
+| ... | is now: what is kept already is not kept again (`Image.kind`) |
 | a free file of the WAL | its size, where a file of the WAL may have it |
 | a file of the WAL | its frames, what damaged ones say, where the first one stands, whether the |
 | ... | header is its own and the file as long as it says; of a kept one every hole |

@@ -26,7 +26,7 @@ import structlog
 
 from segbroker.segments.memory import MemoryStorage
 
-from .images import Image, Images, kind_of
+from .images import Image, Images, Kind, kind_of
 from .invariants import violations
 from .model import Model
 from .observing import Opener, Seen, quick_snapshots, without_indexes
@@ -134,7 +134,7 @@ class Explorer:
         self._images = Images(self.disk, thorough=plan.thorough)
         self._examined: dict[tuple[int, int], _Examined] = {}
         self._judged: set[tuple[tuple[int, int], int, bool]] = set()
-        self._kinds: dict[tuple[int, int, int], _Examined] = {}
+        self._kinds: dict[Kind, _Examined] = {}
         self._settled: dict[tuple[int, int], Seen] = {}
         self._sights: dict[Seen, int] = {}
         self._sound: set[tuple[int, int, bool]] = set()

@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from itertools import pairwise
+from typing import TypeAlias
 
 from segbroker.protocol.checksums import xxh3_64
 from segbroker.segments.memory import MemoryStorage, _Directory, _Inode
@@ -98,6 +99,10 @@ class _Content:
         return self._term
 
 
+Kind: TypeAlias = tuple[int, int, int, tuple[str, ...]]
+"""A sum over what recovery takes, the boot, what the next random bytes come from, and copies that
+are what their files are now."""
+
 known_content = lru_cache(maxsize=16_384)(_Content)
 """What recovery leaves in a file it has left before."""
 
@@ -127,7 +132,7 @@ class Image:
         self._seed = seed
 
     @property
-    def kind(self) -> tuple[int, int, int]:
+    def kind(self) -> Kind:
         """Equal for disks from which recovery takes the same.
 
         Where there is no snapshot yet it makes the identity of the directory, by chance.
@@ -135,7 +140,18 @@ class Image:
         is_begun = any(
             path.startswith(_SNAPSHOTS) and path.endswith(".msgpack") for path, _ in self._entries
         )
-        return self._kind, self._boot, 0 if is_begun else self._seed // SEED_STEP
+        seed = 0 if is_begun else self._seed // SEED_STEP
+        return self._kind, self._boot, seed, tuple(self._kept())
+
+    def _kept(self) -> Iterator[str]:
+        """The copies in quarantine/ of what their files have now."""
+        for path, inode in self._entries:
+            folder, _, name = path.rpartition("/")
+            if inode is not None and folder.endswith("/quarantine"):
+                original = f"{folder.rpartition('/')[0]}/{name.rpartition('.')[0]}"
+                found = next((one for at, one in self._entries if at == original), None)
+                if found is not None and self._of(found) == self._of(inode):
+                    yield path
 
     def files(self) -> dict[str, bytes | None]:
         """Paths and contents; None for a directory."""
