@@ -6,6 +6,7 @@ from segbroker.segments.errors import UnsupportedFormat
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import read_file
 from segbroker.segments.wal.frames import (
+    FRAME_SIZE,
     FRAMES_BEGIN,
     HEADER_COPY,
     HEADER_SIZE,
@@ -105,6 +106,29 @@ def test_damage_to_the_last_frame_of_all_is_told_by_what_stands_behind_it() -> N
     assert [(one.lsn, one.frames, one.durable) for one in found.missing] == [(2, 1, True)]
     assert found.next_lsn == 3
     assert not found.unnamed
+
+
+def test_what_is_missing_in_front_of_a_group_was_durable_though_only_a_trailer_says_so() -> None:
+    # | A | B |   of A nothing is left, of B its trailer
+    disk = lettered(2)
+    size = OVERHEAD + 5
+    disk.open(f"{ROOT}/shard-00/wal-0.log").pwrite(bytes(size + 64), FRAMES_BEGIN)
+    found = replayed(disk)
+    assert [(one.what, one.durable) for one in found.missing] == [
+        ("frames below lsn 1", True),
+        ("1 frames from lsn 1 on", True),
+    ]
+    assert found.unnamed == {0}
+    assert found.lost_below == {(TOPIC, 0): 10}
+
+
+def test_events_may_have_been_in_what_a_file_that_was_cut_short_has_not() -> None:
+    disk = lettered(2)
+    size = SMALL.file_bytes // 2 + 2 * (OVERHEAD + 5)
+    disk.open(f"{ROOT}/shard-00/wal-0.log").truncate(size)
+    found = replayed(disk)
+    assert content(found) == b"AAAAABBBBB"
+    assert 0 < found.control_lost <= (SMALL.file_bytes - size) // FRAME_SIZE
 
 
 def test_frames_of_which_nothing_is_left_make_their_shard_suspect() -> None:

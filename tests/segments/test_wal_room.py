@@ -13,7 +13,7 @@ from segbroker.segments.background import Housekeeper
 from segbroker.segments.memory import MemoryFile, MemoryStorage
 from segbroker.segments.storage import Buffer, Storage
 from segbroker.segments.wal.files import ShardFiles, WalFile
-from segbroker.segments.wal.frames import Frame, FrameType
+from segbroker.segments.wal.frames import Frame, FrameType, Header, header_blocks
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.quickness import Quickness
 from segbroker.segments.wal.shard import Shard
@@ -321,3 +321,54 @@ def test_spare_files_are_used_again_unless_they_have_another_size() -> None:
     sizes = {disk.open(f"{folder}/{name}").size() for name in disk.listdir(folder)}
     assert sizes == {larger.file_bytes}
     assert (len(disk.listdir(folder)), wal.statistics().files) == (2, 2)
+
+
+def test_spare_files_are_not_made_again() -> None:
+    disk = Mistaken()
+    wal, _ = begun(disk)
+    Writer(wal).append(b"one")
+    wal.close(empty=True)
+    disk.place = "create"
+    wal, _ = begun(disk)
+    Writer(wal).append(b"two")
+    assert content(replayed(disk.after_power_cut())) == b"two"
+
+
+def test_of_many_files_two_are_spared_and_the_others_go() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    while not disk.exists(f"{ROOT}/shard-00/wal-2.log"):
+        writer.append(bytes(1_000))
+    wal.close(empty=True)
+    assert [name[:4] for name in disk.listdir(f"{ROOT}/shard-00")] == ["free", "free"]
+
+
+def test_space_is_given_back_before_a_start_writes_anything() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    Writer(wal).append(b"one")
+    wal.close(empty=True)
+    wal = Wal(disk, ROOT, SMALL, threaded=False, call_soon=at_once)
+    wal.open()
+    assert [wal.give_space_back() for _ in range(2)] == [True, False]
+    assert not disk.listdir(f"{ROOT}/shard-00")
+
+
+def test_a_file_that_is_used_again_is_closed_first() -> None:
+    files = ShardFiles(MemoryStorage(), f"{ROOT}/shard-00", 0, 8192)
+    files.open()
+    used = files.prepare()
+    files.recycle(used)
+    with pytest.raises(OSError, match="closed"):
+        used.file.size()
+
+
+def test_a_full_disk_is_met_when_a_file_is_made_and_by_no_write_to_it() -> None:
+    disk = FailingStorage()
+    files = ShardFiles(disk, f"{ROOT}/shard-00", 0, 8192)
+    files.open()
+    disk.fail_write = errno.ENOSPC
+    disk.writes_before_failure = len(header_blocks(Header(0, 8192, 0, 0)))
+    with pytest.raises(OSError, match="planted"):
+        files.prepare()  # its header would have had room

@@ -120,6 +120,45 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("wal.replay", "_sum_up_losses", "max(unnamed, 0)", "(unnamed)", 0): (
         "second line: no more frames are named than are missing"
     ),
+    ("wal.replay", "_replay_shard", "number + 1", "(number + 1 + 1)", 0): (
+        "second line: numbers of files rise, whether or not they have holes"
+    ),
+    ("wal.files", "ShardFiles.open", "free[-1] + 1", "(free[-1] + 1 + 1)", 0): (
+        "second line: numbers of free files rise, too"
+    ),
+    ("wal.files", "discard_used", "free[-1] + 1", "(free[-1] + 1 + 1)", 0): (
+        "second line: numbers of free files rise, too"
+    ),
+    (
+        "wal.replay",
+        "missing_in_front",
+        "max(later, default=0) >= lsn",
+        "(max(later, default=0) > lsn)",
+        0,
+    ): "second line: a group that begins with the first frame is that one's own",
+    ("wal.scanning", "_resume", "found + 16", "(found + 16 + 1)", 0): (
+        "second line: no lsn has eight bytes"
+    ),
+    ("wal.scanning", "_resume", "position + 1", "(position + 1 + 1)", 0): (
+        "second line: no frame has one byte"
+    ),
+    (
+        "wal.scanning",
+        "_suspects",
+        "kind == FrameType.BATCHES and length > overhead",
+        "(length > overhead)",
+        0,
+    ): "second line: an event is no batches",
+    (
+        "wal.scanning",
+        "_suspects",
+        "min(length, len(data) - position)",
+        "(length)",
+        0,
+    ): "second line: the checksum and the trailer behind batches are none",
+    ("wal.scanning", "_suspects", "end_offset >= 0", "(end_offset > 0)", 0): (
+        "second line: no batch ends at 0"
+    ),
     (
         "wal.replay",
         "_scan_files",
