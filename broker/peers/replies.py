@@ -170,8 +170,9 @@ class Outbox:
         (slot,) = self._slots
         self._slots = _NO_SLOTS
         self._head.append(slot)
-        pieces = slot.render() if count < size else []
-        assert pieces is not None, "it is done, and has been made once"
+        pieces = self._made(slot) if count < size else []
+        if pieces is None:
+            return
         self._restorable = 0
         self._took(pieces, size, count)
         if self._room is not None and not self._unsent:
@@ -191,11 +192,8 @@ class Outbox:
             pieces: list[Buffer] = []
             size = self._restorable = 0
             while slots and slots[0].done and size < _GATHER_BYTES and len(pieces) < _PIECES_MAX:
-                try:
-                    rendered = slots[0].render()
-                except Exception:
-                    log.exception("reply_failed", slot=type(slots[0]).__name__)
-                    self.break_off()
+                rendered = self._made(slots[0])
+                if self.broken:
                     return
                 if rendered is None:
                     break
@@ -271,14 +269,18 @@ class Outbox:
         self._owed = sum(map(len, self._unsent))
         self._unsent = _NO_BYTES
 
+    def _made(self, slot: Slot) -> list[Buffer] | None:
+        """What a slot renders; None: not yet, or it failed and all is given up."""
+        try:
+            return slot.render()
+        except Exception:
+            log.exception("reply_failed", slot=type(slot).__name__)
+            self.break_off()
+            return None
+
     def _restore(self) -> bool:
         """Render the head again, up to what is owed; False when its bytes are on their way."""
-        try:
-            pieces = self._head[-1].render()
-        except Exception:
-            log.exception("reply_failed", slot=type(self._head[-1]).__name__)
-            self.break_off()
-            return False
+        pieces = self._made(self._head[-1])
         if pieces is None or self.broken:
             return False
         owed, self._owed = self._owed, 0

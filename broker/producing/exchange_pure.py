@@ -6,7 +6,8 @@
 No call waits.  A result of a connection is six numbers: where its bytes begin and how many there
 are (0: its peer has closed; below 0: the errno), its first row and how many it has, where what is
 plain ends, and the *way*: the first row in this call that goes the same way as its first one (-1
-without rows).  Ways are told apart up to HEADS_MAX; those of further ones stand for themselves.
+without rows).  Ways are told apart up to HEADS_MAX; those of further ones, and those of idempotent
+producers, stand for themselves.
 
 Invariant: what C says and sends is the same for all bytes (tested on pairs of sockets).
 """

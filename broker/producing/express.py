@@ -186,7 +186,7 @@ class Express:
         return False
 
     def _pass(self) -> bool:
-        """Serve whoever is ready; whether anybody was answered. Never raises."""
+        """Serve whoever is ready; whether any request was taken up. Never raises."""
         ready, self._ready = self._ready or self._epoll.poll(0, CONNECTIONS_MAX), []
         if not ready:
             return False

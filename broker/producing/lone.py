@@ -8,7 +8,7 @@ than its write, its sync and its reply.  What is appended, what is synced and wh
 is the partition's, as on every other way.
 
 Invariants: an answer is sent only when the high watermark has passed the batch; whoever is owed
-anything, and a partition where somebody waits, is not served here, so the order of replies holds.
+anything, and a partition where an append waits, is not served here: the order of replies holds.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from .exchange import Exchange
 from .produce_run import Run
 from .seat import Seat
 
-# As plain numbers, as in express.py.
+# As plain numbers, as in intake.py.
 _CORRELATION: Final = int(Column.CORRELATION)
 _RECORDS_BEGIN: Final = int(Column.RECORDS_BEGIN)
 _RECORDS_SIZE: Final = int(Column.RECORDS_SIZE)

@@ -7,8 +7,9 @@ A run is of one partition and one timeout.  A connection has a slot in its order
 stretch of requests that went into the same run; such a slot counts for as many requests as it
 answers.
 
-When a run is settled, the replies of all whose turn it is are filled in and sent by one call in C;
-what a socket does not take, and whose turn it is not, goes the way of every reply (replies.py).
+When a run of several connections is settled without an error, the replies of all whose turn it is,
+and who speak the version of the first, are filled in and sent by one call in C; the others, and
+what a socket does not take, go the way of every reply (replies.py).
 
 Invariant: the replies are byte for byte those of single_produce.py, which makes them where there is
 an error to explain (tested).

@@ -48,7 +48,7 @@ class Seat:
         self.credit = CREDIT_MAX
         self.reads = 0
         self.received_in = 0
-        """The pass."""
+        """The pass; or the last one before it came, since its task received until then."""
         self.task: trio.lowlevel.Task | None = None
         self.error: OSError | None = None
         """Why it left, where it is broken."""

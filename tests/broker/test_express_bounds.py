@@ -286,7 +286,7 @@ class _Sink:
         return len(data)
 
 
-class _Answered:
+class Answered:
     """A slot whose reply is there."""
 
     restores = False
@@ -317,11 +317,11 @@ def test_nothing_leaves_behind_what_was_given_up() -> None:
 
     sink = _Sink()
     outbox = Outbox(sink, spawn=lambda _: None, on_broken=on_broken)
-    outbox.push(_Answered())
+    outbox.push(Answered())
     outbox.flush()
     assert sink.sent == b"reply"
     outbox.break_off()
-    late = _Answered()
+    late = Answered()
     outbox.push(late)
     outbox.flush()
     assert sink.sent == b"reply"
@@ -439,7 +439,7 @@ def _keyed() -> bytes:
     return encode_batch([b"v"], keys=[b"k"], timestamps_ms=1_700_000_000_000)
 
 
-class _Restored(_Answered):
+class _Restored(Answered):
     """As a fetch: what is not taken can be made again."""
 
     restores = True

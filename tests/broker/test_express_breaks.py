@@ -3,16 +3,20 @@
 import os
 import socket
 import struct
+from contextlib import AsyncExitStack
 
 import pytest
 import trio
 import trio.testing
 
 from segbroker.broker.partitions.partition import Partition
+from segbroker.broker.peers.replies import Buffer, Outbox
 from segbroker.protocol.messages_core import MetadataRequest, ProduceResponse
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, batch, connect, produce_request, values
 from .conftest import serving
+from .test_express_bounds import Answered, parked
 
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: what closes says so at once, and takes nothing more."""
@@ -93,3 +97,43 @@ async def test_what_was_taken_up_in_a_pass_that_fails_is_not_appended_later(
             row = await later.fetch("t", 0)
         assert values(row) == [b"first", b"first", b"first", b"later"]
         assert broker.core.counters.connections_failed == 2
+
+
+async def test_nobody_waits_for_a_run_whose_connections_are_gone() -> None:
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, AsyncExitStack() as stack:
+        client = await stack.enter_async_context(connect(broker.address))
+        clients = [client, *await parked(broker, client, stack, 1, "fsync")]
+        disk.syncs.clear()
+        for one in clients:
+            send_at_once(one, one.encode(produce_request("t", batch(b"v")), 9)[1])
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(broker.core.deadlines) == 1
+        for left in (1, 0):
+            await clients[left].stream.aclose()
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(broker.core.deadlines) == left
+        disk.syncs.set()
+        async with connect(broker.address) as again:
+            with trio.fail_after(60):
+                assert (await again.produce("t", b"goes on")).base_offset == 4
+
+
+class _Unmakeable(Answered):
+    """Of which nothing can be made any more."""
+
+    def render(self) -> list[Buffer] | None:
+        raise ZeroDivisionError
+
+
+def test_a_reply_that_cannot_be_made_again_breaks_its_connection_and_nothing_else() -> None:
+    one, other = socket.socketpair()
+    broken = []
+    with one, other:
+        outbox = Outbox(one, spawn=lambda _: None, on_broken=lambda: broken.append(True))
+        slot = _Unmakeable()
+        outbox.push(slot)
+        outbox.took(3, 9)  # the rest would have to be made
+    assert broken == [True]
+    assert slot.is_abandoned
+    assert not outbox.unsent
