@@ -56,6 +56,7 @@ def node(name: str, place: Path) -> list[str]:
     if shutil.which("npm") is None:
         pytest.skip("there is no npm")
     shutil.copytree(SOURCES / name, place, dirs_exist_ok=True)
+    shutil.copy(SOURCES / "spoken.mjs", place)
     built(["npm", "ci", "--no-audit", "--no-fund"], place)
     return ["node", str(place / "main.mjs")]
 

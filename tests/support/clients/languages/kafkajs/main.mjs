@@ -1,8 +1,8 @@
 // KafkaJS, spoken to in lines of JSON as tests/support/clients/spoken.py says.
 
 import { readFileSync } from 'node:fs'
-import { createInterface } from 'node:readline'
 import kafkajs from 'kafkajs'
+import { converse } from './spoken.mjs'
 
 const { CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = kafkajs
 
@@ -202,12 +202,5 @@ async function answer (ask) {
 }
 
 process.env.KAFKAJS_NO_PARTITIONER_WARNING = '1'
-for await (const line of createInterface({ input: process.stdin })) {
-  try {
-    console.log(JSON.stringify({ is: await answer(JSON.parse(line)) }))
-  } catch (error) {
-    console.log(JSON.stringify({ error: String(error.stack ?? error) }))
-  }
-}
-// A member whose input ends is gone without a word.
-process.exit(0)
+
+await converse(answer)

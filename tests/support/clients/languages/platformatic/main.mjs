@@ -1,8 +1,8 @@
 // @platformatic/kafka, spoken to in lines of JSON as tests/support/clients/spoken.py says.
 
 import { readFileSync } from 'node:fs'
-import { createInterface } from 'node:readline'
 import { Admin, ConfigResourceTypes, Consumer, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka'
+import { converse } from './spoken.mjs'
 
 const bootstrap = process.argv[2]
 const READ_UNCOMMITTED = 0
@@ -200,16 +200,4 @@ async function answer (ask) {
   }
 }
 
-function said (error) {
-  return [error, ...(error.errors ?? [])].map(one => String(one.stack ?? one)).join('\n')
-}
-
-for await (const line of createInterface({ input: process.stdin })) {
-  try {
-    console.log(JSON.stringify({ is: await answer(JSON.parse(line)) }))
-  } catch (error) {
-    console.log(JSON.stringify({ error: said(error) }))
-  }
-}
-// A member whose input ends is gone without a word.
-process.exit(0)
+await converse(answer)
