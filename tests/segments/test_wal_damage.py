@@ -122,6 +122,27 @@ def test_what_is_missing_in_front_of_a_group_was_durable_though_only_a_trailer_s
     assert found.lost_below == {(TOPIC, 0): 10}
 
 
+def test_what_is_missing_in_front_of_a_frame_of_its_own_group_may_have_been_told_to_nobody() -> (
+    None
+):
+    # | A B, one group |   of A nothing is left, of B its trailer
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    frames = [
+        Frame(FrameType.BATCHES, TOPIC, 0, 0, place, place, 1, b"12345", end_offset=place + 1)
+        for place in range(2)
+    ]
+    wal.shard_of(TOPIC, 0).write(frames)
+    size = OVERHEAD + 5
+    disk.open(f"{ROOT}/shard-00/wal-0.log").pwrite(bytes(size + 64), FRAMES_BEGIN)
+    found = replayed(disk)
+    assert [(one.what, one.durable) for one in found.missing] == [
+        ("frames below lsn 1", False),
+        ("1 frames from lsn 1 on", True),
+    ]
+    assert (found.unnamed, found.torn) == (set(), {0})
+
+
 def test_events_may_have_been_in_what_a_file_that_was_cut_short_has_not() -> None:
     disk = lettered(2)
     size = SMALL.file_bytes // 2 + 2 * (OVERHEAD + 5)

@@ -103,6 +103,13 @@ EQUIVALENT: Final[dict[Key, str]] = {
     (
         "wal.replay",
         "_room_below",
+        "room + given_up.position - FRAMES_BEGIN",
+        "(room + given_up.position - FRAMES_BEGIN + 1)",
+        0,
+    ): "second line: the same",
+    (
+        "wal.replay",
+        "_room_below",
         "scanned.size - FRAMES_BEGIN",
         "(scanned.size - FRAMES_BEGIN + 1)",
         0,
