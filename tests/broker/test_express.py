@@ -263,6 +263,7 @@ async def test_a_timeout_is_answered_for_every_request_of_a_run() -> None:
             disk.syncs.set()
             while broker.core.ingest.unsynced_bytes:
                 await trio.lowlevel.checkpoint()
+        assert len(broker.core.deadlines) == 0, "it is settled a second time"
         assert (await client.fetch("t", 0)).high_watermark == 4
 
 
@@ -314,13 +315,14 @@ async def test_a_bug_on_the_express_way_closes_those_it_met_and_no_other(
         assert broker.core.counters.connections_failed == 1
 
 
-async def test_fetches_that_wait_are_woken_by_a_run() -> None:
+@pytest.mark.parametrize("durability", ["fsync", "disk"])
+async def test_fetches_that_wait_are_woken_by_a_run(durability: str) -> None:
     async with (
         serving() as broker,
         connect(broker.address) as producer,
         connect(broker.address) as consumer,
     ):
-        await producer.create("t")
+        await producer.create("t", durability=durability)
         await producer.produce("t", b"first")
         await consumer.send(fetch_request("t", 1, wait_ms=600_000, min_bytes=1), 12)
         await trio.testing.wait_all_tasks_blocked()

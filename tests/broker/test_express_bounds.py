@@ -407,7 +407,7 @@ def _unopenable() -> bytes:
 async def test_what_is_appended_one_by_one_has_the_same_reply(
     config: dict[str, str], codes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = []
+    rows, produced = [], []
     for is_express in (False, True):
         async with (
             serving(express=is_express, now_ms=lambda: 1_700_000_000_000) as broker,
@@ -431,8 +431,10 @@ async def test_what_is_appended_one_by_one_has_the_same_reply(
                     rows.append(reply.responses[0].partition_responses[0])
             assert broker.core.counters.connections_failed == 0
             assert broker.core.ingest.unsynced_bytes == 0
+            produced.append(broker.core.counters.produced_bytes)
     assert [row.error_code for row in rows[:4]] == codes
     assert rows[4:] == rows[:4]
+    assert produced[0] == produced[1] > 0
 
 
 def _keyed() -> bytes:
