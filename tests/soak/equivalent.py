@@ -107,6 +107,9 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "(room + given_up.position - FRAMES_BEGIN + 1)",
         0,
     ): "second line: the same",
+    ("wal.replay", "missing_in_front", "place + 1", "(place + 1 + 1)", 0): (
+        "second line: what was given up stands in no later file than what says so"
+    ),
     (
         "wal.replay",
         "_room_below",
