@@ -300,3 +300,19 @@ async def test_who_is_served_together_with_others_is_welcome_as_before() -> None
             await both.say("t", b"v")
         assert taken(broker) == 2 * (seat.CREDIT_MAX + 1)
         assert broker.core.counters.produce_requests == 2 + taken(broker)
+
+
+async def test_each_of_a_run_is_answered_in_its_own_version() -> None:
+    async with serving() as broker, connect(broker.address) as client, AsyncExitStack() as stack:
+        clients = [client, *await parked(broker, client, stack, 3)]
+        versions = (7, 9, 7, 12)
+        for one, version in zip(clients, versions, strict=True):  # one pass receives all
+            send_at_once(one, one.encode(produce_request("t", batch(b"v")), version)[1])
+        rows = []
+        with trio.fail_after(60):
+            for one, version in zip(clients, versions, strict=True):
+                _, reply = await one.receive(ProduceResponse, version)
+                rows.append(reply.responses[0].partition_responses[0])
+        assert [row.error_code for row in rows] == [0] * 4
+        assert sorted(row.base_offset for row in rows) == [4, 5, 6, 7]
+        assert taken(broker) == 4
