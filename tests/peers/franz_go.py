@@ -25,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its __in
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from xxhash import xxh3_64_hexdigest
 
 from ..support.daemon import Daemon, running
 from .go_suite import ends, fetch
@@ -69,7 +70,8 @@ _TEST: Final = re.compile(r"^func (Test\w+)\(t .*?^\}", re.DOTALL | re.MULTILINE
 
 def tree() -> Path:
     """The package with its built tests.  Raises Missing."""
-    place = cache() / f"franz-go-{VERSION}"
+    changed = xxh3_64_hexdigest((LOOKS_NO_FURTHER + FAILS + MAIN).encode())
+    place = cache() / f"franz-go-{VERSION}-{changed}"
     if not place.exists():
         cache().mkdir(parents=True, exist_ok=True)
         with unfinished(place) as work:
