@@ -15,7 +15,7 @@ from segbroker.protocol.messages_core import MetadataRequest, ProduceResponse
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, batch, connect, produce_request, values
-from .conftest import serving
+from .conftest import Events, serving
 from .test_express_bounds import Answered, parked
 
 _RESET = struct.pack("ii", 1, 0)
@@ -60,6 +60,27 @@ async def test_who_resets_between_its_requests_closes_nobody_else() -> None:
         assert broker.express is not None
         assert broker.express.requests >= 3, "they went another way"
         assert broker.core.counters.connections_failed == 0
+
+
+async def test_who_is_alone_and_resets_between_its_requests_leaves_once(events: Events) -> None:
+    async with serving() as broker, connect(broker.address) as other:
+        await other.create("t", durability="disk")  # who is alone is answered in one go
+        async with connect(broker.address) as client:
+            for _ in range(3):
+                await client.produce("t", b"first")
+            await trio.testing.wait_all_tasks_blocked()
+            _, plain = client.encode(produce_request("t", batch(b"v")), 9)
+            _, unusual = client.encode(MetadataRequest(topics=[]), 1)
+            send_at_once(client, plain, unusual)
+            reset(client)
+            with trio.fail_after(60):
+                while broker.connections > 1:
+                    await trio.lowlevel.checkpoint()
+            assert broker.express is not None
+            assert broker.express.requests == 3, "they went another way"
+        with trio.fail_after(60):
+            assert (await other.produce("t", b"goes on")).base_offset == 4
+    assert not events.named("express_failed")
 
 
 async def test_what_was_taken_up_in_a_pass_that_fails_is_not_appended_later(
