@@ -13,7 +13,7 @@ always appended, and its epoch is the producer's from then on:
 | same | first and last equal one of the five | duplicate: the stored offset is the answer |
 | same | last + 1 (0 after 2^31-1; 0 after a marker with a new epoch) | append |
 | same | the first that is missing between two of the five | append |
-| same | 0, in front of all of the five, where the epoch begins behind a gap | append |
+| same | 0, in front of all of them, fewer than five, where the epoch begins behind a gap | append |
 | same or higher | other, the first since a lost tail | append |
 | same | other | OutOfOrderSequence |
 | any | without a transaction, while one of this producer is open | TransactionOpen |
@@ -144,7 +144,9 @@ class Producer(NamedTuple):
         """Whether this batch is the first that is missing between two of the window, or in front of
         all that there is of its epoch."""
         if self.lacks_first and sequence == 0:
-            return last_delta < self.batches[0].first_sequence
+            # With five behind it a sixth would push one of those out, which may be sent again.
+            is_room = len(self.batches) < WINDOW
+            return is_room and last_delta < self.batches[0].first_sequence
         return any(
             sequence == (older.last_sequence + 1) & _SEQUENCE_MASK != newer.first_sequence
             for older, newer in pairwise(self.batches)

@@ -226,6 +226,19 @@ def test_nothing_in_front_of_an_epoch_is_taken_behind_what_went_on_purpose(
             send(handler, 0)
 
 
+def test_nothing_in_front_of_an_epoch_is_taken_where_five_are_known_behind_it() -> None:
+    """A sixth would push out one that may be sent again; clients have five under way at most."""
+    disk = MemoryStorage()
+    manager, handler = partition_on(disk, retention_ms=-1)
+    for sequence in range(WINDOW + 1):
+        send(handler, sequence)
+    torn(disk, manager, [0])
+    handler = manager_on(disk).get_handler("t", 0)
+    with pytest.raises(OutOfOrderSequence):
+        send(handler, 0)
+    assert all(send(handler, sequence) for sequence in range(1, WINDOW + 1))
+
+
 def test_nothing_in_front_of_an_epoch_is_taken_where_the_begin_of_the_log_is_not_known() -> None:
     disk, manager = begun_behind_a_gap()
     manager.get_handler("t", 0).delete_records_before(1)
