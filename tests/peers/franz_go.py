@@ -19,16 +19,11 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its __init__ all the same
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
 from xxhash import xxh3_64_hexdigest
 
-from ..support.daemon import Daemon, running
-from .go_suite import ends, fetch
+from ..support.daemon import running
+from ..support.ports import keep_port
+from .go_suite import add_users, ends, fetch
 from .places import Missing, cache, go, run, unfinished
 from .verdicts import Outcome
 
@@ -61,7 +56,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 """
-LISTENERS: Final = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
 USER: Final = "somebody"
 PASSWORD: Final = "of-tests-only"
 
@@ -120,8 +114,12 @@ def play(folder: Path, words: list[str], *, is_quick: bool = True) -> dict[str, 
     command = [f"./{BINARY}", "-test.v", f"-test.run=^({'|'.join(chosen)})$"]
     command += [f"-test.timeout={limit_s}s"]
     output = folder / "output"
+    data = folder / "data"
+    add_users(data, {USER: PASSWORD})
+    login = f"127.0.0.1:{keep_port()}"
+    listeners = f"PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://{login}"
     with (
-        running(folder / "data", "--listeners", LISTENERS) as daemon,
+        running(data, "--listeners", listeners) as daemon,
         output.open("w") as sink,
         (folder / "errors").open("w") as errors,
     ):
@@ -131,7 +129,7 @@ def play(folder: Path, words: list[str], *, is_quick: bool = True) -> dict[str, 
             "KGO_SEEDS": daemon.address,
             "KGO_TEST_RF": "1",
             "KGO_TEST_RECORDS": str(QUICK_RECORDS if is_quick else FULL_RECORDS),
-            "KGO_TEST_SCRAM_SEEDS": _with_user(daemon),
+            "KGO_TEST_SCRAM_SEEDS": login,
             "KGO_TEST_SCRAM": f"{USER}:{PASSWORD}",
         }
         # It ends by itself at its limit, and says then where each of its threads is.
@@ -139,15 +137,3 @@ def play(folder: Path, words: list[str], *, is_quick: bool = True) -> dict[str, 
             command, cwd=package, env=environment, stdout=sink, stderr=errors, timeout=limit_s + 60
         )
     return ends(chosen, output.read_text())
-
-
-def _with_user(daemon: Daemon) -> str:
-    """Make the user; the address at which it can log in."""
-    admin = AdminClient({"bootstrap.servers": daemon.address})
-    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    wanted = UserScramCredentialUpsertion(USER, scram, PASSWORD.encode())
-    admin.alter_user_scram_credentials([wanted])[USER].result(60)
-    # The ready line has the first listener only.
-    found = re.search(r'"SASL_PLAINTEXT://([^"]+)"', daemon.log.read_text())
-    assert found is not None
-    return found[1]

@@ -3,7 +3,8 @@
 import json
 import re
 import shutil
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -31,3 +32,10 @@ def ends(chosen: Iterable[str], output: str) -> dict[str, Outcome]:
     """
     said = {name: _OUTCOMES[how] for how, name in _ENDED.findall(output)}
     return {**dict.fromkeys(chosen, Outcome.FAILED), **said}
+
+
+def add_users(data: Path, passwords: Mapping[str, str]) -> None:
+    """Make users who may log in, in the folder of a daemon that is not running yet."""
+    for name, password in passwords.items():
+        add = ["segbroker", "user", "add", name, "--password-stdin", "--data-dir", str(data)]
+        subprocess.run(add, input=password, text=True, check=True, stdout=subprocess.DEVNULL)

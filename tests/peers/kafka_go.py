@@ -16,7 +16,7 @@ from typing import Final
 
 from ..support.daemon import running
 from ..support.ports import keep_port
-from .go_suite import ends, fetch
+from .go_suite import add_users, ends, fetch
 from .places import Missing, go, run
 from .verdicts import Outcome
 
@@ -78,9 +78,7 @@ def play(folder: Path, words: list[str]) -> dict[str, Outcome]:
     command += [f"-test.timeout={TIMEOUT_S}s"]
     plain, login = (f"localhost:{port}" for port in ports.values())
     listeners = f"PLAINTEXT://{plain},SASL_PLAINTEXT://{login}"
-    for name, password in USERS.items():
-        add = ["segbroker", "user", "add", name, "--password-stdin", "--data-dir", str(data)]
-        subprocess.run(add, input=password, text=True, check=True, stdout=subprocess.DEVNULL)
+    add_users(data, USERS)
     with running(data, "--listeners", listeners, *FLAGS), output.open("w") as sink:
         environment = {**os.environ, "KAFKA_VERSION": KAFKA_VERSION}
         # It ends by itself at its limit, and says then where each of its threads is.
