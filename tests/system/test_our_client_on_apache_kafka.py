@@ -1,20 +1,18 @@
 """The standard part of our client: the same tests against a real Apache Kafka and a segbroker.
 
-Kafka is started from its Maven jars: needs java and mvn; the jars (100 MB) are kept in
-~/.cache/segbroker-tests.  Or name a broker that runs in SEGBROKER_TEST_KAFKA=host:port.  Not part
-of the usual run: `pytest -m matrix`.
+Kafka is started from its Maven jars, as for the benchmarks: needs java and mvn.  Or name a broker
+that runs in SEGBROKER_TEST_KAFKA=host:port.  Not part of the usual run: `pytest -m matrix`.
 """
 
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import anyio
 import pytest
+from bench.peers.apache_kafka import ApacheKafka
+from bench.peers.programs import Missing, kafka_jars
 
 from segbroker.client import (
     Admin,
@@ -35,35 +33,6 @@ from segbroker.client.errors import MessageTooLarge, SegbrokerError
 from segbroker.protocol.partitioner import partition_for_key
 
 from ..support.daemon import running
-from ..support.ports import keep_port
-
-KAFKA_VERSION = "4.1.0"
-JARS = Path.home() / ".cache" / "segbroker-tests" / f"kafka-{KAFKA_VERSION}"
-READY_TIMEOUT_S = 60
-CLUSTER_ID = ("-t", "MkU3OEVBNTcwNTJENDM2Qg")
-
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>x</groupId><artifactId>x</artifactId><version>1</version><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-<version>{KAFKA_VERSION}</version></dependency>
-<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
-<version>1.7.36</version></dependency></dependencies></project>
-"""
-
-PROPERTIES = """process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-controller.listener.names=CONTROLLER
-inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
-log.dirs={data}
-num.partitions=4
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-"""
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(300)]
 
@@ -84,49 +53,12 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if given:
         yield given
         return
-    java, maven = shutil.which("java"), shutil.which("mvn")
-    if java is None or maven is None:
-        pytest.skip("no java or no mvn here: Apache Kafka cannot be started")
-    folder = tmp_path_factory.mktemp("kafka")
-    fetch_jars(maven, folder)
-    port, controller = keep_port(), keep_port()
-    properties = folder / "server.properties"
-    properties.write_text(PROPERTIES.format(port=port, controller=controller, data=folder / "data"))
-    classes = [java, "-Xmx512m", "-cp", f"{JARS}/*"]
-    subprocess.run(
-        [*classes, "kafka.tools.StorageTool", "format", *CLUSTER_ID, "-c", str(properties)],
-        check=True,
-        capture_output=True,
-    )
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [*classes, "kafka.Kafka", str(properties)], stdout=log, stderr=subprocess.STDOUT
-        )
     try:
-        address = f"127.0.0.1:{port}"
-        with Admin(address, connect_timeout_ms=READY_TIMEOUT_S * 1_000) as admin:
-            admin.describe_cluster()
-        yield address
-    finally:
-        process.kill()
-        process.wait()
-
-
-def fetch_jars(maven: str, folder: Path) -> None:
-    if JARS.is_dir():
-        return
-    (folder / "pom.xml").write_text(POM)
-    done = subprocess.run(
-        [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}/jars"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        pytest.skip(f"mvn could not fetch Apache Kafka: {done.stdout[-500:]}")
-    JARS.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(folder / "jars", JARS)
+        kafka_jars()
+    except Missing as exc:
+        pytest.skip(f"Apache Kafka cannot be started: {exc}")
+    with ApacheKafka.start(tmp_path_factory.mktemp("kafka"), durable=False) as peer:
+        yield peer.address
 
 
 @pytest.fixture
