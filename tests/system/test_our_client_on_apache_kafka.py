@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 import anyio
 import pytest
+
 from bench.peers.apache_kafka import ApacheKafka
 from bench.peers.programs import Missing, kafka_jars
-
 from segbroker.client import (
     Admin,
     AsyncConsumer,
