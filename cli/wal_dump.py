@@ -33,7 +33,7 @@ from .dump_report import Report, Row
 
 def is_wal_file(name: str, content: bytes) -> bool:
     """Whether a .log file is one of the write-ahead log, not of a segment."""
-    return content[: len(MAGIC)] == MAGIC or name.startswith(("wal-", "free-", "kept-", "spent-"))
+    return content[: len(MAGIC)] == MAGIC or name.startswith(("wal-", "free-", "kept-"))
 
 
 def dump_wal(content: bytes, name: str) -> Report:
@@ -94,7 +94,7 @@ def _row(position: int, frame: Frame, report: Report) -> Row:
         case FrameType.MARK:
             says = "everything before it was durable"
         case FrameType.KEPT:
-            says = f"there is a file kept-{frame.base_offset}.log"
+            says = f"there was a file kept-{frame.base_offset}.log"
         case FrameType.GIVEN_UP:
             says = f"frames from lsn {frame.base_offset} on were given up: they never were"
         case _:

@@ -5,7 +5,6 @@
         +--------------- rename, oldest first, each durable before the next -----------------+
 
     kept-17.log: what a checkpoint copied out of a full file (kept.py)
-    spent-17.log: the same, put back; nobody reads it any more
 
 A file is written once with zeros when it is made, so later writes change neither its size nor its
 blocks.  The number in the name is that of the header: a `wal-` file whose header is another's, or
@@ -32,7 +31,7 @@ from .kept import copy_out, kept_path
 
 log = structlog.get_logger()
 
-_NAME = re.compile(r"(wal|free|kept|spent)-(0|[1-9][0-9]{0,18})\.log")
+_NAME = re.compile(r"(wal|free|kept)-(0|[1-9][0-9]{0,18})\.log")
 ZEROS_SIZE: Final = 1 << 20
 
 
@@ -53,7 +52,7 @@ class WalFile:
 
 def list_files(storage: Storage, folder: str) -> dict[str, list[int]]:
     """Numbers of the files in a shard's directory by kind, sorted."""
-    found: dict[str, list[int]] = {"wal": [], "free": [], "kept": [], "spent": []}
+    found: dict[str, list[int]] = {"wal": [], "free": [], "kept": []}
     for name in storage.listdir(folder):
         match = _NAME.fullmatch(name)
         if match:
@@ -190,12 +189,11 @@ def discard_used(storage: Storage, folder: str, *, keep: int, kept: int = -1) ->
     """Everything in the `wal-` files is durable elsewhere, or in the `kept-` file of this number:
     recycle `keep` of them, oldest first."""
     files = list_files(storage, folder)
-    spent = [number for number in files["kept"] if number != kept]
-    for number in spent:
-        # Unlinked, it would be missed by what speaks of it, and left, newer frames might go first.
-        storage.rename(kept_path(folder, number), _spent_path(folder, number))
-    if spent:
-        storage.fsync_dir(folder)
+    put_back = [number for number in files["kept"] if number != kept]
+    for number in put_back:
+        storage.unlink(kept_path(folder, number))
+    if put_back:
+        storage.fsync_dir(folder)  # first: its frames are the oldest
     free = files["free"]
     following = free[-1] + 1 if free else 0
     for number in files["wal"]:
@@ -207,12 +205,6 @@ def discard_used(storage: Storage, folder: str, *, keep: int, kept: int = -1) ->
         else:
             storage.unlink(path)
         storage.fsync_dir(folder)
-    for number in {*spent, *files["spent"]}:
-        storage.unlink(_spent_path(folder, number))
-
-
-def _spent_path(folder: str, number: int) -> str:
-    return f"{folder}/spent-{number}.log"
 
 
 def unlink_free(storage: Storage, folder: str) -> bool:

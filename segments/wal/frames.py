@@ -44,7 +44,7 @@ file gets another salt, and none of its old frames is valid any more.  A zero le
 | END | a log is synced up to offset `base_offset`, at (segment, position) | - |
 | MARK | nothing; it stands in a group of its own, so everything before it was durable | - |
 | GIVEN_UP | frames from lsn `base_offset` up to this one never were: their sync failed | - |
-| KEPT | there is a file `kept-<base_offset>.log` beside this one (kept.py) | - |
+| KEPT | nothing any more: not written, and passed over | - |
 
 `segment` and `position` of GIVEN_UP are the file (the low half of its sequence) and the byte behind
 the last frame that was not given up.

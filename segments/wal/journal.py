@@ -34,7 +34,7 @@ from ..storage import Storage, make_dirs
 from .files import ShardFiles, discard_used, unlink_free
 from .frames import FILE_SIZE_MIN, FRAMES_BEGIN, OVERHEAD, Frame, FrameType, frames_end
 from .group import CallSoon, Done, Source
-from .kept import SHARD_OF_STARTS, kept_frame, write_kept
+from .kept import SHARD_OF_STARTS, remove_markers, write_kept
 from .quickness import ROW, Clock, Quickness
 from .replay import Replay, replay, shard_folder, shard_folders, shard_number
 from .shard import Shard
@@ -170,8 +170,6 @@ class Wal:
             self._shards.append(shard)
             if self._threaded:
                 shard.supply.prepare_soon()  # so that the first write finds it
-        if kept:
-            self._shards[SHARD_OF_STARTS].ride(kept_frame(number_kept))
         self._replayed = Replay()
 
     def give_space_back(self) -> bool:
@@ -183,6 +181,7 @@ class Wal:
         return given
 
     def _discard(self, *, keep: int, kept: int = -1) -> None:
+        remove_markers(self._storage, self._root, keep=(SHARD_OF_STARTS, kept))
         for number, folder in shard_folders(self._storage, self._root).items():
             discard_used(
                 self._storage, folder, keep=keep, kept=kept if number == SHARD_OF_STARTS else -1

@@ -10,11 +10,17 @@ It is written whole, synced and renamed before the file it came from goes, and n
 other than in a `wal-` file, nothing explains a byte in it that is no frame: it is damage, at its
 end, too.  Damage that a full file has already is copied as it is, so that a start tells of it.
 
-Its frames are older than those of every `wal-` file that exists.  One of these says with the next
-group that the file is there (KEPT), and goes on saying it: one that is not is told as damage.  What
-a start has put back is spent: it gets another name first, then the files go that speak of it.
+Its frames are older than those of every `wal-` file that exists.
+
+    wal/shard-00/kept-17.log      the frames
+    wal/shard-00.kept-17          its marker, empty, in another directory: the file has to be there
+
+The marker is durable before the file counts, so one that is gone is told as damage, whatever was
+written or freed since.  Once everything is put back the marker goes, then the file, then what is
+newer than its frames; each durable before the next.
 """
 
+import re
 from collections.abc import Collection, Iterable
 from typing import Final
 
@@ -25,9 +31,7 @@ from .frames import (
     FRAMES_BEGIN,
     HEADER_AT_END,
     HEADER_SIZE,
-    SEQUENCE_MASK,
     Frame,
-    FrameType,
     Header,
     encode_frame,
     header_blocks,
@@ -38,6 +42,7 @@ log = structlog.get_logger()
 
 SHARD_OF_STARTS: Final = 0
 """In its directory are the kept files of a start: they have frames of all shards."""
+_MARKER: Final = re.compile(r"shard-([0-9]{2,9})\.kept-(0|[1-9][0-9]{0,18})")
 
 
 def kept_path(folder: str, number: int) -> str:
@@ -45,10 +50,20 @@ def kept_path(folder: str, number: int) -> str:
     return f"{folder}/kept-{number}.log"
 
 
-def kept_frame(number: int) -> Frame:
-    """Says that the kept file of this number is there."""
-    partition = number & SEQUENCE_MASK  # no other frame has its key
-    return Frame(FrameType.KEPT, partition=partition, base_offset=number, end_offset=number)
+def marked(storage: Storage, root: str) -> dict[tuple[int, int], str]:
+    """(shard, number) of every kept file that has to be there, and its marker.  Raises OSError."""
+    matches = (_MARKER.fullmatch(name) for name in sorted(storage.listdir(root)))
+    return {(int(match[1]), int(match[2])): f"{root}/{match[0]}" for match in matches if match}
+
+
+def remove_markers(storage: Storage, root: str, *, keep: tuple[int, int]) -> None:
+    """What the markers speak of was put back, or told as missing; but for this one, by shard and
+    number.  Durable when this returns.  Raises OSError."""
+    old = [path for one, path in marked(storage, root).items() if one != keep]
+    for path in old:
+        storage.unlink(path)
+    if old:
+        storage.fsync_dir(root)
 
 
 def copy_out(
@@ -110,4 +125,9 @@ def _write(storage: Storage, folder: str, header: Header, parts: list[Buffer]) -
     path = kept_path(folder, header.sequence)
     (_, begin), (_, end) = header_blocks(header)
     replace_file(storage, path, b"".join((begin, *parts, end)))
+    marker = f"{folder}.kept-{header.sequence}"
+    if storage.exists(marker):
+        storage.unlink(marker)  # a sync of its directory failed: another one proves nothing of it
+    storage.open(marker, create=True).close()
+    storage.fsync_dir(folder.rpartition("/")[0])
     log.warning("wal_frames_kept", path=path)

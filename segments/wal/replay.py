@@ -15,7 +15,7 @@ partition is in one of them, because the files are absorbed before anything new 
 | the first frame of all does not stand at the begin | those in front of it are missing: see below |
 | a `kept-` file | the frames of logs that could not be synced; older than all others (kept.py) |
 | ... and bytes in it that are no frame | damage, at its end as well: it was written whole |
-| ... that a KEPT frame speaks of, and is not there | damage |
+| ... that has its marker, and is not there | damage |
 
 Frames of an unacknowledged group may be among them: whoever replays may apply them or not, but each
 wholly.  Control events behind a hole in a group that nobody was told of are not returned: those in
@@ -57,7 +57,7 @@ from .frames import (
     header_of,
     later_version,
 )
-from .kept import SHARD_OF_STARTS, holes_of, kept_path
+from .kept import SHARD_OF_STARTS, holes_of, kept_path, marked
 from .scanning import First, Hole, Scanned, Suspect, scan_file
 
 log = structlog.get_logger()
@@ -80,7 +80,7 @@ class Missing(NamedTuple):
     is_torn: bool = False
     """Nobody was told of them: their group awaits a MARK that is not there."""
     is_gone: bool = False
-    """The whole file is, which another speaks of."""
+    """The whole file is, of which its marker speaks."""
     position: int = -1
     """Of bytes in a `kept-` file that are no frame."""
     size: int = 0
@@ -173,6 +173,12 @@ def replay(storage: Storage, root: str) -> Replay:
     found.shards = len(folders)
     for shard, folder in folders.items():
         _replay_shard(storage, shard, folder, found)
+    for shard, number in marked(storage, root):
+        path = kept_path(shard_folder(root, shard), number)
+        if not storage.exists(path):
+            found.missing.append(_damage(path, is_gone=True))
+            found.shards = max(found.shards, shard + 1)  # its directory may be gone as well
+            found.unnamed.update(_shards_of_kept(shard, found))
     return found
 
 
@@ -185,10 +191,6 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
     known = len(found.missing)
     scanned = without_given_up(_scan_files(storage, shard, folder, files["wal"], found))
     frames = [(path, frame) for path, one in scanned for frame in one.frames]
-    named = {frame.base_offset for _, frame in frames if frame.type is FrameType.KEPT}
-    for number in sorted(named.difference(files["kept"], files["spent"])):
-        found.missing.append(_damage(kept_path(folder, number), is_gone=True))
-        found.unnamed.update(_shards_of_kept(shard, found))
     for path, one in scanned:
         if one.cut is not None:
             found.missing.append(_damage(path, one.cut))

@@ -59,7 +59,6 @@ from .frames import (
     encode_frame,
 )
 from .group import BlockingRequest, CallSoon, Done, Group, Item, Request, Source, crosses_a_page
-from .kept import kept_frame
 from .quickness import Quickness
 from .supply import Supply
 
@@ -77,7 +76,7 @@ class Full(NamedTuple):
     file: WalFile
     sources: list[Source]
     ends: dict[tuple[bytes, int], Frame]
-    """The END and KEPT frames that rode with its groups."""
+    """The END frames that rode with its groups."""
     has_control: bool
     trusted: bool
 
@@ -271,8 +270,7 @@ class Shard:
         keys = {source.wal_key for source in oldest.sources if source in failed}
         if keys and not oldest.file.is_gone:
             self._files.keep(oldest.file, keys)
-            self.ride(kept_frame(oldest.file.sequence))
-        # Whatever vouches for a log, or for a kept file, goes on vouching for it.
+        # Whatever vouches for a log goes on vouching for it.
         self._ride_again(oldest.ends)
         self._files.recycle(oldest.file, trusted=oldest.trusted)
         self.full.popleft()

@@ -24,7 +24,6 @@ from segbroker.segments.wal.frames import (
 )
 from segbroker.segments.wal.group import PAGE
 from segbroker.segments.wal.journal import Wal, WalConfig
-from segbroker.segments.wal.kept import kept_frame
 from segbroker.segments.wal.scanning import Scanned, scan_file
 from segbroker.segments.wal.trailers import TRAILER_SIZE
 
@@ -249,13 +248,13 @@ def test_what_was_given_up_begins_where_the_group_did_also_if_it_failed_in_the_n
 
 
 def test_what_rode_with_a_group_that_failed_rides_with_the_next_that_is_written() -> None:
-    # wal-0 fails with the END and the KEPT in it, and stays: its logs cannot be synced for now
+    # wal-0 fails with both ENDs in it, and stays: its logs cannot be synced for now
     disk = FailingStorage()
     wal, _ = begun(disk)
     shard = wal.shard_of(TOPIC, 0)
     shard.write([batches(0, b"kept.")])
     wal.end_soon(TOPIC, 0, 0, 5, 5)
-    shard.ride(kept_frame(7))
+    wal.end_soon(TOPIC, 1, 0, 7, 7)
     disk.fail_sync = errno.EIO
     for _ in range(2):
         with pytest.raises(OSError, match="planted"):
@@ -265,7 +264,7 @@ def test_what_rode_with_a_group_that_failed_rides_with_the_next_that_is_written(
     wal.revive()
     shard.write([batches(5, b"after")])
     said = [(one.type, one.base_offset) for one in scanned(disk, 1).frames[1:]]
-    assert sorted(said[:2]) == [(FrameType.END, 9), (FrameType.KEPT, 7)]
+    assert sorted(said[:2]) == [(FrameType.END, 7), (FrameType.END, 9)]
     assert said[2:] == [(FrameType.BATCHES, 5)]
     shard.write([batches(10, b"again")])
     assert len(scanned(disk, 1).frames) == 5, "it rides once"

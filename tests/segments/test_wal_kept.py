@@ -15,6 +15,7 @@ from segbroker.segments.wal.kept import write_kept
 from segbroker.segments.wal.replay import Replay
 from segbroker.segments.wal.trailers import TRAILER_SIZE
 
+from .crash.images import Images
 from .crash.observing import see_handler
 from .crash.recording import Fault, RecordingStorage
 from .crashing import CrashingStorage, Killed
@@ -232,9 +233,9 @@ def test_where_nothing_is_left_of_a_kept_batch_every_partition_begins_a_leader_e
     assert [manager.get_handler(name, 0).leader_epoch for name in "tv"] == [1, 1]
 
 
-def kept_by_a_checkpoint() -> tuple[MemoryStorage, Writer]:
+def kept_by_a_checkpoint(disk: MemoryStorage | None = None) -> tuple[MemoryStorage, Writer]:
     """What partition 1 appended is in kept-0.log; and another partition, that goes on."""
-    disk = MemoryStorage()
+    disk = disk or MemoryStorage()
     wal, _ = begun(disk)
     failed, other = Writer(wal, 1), Writer(wal, 2)
     failed.can_checkpoint = False
@@ -244,9 +245,9 @@ def kept_by_a_checkpoint() -> tuple[MemoryStorage, Writer]:
     return disk, other
 
 
-def test_a_kept_file_that_is_gone_is_told_as_long_as_there_is_a_log() -> None:
-    # What speaks of it goes on with the groups, while the files it stands in are used again.
-    for later in (1, 40):
+def test_a_kept_file_that_is_gone_is_told_whatever_was_written_since() -> None:
+    # A marker speaks of it, from before the file goes that its frames came from.
+    for later in (0, 1, 40):
         disk, other = kept_by_a_checkpoint()
         for _ in range(later):
             other.append(bytes(1_000))
@@ -257,6 +258,34 @@ def test_a_kept_file_that_is_gone_is_told_as_long_as_there_is_a_log() -> None:
         found = replayed(image)
         assert [one.path for one in found.missing if one.durable] == [f"{FOLDER}/kept-0.log"]
         assert found.unnamed == {0}
+
+
+def test_a_kept_file_that_is_gone_is_told_though_everything_was_freed_since() -> None:
+    disk, other = kept_by_a_checkpoint()
+    other.append(bytes(1_000))
+    other.append(bytes(1_000))
+    other.append(bytes(1_000))
+    other.append(bytes(1_000))
+    other.wal.checkpoint()
+    image = disk.after_power_cut()
+    assert not replayed(image).missing
+    image.unlink(f"{FOLDER}/kept-0.log")
+    assert [one.path for one in replayed(image).missing] == [f"{FOLDER}/kept-0.log"]
+
+
+def test_a_marker_whose_directory_could_not_be_synced_is_made_anew() -> None:
+    # What a failed sync was asked for is in doubt for ever: the second is for a new name.
+    disk = RecordingStorage()
+    disk.faults.append(Fault("fsync_dir", "/wal", 1))
+    _, other = kept_by_a_checkpoint(disk)
+    while disk.exists(f"{FOLDER}/wal-0.log"):
+        other.append(bytes(1_000))
+    assert disk.counts[0] > 2, "it failed, and was tried again"
+    images = [image.build() for image in Images(disk).now()]
+    assert images
+    for image in images:
+        if not image.exists(f"{FOLDER}/wal-0.log"):
+            assert image.exists(f"{FOLDER}.kept-0")
 
 
 def test_a_kept_file_that_was_put_back_is_not_missed_however_far_its_going_went() -> None:
@@ -275,15 +304,20 @@ def test_a_kept_file_that_was_put_back_is_not_missed_however_far_its_going_went(
         else:
             break
     assert dies_at > 5
-    assert not [name for name in again.listdir(FOLDER) if name.startswith(("kept-", "spent-"))]
+    assert not [name for name in again.listdir(FOLDER) if name.startswith("kept-")]
+    assert again.listdir(ROOT) == ["shard-00"]
 
 
-def test_a_kept_file_of_a_start_that_is_gone_costs_every_partition_a_leader_epoch() -> None:
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_kept_file_of_a_start_that_is_gone_costs_every_partition_a_leader_epoch(
+    goes_on: bool,
+) -> None:
     disk = RecordingStorage.over(data_directory()[0])
     disk.faults.append(Fault("fdatasync", "/t_partition_0_segment_0.log", 0, lasts=True))
     manager = opened(disk)
-    batch = memoryview(bytearray(encode_batch([b"v"], timestamps_ms=1_000)))
-    manager.get_handler("v", 0).append(batch, check_batch(batch), 1_000)
+    if goes_on:
+        batch = memoryview(bytearray(encode_batch([b"v"], timestamps_ms=1_000)))
+        manager.get_handler("v", 0).append(batch, check_batch(batch), 1_000)
     left = disk.after_power_cut()
     (name,) = [name for name in left.listdir(FOLDER) if name.startswith("kept-")]
     left.unlink(f"{FOLDER}/{name}")
@@ -291,4 +325,15 @@ def test_a_kept_file_of_a_start_that_is_gone_costs_every_partition_a_leader_epoc
     after = opened(left)
     assert after.report.counts["wal_damaged"] == 1
     assert [after.get_handler(name, 0).leader_epoch for name in "tv"] == [1, 1]
-    assert after.get_handler("v", 0).high_watermark == 1
+    assert after.get_handler("v", 0).high_watermark == (1 if goes_on else 0)
+    assert not opened(left.after_power_cut()).report.counts["wal_damaged"], "it was told"
+
+
+def test_a_kept_file_is_missed_with_the_directory_of_its_shard() -> None:
+    left = data_directory()[0]
+    for name in left.listdir(FOLDER):
+        left.unlink(f"{FOLDER}/{name}")
+    left.rmdir(FOLDER)
+    after = opened(left)
+    assert after.report.counts["wal_damaged"] == 1
+    assert [after.get_handler(name, 0).leader_epoch for name in "tv"] == [1, 1]

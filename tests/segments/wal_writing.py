@@ -22,6 +22,7 @@ class Writer:
         self.wal_key = (TOPIC, partition)
         self.wal_queued = False
         self.partition = partition
+        self.wal = wal
         self.shard = wal.shard_of(TOPIC, partition)
         self.pending = Pending(TOPIC, partition, SMALL.batch_bytes_max)
         self.end = 0

@@ -2,7 +2,7 @@
 
 | file | taken from it |
 |---|---|
-| `.tmp`, a spent file of the WAL | that it is there: nobody reads it |
+| `.tmp` | that it is there: nobody reads it |
 | a copy in quarantine/ | that it is there, and whether it is the file it is a copy of as that |
 | ... | is now: what is kept already is not kept again (`Image.kind`) |
 | a free file of the WAL | its size, where a file of the WAL may have it |
@@ -47,8 +47,6 @@ def taken_from(path: str) -> Taken | None:
     """How to tell what recovery takes from the file at `path`; None: every byte."""
     folder, _, name = path.rpartition("/")
     if name.endswith(".tmp") or folder.endswith("/quarantine"):
-        return lambda data: _THERE
-    if name.startswith("spent-"):
         return lambda data: _THERE
     if name.startswith("free-"):
         return lambda data: _BROKEN if len(data) % FILE_SIZE_MIN else 16 + len(data)

@@ -240,6 +240,8 @@ class Explorer:
             return _Examined(None, f"I1: recovery failed: {type(exc).__name__}: {exc}")
         if session.events_lost:
             return _Examined(seen, f"I7: {session.events_lost} events are told as lost, none is")
+        if session.files_missed:
+            return _Examined(seen, f"I7: {session.files_missed} files are told as gone, none is")
         number = self._sights.setdefault(seen, len(self._sights))
         left = kind_of(disk)
         try:

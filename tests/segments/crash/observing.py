@@ -129,6 +129,11 @@ class Session(Protocol):
         """Control events that it told as lost."""
         ...
 
+    @property
+    def files_missed(self) -> int:
+        """Files of the write-ahead log that it told as not there."""
+        ...
+
 
 Opener = Callable[[Storage], Session]
 
@@ -176,6 +181,10 @@ class Broker:
     @property
     def events_lost(self) -> int:
         return self.manager._starting._events_lost
+
+    @property
+    def files_missed(self) -> int:
+        return sum("a file that is not there" in row.reason for row in self.manager.report.rows)
 
     def see(self) -> Seen:
         manager = self.manager
@@ -288,6 +297,10 @@ class Library:
     @property
     def events_lost(self) -> int:
         return 0  # it has none
+
+    @property
+    def files_missed(self) -> int:
+        return 0
 
     def see(self) -> Seen:
         log = self.log

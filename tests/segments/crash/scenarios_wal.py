@@ -229,6 +229,38 @@ def a_segment_cannot_be_synced_for_a_checkpoint(driver: Driver) -> None:
 
 
 @scenario(**LARGE)
+def what_a_checkpoint_kept_is_put_back(driver: Driver) -> None:
+    driver.append("t", count=2, size=1_500)
+    fault(driver, Fault("fdatasync", "_segment_0.log", 0))
+    driver.append("t", count=2, size=2_000)
+    driver.running.wal.checkpoint()
+    assert kept_files(driver) == 1
+    driver.kill()
+    driver.open()
+    assert kept_files(driver) == 0
+    driver.append("t")
+
+
+@scenario(durability="fsync")
+def what_a_start_cannot_put_back_is_kept_by_each(driver: Driver) -> None:
+    driver.append("t", count=2)
+    for _ in range(2):
+        driver.kill()
+        fault(driver, Fault("fdatasync", "t_partition_0_segment_0.log", 0, lasts=True))
+        driver.open()
+        assert kept_files(driver) == 1
+    driver.kill()
+    driver.disk.faults.clear()
+    driver.open()
+    driver.append("t")
+
+
+def kept_files(driver: Driver) -> int:
+    names = driver.disk.listdir(f"{driver.running.root}/wal/shard-00")
+    return sum(name.startswith("kept-") for name in names)
+
+
+@scenario(**LARGE)
 def a_failed_checkpoint_and_another_process(driver: Driver) -> None:
     driver.append("t", count=3, size=600)
     fault(driver, Fault("fdatasync", "_segment_0.log", 0))

@@ -252,20 +252,11 @@ WAL_BUGS: tuple[Bug, ...] = (
         "an_event_finds_no_room_and_a_smaller_one_does",
     ),
     Bug(
-        "nothing_speaks_of_a_kept_file",
-        "wal.shard",
-        "            self.ride(kept_frame(oldest.file.sequence))\n",
-        "",
-        "tests.segments.test_wal_kept:"
-        "test_a_kept_file_that_is_gone_is_told_as_long_as_there_is_a_log",
-    ),
-    Bug(
-        "what_speaks_of_a_kept_file_goes_with_its_file",
+        "what_vouches_for_a_log_goes_with_its_file",
         "wal.shard",
         "        self._ride_again(oldest.ends)\n",
         "",
-        "tests.segments.test_wal_kept:"
-        "test_a_kept_file_that_is_gone_is_told_as_long_as_there_is_a_log",
+        "tests.segments.test_wal:test_the_end_of_a_synced_log_is_known_as_long_as_there_is_a_wal",
     ),
     Bug(
         "what_rode_with_a_failed_group_is_forgotten",
@@ -276,20 +267,59 @@ WAL_BUGS: tuple[Bug, ...] = (
         "test_what_rode_with_a_group_that_failed_rides_with_the_next_that_is_written",
     ),
     Bug(
-        "nothing_speaks_of_a_kept_file_of_a_start",
-        "wal.journal",
-        "            self._shards[SHARD_OF_STARTS].ride(kept_frame(number_kept))\n",
-        "            pass\n",
+        "nothing_speaks_of_a_kept_file",
+        "wal.kept",
+        "    storage.open(marker, create=True).close()\n",
+        "",
         "tests.segments.test_wal_kept:"
-        "test_a_kept_file_of_a_start_that_is_gone_costs_every_partition_a_leader_epoch",
+        "test_a_kept_file_that_is_gone_is_told_whatever_was_written_since",
     ),
     Bug(
-        "a_kept_file_that_was_put_back_goes_before_what_speaks_of_it",
-        "wal.files",
-        "        storage.rename(kept_path(folder, number), _spent_path(folder, number))\n",
-        "        storage.unlink(kept_path(folder, number))\n",
+        "the_name_of_a_marker_is_not_synced",
+        "wal.kept",
+        "    storage.open(marker, create=True).close()\n"
+        '    storage.fsync_dir(folder.rpartition("/")[0])\n',
+        "    storage.open(marker, create=True).close()\n",
         "tests.segments.test_wal_kept:"
-        "test_a_kept_file_that_was_put_back_is_not_missed_however_far_its_going_went",
+        "test_a_kept_file_that_is_gone_is_told_whatever_was_written_since",
+    ),
+    Bug(
+        "a_marker_whose_sync_failed_is_synced_again",
+        "wal.kept",
+        "        storage.unlink(marker)",
+        "        pass",
+        "tests.segments.test_wal_kept:"
+        "test_a_marker_whose_directory_could_not_be_synced_is_made_anew",
+    ),
+    Bug(
+        "the_marker_of_a_kept_file_comes_before_it",
+        "wal.kept",
+        '    replace_file(storage, path, b"".join((begin, *parts, end)))\n',
+        '    marker = f"{folder}.kept-{header.sequence}"\n'
+        "    storage.open(marker, create=True).close()\n"
+        '    replace_file(storage, path, b"".join((begin, *parts, end)))\n',
+        "what_a_checkpoint_kept_is_put_back",
+    ),
+    Bug(
+        "the_marker_of_what_was_put_back_goes_after_it",
+        "wal.kept",
+        "    if old:\n        storage.fsync_dir(root)\n",
+        "",
+        "what_a_checkpoint_kept_is_put_back",
+    ),
+    Bug(
+        "the_marker_of_what_was_put_back_stays",
+        "wal.journal",
+        "        remove_markers(self._storage, self._root, keep=(SHARD_OF_STARTS, kept))\n",
+        "",
+        "what_a_start_cannot_put_back_is_kept_by_each",
+    ),
+    Bug(
+        "the_marker_of_what_a_start_keeps_goes_with_the_others",
+        "wal.journal",
+        "keep=(SHARD_OF_STARTS, kept))\n",
+        "keep=(-1, -1))\n",
+        "tests.segments.test_wal_kept:test_a_kept_file_is_missed_with_the_directory_of_its_shard",
     ),
     Bug(
         "no_header_at_the_end_of_a_wal_file",
