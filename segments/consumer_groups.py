@@ -7,12 +7,15 @@
     has: [epoch, epoch before, state, assigned, revoking, target or null: as assigned]
     classic {member id: [session timeout, {protocol: metadata}]}: of those who speak the classic
            protocol, where there are any
+    since {member id: epoch or [epoch]}: of those who have something since an earlier epoch than
+           theirs: all of it, or each partition of assigned and then of revoking
     assigned, revoking, target: [[topic id, [partition]]]
 
 | event | fields | afterwards |
 |---|---|---|
 | consumer_group | group, and the fields of the section | these rows stand, the others as before |
 | ... with a row of `says` | | its row of `classic` is that of the event, or none |
+| ... with a row of `has` | | its row of `since` is that of the event, or none |
 | ... with a row of `says` that is null | | that member is none any more |
 | ... with `whole` true | | there are no other rows |
 | ... with `epoch` null | group alone | nothing is known of it |
@@ -84,9 +87,24 @@ class Has(NamedTuple):
     assigned: Partitions
     revoking: Partitions
     target: Partitions
+    since: tuple[int, ...] = ()
+    """Since which epoch it has each of `assigned`, then of `revoking`; (): all since `epoch`."""
+
+    @property
+    def since_each(self) -> Mapping[tuple[bytes, int], int]:
+        """Since which epoch it has each partition that it has."""
+        mine = self.assigned + self.revoking
+        return dict(zip(mine, self.since or [self.epoch] * len(mine), strict=True))
+
+    def since_row(self) -> int | list[int] | None:
+        """As `since` stands in the event; None: it does not."""
+        epochs = set(self.since)
+        if epochs <= {self.epoch}:
+            return None
+        return list(self.since) if len(epochs) > 1 else self.since[0]
 
     def row(self) -> list[Any]:
-        """As it stands in the event."""
+        """As it stands in the event, but for `since`."""
         same = self.target == self.assigned
         return [
             self.epoch,
@@ -128,17 +146,22 @@ def _group(before: Mapping[str, Any] | None, fields: Fields) -> Mapping[str, Any
     says: dict[str, Any] = {}
     has: dict[str, Any] = {}
     classic: dict[str, Any] = {}
+    since: dict[str, Any] = {}
     if before is not None and not fields["whole"]:
         says, has = dict(before["says"]), dict(before["has"])
-        classic = dict(before.get("classic", {}))
+        classic, since = dict(before.get("classic", {})), dict(before.get("since", {}))
     says.update(fields["says"])
     has.update(fields["has"])
+    for member_id in fields["has"]:
+        since.pop(member_id, None)
     for member_id, row in fields["says"].items():
         classic.pop(member_id, None)
         if row is None:
             del says[member_id]
             has.pop(member_id, None)
+            since.pop(member_id, None)
     classic.update(fields.get("classic", {}))
+    since.update(fields.get("since", {}))
     group = {
         "epoch": fields["epoch"],
         "assignment_epoch": fields["assignment_epoch"],
@@ -146,7 +169,8 @@ def _group(before: Mapping[str, Any] | None, fields: Fields) -> Mapping[str, Any
         "says": says,
         "has": has,
     }
-    return group | {"classic": classic} if classic else group
+    rare = {"classic": classic, "since": since}
+    return group | {name: rows for name, rows in rare.items() if rows}
 
 
 def epoch_of(content: Content | None, group: str) -> int:
@@ -164,9 +188,12 @@ def has_members(content: Content | None, group: str) -> bool:
 def groups_in(content: Content | None) -> Iterator[tuple[str, KeptGroup]]:
     """Every group, and what is known of it."""
     for group, row in (content or {}).items():
-        classic = row.get("classic", {})
+        classic, since = row.get("classic", {}), row.get("since", {})
         members = {
-            member_id: (_says(says, classic.get(member_id)), _has(row["has"][member_id]))
+            member_id: (
+                _says(says, classic.get(member_id)),
+                _has(row["has"][member_id], since.get(member_id)),
+            )
             for member_id, says in row["says"].items()
             if member_id in row["has"]
         }
@@ -182,11 +209,13 @@ def _says(row: list[Any], classic: list[Any] | None) -> Says:
     return says._replace(names=frozenset(says.names), classic=speaks)
 
 
-def _has(row: list[Any]) -> Has:
+def _has(row: list[Any], since: int | list[int] | None) -> Has:
     epoch, previous_epoch, state, assigned, revoking, target = row
-    mine = _unpacked(assigned)
+    mine, lost = _unpacked(assigned), _unpacked(revoking)
     wanted = mine if target is None else _unpacked(target)
-    return Has(epoch, previous_epoch, state, mine, _unpacked(revoking), wanted)
+    if isinstance(since, int):
+        since = [since] * (len(mine) + len(lost))
+    return Has(epoch, previous_epoch, state, mine, lost, wanted, tuple(since or ()))
 
 
 def _packed(partitions: Partitions) -> list[list[Any]]:

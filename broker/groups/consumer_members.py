@@ -108,7 +108,9 @@ class ConsumerMember:
     assigned: set[Partition] = field(default_factory=set)
     revoking: set[Partition] = field(default_factory=set)
     since: dict[Partition, int] = field(default_factory=dict)
-    """The epoch at which it was given each that it has; or at which this broker took it over."""
+    """The epoch at which it was given each that it has, or at which it took it over.
+
+    Who was restored out of what an older version wrote down: its epoch then."""
     knows_assigned: bool = False
     """Whether it was told of `assigned` as it is; else its next heartbeat is answered by that."""
     session_ends_ms: int = 0
@@ -133,7 +135,7 @@ class ConsumerMember:
             reconciled=Reconciled(has.state),
             assigned=set(has.assigned),
             revoking=set(has.revoking),
-            since=dict.fromkeys(has.assigned + has.revoking, has.epoch),
+            since=dict(has.since_each),
             # Others say everything on their new connection, and are told everything then.
             knows_assigned=has.state != Reconciled.REVOKING.value,
         )
@@ -156,13 +158,15 @@ class ConsumerMember:
 
     def has(self, target: tuple[Partition, ...]) -> Has:
         """Where it stands, as it is written down."""
+        assigned, revoking = tuple(sorted(self.assigned)), tuple(sorted(self.revoking))
         return Has(
             self.epoch,
             self.previous_epoch,
             self.reconciled.value,
-            tuple(sorted(self.assigned)),
-            tuple(sorted(self.revoking)),
+            assigned,
+            revoking,
             tuple(sorted(target)),
+            tuple(self.since[one] for one in assigned + revoking),
         )
 
     def says(self, beat: Beat) -> bool:

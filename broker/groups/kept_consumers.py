@@ -24,7 +24,7 @@ Invariant: what a member was told is durable.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -96,7 +96,7 @@ class KeptConsumers:
         for group_id, kept in groups_in(manager.section(SECTION)):
             writing = self._writings[group_id] = _Writing(is_whole=False)
             for member_id, rows in kept.members.items():
-                writing.sizes[member_id] = _size(member_id, *_packed(*rows))
+                writing.sizes[member_id] = _size(member_id, _packed(*rows))
             self._sizes.put(SECTION, group_id, _size_of(group_id, writing))
 
     def names(self) -> list[str]:
@@ -169,10 +169,10 @@ class KeptConsumers:
             member = group.members.get(member_id)
             if member is None:
                 writing.sizes.pop(member_id, None)
-                rows[member_id] = (None, None, None)
+                rows[member_id] = _Rows()
             else:
                 mine = rows[member_id] = _rows(group, member_id)
-                writing.sizes[member_id] = _size(member_id, *mine)
+                writing.sizes[member_id] = _size(member_id, mine)
         size = _size_of(group.group_id, writing)
         fields: dict[str, Any] = {
             "epoch": group.epoch,
@@ -188,10 +188,13 @@ class KeptConsumers:
             rows = {member_id: _rows(group, member_id) for member_id in group.members}
             said = frozenset(rows)
         self._sizes.put(SECTION, group.group_id, size)
-        fields["says"] = {name: row for name, (row, _, _) in rows.items() if name in said}
-        fields["has"] = {name: row for name, (_, row, _) in rows.items() if row is not None}
-        classic = {name: row for name, (_, _, row) in rows.items() if row and name in said}
-        return fields | {"classic": classic} if classic else fields
+        fields["says"] = {name: row.says for name, row in rows.items() if name in said}
+        fields["has"] = {name: row.has for name, row in rows.items() if row.has is not None}
+        rare = {
+            "classic": {n: row.classic for n, row in rows.items() if row.classic and n in said},
+            "since": {name: row.since for name, row in rows.items() if row.since is not None},
+        }
+        return fields | {name: some for name, some in rare.items() if some}
 
     def _without_members(
         self, group: ConsumerGroup, writing: _Writing, size: int, fields: dict[str, Any]
@@ -267,8 +270,13 @@ class KeptConsumers:
         self._writings.clear()
 
 
-_Rows: TypeAlias = tuple[list[Any] | None, list[Any] | None, list[Any] | None]
-"""What a member says, what it has, and what it says beside if it is a classic one."""
+class _Rows(NamedTuple):
+    """What is written down of a member; nothing: it is none any more."""
+
+    says: list[Any] | None = None
+    has: list[Any] | None = None
+    classic: list[Any] | None = None
+    since: int | list[int] | None = None
 
 
 def _rows(group: ConsumerGroup, member_id: str) -> _Rows:
@@ -277,10 +285,11 @@ def _rows(group: ConsumerGroup, member_id: str) -> _Rows:
 
 
 def _packed(says: Says, has: Has) -> _Rows:
-    return says.row(), has.row(), None if says.classic is None else says.classic.row()
+    classic = None if says.classic is None else says.classic.row()
+    return _Rows(says.row(), has.row(), classic, has.since_row())
 
 
-def _size(member_id: str, *rows: list[Any] | None) -> int:
+def _size(member_id: str, rows: _Rows) -> int:
     told = [row for row in rows if row is not None]
     return 2 * len(member_id.encode()) + len(pack({"": told})) + _ROW_OVERHEAD
 

@@ -4,7 +4,11 @@ A member learns of its epoch from a heartbeat, and commits beside it.  What it h
 between nobody else has read: that commit stands (KIP-1251).
 """
 
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
@@ -21,9 +25,11 @@ from segbroker.protocol.messages_transactions import (
 )
 from segbroker.segments.memory import MemoryStorage
 
+from ..support.daemon import start
+from ..support.wire_client import connect
 from ..support.wire_transactions import V2, Tx
 from .obedient_members import Member, settled
-from .test_group_restarts import broker_on, killed
+from .test_group_restarts import broker_on, cut_off, killed
 
 STALE = ErrorCode.STALE_MEMBER_EPOCH
 EVERY = (0, 1, 2, 3)
@@ -110,7 +116,10 @@ async def test_so_are_those_of_a_transaction() -> None:
         assert await tx.end(commit=True) == 0
 
 
-async def test_after_a_restart_from_the_epoch_on_that_it_had_then() -> None:
+@pytest.mark.parametrize("ended", [killed, cut_off])
+async def test_after_its_broker_died_a_member_may_be_late_as_before(
+    ended: Callable[[MemoryStorage], MemoryStorage],
+) -> None:
     disk = MemoryStorage()
     async with broker_on(disk, 2) as (_, clients):
         await clients[0].create("t", partitions=4)
@@ -120,13 +129,68 @@ async def test_after_a_restart_from_the_epoch_on_that_it_had_then() -> None:
         await two.join()
         await settled(one, two)
         before = one.epoch
-        image = killed(disk)
+        image = ended(disk)
+    for _ in range(2):  # and after it died once more
+        async with broker_on(image, 2) as (_, clients):
+            one.client, two.client = clients
+            assert await committed(one, alone) == codes(reads(one), STALE)
+            assert await committed(two, alone) == codes((), STALE), "it was not there"
+            image = ended(image)
     async with broker_on(image, 2) as (_, clients):
         one.client, two.client = clients
-        assert await committed(one, alone) == codes((), STALE), "since when it had them is not kept"
         kept = reads(one)
         assert await two.leave() == 0
         await settled(one)
         assert one.epoch > before
-        assert await committed(one, before) == codes(kept, STALE)
+        for earlier in (alone, before):
+            assert await committed(one, earlier) == codes(kept, STALE), "the others are two's"
         assert await committed(one, one.epoch) == codes(EVERY, STALE)
+        image = ended(image)
+    async with broker_on(image) as (_, (client,)):
+        one.client = client
+        for earlier in (alone, before):
+            assert await committed(one, earlier) == codes(kept, STALE), "some longer than others"
+
+
+async def test_what_is_being_let_go_of_is_committed_late_after_its_broker_died() -> None:
+    disk = MemoryStorage()
+    async with broker_on(disk, 2) as (_, clients):
+        await clients[0].create("t", partitions=4)
+        one, two = Member(clients[0], "one"), Member(clients[1], "two")
+        await one.join()
+        await two.join()
+        await settled(one, two)
+        await two.leave()
+        await settled(one)
+        again, late = Member(clients[1], "two"), one.epoch
+        await again.join()
+        assert (await one.beat()).assignment is not None, "it is told to let go of two"
+        wanted = await committed(one, late - 1)
+        assert 0 in wanted, "of what it has had longer"
+        assert STALE in wanted, "not of what it was given since"
+        image = killed(disk)
+    async with broker_on(image) as (_, (client,)):
+        one.client = client
+        assert await committed(one, late) == codes(EVERY, STALE)
+        assert await committed(one, late - 1) == wanted
+
+
+async def test_a_daemon_that_was_killed_takes_a_commit_that_its_epoch_overtook(
+    tmp_path: Path,
+) -> None:
+    daemon = start(tmp_path / "data")
+    async with connect(daemon.host_and_port) as client:
+        await client.create("t", partitions=4)
+        one, two = Member(client, "one"), Member(client, "two")
+        await one.join()
+        alone = one.epoch
+        await two.join()
+        await settled(one, two)
+        assert one.epoch > alone
+    daemon.stop(signal.SIGKILL)
+    daemon.again()
+    async with connect(daemon.host_and_port) as client:
+        one.client = two.client = client
+        assert await committed(one, alone) == codes(reads(one), STALE)
+        assert await committed(two, alone) == codes((), STALE)
+    daemon.stop()

@@ -48,9 +48,19 @@ says = st.builds(
         st.dictionaries(text, st.binary(max_size=5), max_size=2),
     ),
 )
+
+
+def _since_epochs(one: Has) -> st.SearchStrategy[Has]:
+    size = len(one.assigned + one.revoking)
+    epochs = st.integers(1, 3)
+    drawn = st.lists(epochs, min_size=size, max_size=size) | epochs.map(lambda same: [same] * size)
+    # All since its own epoch is what is known where nothing is said of it.
+    return drawn.map(lambda some: one._replace(since=() if {*some} <= {one.epoch} else (*some,)))
+
+
 has = st.builds(
-    Has, st.integers(-2, 99), st.integers(-1, 99), text, partitions, partitions, partitions
-)
+    Has, st.integers(-2, 9), st.integers(-1, 99), text, partitions, partitions, partitions
+).flatmap(_since_epochs)
 rows = st.dictionaries(st.sampled_from(["m", "n", "o"]), st.none() | st.tuples(says, has))
 changes = st.lists(
     st.tuples(
@@ -80,6 +90,9 @@ def event(seq: int, group: str, said: tuple[int, bool, Any] | None) -> Event:
     classic = {name: row[0].classic.row() for name, row in some.items() if row and row[0].classic}
     if classic:
         fields["classic"] = classic
+    since = {name: row[1].since_row() for name, row in some.items() if row and row[1].since}
+    if since:
+        fields["since"] = since
     return Event(seq, CONSUMER_GROUP, fields)
 
 
@@ -148,6 +161,30 @@ def test_a_group_is_in_the_event_by_name() -> None:
         "says": {"m": [None, "r", "c", "h", 60_000, ["t"], "", "", "uniform"], "n": None},
         "has": {"m": [3, 2, "stable", [[b"i" * 16, [0, 1]]], [], [[b"i" * 16, [0]]]]},
     }
+
+
+def test_since_when_is_in_the_event_where_it_is_not_the_members_epoch() -> None:
+    fields = event(7, "g", (3, False, {"m": (ONE, READS._replace(since=(2, 2)))})).fields
+    assert fields["since"] == {"m": 2}
+    fields = event(7, "g", (3, False, {"m": (ONE, READS._replace(since=(3, 2)))})).fields
+    assert fields["since"] == {"m": [3, 2]}
+    assert READS._replace(since=(3, 3)).since_row() is None
+    (one, other) = READS.assigned
+    assert READS.since_each == {one: 3, other: 3}
+    assert READS._replace(since=(3, 2)).since_each == {one: 3, other: 2}
+
+
+def test_what_an_older_version_says_of_a_member_leaves_nothing_of_since_when() -> None:
+    content = changed(
+        None, [event(1, "g", (3, True, {"m": (ONE, READS._replace(since=(1, 1)))})).fields]
+    )
+    assert content["g"]["since"] == {"m": 1}
+    content = changed(content, [event(2, "g", (4, False, {"m": (ONE, READS)})).fields])
+    assert "since" not in content["g"]
+    content = changed(
+        content, [event(3, "g", (4, False, {"m": (ONE, READS._replace(since=(1, 2)))})).fields]
+    )
+    assert "since" not in changed(content, [event(4, "g", (5, False, {"m": None})).fields])["g"]
 
 
 def test_a_group_is_of_the_protocol_that_was_written_down_last() -> None:
