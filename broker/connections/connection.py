@@ -23,8 +23,10 @@ traceback); the broker drains.  Nothing of it reaches another connection.
 """
 
 import socket
+import struct
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -64,6 +66,8 @@ TURN_S: Final = 0.005
 SHELF_MAX: Final = 64
 # Half a frame up to this size never waits for the budget: it fits the reader's first buffer.
 SMALL_BYTES: Final = 64 << 10
+# For SO_LINGER: closing sends a reset instead of an end.
+_AT_ONCE: Final = struct.pack("ii", 1, 0)
 # How long a connection that is refused waits for its last answer to leave.
 REFUSAL_S: Final = 1.0
 
@@ -387,6 +391,17 @@ class Connection:
 
     def _close(self) -> None:
         self.outbox.break_off()
+        if self._draining and not self.greeted:
+            self._reset()
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
         self.core.turn.end()
+
+    def _reset(self) -> None:
+        """Close it as broken: nothing was answered, and an end there is taken for a wrong setting.
+
+        Clients guess from an end before the first answer that TLS or a login is missing, and
+        some do not try again then.
+        """
+        with suppress(OSError):  # gone already
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)

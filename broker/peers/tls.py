@@ -144,6 +144,10 @@ class TlsSocket:
                 raise BlockingIOError from None
         return sent
 
+    def setsockopt(self, level: int, name: int, value: bytes) -> None:
+        """As of the socket below.  Raises OSError."""
+        self._tls.setsockopt(level, name, value)
+
     def close(self) -> None:
         """Say goodbye if that needs no waiting, and close."""
         with suppress(OSError, ValueError):

@@ -54,6 +54,22 @@ async def test_an_idle_connection_does_not_hold_up_the_end() -> None:
             assert await client.is_closed()
 
 
+async def test_who_was_answered_nothing_is_told_that_it_broke_and_not_that_it_ended() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as silent,
+        connect(broker.address) as greeted,
+    ):
+        await greeted.create("t")
+        while broker.connections < 2:
+            await trio.lowlevel.checkpoint()
+        broker.drain()
+        with trio.fail_after(60):
+            assert await greeted.stream.receive_some() == b"", "an end, and all was answered"
+            with pytest.raises(trio.BrokenResourceError):
+                await silent.stream.receive_some()
+
+
 async def test_nobody_is_accepted_any_more() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
