@@ -23,7 +23,7 @@ traceback); the broker drains.  Nothing of it reaches another connection.
 """
 
 import socket
-import struct
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -67,7 +67,7 @@ SHELF_MAX: Final = 64
 # Half a frame up to this size never waits for the budget: it fits the reader's first buffer.
 SMALL_BYTES: Final = 64 << 10
 # For SO_LINGER: closing sends a reset instead of an end.
-_AT_ONCE: Final = struct.pack("ii", 1, 0)
+_AT_ONCE: Final = (1).to_bytes(4, sys.byteorder) + bytes(4)
 # How long a connection that is refused waits for its last answer to leave.
 REFUSAL_S: Final = 1.0
 
