@@ -7,7 +7,7 @@ driver.close(); driver.open()   in order; `kill` and `cut` are the other two way
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -269,11 +269,17 @@ class Driver:
 
     def append_together(self, topic: str, *sizes: int) -> None:
         """A batch of this size for each partition, all of them in one group of the WAL."""
+        with self.one_group(topic):
+            for partition, size in enumerate(sizes):
+                self.append(topic, partition, size=size)
+
+    @contextlib.contextmanager
+    def one_group(self, topic: str) -> Iterator[None]:
+        """What is appended meanwhile is one group of the WAL, written when it ends."""
         waiting: list[Item] = []
         shard = self.running.wal.shard_of(self.running.topics[topic].topic_id.bytes, 0)
         with patch.object(shard, "_put", waiting.append):
-            for partition, size in enumerate(sizes):
-                self.append(topic, partition, size=size)
+            yield
         with shard._writing:
             shard._commit(waiting, shard._call_soon)
         self.explorer.step_done()

@@ -129,6 +129,8 @@ class Explorer:
         self.counts = Counts()
         self.refresh: Callable[[], None] = lambda: None
         """Brings the model up to date with what has been acknowledged by now."""
+        self.further: Callable[[Image], str] = lambda image: ""
+        """What else is wrong with a disk that was recovered as it should, or nothing."""
         self._opener = opener
         self._plan = plan
         self._images = Images(self.disk, thorough=plan.thorough)
@@ -209,6 +211,8 @@ class Explorer:
                     self._report(one, image)
                 if not found:
                     self._sound.add(sound)
+            if further := self.further(image):
+                self._report(further, image)
         every = self._plan.nested_every
         is_deeper = is_new and every and depth < self._plan.nested_depth
         if is_deeper and image.key[0] // 64 % every == 0:
