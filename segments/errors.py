@@ -81,7 +81,7 @@ class TopicExists(StorageError):
     """A topic of that name is there already."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"topic {name!r} exists")
+        super().__init__(f"Topic '{name}' already exists.")
         self.name = name
 
 

@@ -2,7 +2,7 @@
 
 | CreateTopics                              | code                               |
 |-------------------------------------------|------------------------------------|
-| the same name twice in one request        | 42 INVALID_REQUEST                 |
+| the same name twice, or the log of KRaft  | 42 INVALID_REQUEST                 |
 | partitions 0, below -1 or over the limit  | 37 INVALID_PARTITIONS              |
 | replication factor other than 1 and -1    | 38 INVALID_REPLICATION_FACTOR      |
 | an assignment to any broker but us        | 39 INVALID_REPLICA_ASSIGNMENT      |
@@ -50,6 +50,8 @@ from ..refused import Refused
 from .config_rows import created_configs
 
 _DEFAULT: Final = -1
+# A topic of this name would be taken for the log of Kafka's controllers.
+_OF_KRAFT: Final = "__cluster_metadata"
 
 
 async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
@@ -68,6 +70,9 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
         try:
             if counts[asked.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
+            if asked.name == _OF_KRAFT:
+                told = f"Creation of internal topic {_OF_KRAFT} is prohibited."
+                raise Refused(ErrorCode.INVALID_REQUEST, told)
             wanted.append(_new_topic(core, asked))
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message

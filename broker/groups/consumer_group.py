@@ -194,7 +194,7 @@ class ConsumerGroup:
             offered = ", ".join(ASSIGNORS)
             raise Refused(
                 ErrorCode.UNSUPPORTED_ASSIGNOR,
-                f"no assignor {beat.assignor!r}; there are {offered}",
+                f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {offered}.",
             )
         return self.target.compiled(beat.regex) if beat.regex else None
 

@@ -73,6 +73,7 @@ async def test_topics_are_created_or_refused_one_by_one() -> None:
             creation("wrong", segment_bytes="many"),
             creation("twice"),
             creation("twice"),
+            creation("__cluster_metadata"),
         )
         assert rows == [
             ("ok", ErrorCode.NONE),
@@ -85,9 +86,22 @@ async def test_topics_are_created_or_refused_one_by_one() -> None:
             ("odd", ErrorCode.INVALID_CONFIG),
             ("wrong", ErrorCode.INVALID_CONFIG),
             ("twice", ErrorCode.INVALID_REQUEST),
+            ("__cluster_metadata", ErrorCode.INVALID_REQUEST),
         ]
         assert sorted(broker.core.topics.all) == ["default", "ok", "there"]
         assert broker.core.topics.all["default"].partitions == 4
+
+
+async def test_what_is_refused_is_said_in_kafkas_words() -> None:
+    # Tools and frameworks look for these sentences; so do Kafka's own tests.
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("there")
+        request = CreateTopicsRequest(topics=[creation("there"), creation("__cluster_metadata")])
+        reply = await client.ask(request, CreateTopicsResponse, 7)
+        assert [row.error_message for row in reply.topics] == [
+            "Topic 'there' already exists.",
+            "Creation of internal topic __cluster_metadata is prohibited.",
+        ]
 
 
 async def test_an_assignment_may_only_name_us() -> None:

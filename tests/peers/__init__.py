@@ -6,6 +6,7 @@
 | kafka-python | its integration tests, in its sdist | one pytest against one fresh daemon |
 | franz-go | the tests of `pkg/kgo`, in its Go module | one process against one fresh daemon |
 | kafka-go | the tests of its package, in its Go module | one process against one fresh daemon |
+| kafka | tests of Apache Kafka, in its test jar | a process a class, a fresh daemon per test |
 
 Each has an allow list beside this file: the tests that pass.  A listed test that fails is an
 error; a test that passes without being listed is told, so that the list can grow, and it may only

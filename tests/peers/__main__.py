@@ -6,6 +6,7 @@ every listed test passed.
     python -m tests.peers kafka-python test_group
     python -m tests.peers franz-go TxnEtl
     python -m tests.peers kafka-go TestReader
+    python -m tests.peers kafka PlaintextConsumerTest
 
 A suite that is built with a language that is not here is left out of a run of all.
 """
@@ -15,11 +16,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import franz_go, kafka_go, kafka_python, librdkafka
+from . import franz_go, kafka, kafka_go, kafka_python, librdkafka
 from .places import Missing, NotInstalled
 from .verdicts import Outcome, allow_list, describe, judge
 
-SUITES = ("librdkafka", "kafka-python", "franz-go", "kafka-go")
+SUITES = ("librdkafka", "kafka-python", "franz-go", "kafka-go", "kafka")
 
 
 def main() -> int:
@@ -70,6 +71,8 @@ def play(
         return franz_go.play(place, tests, is_quick=is_quick)
     if suite == "kafka-go":
         return kafka_go.play(place, tests)
+    if suite == "kafka":
+        return kafka.play(place, tests)
     return kafka_python.play(place / "data", tests, place / "output")
 
 

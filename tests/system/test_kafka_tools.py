@@ -58,7 +58,7 @@ class Command:
 RESET: Final = "--reset-offsets --group g --topic t --execute"
 COMMANDS: Final = (
     Command(TOPICS, "--create --topic t --partitions 2", "Created topic t"),
-    Command(TOPICS, "--create --topic t", "topic 't' exists", 1),
+    Command(TOPICS, "--create --topic t", "Topic 't' already exists.", 1),
     Command(TOPICS, "--create --topic u --replication-factor 3", "there is one broker", 1),
     Command(TOPICS, "--create --topic u --config remote.storage.enable=true", "one tier", 1),
     Command(TOPICS, "--create --topic kept --config cleanup.policy=compact", "Created topic"),

@@ -1,0 +1,163 @@
+"""Apache Kafka's own integration tests of its clients, `kafka.api` and its neighbours, out of its
+test jar: unmodified, but what starts a broker is ours.
+
+    KafkaServerTestHarness (theirs) ── createBroker ──▶ QuorumTestHarness (ours, first in the path)
+                                                              │ a line of JSON over a socket
+                                                              ▼
+                                            daemon_door.py: `segbroker serve`, one for each test
+
+Our few classes (kafka_harness/) are compiled with Scala's compiler, which Maven Central has too.
+All brokers that a test configures stand for one daemon: killing one of three restarts it, killing
+all of them ends it until one is started.  Topics are made with one replica where the test's
+brokers could hold as many as it wants.  What the test sets as a default of all topics is set on
+each topic.  Who looks inside of a broker (its log manager, its metrics) finds null.
+
+Each class runs in a virtual machine of its own, with a limit of time: two side by side.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from xxhash import xxh3_64_hexdigest
+
+from . import junit
+from .daemon_door import Door, door
+from .junit import Artifact, Machine
+from .places import Missing, cache, need, run, unfinished
+from .verdicts import Outcome, allow_list
+
+VERSION: Final = "4.0.1"
+HARNESS: Final = Path(__file__).parent / "kafka_harness"
+CLASS_TIMEOUT_S: Final = 600
+TEST_TIMEOUT_S: Final = 120
+
+# The long ones first: two are played side by side.
+CLASSES: Final = (
+    "kafka.api.PlaintextConsumerPollTest",
+    "kafka.api.PlaintextConsumerTest",
+    "kafka.api.PlaintextProducerSendTest",
+    "kafka.api.TransactionsTest",
+    "kafka.api.PlaintextConsumerSubscriptionTest",
+    "kafka.api.TransactionsExpirationTest",
+    "kafka.api.ProducerIdExpirationTest",
+    "kafka.api.PlaintextConsumerFetchTest",
+    "kafka.api.PlaintextConsumerAssignorsTest",
+    "kafka.api.ProducerFailureHandlingTest",
+    "kafka.api.PlaintextConsumerCommitTest",
+    "kafka.api.PlaintextConsumerAssignTest",
+    "kafka.api.TransactionsWithMaxInFlightOneTest",
+    "kafka.api.LogAppendTimeTest",
+    "kafka.api.ConsumerTopicCreationTest",
+    "kafka.api.PlaintextAdminIntegrationTest",
+    "kafka.admin.ListOffsetsIntegrationTest",
+    "kafka.api.GroupCoordinatorIntegrationTest",
+    "kafka.clients.consumer.ConsumerIntegrationTest",
+    "kafka.coordinator.transaction.ProducerIntegrationTest",
+    "kafka.admin.AdminFenceProducersTest",
+    "kafka.server.ConsumerGroupHeartbeatRequestTest",
+    "kafka.server.ConsumerGroupDescribeRequestTest",
+    "kafka.server.ConsumerProtocolMigrationTest",
+    "kafka.server.JoinGroupRequestTest",
+    "kafka.server.SyncGroupRequestTest",
+    "kafka.server.HeartbeatRequestTest",
+    "kafka.server.LeaveGroupRequestTest",
+    "kafka.server.OffsetCommitRequestTest",
+    "kafka.server.OffsetFetchRequestTest",
+    "kafka.server.OffsetDeleteRequestTest",
+    "kafka.server.TxnOffsetCommitRequestTest",
+    "kafka.server.DescribeGroupsRequestTest",
+    "kafka.server.ListGroupsRequestTest",
+    "kafka.server.DeleteGroupsRequestTest",
+    "kafka.server.ClientQuotasRequestTest",
+    "kafka.server.ApiVersionsRequestTest",
+    "kafka.server.AddPartitionsToTxnRequestServerTest",
+    "kafka.server.ProduceRequestTest",
+    "kafka.server.FetchRequestTest",
+    "kafka.server.FetchRequestMaxBytesTest",
+    "kafka.server.ListOffsetsRequestTest",
+    "kafka.server.LogOffsetTest",
+    "kafka.server.OffsetsForLeaderEpochRequestTest",
+    "kafka.server.MetadataRequestTest",
+    "kafka.server.CreateTopicsRequestTest",
+    "kafka.server.DeleteTopicsRequestTest",
+    "kafka.server.DeleteRecordsRequestTest",
+    "kafka.server.DescribeClusterRequestTest",
+    "kafka.server.EdgeCaseRequestTest",
+    "kafka.admin.AddPartitionsTest",
+)
+
+# Whose tests have classes that those of the broker use.
+TESTED: Final = (
+    "kafka-clients",
+    "kafka-group-coordinator",
+    "kafka-metadata",
+    "kafka-raft",
+    "kafka-server",
+    "kafka-server-common",
+    "kafka-storage",
+)
+ARTIFACTS: Final = (
+    Artifact("org.apache.kafka", "kafka_2.13", VERSION),
+    Artifact("org.apache.kafka", "kafka_2.13", VERSION, is_tests=True),
+    *(Artifact("org.apache.kafka", name, VERSION, is_tests=True) for name in TESTED),
+    Artifact("org.mockito", "mockito-core", "5.14.2"),
+    Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
+    Artifact("org.junit.platform", "junit-platform-console-standalone", "1.10.2"),
+    Artifact("org.scala-lang", "scala-compiler", "2.13.15"),
+)
+
+
+def class_path() -> str:
+    """Our classes, compiled, before theirs.  Raises Missing."""
+    need("java", "javac", "mvn")
+    theirs = ":".join(map(str, junit.jars("kafka-tests", ARTIFACTS)))
+    sources = sorted(HARNESS.iterdir())
+    digest = xxh3_64_hexdigest(b"".join(map(Path.read_bytes, sources)) + theirs.encode())
+    place = cache() / f"kafka-harness-{digest}"
+    if not place.exists():
+        with unfinished(place) as work:
+            ours = ["-nowarn", "-d", str(work), "-cp", f"{work}:{theirs}"]
+            java = [str(source) for source in sources if source.suffix == ".java"]
+            scala = [str(source) for source in sources if source.suffix == ".scala"]
+            # Each side names classes of the other: Scala's compiler reads both, and writes its own.
+            compiler = ["java", "-Xss4m", "-cp", theirs, "scala.tools.nsc.Main"]
+            run([*compiler, *ours, *scala, *java], work)
+            run(["javac", *ours, *java], work)
+    return f"{place}:{theirs}"
+
+
+def play(folder: Path, words: list[str]) -> dict[str, Outcome]:
+    """Run the suite, or the classes whose names hold one of `words`.
+
+    Args:
+        folder: gets reports, output and the logs of the daemons.
+        words: parts of names of classes; none for all.
+
+    Returns:
+        test -> how it ended.
+    """
+    chosen = [name for name in CLASSES if not words or any(word in name for word in words)]
+    if not chosen:
+        raise Missing("no class of that name")
+    path = class_path()
+    with door(folder) as daemons, ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda name: play_class(folder / name, name, path, daemons), chosen))
+    for test, fault in daemons.faults.items():
+        print(f"  !    {test}: its daemon: {fault}")
+    return {test: outcome for outcomes in done for test, outcome in outcomes.items()}
+
+
+def play_class(folder: Path, name: str, path: str, daemons: Door) -> dict[str, Outcome]:
+    """Run the tests of one class; those listed have to say how they ended."""
+    own = f"{name.rpartition('.')[2]}."
+    machine = Machine(
+        path,
+        settings={"junit.jupiter.execution.timeout.testable.method.default": f"{TEST_TIMEOUT_S} s"},
+        properties={
+            "segbroker.door": str(daemons.port),
+            "org.slf4j.simpleLogger.defaultLogLevel": "error",
+        },
+    )
+    expected = [test for test in allow_list("kafka") if test.startswith(own)]
+    return junit.play(machine, [f"--select-class={name}"], expected, folder, CLASS_TIMEOUT_S)

@@ -1,0 +1,4 @@
+package org.apache.kafka.common.test.api;
+
+/** Whether a test wants its cluster running when it begins. */
+public enum AutoStart { YES, NO, DEFAULT }

@@ -1,0 +1,39 @@
+package kafka.server
+
+import java.util
+
+import org.apache.kafka.server.config.{ServerConfigs, ServerTopicConfigSynonyms}
+
+import scala.jdk.CollectionConverters._
+
+/** What a test has configured, as the other process is told it. */
+object DaemonSettings {
+  def authorizerOf(config: KafkaConfig): String =
+    Option(config.originals.get(ServerConfigs.AUTHORIZER_CLASS_NAME_CONFIG)).map(_.toString).getOrElse("")
+
+  def of(config: KafkaConfig): util.Map[String, _] = {
+    val properties = new util.HashMap[String, String]()
+    config.originals.forEach((key, value) => if (value != null) properties.put(key, value.toString))
+    val listeners = config.effectiveAdvertisedBrokerListeners.map { endPoint =>
+      util.Map.of("name", endPoint.listenerName.value, "protocol", endPoint.securityProtocol.name)
+    }
+    util.Map.of("properties", properties, "listeners", listeners.asJava, "node", config.nodeId)
+  }
+}
+
+/** Kafka's defaults of topics, where the test has set them. */
+object TopicDefaults {
+  // Set in every test, for the sake of Kafka's own speed.
+  private val ofTheHarness = Set("file.delete.delay.ms", "min.insync.replicas")
+
+  def of(config: KafkaConfig): util.Map[String, String] = {
+    val wanted = new util.HashMap[String, String]()
+    ServerTopicConfigSynonyms.ALL_TOPIC_CONFIG_SYNONYMS.forEach { (topicKey, synonyms) =>
+      if (!ofTheHarness.contains(topicKey))
+        synonyms.asScala.find(synonym => config.originals.containsKey(synonym.name)).foreach { synonym =>
+          wanted.put(topicKey, synonym.converter.apply(config.originals.get(synonym.name).toString))
+        }
+    }
+    wanted
+  }
+}
