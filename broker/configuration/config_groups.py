@@ -31,7 +31,6 @@ class GroupKeys:
         1_800_000,
         "Longest session a member may ask for; a rebalance waits no longer for anybody.",
         least=1,
-        most=DAY_MS,
         kafka="group.max.session.timeout.ms",
         dynamic=True,
     )
@@ -82,7 +81,6 @@ class GroupKeys:
         900_000,
         "Longest time that a transaction may ask to be open; a longer one is refused.",
         least=1,
-        most=DAY_MS,
         kafka="transaction.max.timeout.ms",
         dynamic=True,
     )

@@ -40,6 +40,12 @@ def test_without_any_source_the_defaults_stand() -> None:
     assert merge() == BrokerConfig()
 
 
+@pytest.mark.parametrize("key", ["transaction_max_timeout_ms", "group_max_session_timeout_ms"])
+def test_a_longest_time_may_be_the_longest_that_a_client_can_ask_for(key: str) -> None:
+    # Who wants no limit in Kafka sets Integer.MAX_VALUE: its own tests do.
+    assert getattr(merge(toml_text=f"{key} = 2147483647"), key) == 2_147_483_647
+
+
 @pytest.mark.parametrize(
     ("flags", "environment", "toml", "words"),
     [
