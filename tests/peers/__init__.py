@@ -7,6 +7,7 @@
 | franz-go | the tests of `pkg/kgo`, in its Go module | one process against one fresh daemon |
 | kafka-go | the tests of its package, in its Go module | one process against one fresh daemon |
 | kafka | tests of Apache Kafka, in its test jar | a process a class, a fresh daemon per test |
+| kafka-streams | integration tests, in its test jar | a process and fresh daemons per class |
 
 Each has an allow list beside this file: the tests that pass.  A listed test that fails is an
 error; a test that passes without being listed is told, so that the list can grow, and it may only

@@ -7,6 +7,7 @@ every listed test passed.
     python -m tests.peers franz-go TxnEtl
     python -m tests.peers kafka-go TestReader
     python -m tests.peers kafka PlaintextConsumerTest
+    python -m tests.peers kafka-streams EosIntegrationTest
 
 A suite that is built with a language that is not here is left out of a run of all.
 """
@@ -16,11 +17,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import franz_go, kafka, kafka_go, kafka_python, librdkafka
+from . import franz_go, kafka, kafka_go, kafka_python, kafka_streams, librdkafka
 from .places import Missing, NotInstalled
 from .verdicts import Outcome, allow_list, describe, judge
 
-SUITES = ("librdkafka", "kafka-python", "franz-go", "kafka-go", "kafka")
+SUITES = ("librdkafka", "kafka-python", "franz-go", "kafka-go", "kafka", "kafka-streams")
 
 
 def main() -> int:
@@ -31,11 +32,16 @@ def main() -> int:
     )
     parser.add_argument("suite", nargs="?", choices=SUITES, help="all when none is named")
     parser.add_argument("test", nargs="*", help="only these tests")
-    parser.add_argument("--at-once", type=int, default=2, help="tests of librdkafka side by side")
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=2,
+        help="tests of librdkafka side by side; of classes of Streams twice as many",
+    )
     parser.add_argument(
         "--full",
         action="store_true",
-        help="not in the quick mode of librdkafka and of franz-go: an hour",
+        help="not in the quick mode of librdkafka, of franz-go and of Streams: an hour",
     )
     parser.add_argument("--folder", type=Path, help="keep data and output here")
     options = parser.parse_args()
@@ -61,11 +67,11 @@ def main() -> int:
 def play(
     suite: str, place: Path, tests: list[str], at_once: int, *, is_quick: bool
 ) -> dict[str, Outcome]:
+
+    def told(line: str) -> None:
+        print(line, flush=True)
+
     if suite == "librdkafka":
-
-        def told(line: str) -> None:
-            print(line, flush=True)
-
         return librdkafka.play(place, tests, at_once, told, is_quick=is_quick)
     if suite == "franz-go":
         return franz_go.play(place, tests, is_quick=is_quick)
@@ -73,6 +79,9 @@ def play(
         return kafka_go.play(place, tests)
     if suite == "kafka":
         return kafka.play(place, tests)
+    if suite == "kafka-streams":
+        # They wait most of their time.
+        return kafka_streams.play(place, tests, 2 * at_once, told, is_quick=is_quick)
     return kafka_python.play(place / "data", tests, place / "output")
 
 
