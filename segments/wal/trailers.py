@@ -67,7 +67,7 @@ def encode_trailer(
 def trailer_at(data: memoryview, position: int, salt: int) -> Trailer | None:
     """The valid trailer that begins at `position`; None when there is none."""
     end = position + TRAILER_SIZE
-    if position < 0 or end > len(data):
+    if end > len(data):
         return None
     magic, length, kind, flags, ordinal, topic_id, partition, end_offset, lsn = TRAILER.unpack_from(
         data, position

@@ -202,7 +202,7 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "group.size >= GROUP_BYTES_MAX",
         "(group.size > GROUP_BYTES_MAX)",
         0,
-    ): ("cost: a group may have a byte more"),
+    ): "cost: a group may have a byte more",
     ("swapping", "_put", "storage.fsync_dir(paths.folder)", "pass", 0): (
         "model: what is unlinked later is in the same directory"
     ),
@@ -288,5 +288,61 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "pass",
         0,
     ): "cost: a snapshot that says nothing new",
+    ("wal.frames", "encode_frame", "len(payload) <= _SMALL", "(not len(payload) <= _SMALL)", 0): (
+        "cost: two ways to the same bytes"
+    ),
+    (
+        "wal.frames",
+        "later_version",
+        "len(head) == HEADER_SIZE and head.endswith( xxhash.xxh3_64_digest(head[: "
+        "HEADER_SIZE - SUM_SIZE]) )",
+        "(head.endswith(xxhash.xxh3_64_digest(head[:HEADER_SIZE - SUM_SIZE])))",
+        0,
+    ): "second line: no bytes end with their own checksum",
+    ("wal.group", "crosses_a_page", "first >= 0", "(first > 0)", 0): (
+        "second line: no frame lies in the page of the header"
+    ),
+    (
+        "wal.pending",
+        "Pending.add",
+        "len(self._payload) + size > self._limit",
+        "(len(self._payload) + size >= self._limit)",
+        0,
+    ): "cost: a frame more, where batches fill one to the byte",
+    ("wal.journal", "Wal._checkpoint_soon", "self._checkpoint_asked = True", "pass", 0): (
+        "cost: a checkpoint that is asked for twice finds nothing the second time"
+    ),
+    (
+        "wal.shard",
+        "Shard.commit_here",
+        "self._riders # as many as there are partitions: the thread's, at the next chance"
+        " or self.failure is not None or self._asked != self._settled or active is None "
+        "or self._given_up is not None or active.end + size > self._files.frames_end",
+        "(self._riders or self._asked != self._settled or active is None or "
+        "(self._given_up is not None) or (active.end + size > self._files.frames_end))",
+        0,
+    ): "second line: a group of a shard that failed is refused when it is written, and told",
+    (
+        "wal.shard",
+        "Shard.commit_here",
+        "self._riders # as many as there are partitions: the thread's, at the next chance"
+        " or self.failure is not None or self._asked != self._settled or active is None "
+        "or self._given_up is not None or active.end + size > self._files.frames_end",
+        "(self._riders or self.failure is not None or active is None or (self._given_up "
+        "is not None) or (active.end + size > self._files.frames_end))",
+        0,
+    ): "second line: it was looked at before the lock, and who asks in between is no earlier",
+    ("wal.shard", "Shard._retire", "self._has_control = False", "pass", 0): (
+        "cost: a snapshot more"
+    ),
+    ("wal.trailers", "trailers_in", "found + 1", "(found + 1 + 1)", 0): (
+        "second line: no magic begins in the second byte of another"
+    ),
+    ("wal.shard", "Shard._absorb", "self._events_given_up = False", "pass", 0): (
+        "cost: a snapshot before each event"
+    ),
+    ("wal.trailers", "trailers_in", "found >= 0", "(found > 0)", 0): (
+        "second line: no trailer lies in the page of the header"
+    ),
 }
 """Why, by what it is."""

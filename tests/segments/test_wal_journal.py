@@ -1,0 +1,96 @@
+"""All shards of the write-ahead log together, and groups that several ask for at once."""
+
+import errno
+
+import pytest
+
+from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.wal.frames import Frame, FrameType
+from segbroker.segments.wal.group import Request
+from segbroker.segments.wal.journal import Wal, WalConfig
+
+from .wal_writing import ROOT, SMALL, TOPIC, FailingStorage, Writer, at_once, begun, replayed
+
+FOLDER = f"{ROOT}/shard-00"
+TWO_SHARDS = WalConfig(shards=2, file_bytes=8192, shard_bytes=4 * 8192)
+EVENT = Frame(FrameType.CONTROL, payload=b"event")
+BARRIER = Frame(FrameType.BARRIER, TOPIC, 9)
+
+
+def batches(payload: bytes) -> Frame:
+    return Frame(FrameType.BATCHES, TOPIC, 1, 0, 0, 0, 1, payload, end_offset=len(payload))
+
+
+def writers(wal: Wal) -> list[Writer]:
+    """One of each of two shards."""
+    found = {id(one.shard): one for one in (Writer(wal, number) for number in range(20))}
+    shards = [wal.shard_of(TOPIC, number) for number in range(20)]
+    return sorted(found.values(), key=lambda one: shards.index(one.shard))
+
+
+@pytest.mark.parametrize("asked", [[EVENT, BARRIER], [BARRIER, EVENT]])
+def test_a_file_has_events_whatever_else_was_asked_for_in_their_group(asked: list[Frame]) -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    seen: list[list[bytes]] = []
+    wal.snapshot = lambda: seen.append(replayed(disk).control)
+    writer = Writer(wal)
+    with writer.shard._writing:
+        writer.shard._commit([Request([frame], None) for frame in asked], at_once)
+    while disk.exists(f"{FOLDER}/wal-0.log"):
+        writer.append(bytes(1_000))
+    assert seen == [[b"event"]], "a snapshot came before the event went"
+
+
+def test_what_a_start_kept_is_not_overwritten_by_what_a_checkpoint_keeps() -> None:
+    disk = MemoryStorage()
+    wal = Wal(disk, ROOT, SMALL, threaded=False, call_soon=at_once)
+    wal.open()
+    wal.absorbed({(TOPIC, 1): [batches(b"of the start")]})
+    failed, other = Writer(wal, 2), Writer(wal, 3)
+    failed.can_checkpoint = False
+    failed.append(b"of the checkpoint")
+    while len([name for name in disk.listdir(FOLDER) if name.startswith("kept-")]) < 2:
+        other.append(bytes(1_000))
+        assert other.end < 100_000, "the first one is gone"
+    found = replayed(disk.after_power_cut()).partitions
+    assert [bytes(one.payload) for one in found[TOPIC, 1]] == [b"of the start"]
+    assert [bytes(one.payload) for one in found[TOPIC, 2]] == [b"of the checkpoint"]
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_space_that_one_shard_gives_back_counts(shard: int) -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk, TWO_SHARDS)
+    writers(wal)[shard].append(b"one")
+    wal.close(empty=True)
+    wal = Wal(disk, ROOT, TWO_SHARDS, threaded=False, call_soon=at_once)
+    wal.open()
+    assert [wal.give_space_back() for _ in range(2)] == [True, False]
+
+
+def test_of_shards_that_cannot_go_on_the_first_says_why_and_all_are_tried() -> None:
+    class Refusing(FailingStorage):
+        refused = -1
+
+        def random_bytes(self, size: int) -> bytes:  # what a new file begins with
+            if self.refused >= 0:
+                self.refused += 1
+                raise OSError(errno.ENOSPC, f"file {self.refused}")
+            return super().random_bytes(size)
+
+    disk = Refusing()
+    wal, _ = begun(disk, TWO_SHARDS)
+    for writer in writers(wal):
+        writer.append(b"kept.")
+    disk.fail_sync = errno.EIO
+    for writer in writers(wal):
+        writer.append(b"lost!")
+    disk.fail_sync = 0
+    assert wal.statistics().shards_failed == 2
+    for shard in wal._shards:
+        shard.supply.release()
+    disk.refused = 0
+    with pytest.raises(OSError, match="file 1"):
+        wal.revive()
+    assert disk.refused == 2
