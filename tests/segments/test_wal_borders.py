@@ -7,6 +7,7 @@ import pytest
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import read_file
 from segbroker.segments.wal.frames import (
+    AWAITS_MARK,
     FRAMES_BEGIN,
     ORDINAL_MAX,
     OVERHEAD,
@@ -145,3 +146,28 @@ def test_the_end_of_a_file_and_the_counters_are_those_of_what_was_written() -> N
     assert found.positions[1:3] == [FRAMES_BEGIN + OVERHEAD + 1, FRAMES_BEGIN + 2 * OVERHEAD + 21]
     told = wal.statistics()
     assert (told.syncs, told.frames_written, told.bytes_written) == (4, 4, size)
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_an_event_that_fills_a_file_of_two_pages_to_the_byte_awaits_a_mark(spare: int) -> None:
+    # | event, in pages 1 and 2, up to the header at the end |   | MARK |   in the next file
+    config = WalConfig(file_bytes=12_288, shard_bytes=4 * 12_288)
+    disk = MemoryStorage()
+    wal, _ = begun(disk, config)
+    wal.control(bytes(config.batch_bytes_max - spare))()
+    (event,) = scanned(disk, 0).frames
+    assert event.flags == AWAITS_MARK
+    (mark,) = scanned(disk, 1).frames
+    assert mark.type is FrameType.MARK
+
+
+def test_a_lone_writer_leaves_the_first_file_to_the_thread() -> None:
+    disk = MemoryStorage()
+    config = WalConfig(file_bytes=8192, shard_bytes=4 * 8192, quick_after=0)
+    writer = Writer(quick(disk, config))
+    writer.pending.add(b"first", 0, 0, 0, 5, 1)
+    assert not writer.shard.commit_here(writer, writer.pending.frames_size)
+    writer.shard.submit(writer)
+    assert writer.durable == 5
+    writer.pending.add(b"second", 0, 5, 5, 11, 1)
+    assert writer.shard.commit_here(writer, writer.pending.frames_size)

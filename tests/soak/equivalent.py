@@ -344,5 +344,31 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("wal.trailers", "trailers_in", "found >= 0", "(found > 0)", 0): (
         "second line: no trailer lies in the page of the header"
     ),
+    (
+        "wal.pending",
+        "Pending.add",
+        "len(self._payload) + size",
+        "(len(self._payload) + size + 1)",
+        0,
+    ): "cost: a frame more, where batches fill one to the byte",
+    ("wal.journal", "Wal.close", "self._shards = []", "pass", 0): (
+        "second line: nothing is called after it"
+    ),
+    ("wal.shard", "Shard.close", "self._thread = None", "pass", 0): (
+        "second line: nothing is asked for after it"
+    ),
+    ("wal.shard", "Shard.release", "self._active = None", "pass", 0): (
+        "second line: nothing is written after it"
+    ),
+    ("wal.group", "Group.refuse_events", "self.has_control = False", "pass", 0): (
+        "cost: a snapshot more"
+    ),
+    (
+        "wal.shard",
+        "Shard._commit",
+        "OVERHEAD + len(frame.payload)",
+        "(OVERHEAD + len(frame.payload) + 1)",
+        0,
+    ): "cost: the bound of a group comes a few bytes earlier",
 }
 """Why, by what it is."""
