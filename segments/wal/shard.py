@@ -320,10 +320,9 @@ class Shard:
                 return
 
     def _commit_one(self, source: Source, call_soon: CallSoon) -> None:
-        """A group of this source alone; nothing rides with it."""
+        """A group of this source alone, which is not queued; nothing rides with it."""
         group = Group()
         try:
-            source.wal_queued = False
             group.frames, mark = source.take_frames()
             group.acks.append((source, mark))
             self._write_group(group, call_soon)

@@ -370,5 +370,11 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "(OVERHEAD + len(frame.payload) + 1)",
         0,
     ): "cost: the bound of a group comes a few bytes earlier",
+    ("wal.shard", "Shard._retire", "self._ends = {}", "pass", 0): (
+        "cost: what rode with groups of earlier files rides once more with each"
+    ),
+    ("wal.trailers", "trailers_in", "trailer.lsn > after", "(trailer.lsn >= after)", 0): (
+        "second line: no two have the same"
+    ),
 }
 """Why, by what it is."""
