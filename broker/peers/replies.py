@@ -171,7 +171,8 @@ class Outbox:
         self._slots = _NO_SLOTS
         self._head.append(slot)
         pieces = self._made(slot) if count < size else []
-        if pieces is None:
+        if pieces is None:  # it failed; or is made no more, and nothing would ever go on with it
+            self.break_off()
             return
         self._restorable = 0
         self._took(pieces, size, count)

@@ -147,12 +147,22 @@ class _Unmakeable(Answered):
         raise ZeroDivisionError
 
 
-def test_a_reply_that_cannot_be_made_again_breaks_its_connection_and_nothing_else() -> None:
+class _Withheld(Answered):
+    """Of which nothing is made, and nobody will say when."""
+
+    def render(self) -> list[Buffer] | None:
+        return None
+
+
+@pytest.mark.parametrize("kind", [_Unmakeable, _Withheld])
+def test_a_reply_that_cannot_be_made_again_breaks_its_connection_and_nothing_else(
+    kind: type[Answered],
+) -> None:
     one, other = socket.socketpair()
     broken = []
     with one, other:
         outbox = Outbox(one, spawn=lambda _: None, on_broken=lambda: broken.append(True))
-        slot = _Unmakeable()
+        slot = kind()
         outbox.push(slot)
         outbox.took(3, 9)  # the rest would have to be made
     assert broken == [True]
