@@ -6,7 +6,7 @@ snapshot-<n>.msgpack  topics, numbers of the whole broker, how many are in each 
 
 from segbroker.segments.consumer_groups import SECTION as CONSUMER_GROUPS
 from segbroker.segments.consumer_groups import groups_in
-from segbroker.segments.errors import CorruptSegment
+from segbroker.segments.errors import CorruptSegment, UnsupportedFormat
 from segbroker.segments.generations import SECTION, generations_in
 from segbroker.segments.metadata import decode_metadata
 from segbroker.segments.producers import decode_producers
@@ -21,6 +21,9 @@ def dump_metadata(content: bytes, path: str) -> Report:
         state = decode_metadata(content, path)
     except CorruptSegment as exc:
         report.damage.append(f"at byte {exc.position}: {exc.reason}")
+        return report
+    except UnsupportedFormat as exc:
+        report.damage.append(str(exc))
         return report
     report.facts |= {
         "cluster_id": state.cluster_id,

@@ -21,7 +21,13 @@ from segbroker.protocol.record_batch import GapReason, iter_batches, read_header
 
 from .control import apply, decode_event
 from .corruption import remove_mark
-from .errors import CorruptSegment, DataDirectoryLocked, NotADataDirectory, StorageError
+from .errors import (
+    CorruptSegment,
+    DataDirectoryLocked,
+    NotADataDirectory,
+    StorageError,
+    UnsupportedFormat,
+)
 from .findings import Finding, Progress, damage, note
 from .log_check import Covered, LogChecker
 from .manager import DiskManager
@@ -140,6 +146,9 @@ class DirectoryChecker:
         self._progress(len(content))
         try:
             state = decode_metadata(content, path)
+        except UnsupportedFormat as exc:
+            yield damage(path, str(exc), "it does not start: a later version wrote it")
+            return None
         except CorruptSegment as exc:
             yield damage(
                 path,

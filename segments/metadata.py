@@ -34,7 +34,7 @@ from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.errors import RemoteProtocolError
 from segbroker.protocol.vendor import pack, unpack
 
-from .errors import CorruptSegment
+from .errors import CorruptSegment, UnsupportedFormat
 from .name_map import plain
 from .partition_map import PartitionMap
 from .topic_config import TopicConfig
@@ -216,12 +216,17 @@ def decode_topic(fields: Mapping[str, Any]) -> TopicMeta:
 
 
 def decode_metadata(data: bytes, path: str) -> Metadata:
-    """The content of a snapshot file, version 1 or 2.  Raises CorruptSegment."""
+    """The content of a snapshot file, version 1 or 2.
+
+    Raises CorruptSegment, UnsupportedFormat: a later version wrote it.
+    """
     if len(data) < HEADER_SIZE:
         raise CorruptSegment(path, 0, f"{len(data)} bytes, a header has {HEADER_SIZE}")
     magic, version, _, size, checksum = HEADER.unpack_from(data)
     body = data[HEADER_SIZE:]
-    if magic != MAGIC or not 1 <= version <= VERSION:
+    if magic == MAGIC and version > VERSION:
+        raise UnsupportedFormat(path, version, f"1 to {VERSION}")
+    if magic != MAGIC or version < 1:
         raise CorruptSegment(path, 0, f"{magic!r} version {version}, not {MAGIC!r} 1 to {VERSION}")
     if size != len(body) or checksum != xxh3_64(body):
         raise CorruptSegment(path, HEADER_SIZE, "the map does not match its size or checksum")

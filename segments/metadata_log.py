@@ -102,7 +102,10 @@ class MetadataLog:
     # Opening
 
     def load(self) -> bool:
-        """Read the newest snapshot; False in a new data directory.  Raises CorruptMetadata."""
+        """Read the newest snapshot; False in a new data directory.
+
+        Raises CorruptMetadata, UnsupportedFormat.
+        """
         numbers = sorted(
             int(match[1])
             for name in self._storage.listdir(self._folder)

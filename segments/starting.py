@@ -83,7 +83,7 @@ class Starting:
     def _load_metadata(self, found: Replay) -> bool:
         """The snapshot and the events behind it, as one snapshot: the WAL may begin anew.
 
-        Whether this is another boot.  Raises CorruptMetadata, OSError.
+        Whether this is another boot.  Raises CorruptMetadata, UnsupportedFormat, OSError.
         """
         if self._metadata.load():
             lost = self._events_lost = self._metadata.replay(found.control) + found.control_lost

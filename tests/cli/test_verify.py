@@ -416,6 +416,21 @@ def test_a_damaged_snapshot_of_the_metadata_is_explained(data: Path) -> None:
     assert in_process("verify", "--repair", str(data)).returncode == 8
 
 
+def test_a_snapshot_of_a_later_version_is_no_damage_that_a_backup_would_help(data: Path) -> None:
+    (snapshot,) = (data / "meta").glob("snapshot-*.msgpack")
+    content = bytearray(snapshot.read_bytes())
+    content[5] += 1
+    snapshot.write_bytes(content)
+    code, result = verify(data)
+    assert code == 8
+    (finding,) = result["findings"]
+    assert f"has format {content[5]}, this version reads" in finding["text"]
+    assert finding["action"] == "it does not start: a later version wrote it"
+    shown = segbroker("dump", "--json", str(snapshot))
+    assert shown.returncode == 8
+    assert f"has format {content[5]}" in shown.stdout.decode()
+
+
 def test_a_missing_partition_is_named(data: Path) -> None:
     shutil.rmtree(folder(data))
     code, result = verify(data)
