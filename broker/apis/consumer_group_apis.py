@@ -121,7 +121,7 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     )
     problem = None
     if not request.group_id:
-        problem = "the group has no name"
+        problem = "GroupId can't be empty."
     elif request.instance_id == "" or request.rack_id == "":
         problem = "an instance or a rack without a name"
     elif epoch < LEAVE_FOR_A_WHILE:
@@ -207,7 +207,7 @@ async def consumer_group_describe(
 def _absence(core: Core, name: str) -> str:
     """Why there is nothing to describe; the Java client says it of a group of neither protocol."""
     if core.groups.get(name) is None:
-        return f"there is no group {name!r}"
+        return f"Group {name} not found."
     return f"the group {name!r} is none of the consumer protocol"
 
 

@@ -287,7 +287,7 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
         if group is None:
             if row.group_state == State.DEAD.value and call.version >= _SAYS_UNKNOWN_SINCE:
                 row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                row.error_message = f"there is no classic group {name!r}"
+                row.error_message = f"Group {name} not found."
             continue
         row.group_state = group.state.value
         # Until the leader has spoken, and that is durable, there is a choice, but nothing that
@@ -334,6 +334,8 @@ async def _deleted(core: Core, name: str) -> ErrorCode:
 async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDeleteResponse:
     """Forget offsets of topics that no member is subscribed to."""
     request = call.request
+    if not request.group_id:
+        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID, topics=[])
     if not core.groups.exists(request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
     group = core.groups.get(request.group_id)

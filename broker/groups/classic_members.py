@@ -55,8 +55,8 @@ def join(
     """A member joins, or joins again.  Raises Refused."""
     _check_protocols(group, joining)
     _check_size(joining)
-    beat = _beat(joining, topics)
-    if joining.member_id:
+    member_id = joining.member_id
+    if member_id:
         _check_id(group, joining)
     else:
         member_id = new_member_id(joining.instance_id or joining.client_id)
@@ -66,7 +66,7 @@ def join(
             group.given[member_id] = now_ms + joining.session_timeout_ms
             group.due_at(group.given[member_id])
             return Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        beat = beat._replace(member_id=member_id)
+    beat = _beat(joining, topics)._replace(member_id=member_id)
     told = group.heartbeat(now_ms, beat, topics)
     group.given.pop(told.member_id, None)
     member = group.members[told.member_id]
@@ -254,6 +254,11 @@ def _member(
     if instance_id is not None and group.static.get(instance_id, member_id) != member_id:
         return ErrorCode.FENCED_INSTANCE_ID
     member = group.members.get(member_id)
-    if member is None or member.classic is None or (instance_id or None) != member.instance_id:
+    # Its id says who it is; a static member may leave out which instance it is.
+    if (
+        member is None
+        or member.classic is None
+        or (instance_id or None) not in (None, member.instance_id)
+    ):
         return ErrorCode.UNKNOWN_MEMBER_ID
     return member if generation == member.epoch else ErrorCode.ILLEGAL_GENERATION

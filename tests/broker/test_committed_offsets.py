@@ -126,6 +126,15 @@ async def test_offsets_of_a_topic_with_a_long_name_are_deleted_however_many_they
         assert await stands(client, None) == {}
 
 
+@pytest.mark.parametrize(
+    ("group", "code"), [("", ErrorCode.INVALID_GROUP_ID), ("x", ErrorCode.GROUP_ID_NOT_FOUND)]
+)
+async def test_offsets_of_no_group_are_not_deleted(group: str, code: ErrorCode) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        request = OffsetDeleteRequest(group_id=group, topics=[])
+        assert (await client.ask(request, OffsetDeleteResponse, 0)).error_code == code
+
+
 async def test_a_recreated_topic_has_no_committed_offsets() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")

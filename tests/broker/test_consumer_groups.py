@@ -165,12 +165,18 @@ async def test_what_contradicts_itself_is_refused_with_a_sentence(
         assert reply.error_message
 
 
+async def test_a_group_without_a_name_is_refused_in_kafkas_words() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        reply = await beat(client, joining(group_id=""))
+        assert reply.error_message == "GroupId can't be empty."
+
+
 async def test_a_group_that_is_not_there_is_not_said_to_be_of_another_protocol() -> None:
     # kafka-consumer-groups --describe prints this sentence, though it asks for classic ones too.
     async with serving() as broker, connect(broker.address) as client:
         row = await described(client, "nobody")
         assert row.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert row.error_message == "there is no group 'nobody'"
+        assert row.error_message == "Group nobody not found."
 
 
 async def test_an_expression_subscribes_to_topics_as_they_are_made() -> None:

@@ -349,3 +349,4 @@ async def test_an_unknown_group_is_dead_and_from_version_6_on_an_error(
         )
         (row,) = reply.groups
         assert (row.group_state, row.error_code) == ("Dead", code)
+        assert row.error_message == ("Group nobody not found." if code else None)

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from itertools import count
 from random import Random
 
+import pytest
+
 from segbroker.broker.groups import classic_members
 from segbroker.broker.groups.consumer_group import LEAVE
 from segbroker.broker.groups.consumer_members import every_topic
@@ -315,6 +317,35 @@ def test_who_never_says_a_generation_lets_go_all_the_same() -> None:
         life.check()
     assert sorted(len(reads) for reads in (one.reads, client.reads)) == [2, 3]
     assert life.group.state == "Stable"
+
+
+def test_an_id_is_given_before_what_a_member_says_is_read() -> None:
+    """Kafka's own tests ask for an id with no words at all; who has one must be a consumer."""
+    now = group()
+    Client(now, "consumer", topics=TOPICS).join()
+    times = (SESSION_MS, REBALANCE_MS)
+    asked = Joining("", None, "", "", *times, "consumer", {"range": b""}, True, True)
+    given = classic_members.join(now, 0, asked, lambda _: "c1", TOPICS)
+    assert (given.code, given.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "c1")
+    with pytest.raises(Refused):
+        classic_members.join(now, 0, asked._replace(member_id="c1"), lambda _: "c2", TOPICS)
+
+
+def test_a_static_member_is_known_by_its_id_alone() -> None:
+    now = group()
+    Client(now, "consumer", topics=TOPICS).join()
+    metadata = encode_subscription(Subscription(("a",), (), -1))
+    protocols = {"range": metadata}
+    times = (SESSION_MS, REBALANCE_MS)
+    joining = Joining("", "i", "", "", *times, "consumer", protocols, True, True)
+    joined = classic_members.join(now, 0, joining, lambda _: "c1", TOPICS)
+
+    def beats(instance: str | None, generation: int) -> ErrorCode:
+        return classic_members.heartbeat(now, 0, "c1", instance, generation, TOPICS)
+
+    assert beats(None, joined.generation) is beats("i", joined.generation)
+    assert beats(None, joined.generation + 1) is ErrorCode.ILLEGAL_GENERATION
+    assert beats("other", joined.generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_partitions_that_there_cannot_be_are_left_out() -> None:

@@ -9,6 +9,7 @@ connection; it is answered by one line, `{"error": ...}` when it cannot be done.
     {"do": "again", "handle": H}    the same data, ports and settings; -> {}
     {"do": "end", "handle": H}      ended, and its log and data put away under the test's name
 
+`fronts`, LISTENER: PORT, are where clients of a listener are told to connect, if not there.
 `properties` are Kafka's; those that a setting of ours is named after are handed to the daemon.
 `client` are the properties of a client that may do everything, on a listener of its own.
 
@@ -127,6 +128,9 @@ class Door:
         is_guarded = bool(broker["properties"].get("authorizer.class.name"))
         listeners = {one["name"]: one["protocol"] for one in broker["listeners"]}
         listeners[OWN_LISTENER] = "SASL_PLAINTEXT" if is_guarded else "PLAINTEXT"
+        # Who is in front of a listener says who its clients are.
+        fronts = broker.get("fronts", {})
+        listeners |= dict.fromkeys(fronts, "SASL_PLAINTEXT")
         ports = {name: port_of((data, place)) for place, name in enumerate(listeners)}
         password = secrets.token_urlsafe(12)
         wanted |= {
@@ -135,6 +139,9 @@ class Door:
                 f"{name}:{protocol}" for name, protocol in listeners.items()
             ),
             "broker_id": int(broker["node"]),
+            "advertised_listeners": ",".join(
+                f"{name}://localhost:{port}" for name, port in fronts.items()
+            ),
         }
         if is_guarded:
             others = str(wanted.get("super_users", ""))

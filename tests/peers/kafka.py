@@ -34,6 +34,8 @@ TEST_TIMEOUT_S: Final = 120
 
 # The long ones first: two are played side by side.
 CLASSES: Final = (
+    "kafka.api.AuthorizerIntegrationTest",
+    "kafka.api.PlaintextAdminIntegrationTest",
     "kafka.api.PlaintextConsumerPollTest",
     "kafka.api.PlaintextConsumerTest",
     "kafka.api.PlaintextProducerSendTest",
@@ -49,7 +51,6 @@ CLASSES: Final = (
     "kafka.api.TransactionsWithMaxInFlightOneTest",
     "kafka.api.LogAppendTimeTest",
     "kafka.api.ConsumerTopicCreationTest",
-    "kafka.api.PlaintextAdminIntegrationTest",
     "kafka.admin.ListOffsetsIntegrationTest",
     "kafka.api.GroupCoordinatorIntegrationTest",
     "kafka.clients.consumer.ConsumerIntegrationTest",
@@ -85,6 +86,7 @@ CLASSES: Final = (
     "kafka.server.DescribeClusterRequestTest",
     "kafka.server.EdgeCaseRequestTest",
     "kafka.admin.AddPartitionsTest",
+    "kafka.api.TransactionsBounceTest",
 )
 
 # Whose tests have classes that those of the broker use.

@@ -87,7 +87,7 @@ COMMANDS: Final = (
     Command(CONSUMER, "--topic __consumer_offsets --timeout-ms 60000", "[__consumer_offsets]"),
     Command(GROUPS, "--list --state", "Empty"),
     Command(GROUPS, "--describe --all-groups", "new "),
-    Command(GROUPS, "--describe --group nobody", "there is no group 'nobody'"),
+    Command(GROUPS, "--describe --group nobody", "Group nobody not found."),
     *(
         Command(GROUPS, f"{RESET} {how}", "NEW-OFFSET")
         for how in (

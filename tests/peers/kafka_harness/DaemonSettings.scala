@@ -1,7 +1,11 @@
 package kafka.server
 
+import java.net.InetAddress
 import java.util
 
+import org.apache.kafka.common.config.internals.BrokerSecurityConfigs
+import org.apache.kafka.common.security.auth.{KafkaPrincipalBuilder, PlaintextAuthenticationContext}
+import org.apache.kafka.common.utils.Utils
 import org.apache.kafka.server.config.{ServerConfigs, ServerTopicConfigSynonyms}
 
 import scala.jdk.CollectionConverters._
@@ -10,6 +14,16 @@ import scala.jdk.CollectionConverters._
 object DaemonSettings {
   def authorizerOf(config: KafkaConfig): String =
     Option(config.originals.get(ServerConfigs.AUTHORIZER_CLASS_NAME_CONFIG)).map(_.toString).getOrElse("")
+
+  /** Who comes by which listener, where a class of the test's says so. */
+  def principalsOf(config: KafkaConfig): Map[String, String] =
+    Option(config.originals.get(BrokerSecurityConfigs.PRINCIPAL_BUILDER_CLASS_CONFIG)).map { name =>
+      val builder = Utils.newInstance(name.toString, classOf[KafkaPrincipalBuilder])
+      config.effectiveAdvertisedBrokerListeners.map { endPoint =>
+        val context = new PlaintextAuthenticationContext(InetAddress.getLoopbackAddress, endPoint.listenerName.value)
+        endPoint.listenerName.value -> builder.build(context).getName
+      }.toMap
+    }.getOrElse(Map.empty)
 
   def of(config: KafkaConfig): util.Map[String, _] = {
     val properties = new util.HashMap[String, String]()

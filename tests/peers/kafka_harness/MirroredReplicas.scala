@@ -1,9 +1,10 @@
 package kafka.server
 
 import kafka.cluster.Partition
-import kafka.log.UnifiedLog
+import kafka.log.{LogCleaner, LogManager, UnifiedLog}
 import org.apache.kafka.clients.admin.OffsetSpec
 import org.apache.kafka.common.TopicPartition
+import org.apache.kafka.common.internals.Topic
 import org.mockito.Mockito
 import org.mockito.invocation.InvocationOnMock
 import org.mockito.stubbing.Answer
@@ -28,6 +29,25 @@ object MirroredReplicas {
     Mockito.mock(classOf[ReplicaManager], only(
       "onlinePartition" -> (call => online(call.getArgument(0))),
       "localLog" -> (call => online(call.getArgument(0)).flatMap(_.log)),
+    ))
+  }
+
+  /**
+   * Logs by partition, and that the topic of offsets can be compacted: what a test then looks at is
+   * whether groups are as they were, which a daemon keeps elsewhere.
+   */
+  def logs(replicas: ReplicaManager): LogManager = {
+    val offsets = Mockito.mock(classOf[UnifiedLog], only("roll" -> (_ => null), "roll$default$1" -> (_ => None)))
+    def isOffsets(call: InvocationOnMock): Boolean =
+      call.getArgument[TopicPartition](0).topic == Topic.GROUP_METADATA_TOPIC_NAME
+    val cleaner = Mockito.mock(classOf[LogCleaner], only(
+      "awaitCleaned" -> (call => isOffsets(call)),
+      "awaitCleaned$default$3" -> (_ => 0L),
+    ))
+    Mockito.mock(classOf[LogManager], only(
+      "getLog" -> (call => if (isOffsets(call)) Some(offsets) else replicas.localLog(call.getArgument(0))),
+      "getLog$default$2" -> (_ => false),
+      "cleaner" -> (_ => cleaner),
     ))
   }
 

@@ -36,6 +36,7 @@ class SegbrokerBroker(shared: SharedServer, cluster: SegbrokerCluster) extends B
   private val metadata = new MirroredMetadata(config.nodeId, cluster)
   private val replicas = MirroredReplicas.of(metadata, cluster)
   metadataCache = metadata
+  logManager = MirroredReplicas.logs(replicas)
   groupCoordinator = OnlyTopicConfigs.coordinator()
   authorizer = if (DaemonSettings.authorizerOf(config).isEmpty) None else Some(new MirroredRules(cluster))
 

@@ -7,7 +7,7 @@ import java.util
 import java.util.Properties
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
-import org.apache.kafka.clients.admin.{Admin, AdminClientConfig, NewTopic}
+import org.apache.kafka.clients.admin.{Admin, AdminClientConfig, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion}
 import org.apache.kafka.common.network.ListenerName
 
 import scala.collection.mutable
@@ -26,6 +26,8 @@ class SegbrokerCluster(val testName: String) {
   private var isUp = false
   private var ports: Map[String, Int] = Map.empty
   private var pending: Thread = _
+  private var fronts: Map[String, LoggedInFront] = Map.empty
+  private val password = "of-tests-only"
   private var adminClient: Admin = _
   private var ownClient: Properties = _
   var configs: Map[Int, KafkaConfig] = Map.empty
@@ -39,13 +41,21 @@ class SegbrokerCluster(val testName: String) {
   def started(broker: Int): Unit = synchronized {
     running += broker
     if (handle == null) {
-      val answer = Door.ask(util.Map.of("do", "start", "test", testName,
-        "broker", DaemonSettings.of(configs(broker))))
+      val config = configs(broker)
+      val principals = DaemonSettings.principalsOf(config)
+      fronts = principals.map { case (name, principal) => name -> new LoggedInFront(principal, password) }
+      val wanted = new util.HashMap[String, Any](DaemonSettings.of(config))
+      wanted.put("fronts", fronts.map { case (name, front) => name -> front.port }.asJava)
+      val answer = Door.ask(util.Map.of("do", "start", "test", testName, "broker", wanted))
       handle = answer.get("handle").asText
       ports = answer.get("ports").fields().asScala.map(e => e.getKey -> e.getValue.asInt).toMap
       ownClient = new Properties()
       answer.get("client").fields().asScala.foreach(e => ownClient.put(e.getKey, e.getValue.asText))
       isUp = true
+      principals.values.toSet.foreach((user: String) => admin.alterUserScramCredentials(util.List.of(
+        new UserScramCredentialUpsertion(user,
+          new ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), password))).all().get())
+      fronts.foreach { case (name, front) => front.serve(ports(name)) }
     } else wake()
   }
 
@@ -75,7 +85,7 @@ class SegbrokerCluster(val testName: String) {
 
   def runs(broker: Int): Boolean = synchronized { running.contains(broker) }
 
-  def port(name: ListenerName): Int = ports(name.value)
+  def port(name: ListenerName): Int = fronts.get(name.value).map(_.port).getOrElse(ports(name.value))
 
   /** A client of ours, that may do everything. */
   def admin: Admin = synchronized {
@@ -90,6 +100,7 @@ class SegbrokerCluster(val testName: String) {
 
   def end(): Unit = synchronized {
     running.clear()
+    fronts.values.foreach(_.close())
     if (pending != null) { pending.interrupt(); pending = null }
     if (adminClient != null) { adminClient.close(java.time.Duration.ZERO); adminClient = null }
     if (handle != null) {
