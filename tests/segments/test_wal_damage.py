@@ -308,3 +308,20 @@ def test_a_frame_that_is_named_in_a_later_group_does_not_name_one_that_is_gone()
     assert [frame.base_offset for frame in found.partitions[TOPIC, 0]] == [0, 2, 3, 5]
     assert found.lost_below == {(TOPIC, 0): 5}
     assert found.unnamed == {0}
+
+
+def test_a_trailer_of_this_file_in_a_record_names_no_frame_that_is_there() -> None:
+    # | 0 | 1: somebody stored what the log had of 0 | 2 |   the head of 1 is damaged
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    writer = Writer(wal)
+    writer.append(b"first")
+    place = FRAMES_BEGIN + OVERHEAD + 5
+    path = f"{ROOT}/shard-00/wal-0.log"
+    writer.append(bytes(read_file(disk, path)[FRAMES_BEGIN:place]))
+    writer.append(b"third")
+    disk.open(path).pwrite(b"?", place)
+    found = replayed(disk)
+    assert content(found) == b"firstthird"
+    assert [(one.lsn, one.frames) for one in found.missing] == [(1, 1)]
+    assert found.lost_below == {writer.wal_key: 10 + OVERHEAD}

@@ -376,5 +376,33 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("wal.trailers", "trailers_in", "trailer.lsn > after", "(trailer.lsn >= after)", 0): (
         "second line: no two have the same"
     ),
+    (
+        "wal.shard",
+        "Shard._append",
+        "self._next_lsn > first_lsn",
+        "(self._next_lsn >= first_lsn)",
+        0,
+    ): ("cost: a frame that gives nothing up"),
+    (
+        "wal.shard",
+        "Shard._append_all",
+        "group.has_control and crosses_a_page(frames[place:], active.end, limit)",
+        "(crosses_a_page(frames[place:], active.end, limit))",
+        0,
+    ): ("cost: a look at frames none of which is an event"),
+    (
+        "wal.shard",
+        "Shard._write_group",
+        "group.has_control and self._events_given_up",
+        "(self._events_given_up)",
+        0,
+    ): ("cost: a snapshot with the next group, not with the next event"),
+    (
+        "wal.journal",
+        "Wal._free_files",
+        "self.snapshot is not None and any(file.has_control for file in full)",
+        "(self.snapshot is not None)",
+        0,
+    ): ("cost: a snapshot with each checkpoint"),
 }
 """Why, by what it is."""
