@@ -4,12 +4,22 @@ import errno
 
 import pytest
 
-from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.memory import MemoryFile, MemoryStorage
 from segbroker.segments.wal.frames import Frame, FrameType
 from segbroker.segments.wal.group import Request
 from segbroker.segments.wal.journal import Wal, WalConfig
 
-from .wal_writing import ROOT, SMALL, TOPIC, FailingStorage, Writer, at_once, begun, replayed
+from .wal_writing import (
+    ROOT,
+    SMALL,
+    TOPIC,
+    FailingStorage,
+    Writer,
+    at_once,
+    begun,
+    content,
+    replayed,
+)
 
 FOLDER = f"{ROOT}/shard-00"
 TWO_SHARDS = WalConfig(shards=2, file_bytes=8192, shard_bytes=4 * 8192)
@@ -94,3 +104,49 @@ def test_of_shards_that_cannot_go_on_the_first_says_why_and_all_are_tried() -> N
     with pytest.raises(OSError, match="file 1"):
         wal.revive()
     assert disk.refused == 2
+
+
+class Remembering(MemoryStorage):
+    """Knows every file that was opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[MemoryFile] = []
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        file = super().open(path, create=create, read_only=read_only)
+        self.opened.append(file)
+        return file
+
+
+def test_a_wal_that_is_closed_has_no_file_open_whatever_it_did() -> None:
+    disk = Remembering()
+    for _ in range(2):  # the second one finds free files, and a kept one
+        wal, _ = begun(disk)
+        failed, other = Writer(wal, 1), Writer(wal, 2)
+        failed.can_checkpoint = False
+        failed.append(b"kept")
+        while not any(name.startswith("kept-") for name in disk.listdir(FOLDER)):
+            other.append(bytes(1_000))
+        wal.stop()
+        wal.close(empty=False)
+    assert len(disk.opened) > 20
+    assert not [file.path for file in disk.opened if not file._closed]
+
+
+def test_more_than_ten_files_are_read_in_the_order_of_their_numbers() -> None:
+    class Shuffled(MemoryStorage):
+        def listdir(self, path: str) -> list[str]:
+            return sorted(super().listdir(path), reverse=True)  # a disk has no order
+
+    disk = Shuffled()
+    wal, _ = begun(disk, WalConfig(file_bytes=8192, shard_bytes=30 * 8192))
+    writer = Writer(wal)
+    expected = b""
+    while not disk.exists(f"{FOLDER}/wal-11.log"):
+        writer.append(bytes([65 + len(expected) // 1_000]) * 1_000)
+        expected += bytes([65 + len(expected) // 1_000]) * 1_000
+    for image in (disk, disk.after_power_cut()):
+        found = replayed(image)
+        assert content(found) == expected
+        assert not found.missing

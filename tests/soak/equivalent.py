@@ -404,5 +404,8 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "(self.snapshot is not None)",
         0,
     ): ("cost: a snapshot with each checkpoint"),
+    ("wal.files", "ShardFiles._make", "file.fdatasync()", "pass", 0): (
+        "cost: the sync of the header, the first one, is that of the zeros"
+    ),
 }
 """Why, by what it is."""
