@@ -11,6 +11,7 @@ connection; it is answered by one line, `{"error": ...}` when it cannot be done.
 
 `fronts`, LISTENER: PORT, are where clients of a listener are told to connect, if not there.
 `properties` are Kafka's; those that a setting of ours is named after are handed to the daemon.
+`pem`, beside them, is the path of a file with the key and the certificate of listeners with TLS.
 `client` are the properties of a client that may do everything, on a listener of its own.
 
 A daemon that ends otherwise than it should, or logs an error, is told at the end: no test of
@@ -143,6 +144,8 @@ class Door:
                 f"{name}://localhost:{port}" for name, port in fronts.items()
             ),
         }
+        if pem := broker.get("pem"):
+            wanted["ssl_certificate"] = pem
         if is_guarded:
             others = str(wanted.get("super_users", ""))
             wanted |= {

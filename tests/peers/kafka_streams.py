@@ -42,7 +42,7 @@ ARTIFACTS: Final = (
     junit.Artifact("org.bouncycastle", "bcpkix-jdk18on", "1.78.1"),
     junit.Artifact("org.slf4j", "slf4j-reload4j", "1.7.36"),
 )
-HARNESS: Final = Path(__file__).parent / "streams_harness" / "EmbeddedKafkaCluster.java"
+HARNESS: Final = Path(__file__).parent / "streams_harness"
 # Waits six times for a probing rebalance, which comes after a minute at the earliest.
 WAITS_FOR_MINUTES: Final = ("HighAvailabilityTaskAssignorIntegrationTest",)
 # The longest of a quick run, first: the others are done beside them.
@@ -73,7 +73,9 @@ def play(
     jars = junit.jars("kafka-streams", ARTIFACTS)
     (tests,) = (jar for jar in jars if jar.name == f"kafka-streams-{VERSION}-test.jar")
     # Several have a log4j.properties; some tests look for what Streams logs by that of its own.
-    path = junit.compiled([HARNESS], [tests, *(jar for jar in jars if jar != tests)])
+    path = junit.compiled(
+        sorted(HARNESS.iterdir()), [tests, *(jar for jar in jars if jar != tests)]
+    )
     chosen = [one for one in classes(tests) if not words or any(word in one for word in words)]
     if is_quick and not words:
         chosen = [one for one in chosen if one not in WAITS_FOR_MINUTES]
@@ -82,17 +84,18 @@ def play(
         raise Missing("no class of that name")
     logs = folder / "daemons"
     logs.mkdir()
-    outcomes: dict[str, Outcome] = {}
     with door(logs) as daemons, ThreadPoolExecutor(at_once) as pool:
-        for name, found in zip(
-            chosen, pool.map(lambda one: _play(one, path, folder, daemons), chosen), strict=True
-        ):
-            outcomes |= found
+
+        def one(name: str) -> dict[str, Outcome]:
+            found = _play(name, path, folder, daemons)
             passed = sum(how is Outcome.PASSED for how in found.values())
-            told(f"{name:<60} {passed} of {len(found)} passed")
+            told(f"{name:<65} {passed} of {len(found)} passed")
+            return found
+
+        done = list(pool.map(one, chosen))
     for test, fault in daemons.faults.items():
         told(f"the daemon of {test}: {fault}")
-    return outcomes
+    return {test: how for found in done for test, how in found.items()}
 
 
 def classes(tests: Path) -> list[str]:

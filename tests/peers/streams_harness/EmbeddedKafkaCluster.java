@@ -103,18 +103,18 @@ public class EmbeddedKafkaCluster {
             brokerConfigOverrides.get(0).forEach((key, value) -> properties.put(key.toString(), value.toString()));
         }
         properties.computeIfPresent(IDLE, (key, value) -> value.equals("-1") ? "" + Integer.MAX_VALUE : value);
-        JsonNode said = ask(Map.of(
-            "do", "start",
-            "test", System.getProperty("segbroker.test"),
-            "broker", Map.of(
-                "node", 0,
-                "properties", properties,
-                "listeners", List.of(Map.of("name", "PLAINTEXT", "protocol", "PLAINTEXT"))
-            )
-        ));
+        String listener = properties.getOrDefault("listeners", "PLAINTEXT://localhost:0").split(":")[0];
+        Map<String, Object> broker = new HashMap<>();
+        broker.put("node", 0);
+        broker.put("properties", properties);
+        broker.put("listeners", List.of(Map.of("name", listener, "protocol", listener)));
+        if (listener.equals("SSL")) {
+            broker.put("pem", PemFile.of(brokerConfig).toString());
+        }
+        JsonNode said = ask(Map.of("do", "start", "test", System.getProperty("segbroker.test"), "broker", broker));
         daemon = said.get("handle").asText();
-        address = "localhost:" + said.get("ports").get("PLAINTEXT").asText();
-        admin = Admin.create(Map.of("bootstrap.servers", address));
+        address = "localhost:" + said.get("ports").get(listener).asText();
+        admin = Admin.create(Map.of("bootstrap.servers", said.get("client").get("bootstrap.servers").asText()));
     }
 
     public void stop() {
