@@ -3,7 +3,8 @@
     manifest whole          its segments are not touched at start
     rows damaged            those in front of the first wrong row are used, the rest is scanned;
                             where the first files are gone, a later row has said so: not damage
-    missing, wrong header   None: everything is scanned
+    missing, empty          None: everything is scanned
+    wrong header            None as well, and told
     of another log          None as well, see `disagrees`
     a cleaning interrupted  its last decision is followed, or taken back (unfinished.py)
 
@@ -76,6 +77,10 @@ def read_known(storage: Storage, paths: LogPaths) -> Known | None:
     try:
         data = read_file(storage, paths.manifest)
     except FileNotFoundError:
+        return None
+    if not data:
+        # Of a new log: made, and not written yet by who opens it beside us, or before a crash.
+        # Where there are records all the same, recovery says that it is rebuilt (survey.py).
         return None
     manifest = decode_manifest(data)
     if manifest is None:

@@ -18,7 +18,6 @@ import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
-import org.apache.kafka.clients.admin.ConsumerGroupDescription;
 import org.apache.kafka.clients.admin.ConsumerGroupListing;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.NewTopic;
@@ -210,20 +209,25 @@ public class EmbeddedKafkaCluster {
         forgetGroups();
     }
 
-    /** In Kafka they are in one of the topics that have been deleted. */
+    /** In Kafka they are in one of the topics that have been deleted. Members may leave meanwhile by themselves. */
     private void forgetGroups() throws InterruptedException {
-        try {
-            for (ConsumerGroupListing group : admin.listConsumerGroups().all().get()) {
-                String id = group.groupId();
-                ConsumerGroupDescription found = admin.describeConsumerGroups(List.of(id)).all().get().get(id);
-                if (!found.members().isEmpty()) {
-                    admin.removeMembersFromConsumerGroup(id, new RemoveMembersFromConsumerGroupOptions()).all().get();
+        TestUtils.waitForCondition(
+            () -> {
+                for (ConsumerGroupListing group : admin.listConsumerGroups().all().get()) {
+                    forget(group.groupId());
                 }
-                admin.deleteConsumerGroups(List.of(id)).all().get();
-            }
-        } catch (ExecutionException e) {
-            throw new RuntimeException(e);
+                return admin.listConsumerGroups().all().get().isEmpty();
+            },
+            WAIT_MS,
+            "there are still groups");
+    }
+
+    private void forget(String group) throws ExecutionException, InterruptedException {
+        List<String> one = List.of(group);
+        if (!admin.describeConsumerGroups(one).all().get().get(group).members().isEmpty()) {
+            admin.removeMembersFromConsumerGroup(group, new RemoveMembersFromConsumerGroupOptions()).all().get();
         }
+        admin.deleteConsumerGroups(one).all().get();
     }
 
     public void waitForRemainingTopics(long timeoutMs, String... topics) throws InterruptedException {
