@@ -2,6 +2,7 @@
 byte that is no frame is told, as damage in the middle of the write-ahead log is."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from segbroker.protocol.record_batch import check_batch, encode_batch
 from segbroker.segments.directory_check import DirectoryChecker
@@ -136,8 +137,11 @@ def test_damage_to_a_full_file_is_told_after_its_frames_were_kept() -> None:
     failed.append(b"precious")
     failed.append(b"and whole")
     disk.open(f"{FOLDER}/wal-0.log").pwrite(b"?", FRAMES_BEGIN + 66)
-    for number in range(100):
-        other.append(bytes([number]) * 1000)
+    with capture_logs() as logs:
+        for number in range(100):
+            other.append(bytes([number]) * 1000)
+    damaged = [one["number"] for one in logs if one["event"] == "wal_frames_damaged"]
+    assert damaged == [0], "it is told when it is met, and of no whole file"
     assert disk.exists(f"{FOLDER}/kept-0.log")
     assert not disk.exists(f"{FOLDER}/wal-0.log")
     found = replayed(disk.after_power_cut())

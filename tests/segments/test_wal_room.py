@@ -19,6 +19,7 @@ from segbroker.segments.wal.quickness import Quickness
 from segbroker.segments.wal.shard import Shard
 from segbroker.segments.wal.supply import Supply
 
+from ..support.gated_storage import GatedStorage
 from .crash.explorer import silence
 from .wal_writing import (
     ROOT,
@@ -229,6 +230,38 @@ def test_who_waits_for_room_is_woken_by_a_checkpoint_that_made_none() -> None:
     waiting.supply.nothing_freed(OSError(errno.EIO, "a bad log"))
     until(lambda: bool(waiting.told))
     assert "a bad log" in str(waiting.told[0])
+
+
+def test_who_waits_for_a_file_that_is_being_made_is_not_refused_for_want_of_room() -> None:
+    disk = GatedStorage()
+    files = ShardFiles(disk, f"{ROOT}/shard-00", 0, SMALL.file_bytes)
+    files.open()
+    disk.syncs.clear()
+    maker = Housekeeper(threaded=True)
+    supply = Supply(
+        files,
+        files_max=2,
+        threaded=True,
+        maker=maker,
+        checkpoint_soon=lambda: None,
+        next_sequence=0,
+    )
+    told: SimpleQueue[WalFile | OSError] = SimpleQueue()
+
+    def wait() -> None:
+        try:
+            told.put(supply.next_file())
+        except OSError as exc:
+            told.put(exc)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    until(lambda: disk.exists(f"{ROOT}/shard-00/free-0.log"))
+    supply.nothing_freed(OSError(errno.EIO, "a bad log"))
+    thread.join(0.2)  # who is refused hears of it at once
+    disk.syncs.set()
+    assert isinstance(told.get(timeout=60), WalFile)
+    maker.close()
 
 
 def test_who_waits_for_room_is_not_refused_for_what_was_mended_before() -> None:

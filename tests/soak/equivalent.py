@@ -407,5 +407,8 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("wal.files", "ShardFiles._make", "file.fdatasync()", "pass", 0): (
         "cost: the sync of the header, the first one, is that of the zeros"
     ),
+    ("wal.files", "unlink_free", "free", "(not free)", 0): (
+        "model: a free file that comes back is used, or given up again"
+    ),
 }
 """Why, by what it is."""
