@@ -152,6 +152,24 @@ def test_damage_to_a_full_file_is_told_after_its_frames_were_kept() -> None:
     assert missing.what == f"all frames in bytes {FRAMES_BEGIN} to {FRAMES_BEGIN + OVERHEAD + 8}"
 
 
+def test_damage_behind_a_damaged_end_mark_is_told_after_its_frames_were_kept() -> None:
+    # | END | precious | zeros... |   the heads of both are bad, their trailers are not
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    failed, other = Writer(wal, 1), Writer(wal, 2)
+    failed.can_checkpoint = False
+    wal.end_soon(TOPIC, 1, 0, 0, 0)
+    failed.append(b"precious")
+    for place in (FRAMES_BEGIN, FRAMES_BEGIN + OVERHEAD):
+        disk.open(f"{FOLDER}/wal-0.log").pwrite(b"?", place)
+    while not disk.exists(f"{FOLDER}/kept-0.log"):
+        other.append(bytes(1_000))
+    found = replayed(disk.after_power_cut())
+    assert content(found, 1) == b""
+    assert found.lost_below == {(TOPIC, 1): 8}
+    assert [one.durable for one in found.missing] == [True]
+
+
 def test_a_barrier_among_kept_frames_makes_those_before_it_void() -> None:
     disk = MemoryStorage()
     begun(disk)

@@ -410,5 +410,8 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("wal.files", "unlink_free", "free", "(not free)", 0): (
         "model: a free file that comes back is used, or given up again"
     ),
+    ("wal.files", "unlink_free", "storage.fsync_dir(folder)", "pass", 0): (
+        "cost: a file system that needs its journal for the space writes it then"
+    ),
 }
 """Why, by what it is."""
