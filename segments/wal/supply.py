@@ -83,9 +83,7 @@ class Supply:
         return ready
 
     def freed(self) -> None:
-        """A file was freed: there is room for another."""
-        with self._room:
-            self._room.notify_all()
+        """A file was freed: there is room for another; the maker wakes who waits for it."""
         self.prepare_soon()
 
     def nothing_to_free(self) -> None:

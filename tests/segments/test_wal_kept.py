@@ -13,7 +13,7 @@ from segbroker.segments.topic_config import TopicConfig
 from segbroker.segments.wal.frames import FRAMES_BEGIN, OVERHEAD, Frame, FrameType
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.kept import write_kept
-from segbroker.segments.wal.replay import Replay
+from segbroker.segments.wal.replay import Replay, scan_wal_file
 from segbroker.segments.wal.trailers import TRAILER_SIZE
 
 from .crash.images import Images
@@ -359,3 +359,24 @@ def test_a_kept_file_is_missed_with_the_directory_of_its_shard() -> None:
     after = opened(left)
     assert after.report.counts["wal_damaged"] == 1
     assert [after.get_handler(name, 0).leader_epoch for name in "tv"] == [1, 1]
+
+
+def test_a_kept_file_has_the_frames_of_the_logs_that_could_not_be_synced_and_no_others() -> None:
+    disk, _ = kept_by_a_checkpoint()
+    scanned = scan_wal_file(disk, f"{FOLDER}/kept-0.log")
+    assert scanned is not None
+    assert [(one.key, bytes(one.payload)) for one in scanned.frames] == [((TOPIC, 1), b"precious")]
+
+
+@pytest.mark.parametrize("left", [0, 10])
+def test_of_a_kept_file_that_is_damaged_and_cut_what_is_between_is_not_told_as_lost(
+    left: int,
+) -> None:
+    disk, places = kept_disk()
+    disk.open(KEPT).pwrite(b"?", places[0])
+    disk.open(KEPT).truncate(places[3] + left)
+    found = replayed(disk)
+    assert kept(found) == [(2, 20)]
+    first, last = found.missing
+    assert (first.position, first.size) == (places[0], FRAMES[0].size)
+    assert (last.position, last.position + last.size) == (places[3], places[4])

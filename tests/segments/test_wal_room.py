@@ -397,6 +397,23 @@ def test_a_file_that_is_used_again_is_closed_first() -> None:
         used.file.size()
 
 
+def test_a_file_that_cannot_be_made_is_closed_and_goes() -> None:
+    class Remembering(FailingStorage):
+        def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+            opened.append(super().open(path, create=create, read_only=read_only))
+            return opened[-1]
+
+    opened: list[MemoryFile] = []
+    disk = Remembering()
+    files = ShardFiles(disk, f"{ROOT}/shard-00", 0, 8192)
+    files.open()
+    disk.fail_write = errno.ENOSPC
+    with pytest.raises(OSError, match="planted"):
+        files.prepare()
+    assert [file._closed for file in opened] == [True]
+    assert not disk.listdir(files.folder)
+
+
 def test_a_full_disk_is_met_when_a_file_is_made_and_by_no_write_to_it() -> None:
     disk = FailingStorage()
     files = ShardFiles(disk, f"{ROOT}/shard-00", 0, 8192)
