@@ -356,6 +356,17 @@ def test_spare_files_are_used_again_unless_they_have_another_size() -> None:
     assert (len(disk.listdir(folder)), wal.statistics().files) == (2, 2)
 
 
+def test_spare_files_count_against_the_bound_after_a_start() -> None:
+    disk = MemoryStorage()
+    files = ShardFiles(disk, f"{ROOT}/shard-00", 0, 8192)
+    files.open()
+    for used in [files.prepare(), files.prepare()]:
+        files.recycle(used)
+    again = ShardFiles(disk, f"{ROOT}/shard-00", 0, 8192)
+    again.open()
+    assert (again.count, again.free_count) == (2, 2)
+
+
 def test_spare_files_are_not_made_again() -> None:
     disk = Mistaken()
     wal, _ = begun(disk)
