@@ -85,7 +85,6 @@ CLASSES: Final = (
     "kafka.server.DeleteRecordsRequestTest",
     "kafka.server.DescribeClusterRequestTest",
     "kafka.server.EdgeCaseRequestTest",
-    "kafka.admin.AddPartitionsTest",
     "kafka.api.TransactionsBounceTest",
 )
 
@@ -105,6 +104,7 @@ ARTIFACTS: Final = (
     *(Artifact("org.apache.kafka", name, VERSION, is_tests=True) for name in TESTED),
     Artifact("org.mockito", "mockito-core", "5.14.2"),
     Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
+    Artifact("org.apache.logging.log4j", "log4j-core", "2.24.3"),
     Artifact("org.junit.platform", "junit-platform-console-standalone", "1.10.2"),
     Artifact("org.scala-lang", "scala-compiler", "2.13.15"),
 )

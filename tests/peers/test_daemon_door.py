@@ -43,6 +43,7 @@ def test_settings_of_kafka_are_handed_on_as_near_as_ours_allow() -> None:
         "fetch_bytes_max": 1 << 30,
         "housekeeping_interval_ms": 200,
     }
+    assert settings({}) == {"housekeeping_interval_ms": 10_000}
 
 
 def test_a_daemon_is_started_ended_and_started_again_on_its_ports(tmp_path: Path) -> None:

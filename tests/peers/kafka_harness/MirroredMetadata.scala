@@ -5,6 +5,7 @@ import java.util.{Optional, Properties}
 import java.util.concurrent.ExecutionException
 
 import kafka.server.metadata.KRaftMetadataCache
+import org.apache.kafka.admin.BrokerMetadata
 import org.apache.kafka.clients.admin.ListTopicsOptions
 import org.apache.kafka.common.config.ConfigResource
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException
@@ -86,6 +87,8 @@ class MirroredMetadata(brokerId: Int, cluster: SegbrokerCluster)
   }
 
   override def hasAliveBroker(id: Int): Boolean = cluster.runs(id)
+  override def getAliveBrokers(): Iterable[BrokerMetadata] =
+    cluster.configs.keys.filter(cluster.runs).map(id => new BrokerMetadata(id, Optional.empty[String]()))
 
   override def getAllTopics(): Set[String] = { look(); super.getAllTopics() }
   override def getTopicPartitions(name: String): Set[TopicPartition] = { look(); super.getTopicPartitions(name) }
