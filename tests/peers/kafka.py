@@ -72,7 +72,6 @@ CLASSES: Final = (
     "kafka.server.DeleteGroupsRequestTest",
     "kafka.server.ClientQuotasRequestTest",
     "kafka.server.ApiVersionsRequestTest",
-    "kafka.server.AddPartitionsToTxnRequestServerTest",
     "kafka.server.ProduceRequestTest",
     "kafka.server.FetchRequestTest",
     "kafka.server.FetchRequestMaxBytesTest",
