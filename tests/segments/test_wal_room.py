@@ -232,6 +232,42 @@ def test_who_waits_for_room_is_woken_by_a_checkpoint_that_made_none() -> None:
     assert "a bad log" in str(waiting.told[0])
 
 
+def asking(supply: Supply) -> tuple[threading.Thread, SimpleQueue[WalFile | OSError]]:
+    """A thread that asks for the next file, and what it is told."""
+    told: SimpleQueue[WalFile | OSError] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            told.put(supply.next_file())
+        except OSError as exc:
+            told.put(exc)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    return thread, told
+
+
+def test_a_checkpoint_that_frees_nothing_while_a_file_is_ready_refuses_nobody_later() -> None:
+    files = ShardFiles(MemoryStorage(), f"{ROOT}/shard-00", 0, SMALL.file_bytes)
+    files.open()
+    supply = Supply(
+        files,
+        files_max=2,
+        threaded=True,
+        maker=Housekeeper(threaded=False),
+        checkpoint_soon=lambda: None,
+        next_sequence=0,
+    )
+    used = supply.next_file()
+    supply.nothing_freed(OSError(errno.EIO, "a bad log"))
+    supply.next_file()
+    thread, told = asking(supply)
+    thread.join(0.2)  # who is refused hears of it at once
+    files.recycle(used)
+    supply.freed()
+    assert isinstance(told.get(timeout=60), WalFile)
+
+
 def test_who_waits_for_a_file_that_is_being_made_is_not_refused_for_want_of_room() -> None:
     disk = GatedStorage()
     files = ShardFiles(disk, f"{ROOT}/shard-00", 0, SMALL.file_bytes)
@@ -246,16 +282,7 @@ def test_who_waits_for_a_file_that_is_being_made_is_not_refused_for_want_of_room
         checkpoint_soon=lambda: None,
         next_sequence=0,
     )
-    told: SimpleQueue[WalFile | OSError] = SimpleQueue()
-
-    def wait() -> None:
-        try:
-            told.put(supply.next_file())
-        except OSError as exc:
-            told.put(exc)
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
+    thread, told = asking(supply)
     until(lambda: disk.exists(f"{ROOT}/shard-00/free-0.log"))
     supply.nothing_freed(OSError(errno.EIO, "a bad log"))
     thread.join(0.2)  # who is refused hears of it at once
