@@ -66,7 +66,9 @@ def play(
             for n in range(RECORDS):
                 producer.send(TOPIC, b"%d" % n, partition=n % PARTITIONS)
         raw = {name: Ledger(name) for name in KINDS}
-        theirs = {f"{name}-theirs": Ledger(f"{name}-theirs") for name in raw}
+        theirs = {
+            f"{name}-theirs": Ledger(f"{name}-theirs", told_late=name != "classic") for name in raw
+        }
         ledgers = [*raw.values(), *(theirs.values() if rdkafka else ())]
         if rdkafka:
             for group in ("consumer-theirs", "mixed-theirs"):

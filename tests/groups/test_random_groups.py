@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from .ledger import Broken, Ledger
+from .ledger import SETTLED_S, Broken, Ledger
 from .play import play
 
 
@@ -65,3 +65,37 @@ def test_who_was_silent_for_its_session_binds_nobody() -> None:
     time.sleep(0.01)
     ledger.answered("two", 60)
     ledger.told("two", {0}, 2)
+
+
+def late_ledger_of_two() -> Ledger:
+    """One has had partition 0 for long; two was told of it just now."""
+    ledger = Ledger("g", told_late=True)
+    for name in ("one", "two"):
+        ledger.answered(name, 60)
+    ledger.told("one", {0})
+    time.sleep(SETTLED_S)
+    ledger.told("two", {0})
+    return ledger
+
+
+def test_what_a_member_gives_back_at_once_binds_nobody() -> None:
+    ledger = late_ledger_of_two()
+    sent = ledger.sending("two", 0, 1)
+    ledger.accepted("one", ledger.sending("one", 0, 21))
+    ledger.accepted("two", sent)
+    ledger.let_go("two", {0})
+    time.sleep(SETTLED_S)
+    ledger.accepted("one", ledger.sending("one", 0, 22))
+    assert ledger.counts["unsettled"] == 1
+    with pytest.raises(Broken, match="moved 0 back to 5"):
+        ledger.accepted("one", ledger.sending("one", 0, 5))
+
+
+def test_a_late_ledger_notices_a_commit_of_who_was_replaced_a_while_ago() -> None:
+    ledger = late_ledger_of_two()
+    time.sleep(SETTLED_S)
+    with pytest.raises(Broken, match="one committed 0, which two has"):
+        ledger.accepted("one", ledger.sending("one", 0, 5))
+    ledger.accepted("two", ledger.sending("two", 0, 6))
+    with pytest.raises(Broken, match="moved 0 back to 5"):
+        ledger.accepted("two", ledger.sending("two", 0, 5))
