@@ -159,6 +159,7 @@ class ConsumerMember:
     def has(self, target: tuple[Partition, ...]) -> Has:
         """Where it stands, as it is written down."""
         assigned, revoking = tuple(sorted(self.assigned)), tuple(sorted(self.revoking))
+        since = tuple(self.since[one] for one in assigned + revoking)
         return Has(
             self.epoch,
             self.previous_epoch,
@@ -166,7 +167,7 @@ class ConsumerMember:
             assigned,
             revoking,
             tuple(sorted(target)),
-            tuple(self.since[one] for one in assigned + revoking),
+            since if any(epoch != self.epoch for epoch in since) else (),
         )
 
     def says(self, beat: Beat) -> bool:
