@@ -84,13 +84,14 @@ RECORD_ERRORS_MAX: Final = 1_000
 
 def record_errors(error: Exception) -> list[ProduceResponseRecordError]:
     """Which records of a batch were refused, where it was for single ones."""
-    if not isinstance(error, storage.KeylessRecords):
+    if isinstance(error, storage.KeylessRecords):
+        message = "a compacted topic takes no record without a key"
+    elif isinstance(error, storage.TimestampOutOfBounds):
+        message = f"the timestamp is beyond {error.setting}={error.limit_ms}"
+    else:
         return []
     return [
-        ProduceResponseRecordError(
-            batch_index=index,
-            batch_index_error_message="a compacted topic takes no record without a key",
-        )
+        ProduceResponseRecordError(batch_index=index, batch_index_error_message=message)
         for index in error.indexes[:RECORD_ERRORS_MAX]
     ]
 

@@ -44,13 +44,24 @@ class BatchTooLarge(StorageError):
 
 
 class TimestampOutOfBounds(StorageError):
-    """A record is older or newer than its topic takes; no offset was assigned."""
+    """A record is older or newer than its topic takes; no offset was assigned.
 
-    def __init__(self, timestamp_ms: int, now_ms: int, setting: str, limit_ms: int) -> None:
+    indexes: which records of the batch are; none where it could not be opened.
+    """
+
+    def __init__(
+        self,
+        timestamp_ms: int,
+        now_ms: int,
+        setting: str,
+        limit_ms: int,
+        indexes: Sequence[int] = (),
+    ) -> None:
         super().__init__(
             f"timestamp {timestamp_ms}, at {now_ms} ms since 1970, is beyond {setting}={limit_ms}"
         )
         self.timestamp_ms, self.setting, self.limit_ms = timestamp_ms, setting, limit_ms
+        self.indexes = indexes
 
 
 class InvalidTopicName(StorageError):

@@ -11,9 +11,10 @@ A batch with one record out of bounds is refused as a whole, before it has an of
 appended before (a retry of an idempotent producer) is not looked at again.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
-from segbroker.protocol.record_batch import BatchHeader, decode_batch
+from segbroker.protocol.record_batch import BatchHeader, InvalidBatch, decode_batch
 
 from .errors import TimestampOutOfBounds
 from .storage import Buffer
@@ -38,11 +39,24 @@ def check_timestamps(config: TopicConfig, batch: Buffer, header: BatchHeader, no
     )
     if not header.records_count:
         return
-    if header.max_timestamp > now_ms + after_ms:
-        raise TimestampOutOfBounds(header.max_timestamp, now_ms, AFTER, after_ms)
-    if header.max_timestamp < now_ms - before_ms:
-        raise TimestampOutOfBounds(header.max_timestamp, now_ms, BEFORE, before_ms)
-    if now_ms - before_ms > 0:  # else no timestamp is below it
-        least = min(decode_batch(batch, size_max=BOUNDED_SIZE_MAX).timestamps())
-        if least < now_ms - before_ms:
-            raise TimestampOutOfBounds(least, now_ms, BEFORE, before_ms)
+    least_ms, most_ms = now_ms - before_ms, now_ms + after_ms
+    if not least_ms <= header.max_timestamp <= most_ms:
+        try:
+            timestamps = _timestamps(batch)
+        except InvalidBatch:
+            timestamps = []  # it is refused all the same, as a whole
+        found = header.max_timestamp
+    elif least_ms <= 0:
+        return  # no timestamp is below it
+    else:
+        timestamps = _timestamps(batch)
+        found = min(timestamps)
+        if found >= least_ms:
+            return
+    indexes = [n for n, each in enumerate(timestamps) if not least_ms <= each <= most_ms]
+    setting, limit_ms = (BEFORE, before_ms) if found < least_ms else (AFTER, after_ms)
+    raise TimestampOutOfBounds(found, now_ms, setting, limit_ms, indexes)
+
+
+def _timestamps(batch: Buffer) -> Sequence[int]:
+    return decode_batch(batch, size_max=BOUNDED_SIZE_MAX).timestamps()

@@ -147,12 +147,13 @@ class ConsumerGroup:
         if beat.epoch in (LEAVE, LEAVE_FOR_A_WHILE):
             return self._leave(now_ms, beat)
         regex = self._regex_asked(beat)
-        known = self.members.get(beat.member_id)
+        known, epoch = self.members.get(beat.member_id), self.epoch
         is_back = beat.epoch == JOIN and known is not None and known.epoch >= JOIN
         member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
         if regex is not None:
             self.target.take(regex, beat.viewer, beat.may_see)
-        self._take_down(member, beat, topics)
+        if self._take_down(member, beat, topics):
+            self.epoch = epoch + 1  # once, also of a member that has just joined
         self._retarget()
         before = (member.epoch, member.reconciled)
         still_has = member.still_has(beat) if is_back else beat.owned
@@ -327,14 +328,13 @@ class ConsumerGroup:
 
     # What is to be read, and by whom
 
-    def _take_down(self, member: ConsumerMember, beat: Beat, topics: Mapping[str, Topic]) -> None:
-        """What a member says of itself, and which topics there are."""
+    def _take_down(self, member: ConsumerMember, beat: Beat, topics: Mapping[str, Topic]) -> bool:
+        """What a member says of itself, and which topics there are; whether others are read now."""
         before = member.said
         resubscribed = member.says(beat)
         if member.said != before:
             self._changed(member.member_id, says=True)
-        if self.target.look(topics, self.members.values(), resubscribed=resubscribed):
-            self.epoch += 1
+        return self.target.look(topics, self.members.values(), resubscribed=resubscribed)
 
     def look(self, topics: Mapping[str, Topic]) -> None:
         """Whether there are other topics than before, of those that are subscribed to."""

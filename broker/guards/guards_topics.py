@@ -4,7 +4,7 @@
 |---|---|---|
 | ListOffsets, OffsetForLeaderEpoch | DESCRIBE topic | 29 for its partitions |
 | CreateTopics | CREATE cluster or CREATE topic | 29; configs only with DESCRIBE_CONFIGS topic |
-| DeleteTopics | DELETE topic | 29; by id without DESCRIBE: and no name |
+| DeleteTopics | DELETE topic | 29; by id without DESCRIBE: and no name; 3 with DESCRIBE of none |
 | CreatePartitions | ALTER topic | 29 |
 | DeleteRecords | DELETE topic | 29 for its partitions |
 | DescribeTopicPartitions | DESCRIBE topic | 29, or left out of "all" |
@@ -186,17 +186,19 @@ def _delete_topics(
             name = meta.name
         if authorizer.allows(peer, DELETE, TOPIC, name):
             return True
-        shown = one.name or (name if authorizer.would_allow(peer, DESCRIBE, TOPIC, name) else None)
-        rows.append(_not_deleted(shown, one))
+        is_shown = authorizer.would_allow(peer, DESCRIBE, TOPIC, name)
+        shown = one.name or (name if is_shown else None)
+        rows.append(_not_deleted(shown, one, is_missed=is_shown and not core.topics.get(name)))
         return False
 
     take_refused(request.topics, is_allowed)
-    rows += [
-        _not_deleted(name, None)
-        for name in take_refused(
-            request.topic_names, lambda name: authorizer.allows(peer, DELETE, TOPIC, name)
+    for name in take_refused(
+        request.topic_names, lambda name: authorizer.allows(peer, DELETE, TOPIC, name)
+    ):
+        is_missed = not core.topics.get(name) and authorizer.would_allow(
+            peer, DESCRIBE, TOPIC, name
         )
-    ]
+        rows.append(_not_deleted(name, None, is_missed=is_missed))
 
     def amend(response: DeleteTopicsResponse) -> None:
         response.responses += rows
@@ -205,13 +207,15 @@ def _delete_topics(
 
 
 def _not_deleted(
-    name: str | None, asked: DeleteTopicsRequestTopic | None
+    name: str | None, asked: DeleteTopicsRequestTopic | None, *, is_missed: bool
 ) -> DeleteTopicsResponseTopic:
+    """is_missed: there is no such topic, and who asks may know that."""
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_missed else TOPIC_REFUSED
     return DeleteTopicsResponseTopic(
         name=name,
         topic_id=ZERO_UUID if asked is None else asked.topic_id,
-        error_code=TOPIC_REFUSED,
-        error_message=TOPIC_REFUSED.description,
+        error_code=code,
+        error_message=code.description,
     )
 
 

@@ -21,6 +21,7 @@ from segbroker.protocol import messages_security as security
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
 from segbroker.protocol.api_keys import SERVED, ApiKey, is_served
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.fields import ZERO_UUID
 from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.acls import Acl
 from segbroker.segments.errors import StorageError
@@ -424,6 +425,22 @@ async def test_a_large_request_is_checked_as_a_small_one() -> None:
             assert len(found) == len(many)
             assert found.pop("t") == 0
             assert set(found.values()) == {T29}
+
+
+async def test_who_may_describe_is_told_that_there_is_nothing_to_delete() -> None:
+    async with guarded() as broker:
+        await filled(broker)
+        await allow(broker, rule(DESCRIBE, TOPIC, "t"), rule(DESCRIBE, TOPIC, "missing"))
+        async with connect_from(ALICE, broker) as alice:
+            names = ["t", "missing", "hidden"]
+            wanted = {"t": T29, "missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "hidden": T29}
+            by_name = [admin.DeleteTopicsRequestTopic(name=n, topic_id=ZERO_UUID) for n in names]
+            for version, request in (
+                (5, admin.DeleteTopicsRequest(topic_names=names, timeout_ms=1)),
+                (6, admin.DeleteTopicsRequest(topics=by_name, timeout_ms=1)),
+            ):
+                reply = await alice.ask(request, admin.DeleteTopicsResponse, version)
+                assert {row.name: row.error_code for row in reply.responses} == wanted
 
 
 async def test_a_flood_of_refusals_is_counted_and_not_written_line_by_line(

@@ -198,9 +198,17 @@ def test_who_does_not_let_go_in_time_is_dropped_though_it_is_heard_of() -> None:
     assert two.reads == holding
 
 
+def test_an_epoch_is_one_more_with_each_who_joins() -> None:
+    shared = group()
+    assert Client(shared, "one").join().epoch == 1
+    assert Client(shared, "two").join().epoch == 2
+
+
 def test_an_older_or_newer_epoch_is_fenced_everywhere() -> None:
     shared = group()
-    one, two = Client(shared, "one"), Client(shared, "two")
+    one, two, gone = Client(shared, "one"), Client(shared, "two"), Client(shared, "gone")
+    gone.join()
+    gone.leave()
     one.join()
     old = one.epoch
     two.join()

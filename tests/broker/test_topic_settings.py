@@ -4,7 +4,7 @@ import pytest
 
 from segbroker.protocol.compression import Codec
 from segbroker.protocol.errors import ErrorCode
-from segbroker.protocol.messages_core import ProduceResponse
+from segbroker.protocol.messages_core import ProduceResponse, ProduceResponsePartition
 from segbroker.protocol.record_batch import encode_batch
 from segbroker.segments.inert_settings import INERT
 from segbroker.segments.topic_config import KEYS
@@ -46,11 +46,18 @@ async def test_tools_that_ask_for_a_setting_of_kafka_find_it_whether_it_was_set_
         assert (least.value, least.config_source) == ("1", 5)  # a default
 
 
-async def send(client: WireClient, times: list[int], codec: Codec = Codec.NONE) -> int:
-    """Produce one batch with records of these times; the code of the answer."""
+async def sent(
+    client: WireClient, times: list[int], codec: Codec = Codec.NONE
+) -> ProduceResponsePartition:
+    """Produce one batch with records of these times; the answer."""
     made = encode_batch([b"v"] * len(times), timestamps_ms=times, codec=codec)
     reply = await client.ask(produce_request("t", made), ProduceResponse, 9)
-    return reply.responses[0].partition_responses[0].error_code
+    return reply.responses[0].partition_responses[0]
+
+
+async def send(client: WireClient, times: list[int], codec: Codec = Codec.NONE) -> int:
+    """The code of it alone."""
+    return (await sent(client, times, codec)).error_code
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
@@ -67,6 +74,23 @@ async def test_a_batch_is_refused_for_one_record_of_another_time(codec: Codec) -
         assert partition.handler.log_end_offset == 2
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize(
+    ("times", "named"),
+    [([0, 11, 0, 12], [1, 3]), ([0, -1_001, 5], [1]), ([-2_000, 11], [0, 1]), ([-2_000], [0])],
+)
+async def test_records_of_another_time_are_named(
+    codec: Codec, times: list[int], named: list[int]
+) -> None:
+    async with serving(now_ms=lambda: NOW_MS) as broker, connect(broker.address) as client:
+        bounds = {"message_timestamp_before_max_ms": "1000", "message_timestamp_after_max_ms": "10"}
+        await client.create("t", 1, **bounds)
+        row = await sent(client, [NOW_MS + each for each in times], codec)
+        assert row.error_code == ErrorCode.INVALID_TIMESTAMP
+        assert [one.batch_index for one in row.record_errors] == named
+        assert "timestamp" in (row.record_errors[0].batch_index_error_message or "")
+
+
 async def test_a_batch_that_opens_to_too_much_to_look_at_its_times_is_refused() -> None:
     # 20 MiB of records in some KiB: opened nowhere but where their times are asked for.
     made = encode_batch([bytes(1 << 20)] * 20, timestamps_ms=NOW_MS, codec=Codec.ZSTD)
@@ -76,6 +100,11 @@ async def test_a_batch_that_opens_to_too_much_to_look_at_its_times_is_refused() 
         for name, code in (("t", ErrorCode.MESSAGE_TOO_LARGE), ("u", ErrorCode.NONE)):
             reply = await client.ask(produce_request(name, made), ProduceResponse, 9)
             assert reply.responses[0].partition_responses[0].error_code == code
+        # What its header says is enough, and its records are not named.
+        made = encode_batch([bytes(1 << 20)] * 20, timestamps_ms=1, codec=Codec.ZSTD)
+        reply = await client.ask(produce_request("t", made), ProduceResponse, 9)
+        (row,) = reply.responses[0].partition_responses
+        assert (row.error_code, row.record_errors) == (ErrorCode.INVALID_TIMESTAMP, [])
 
 
 async def test_any_time_is_taken_unless_somebody_says_otherwise() -> None:
