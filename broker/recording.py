@@ -30,11 +30,16 @@ async def recorded(begin: Callable[[Done], None]) -> OSError | None:
     return failure[0] if failure else None
 
 
-def logged(event: str, **what: object) -> Done:
-    """For what nobody waits for: a failure is a warning in the log, `event` with `what`."""
+def ignored(_: OSError | None) -> None:
+    """For what is told otherwise, or to nobody."""
+
+
+def logged(event: str, then: Done = ignored, /, **what: object) -> Done:
+    """A failure is a warning in the log, `event` with `what`; then `then` is told."""
 
     def done(error: OSError | None) -> None:
         if error is not None:
             log.warning(event, **what, error=str(error))
+        then(error)
 
     return done

@@ -327,7 +327,7 @@ async def _deleted(core: Core, name: str) -> ErrorCode:
         return ErrorCode.GROUP_ID_NOT_FOUND
     code = await _forget(core, name, None)
     if not code and core.groups.is_open and not core.groups.members_count(name):
-        core.groups.remove(name)  # nobody joined meanwhile
+        await recorded(lambda done: core.groups.remove(name, done))  # nobody joined meanwhile
     return code
 
 

@@ -32,7 +32,7 @@ from segbroker.segments.manager import DiskManager
 
 from ..configuration.config import BrokerConfig
 from ..loop.deadlines import Deadlines
-from ..recording import Done, logged
+from ..recording import Done, ignored, logged
 from ..refused import Refused
 from .classic_members import PROTOCOL_TYPE
 from .consumer_group import ConsumerGroup
@@ -385,15 +385,27 @@ class Groups(GroupOffsets):
         now = "" if group is None else group.protocol_type
         return now or self._kept.protocol_type(group_id)
 
-    def remove(self, group_id: str) -> None:
+    def remove(self, group_id: str, done: Done = ignored) -> None:
         """A group without members is deleted.  Not when the broker ends: nobody knows any more
-        whether it is one, and the next broker finds it without offsets."""
+        whether it is one, and the next broker finds it without offsets.
+
+        done: told when its generations are forgotten durably, so that the next group of its name
+        begins with the first; or when that failed, and it counts on.
+        """
         assert self.is_open, "asked by whoever waited"
         group = self._groups.pop(group_id, None)
         if group is not None:
             group.close(ErrorCode.GROUP_ID_NOT_FOUND)
-        self._kept.forget(group_id)
-        self._consumers.forget(group_id)
+        left = 2
+
+        def forgotten(_: OSError | None) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done(None)
+
+        self._kept.forget(group_id, forgotten)
+        self._consumers.forget(group_id, forgotten)
         self._ends.forget(group_id)
 
     def keep_house(self, now_ms: int | None) -> None:

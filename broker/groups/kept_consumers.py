@@ -41,7 +41,7 @@ from segbroker.segments.consumer_groups import (
 )
 from segbroker.segments.manager import DiskManager
 
-from ..recording import Done, logged
+from ..recording import Done, ignored, logged
 from .consumer_group import ConsumerGroup
 from .kept_sizes import KeptSizes
 
@@ -230,13 +230,15 @@ class KeptConsumers:
         else:
             done(None)
 
-    def forget(self, group_id: str) -> None:
-        """Have nothing written down of a group, if something is.  Not waited for."""
+    def forget(self, group_id: str, done: Done = ignored) -> None:
+        """Have nothing written down of a group, if something is; `done` when that is durable, or
+        has failed."""
         is_under_way = self.turned(group_id)
         if not (is_under_way or self.number(group_id)):
+            done(None)
             return
-        done = logged("consumer_group_not_forgotten", group=group_id)
-        self._manager.record_soon(done, CONSUMER_GROUP, group=group_id, epoch=None)
+        told = logged("consumer_group_not_forgotten", done, group=group_id)
+        self._manager.record_soon(told, CONSUMER_GROUP, group=group_id, epoch=None)
 
     def turned(self, group_id: str) -> bool:
         """A group is another one from here on, or none; whether an event of it is under way.

@@ -33,7 +33,7 @@ from segbroker.segments.generations import (
 )
 from segbroker.segments.manager import DiskManager
 
-from ..recording import Done, logged
+from ..recording import Done, ignored, logged
 from .kept_sizes import KeptSizes
 
 log = structlog.get_logger()
@@ -90,26 +90,23 @@ class KeptGenerations:
             kept = Generation(kept.number, kept.protocol_type)
             size = _size(group_id, kept)
         self._sizes.put(SECTION, group_id, size)
-        log_failure = logged("generation_not_recorded", group=group_id, generation=kept.number)
-
-        def written(error: OSError | None) -> None:
-            log_failure(error)
-            done(error)
-
+        written = logged("generation_not_recorded", done, group=group_id, generation=kept.number)
         self._manager.record_soon(written, GENERATION, group=group_id, **kept.fields())
 
     def keep_number(self, group_id: str) -> None:
         """Write down that nobody is in a group; its next generation counts on."""
         kept = Generation(self.number(group_id), self.protocol_type(group_id))
-        self.keep(group_id, kept, lambda _: None)
+        self.keep(group_id, kept, ignored)
 
-    def forget(self, group_id: str) -> None:
-        """Have nothing written down of a group, if something is.  Not waited for."""
+    def forget(self, group_id: str, done: Done = ignored) -> None:
+        """Have nothing written down of a group, if something is; `done` when that is durable, or
+        has failed."""
         if not self.number(group_id):
+            done(None)
             return
         self._sizes.drop(SECTION, group_id)
-        done = logged("generation_not_forgotten", group=group_id)
-        self._manager.record_soon(done, GENERATION, group=group_id, members=None)
+        told = logged("generation_not_forgotten", done, group=group_id)
+        self._manager.record_soon(told, GENERATION, group=group_id, members=None)
 
 
 def _size(group_id: str, kept: Generation) -> int:

@@ -353,6 +353,44 @@ async def test_generations_of_an_empty_group_count_on_until_it_is_deleted() -> N
         assert one.generation == 1
 
 
+@pytest.mark.parametrize("kind", ["generation", "consumer_group"])
+async def test_a_deletion_is_answered_when_the_next_group_of_that_name_begins_anew(
+    kind: str,
+) -> None:
+    disk = GatedStorage()
+    async with broker_on(disk, 2) as (_, clients):
+        await clients[0].create("t")
+        one = WireMember(clients[0])
+        if kind == "generation":
+            await one.join()
+            await one.deal()
+            await one.leave()
+        else:
+            await beat(clients[0], joining("a"))
+            await beat(clients[0], joining("a", member_epoch=-1))
+        disk.held = kind.encode()  # what is written of it next is that nothing is
+        async with trio.open_nursery() as nursery:
+            codes = []
+
+            async def delete() -> None:
+                asked = DeleteGroupsRequest(groups_names=[GROUP])
+                reply = await clients[1].ask(asked, DeleteGroupsResponse, 2)
+                codes.append(reply.results[0].error_code)
+
+            nursery.start_soon(delete)
+            with trio.fail_after(60):
+                while disk.syncs.is_set():  # noqa: ASYNC110 - a thread of the disk's closes it
+                    await trio.sleep(0.01)
+            await wait_all_tasks_blocked(0.05)
+            assert not codes
+            disk.held = None
+            disk.syncs.set()
+        assert codes == [0]
+        one.member_id = ""
+        await one.join()
+        assert one.generation == 1
+
+
 async def _in_and_out(disk: MemoryStorage) -> WireMember:
     async with broker_on(disk) as (_, (client,)):
         one = WireMember(client)

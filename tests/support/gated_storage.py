@@ -12,7 +12,7 @@ class GatedStorage(MemoryStorage):
 
     `syncs` holds fdatasync up, `reads` reads from the disk; while `cached` is false nothing is
     read from memory; `sync_error` is what every sync raises; a write that has `refused` in it
-    fails.
+    fails, one that has `held` in it closes `syncs`.
     """
 
     def __init__(self, image: MemoryStorage | None = None) -> None:
@@ -27,6 +27,7 @@ class GatedStorage(MemoryStorage):
         self.cached = True
         self.sync_error: OSError | None = None
         self.refused: bytes | None = None
+        self.held: bytes | None = None
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> StorageFile:  # type: ignore[override]
         return _GatedFile(super().open(path, create=create, read_only=read_only), self)
@@ -44,6 +45,8 @@ class _GatedFile:
     def pwrite(self, data: Buffer, position: int) -> int:
         if self._disk.refused is not None and self._disk.refused in bytes(data):
             raise OSError(errno.EIO, "the test refuses it")
+        if self._disk.held is not None and self._disk.held in bytes(data):
+            self._disk.syncs.clear()
         return self._file.pwrite(data, position)
 
     def pread(self, buffer: memoryview, position: int) -> int:
