@@ -13,12 +13,20 @@ public final class TestUtils {
         waitForCondition(condition, MAX_WAIT_MS, details);
     }
 
+    /** What the condition throws is tried again, as theirs does. */
     public static void waitForCondition(Supplier<Boolean> condition, long maxWaitMs, String details)
             throws InterruptedException {
         long end = System.nanoTime() + maxWaitMs * 1_000_000;
-        while (!condition.get()) {
+        while (true) {
+            Throwable failure = null;
+            try {
+                if (condition.get())
+                    return;
+            } catch (RuntimeException | AssertionError thrown) {
+                failure = thrown;
+            }
             if (System.nanoTime() > end)
-                throw new AssertionError("Condition not met within " + maxWaitMs + " ms. " + details);
+                throw new AssertionError("Condition not met within " + maxWaitMs + " ms. " + details, failure);
             Thread.sleep(POLL_MS);
         }
     }
