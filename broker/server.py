@@ -37,7 +37,7 @@ from .configuration.config import BrokerConfig, join_address
 from .configuration.connection_overrides import parse_overrides
 from .configuration.locked_out import locked_out
 from .configuration.settings import BrokerSettings
-from .connections.connection import Connection, Shelf
+from .connections.connection import Connection, Shelf, reset_on_close
 from .connections.handshakes import Handshakes
 from .connections.watchdog import watch
 from .core import Core, wall_ms
@@ -364,8 +364,12 @@ class Broker:
         address: tuple[str, int],
     ) -> None:
         core, limits, now = self.core, self._limits, trio.current_time()
+        if self._draining.is_set():
+            reset_on_close(sock)
+            sock.close()
+            return
         why = limits.why_refused(address[0], now)
-        if self._draining.is_set() or len(self._connections) >= core.config.connections_max:
+        if len(self._connections) >= core.config.connections_max:
             why = {"limit": core.config.connections_max, "reason": "too many connections"}
         if why is not None:
             core.counters.connections_refused += 1

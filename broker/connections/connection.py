@@ -94,6 +94,16 @@ class Shelf:
             self._readers.append(reader)
 
 
+def reset_on_close(sock: socket.socket | TlsSocket) -> None:
+    """Have a connection closed as broken: nothing was answered on it, and the broker drains.
+
+    Clients guess from an end before the first answer that TLS or a login is missing, and some do
+    not try again then.
+    """
+    with suppress(OSError):  # gone already
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+
+
 class Connection:
     """The task of one connection and what the watchdog needs to know of it."""
 
@@ -392,16 +402,7 @@ class Connection:
     def _close(self) -> None:
         self.outbox.break_off()
         if self._draining and not self.greeted:
-            self._reset()
+            reset_on_close(self._sock)
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
         self.core.turn.end()
-
-    def _reset(self) -> None:
-        """Close it as broken: nothing was answered, and an end there is taken for a wrong setting.
-
-        Clients guess from an end before the first answer that TLS or a login is missing, and
-        some do not try again then.
-        """
-        with suppress(OSError):  # gone already
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
