@@ -234,14 +234,6 @@ ACCEPTED: Final = (
         ours=25,
     ),
     Accepted(
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        r"member_epoch",
-        "epochs grow; by how much is the coordinator's business",
-        label="joins|beats",
-        theirs=1,
-        ours=2,
-    ),
-    Accepted(
         ApiKey.END_TXN,
         r"error_code",
         "Kafka answers a commit before its markers are written, and is busy for a moment",
