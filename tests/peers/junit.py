@@ -19,6 +19,7 @@ from typing import Final
 
 from xxhash import xxh3_64_hexdigest
 
+from .maven import Artifact, copy_jars, pom
 from .places import cache, need, run, unfinished
 from .verdicts import Outcome
 
@@ -26,28 +27,6 @@ CONSOLE: Final = "org.junit.platform.console.ConsoleLauncher"
 # Two of them run beside each other, and their daemons.
 MACHINE: Final = ("-Xmx700m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 REPORT: Final = "TEST-*.xml"
-
-_POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>peers</groupId><artifactId>peers</artifactId><version>1</version><dependencies>{}
-</dependencies></project>
-"""
-_DEPENDENCY: Final = """
-<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"""
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """A jar of Maven Central.
-
-    Attributes:
-        group, name, version: as Maven has them.
-        is_tests: the jar with the tests of it, instead of itself.
-    """
-
-    group: str
-    name: str
-    version: str
-    is_tests: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,20 +54,13 @@ def jars(name: str, artifacts: Iterable[Artifact]) -> list[Path]:
     Raises:
         Missing: without java, mvn or the registry.
     """
-    pom = _POM.format("".join(map(_dependency, artifacts)))
-    place = cache() / f"{name}-{xxh3_64_hexdigest(pom.encode())}"
+    wanted = pom(artifacts)
+    place = cache() / f"{name}-{xxh3_64_hexdigest(wanted.encode())}"
     if not place.exists():
-        need("java", "mvn")
-        cache().mkdir(parents=True, exist_ok=True)
+        need("java")
         with unfinished(place) as work:
-            (work / "pom.xml").write_text(pom)
-            run(["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"], work)
+            copy_jars(wanted, work)
     return sorted((place / "libs").glob("*.jar"))
-
-
-def _dependency(artifact: Artifact) -> str:
-    kind = "<classifier>test</classifier>" if artifact.is_tests else ""
-    return _DEPENDENCY.format(artifact.group, artifact.name, artifact.version, kind)
 
 
 def compiled(sources: Sequence[Path], class_path: Sequence[Path]) -> str:

@@ -23,7 +23,8 @@ from xxhash import xxh3_64_hexdigest
 
 from . import junit
 from .daemon_door import Door, door
-from .junit import Artifact, Machine
+from .junit import Machine
+from .maven import Artifact
 from .places import Missing, cache, need, run, unfinished
 from .verdicts import Outcome, allow_list
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from . import junit
 from .daemon_door import Door, door
+from .maven import Artifact
 from .places import Missing
 from .verdicts import Outcome, allow_list
 
@@ -27,20 +28,20 @@ KAFKA: Final = "org.apache.kafka"
 PACKAGE: Final = "org/apache/kafka/streams/integration/"
 CLUSTER: Final = b"EmbeddedKafkaCluster"
 ARTIFACTS: Final = (
-    junit.Artifact(KAFKA, "kafka-streams", VERSION),
-    junit.Artifact(KAFKA, "kafka-streams", VERSION, is_tests=True),
-    junit.Artifact(KAFKA, "kafka-streams-test-utils", VERSION),
-    junit.Artifact(KAFKA, "kafka-clients", VERSION, is_tests=True),
-    junit.Artifact(KAFKA, "kafka-server-common", VERSION, is_tests=True),
-    junit.Artifact(KAFKA, "kafka_2.13", VERSION),
-    junit.Artifact(KAFKA, "kafka_2.13", VERSION, is_tests=True),
-    junit.Artifact(KAFKA, "kafka-tools", VERSION),
+    Artifact(KAFKA, "kafka-streams", VERSION),
+    Artifact(KAFKA, "kafka-streams", VERSION, is_tests=True),
+    Artifact(KAFKA, "kafka-streams-test-utils", VERSION),
+    Artifact(KAFKA, "kafka-clients", VERSION, is_tests=True),
+    Artifact(KAFKA, "kafka-server-common", VERSION, is_tests=True),
+    Artifact(KAFKA, "kafka_2.13", VERSION),
+    Artifact(KAFKA, "kafka_2.13", VERSION, is_tests=True),
+    Artifact(KAFKA, "kafka-tools", VERSION),
     # The versions that Kafka's own build has.
-    junit.Artifact("org.junit.platform", "junit-platform-console-standalone", "1.10.2"),
-    junit.Artifact("org.mockito", "mockito-junit-jupiter", "5.10.0"),
-    junit.Artifact("org.hamcrest", "hamcrest", "2.2"),
-    junit.Artifact("org.bouncycastle", "bcpkix-jdk18on", "1.78.1"),
-    junit.Artifact("org.slf4j", "slf4j-reload4j", "1.7.36"),
+    Artifact("org.junit.platform", "junit-platform-console-standalone", "1.10.2"),
+    Artifact("org.mockito", "mockito-junit-jupiter", "5.10.0"),
+    Artifact("org.hamcrest", "hamcrest", "2.2"),
+    Artifact("org.bouncycastle", "bcpkix-jdk18on", "1.78.1"),
+    Artifact("org.slf4j", "slf4j-reload4j", "1.7.36"),
 )
 HARNESS: Final = Path(__file__).parent / "streams_harness"
 # Waits six times for a probing rebalance, which comes after a minute at the earliest.

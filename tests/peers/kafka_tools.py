@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from .places import cache, need, run, unfinished
+from .maven import Artifact, copy_jars, pom
+from .places import cache, need, unfinished
 
 VERSION: Final = "4.1.0"
 TOOLS: Final = {
@@ -24,19 +25,13 @@ TOOLS: Final = {
 
 # kafka_2.13 has ConfigCommand, kafka-tools the others; connect-file are two connectors, the rest
 # of Connect comes with the tools.
-_POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>x</groupId><artifactId>x</artifactId><version>1</version><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
-<version>{VERSION}</version></dependency>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-<version>{VERSION}</version></dependency>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-streams</artifactId>
-<version>{VERSION}</version></dependency>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>connect-file</artifactId>
-<version>{VERSION}</version></dependency>
-<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId>
-<version>1.7.36</version></dependency></dependencies></project>
-"""
+_ARTIFACTS: Final = (
+    Artifact("org.apache.kafka", "kafka-tools", VERSION),
+    Artifact("org.apache.kafka", "kafka_2.13", VERSION),
+    Artifact("org.apache.kafka", "kafka-streams", VERSION),
+    Artifact("org.apache.kafka", "connect-file", VERSION),
+    Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
+)
 
 _SCRIPT: Final = """#!/bin/sh
 exec java -XX:TieredStopAtLevel=1 -Dorg.slf4j.simpleLogger.defaultLogLevel=warn \\
@@ -48,12 +43,9 @@ def home() -> Path:
     """The folder that KAFKA_PATH names.  Raises Missing without java, mvn or the registry."""
     place = cache() / f"kafka-programs-{VERSION}"
     if not place.exists():
-        need("java", "mvn")
-        cache().mkdir(parents=True, exist_ok=True)
+        need("java")
         with unfinished(place) as work:
-            (work / "pom.xml").write_text(_POM)
-            copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
-            run(copy, work)
+            copy_jars(pom(_ARTIFACTS), work)
             (work / "bin").mkdir()
             for name, main in TOOLS.items():
                 script = work / "bin" / name

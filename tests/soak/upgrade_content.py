@@ -8,6 +8,7 @@ clients that stayed do what they do.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Final
 
 import trio
@@ -275,7 +276,7 @@ class Content:
             if not both:
                 continue
             try:
-                until(lambda both=both: self._commits(both), f"{protocol} members commit")  # type: ignore[misc]
+                until(partial(self._commits, both), f"{protocol} members commit")
             except AssertionError as exc:
                 wrong.append(str(exc))
         if self.open:
