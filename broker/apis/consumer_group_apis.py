@@ -11,6 +11,10 @@ joins, if it may and can (group_turning.py): else who joins is refused with 69 G
 A heartbeat for a group that there is not is answered 25 UNKNOWN_MEMBER_ID, by which every client
 joins again; Kafka says so of unknown members only, and 69 of unknown groups, by which the Java
 client gives up.
+
+Without `consumer` in group_protocols both requests are answered 35 UNSUPPORTED_VERSION, whatever
+the rules say, and offered all the same, as by Kafka.  Members of before go with their sessions;
+then their group becomes classic when a classic member comes.
 """
 
 from typing import Final
@@ -55,6 +59,9 @@ def consumer_group_heartbeat(
 ) -> None:
     """A member joins, lives, or leaves; what it is to read, when that changed."""
     request = call.request
+    if not core.config.takes_consumer_groups:
+        slot.answer(_refusal(ErrorCode.UNSUPPORTED_VERSION, None))
+        return
     try:
         _check(request, call.version)
         group = _group(core, request)
@@ -83,7 +90,7 @@ def consumer_group_heartbeat(
     core.groups.changed(group)
 
 
-def _refusal(code: ErrorCode, message: str) -> ConsumerGroupHeartbeatResponse:
+def _refusal(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         error_code=code, error_message=message, member_epoch=0, heartbeat_interval_ms=0
     )
@@ -186,22 +193,31 @@ async def consumer_group_describe(
     rows = []
     for name in call.request.group_ids:
         group = core.groups.get_consumer(name)
-        if group is None:
-            row = ConsumerGroupDescribeResponseGroup(
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID,
-                error_message=_absence(core, name),
-                group_id=name,
-                group_state="",
-                group_epoch=0,
-                assignment_epoch=0,
-                assignor_name="",
-                members=[],
-            )
+        if not core.config.takes_consumer_groups:
+            row = _no_group(name, ErrorCode.UNSUPPORTED_VERSION)
+        elif group is None:
+            code = ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID
+            row = _no_group(name, code, _absence(core, name))
         else:
             row = _described(core, group)
             row.authorized_operations = operations
         rows.append(row)
     return ConsumerGroupDescribeResponse(groups=rows)
+
+
+def _no_group(
+    name: str, code: ErrorCode, message: str | None = None
+) -> ConsumerGroupDescribeResponseGroup:
+    return ConsumerGroupDescribeResponseGroup(
+        error_code=code,
+        error_message=message,
+        group_id=name,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
 
 
 def _absence(core: Core, name: str) -> str:

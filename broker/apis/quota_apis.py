@@ -7,6 +7,8 @@
 | a key that its kind has not (controller_mutation_rate is none) | 42 INVALID_REQUEST |
 | an ip that is no address (a name is none)                      | 42 INVALID_REQUEST |
 | a value of 0 or less, or no number                             | 42 INVALID_REQUEST |
+| a fraction of a byte or of a connection, or too many of them   | 42 INVALID_REQUEST |
+| an entity twice in a request, or a key twice in a change       | 42 INVALID_REQUEST |
 | more than ENTITIES_MAX entities                                | 44 POLICY_VIOLATION |
 | asked for: a kind that there is not                            | 35 UNSUPPORTED_VERSION |
 | asked for: a match that does not go with its name, or its kind | 42 INVALID_REQUEST |
@@ -16,6 +18,7 @@ address has one spelling; what an older version stored under another can be remo
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -35,7 +38,16 @@ from segbroker.protocol.messages_quotas import (
 )
 from segbroker.segments.quotas import ENTITIES_MAX, NAME_SIZE_MAX, Entity, entity_of
 
-from ..access.quota_rules import ADDRESS, CLIENT, KEYS_OF_ADDRESSES, KEYS_OF_CLIENTS, USER
+from ..access.quota_rules import (
+    ADDRESS,
+    CLIENT,
+    CONNECTIONS,
+    CONSUME,
+    KEYS_OF_ADDRESSES,
+    KEYS_OF_CLIENTS,
+    PRODUCE,
+    USER,
+)
 from ..address import canonical_host, is_address
 from ..call import Call
 from ..core import Core
@@ -44,6 +56,9 @@ from ..refused import Refused
 
 _EXACT, _DEFAULT, _SPECIFIED = range(3)
 _KINDS: Final = frozenset({USER, CLIENT, ADDRESS})
+# Of what Kafka gives no fraction, the most that there is of it: a long, an int.
+_WHOLE: Final = {PRODUCE: 2.0**63, CONSUME: 2.0**63, CONNECTIONS: 2.0**31 - 1}
+_FRACTION_MAX: Final = 1e-6  # a whole number that went through sums of floats
 
 
 async def describe_client_quotas(
@@ -111,7 +126,9 @@ async def alter_client_quotas(
 ) -> AlterClientQuotasResponse:
     """Change the quotas of entities, one by one."""
     rows = []
-    for asked in call.request.entries:
+    entries = call.request.entries
+    named = Counter(_named(asked) for asked in entries)
+    for asked in {_named(asked): asked for asked in entries}.values():
         row = AlterClientQuotasResponseEntry(
             error_message=None,
             entity=[
@@ -123,6 +140,8 @@ async def alter_client_quotas(
         )
         rows.append(row)
         try:
+            if named[_named(asked)] > 1:
+                raise _invalid("an entity is changed once in a request")
             async with core.all_quotas.changing:
                 entity, values = _change(core, asked)
                 if not call.request.validate_only:
@@ -130,6 +149,11 @@ async def alter_client_quotas(
         except Refused as exc:
             row.error_code, row.error_message = exc.code, exc.message
     return AlterClientQuotasResponse(entries=rows)
+
+
+def _named(asked: AlterClientQuotasRequestEntry) -> tuple[tuple[str, str | None], ...]:
+    """What a change calls its entity."""
+    return tuple((one.entity_type, one.entity_name) for one in asked.entity)
 
 
 def _change(core: Core, asked: AlterClientQuotasRequestEntry) -> tuple[Entity, dict[str, float]]:
@@ -151,19 +175,31 @@ def _change(core: Core, asked: AlterClientQuotasRequestEntry) -> tuple[Entity, d
     entity = entity_of(parts)
     known = KEYS_OF_ADDRESSES if ADDRESS in parts else KEYS_OF_CLIENTS
     values = dict(rows.get(entity, {}))
+    if len({op.key for op in asked.ops}) < len(asked.ops):
+        raise _invalid("a quota is changed once in a request")
     for op in asked.ops:
         if op.key not in known:
             whose, there_are = " and ".join(sorted(parts)), ", ".join(sorted(known))
             raise _invalid(f"{op.key!r} is no quota of {whose}; there are: {there_are}")
         if op.remove:
             values.pop(op.key, None)
-        elif not math.isfinite(op.value) or op.value <= 0:
-            raise _invalid(f"{op.key} = {op.value} is not above 0")
         else:
-            values[op.key] = op.value
+            values[op.key] = _checked(op.key, op.value)
     if values and entity not in rows and len(rows) >= ENTITIES_MAX:
         raise Refused(ErrorCode.POLICY_VIOLATION, f"at most {ENTITIES_MAX} entities have quotas")
     return entity, values
+
+
+def _checked(key: str, value: float) -> float:
+    """A value that a quota may have.  Raises Refused."""
+    if not math.isfinite(value) or value <= 0:
+        raise _invalid(f"{key} = {value} is not above 0")
+    most = _WHOLE.get(key)
+    if most is not None and value % 1 > _FRACTION_MAX:
+        raise _invalid(f"{key} = {value} is not a whole number")
+    if most is not None and value > most:
+        raise _invalid(f"{key} = {value} is more than {most:.0f}")
+    return value
 
 
 def _address(text: str) -> str:

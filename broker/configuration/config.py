@@ -28,7 +28,7 @@ from ..address import join_address as join_address
 from ..address import split_address as split_address
 from ..principal import parse_principals
 from .config_access import AccessKeys
-from .config_groups import GroupKeys
+from .config_groups import CONSUMER, GroupKeys, parse_protocols
 from .config_key import Value, parse_value
 from .config_limits import LimitKeys
 from .config_listening import ListeningKeys
@@ -76,6 +76,9 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, LimitKeys, ListeningKeys)
                 f"is not below group_consumer_session_timeout_ms="
                 f"{self.group_consumer_session_timeout_ms}"
             )
+        if not self.idle_timeout_ms:
+            raise InvalidConfig("idle_timeout_ms = 0 would close every connection; -1: none")
+        parse_protocols(self.group_protocols)
         if not self.data:
             raise InvalidConfig("data = '' names no directory; . is the current one")
         split_address(self.listen, key="listen")
@@ -98,6 +101,11 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, LimitKeys, ListeningKeys)
         if bool(self.initial_user) != bool(self.initial_password):
             raise InvalidConfig("initial_user and initial_password go together")
         object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+
+    @property
+    def takes_consumer_groups(self) -> bool:
+        """Whether members may speak the protocol of KIP-848."""
+        return CONSUMER in parse_protocols(self.group_protocols)
 
     @property
     def listener_specs(self) -> tuple[ListenerSpec, ...]:

@@ -4,8 +4,29 @@ Keys of the configuration; config.py puts them together.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
+from ..address import InvalidConfig
 from .config_key import DAY_MS, key
+
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+
+
+def parse_protocols(text: str) -> frozenset[str]:
+    """The names in `group_protocols`.
+
+    Raises:
+        InvalidConfig: one that is not spoken here, or classic is missing.
+    """
+    names = frozenset(name.strip() for name in text.split(","))
+    if unknown := sorted(names - {CLASSIC, CONSUMER}):
+        raise InvalidConfig(
+            f"group_protocols = {text!r}: {unknown[0]!r} is none of {CLASSIC}, {CONSUMER}"
+        )
+    if CLASSIC not in names:
+        raise InvalidConfig(f"group_protocols = {text!r}: {CLASSIC} cannot be left out")
+    return names
 
 
 @dataclass(frozen=True)
@@ -22,7 +43,6 @@ class GroupKeys:
     group_min_session_timeout_ms: int = key(
         6_000,
         "Shortest session a member may ask for.",
-        least=1,
         most=DAY_MS,
         kafka="group.min.session.timeout.ms",
         dynamic=True,
@@ -66,6 +86,12 @@ class GroupKeys:
         "(upgrade), and back when the last one of that is gone (downgrade).",
         choices=("disabled", "upgrade", "downgrade", "bidirectional"),
         kafka="group.consumer.migration.policy",
+    )
+    group_protocols: str = key(
+        "classic,consumer",
+        "Protocols that members of groups may speak, with commas between. Without consumer, "
+        "requests of KIP-848 are answered UNSUPPORTED_VERSION; classic cannot be left out.",
+        kafka="group.coordinator.rebalance.protocols",
     )
     groups_max: int = key(100_000, "Most groups with members at once.", least=1, dynamic=True)
     offsets_retention_minutes: int = key(

@@ -85,8 +85,8 @@ class LimitKeys:
     )
     idle_timeout_ms: int = key(
         600_000,
-        "A connection on which nothing came or went for this long is closed.",
-        least=1,
+        "A connection on which nothing came or went for this long is closed; -1: never.",
+        least=-1,
         kafka="connections.max.idle.ms",
         dynamic=True,
     )

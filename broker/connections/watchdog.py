@@ -6,7 +6,8 @@
 |                      | handshake_timeout_ms of the accept                                 |
 | session_expired      | it did not log in again within connections_max_reauth_ms           |
 | send_timed_out       | replies wait and the peer took none of them for send_timeout_ms    |
-| idle_timed_out       | nothing came, went or waits for an answer for idle_timeout_ms      |
+| idle_timed_out       | nothing came, went or waits for an answer for idle_timeout_ms,     |
+|                      | unless that is -1                                                  |
 
 One task looks at all connections once per tick instead of a timer per connection: a look is two
 comparisons, and nobody needs these limits to be exact to better than a quarter.
@@ -26,8 +27,8 @@ _TICK_MAX_S: Final = 1.0
 
 def tick_seconds(config: BrokerConfig) -> float:
     """The pause between two looks: a quarter of the shortest limit, a second at most."""
-    least_ms = min(config.handshake_timeout_ms, config.idle_timeout_ms, config.send_timeout_ms)
-    return min(_TICK_MAX_S, least_ms / 4000)
+    limits = config.handshake_timeout_ms, config.idle_timeout_ms, config.send_timeout_ms
+    return min(_TICK_MAX_S, min(ms for ms in limits if ms > 0) / 4000)
 
 
 async def watch(core: Core, connections: Iterable[Connection]) -> None:
@@ -56,5 +57,5 @@ def look(config: BrokerConfig, connection: Connection, now: float) -> None:
     elif outbox.unsent:
         if still_ms >= config.send_timeout_ms:
             connection.close_because("send_timed_out", limit_ms=config.send_timeout_ms)
-    elif not len(outbox) and still_ms >= config.idle_timeout_ms:
+    elif 0 < config.idle_timeout_ms <= still_ms and not len(outbox):
         connection.close_because("idle_timed_out", limit_ms=config.idle_timeout_ms)

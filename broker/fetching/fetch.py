@@ -11,6 +11,9 @@ its client may not read any more.
 
 No fetch sessions: session_id is always 0.
 
+Who fetches as a follower (replica_id of 0 or more) needs CLUSTER_ACTION instead of READ, and is
+answered NOT_LEADER_OR_FOLLOWER, as by a Kafka where that replica is none of the partition's.
+
 Invariant: a waiting slot stands in the waiting list of each partition it asks for, or in none.
 """
 
@@ -27,7 +30,7 @@ from segbroker.protocol.messages_core import (
     FetchRequestTopic,
 )
 
-from ..access.authorizer import READ, TOPIC
+from ..access.authorizer import CLUSTER_ACTION, READ, TOPIC
 from ..core import Core
 from ..error_map import STORAGE_FAILURES
 from ..loop.pace import Pace
@@ -255,19 +258,35 @@ def _may_read(core: Core, peer: Peer, topic: str) -> bool:
 
 def _begin(core: Core, peer: Peer, header: RequestHeader, request: FetchRequest) -> None:
     core.counters.fetch_requests += 1
-    targets = [
-        _target(core, header, topic, asked, request.isolation_level, may_read=may_read)
-        for topic in request.topics
-        for may_read in (
-            core.authorizer is None
-            or topic.topic == topic_ids.UNKNOWN
-            or core.authorizer.allows(peer, READ, TOPIC, topic.topic),
-        )
-        for asked in topic.partitions
-    ]
+    if _is_follower(request):
+        may = core.authorizer is None or core.authorizer.allows_cluster(peer, CLUSTER_ACTION)
+        targets = [
+            _target(core, header, topic, asked, request.isolation_level, may_read=may)
+            for topic in request.topics
+            for asked in topic.partitions
+        ]
+        for target in targets:
+            if not target.code:
+                target.partition, target.code = None, ErrorCode.NOT_LEADER_OR_FOLLOWER
+    else:
+        targets = [
+            _target(core, header, topic, asked, request.isolation_level, may_read=may_read)
+            for topic in request.topics
+            for may_read in (
+                core.authorizer is None
+                or topic.topic == topic_ids.UNKNOWN
+                or core.authorizer.allows(peer, READ, TOPIC, topic.topic),
+            )
+            for asked in topic.partitions
+        ]
     slot = FetchSlot(core, peer, header, request, targets)
     peer.outbox.push(slot)
     slot.begin()
+
+
+def _is_follower(request: FetchRequest) -> bool:
+    state = request.replica_state
+    return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
 
 
 def _target(

@@ -13,7 +13,7 @@ topic exists or not, and what is only listed is left out.
 | api | needs | else |
 |---|---|---|
 | Produce; transactional | WRITE topic; WRITE transactional id | 29; 53 |
-| Fetch | READ topic | 29 |
+| Fetch; as a follower | READ topic; CLUSTER_ACTION cluster | 29 |
 | Metadata | DESCRIBE topic; to create by asking, CREATE cluster or topic | 29; left out of "all" |
 | the rest | guards_*.py: topics, groups, transactions, cluster, vendor | |
 

@@ -2,7 +2,8 @@
 
 | api | needs | else |
 |---|---|---|
-| ListOffsets, OffsetForLeaderEpoch | DESCRIBE topic | 29 for its partitions |
+| ListOffsets | DESCRIBE topic | 29 for its partitions |
+| OffsetForLeaderEpoch | CLUSTER_ACTION cluster, or DESCRIBE topic | 29 for its partitions |
 | CreateTopics | CREATE cluster or CREATE topic | 29; configs only with DESCRIBE_CONFIGS topic |
 | DeleteTopics | DELETE topic | 29; by id without DESCRIBE: and no name; 3 with DESCRIBE of none |
 | CreatePartitions | ALTER topic | 29 |
@@ -67,6 +68,7 @@ from segbroker.protocol.schema import ZERO_UUID, Message
 from ..access.authorizer import (
     ALTER,
     ALTER_CONFIGS,
+    CLUSTER_ACTION,
     CREATE,
     DELETE,
     DESCRIBE,
@@ -122,6 +124,8 @@ def _offset_for_leader_epoch(
     core: Core, authorizer: Authorizer, call: Call[OffsetForLeaderEpochRequest]
 ) -> Amend | None:
     peer = call.peer
+    if authorizer.would_allow_cluster(peer, CLUSTER_ACTION):
+        return None
     refused = take_refused(
         call.request.topics, lambda one: authorizer.allows(peer, DESCRIBE, TOPIC, one.topic)
     )

@@ -10,6 +10,7 @@ Needs = tuple[Operation, ResourceType, str]
 
 READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
 ALTER, DESCRIBE, ALL = Operation.ALTER, Operation.DESCRIBE, Operation.ALL
+CLUSTER_ACTION = Operation.CLUSTER_ACTION
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 TXN = ResourceType.TRANSACTIONAL_ID
 OF_CLUSTER: tuple[ResourceType, str] = (CLUSTER, CLUSTER_NAME)

@@ -6,8 +6,10 @@ from segbroker.protocol import messages_core as core
 
 from ..support.wire_client import batch, fetch_request, produce_request
 from .authorization_case import (
+    CLUSTER_ACTION,
     CREATE,
     DESCRIBE,
+    OF_CLUSTER,
     READ,
     T29,
     TOPIC,
@@ -15,12 +17,29 @@ from .authorization_case import (
     Case,
 )
 
+
+def followers_fetch(version: int) -> core.FetchRequest:
+    """Of replica 5; from version 13 on of a topic whose id nobody has."""
+    request = fetch_request("t", 0)
+    if version < 15:
+        request.replica_id = 5
+    else:
+        request.replica_state = core.FetchRequestReplicaState(replica_id=5)
+    return request
+
+
 OF_RECORDS: dict[str, Callable[[], Case]] = {
     "produce": lambda: Case(
         produce_request("t", batch(b"one")), core.ProduceResponse, 9, T29, ((WRITE, TOPIC, "t"),)
     ),
     "fetch": lambda: Case(
         fetch_request("t", 0), core.FetchResponse, 12, T29, ((READ, TOPIC, "t"),)
+    ),
+    "fetch as a follower": lambda: Case(
+        followers_fetch(12), core.FetchResponse, 12, T29, ((CLUSTER_ACTION, *OF_CLUSTER),)
+    ),
+    "fetch as a follower of today": lambda: Case(
+        followers_fetch(17), core.FetchResponse, 17, T29, ((CLUSTER_ACTION, *OF_CLUSTER),)
     ),
     "metadata": lambda: Case(
         core.MetadataRequest(topics=[core.MetadataRequestTopic(name="t")]),
@@ -66,5 +85,21 @@ OF_RECORDS: dict[str, Callable[[], Case]] = {
         3,
         T29,
         ((DESCRIBE, TOPIC, "t"),),
+    ),
+    "offset for leader epoch, by a broker": lambda: Case(
+        core.OffsetForLeaderEpochRequest(
+            topics=[
+                core.OffsetForLeaderEpochRequestTopic(
+                    topic="t",
+                    partitions=[
+                        core.OffsetForLeaderEpochRequestPartition(partition=0, leader_epoch=0)
+                    ],
+                )
+            ]
+        ),
+        core.OffsetForLeaderEpochResponse,
+        3,
+        T29,
+        ((CLUSTER_ACTION, *OF_CLUSTER),),
     ),
 }

@@ -2,20 +2,29 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID
 
 import pytest
+import trio
 
 from segbroker.protocol.api_keys import SERVED, ApiKey
+from segbroker.protocol.messages_core import ApiVersionsRequest, ApiVersionsResponse
 from segbroker.segments.memory import MemoryStorage
 
 from ..compare.cases_groups import joining, stood, synced
 from ..compare.stage import Stage
 from ..support.wire_client import connect
+from .classic_member import ClassicMember
 from .conftest import serving
+from .test_consumer_groups import beat, described
+from .test_consumer_groups import joining as joining_848
+from .test_group_migration import kind
 from .test_group_restarts import broker_on
 
 GROUP_SUBSCRIBED_TO_TOPIC = 86
+NOT_LEADER, UNSUPPORTED_VERSION = 6, 35
+INVALID_SESSION_TIMEOUT, MEMBER_ID_REQUIRED = 26, 79
 UNKNOWN_MEMBER, INCONSISTENT, INVALID_CONFIG, INVALID_REQUEST = 25, 23, 40, 42
 TOPIC = 2
 
@@ -213,3 +222,58 @@ async def test_an_empty_id_is_no_group_that_could_be_described() -> None:
         for name, code in (("", 24), ("nobody", 69)):
             answer = await s.quietly(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=[name])
             assert answer.groups[0].error_code == code
+
+
+@pytest.mark.parametrize("version", [4, 12, 14, 15, 18])
+async def test_who_fetches_as_a_follower_has_no_replica_here(version: int) -> None:
+    async with stage(ApiKey.FETCH) as s:
+        topic = await s.topic()
+        named = {"topic": topic} if version < 13 else {"topic_id": await s.topic_id(topic)}
+        for replica, code in ((-1, 0), (-2, 0), (0, NOT_LEADER), (1, NOT_LEADER), (5, NOT_LEADER)):
+            who = (
+                {"replica_id": replica}
+                if version < 15
+                else {"replica_state": {"replica_id": replica}}
+            )
+            rows = [{"partition": 0, "partition_max_bytes": 1000}]
+            topics = [named | {"partitions": rows}]
+            answer = await s.quietly(ApiKey.FETCH, version, **who, topics=topics)
+            row = answer.responses[0].partitions[0]
+            assert (row.error_code, row.high_watermark) == (code, -1 if code else 0)
+
+
+async def test_a_session_may_be_as_short_as_the_settings_say() -> None:
+    async with broker_on(None, group_min_session_timeout_ms=0) as (_, (client,)):
+        none = ClassicMember(client, session_ms=0)
+        assert (await none.join_once()).error_code == MEMBER_ID_REQUIRED
+        assert (await none.join_once(version=3)).error_code == 0
+        none.session_ms = -1
+        assert (await none.join_once()).error_code == INVALID_SESSION_TIMEOUT
+        assert (await ClassicMember(client, session_ms=10_000).join()).error_code == 0
+
+
+async def test_the_consumer_protocol_can_be_switched_off() -> None:
+    disk = MemoryStorage()
+    keys: dict[str, Any] = {
+        "group_consumer_session_timeout_ms": 60,
+        "group_consumer_heartbeat_interval_ms": 20,
+    }
+    async with broker_on(disk, **keys) as (_, (client,)):
+        await client.create("t")
+        assert (await beat(client, joining_848())).error_code == 0
+        image = disk.after_kill()
+    keys["group_protocols"] = "classic"
+    async with broker_on(image, **keys, authorizer="acl") as (_, (client,)):
+        # Whatever the rules say, and offered all the same.
+        answer = await beat(client, joining_848())
+        assert (answer.error_code, answer.error_message) == (UNSUPPORTED_VERSION, None)
+        assert (await described(client)).error_code == UNSUPPORTED_VERSION
+        offered = await client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+        assert 68 in [row.api_key for row in offered.api_keys]
+    async with broker_on(image.after_kill(), **keys) as (_, (client,)):
+        member = ClassicMember(client)
+        with trio.fail_after(60):
+            while (await member.join()).error_code:
+                pass
+        while (await kind(client))[0] != "classic":
+            pass

@@ -67,6 +67,22 @@ async def test_an_idle_connection_is_closed_but_not_one_that_waits(events: Event
         assert len(events.named("idle_timed_out")) == 1
 
 
+async def test_no_connection_is_closed_for_being_idle_where_that_is_switched_off(
+    events: Events,
+) -> None:
+    async with (
+        serving(idle_timeout_ms=-1, send_timeout_ms=40) as broker,
+        connect(broker.address) as idle,
+        connect(broker.address) as other,
+    ):
+        await idle.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+        await other.create("t")
+        for _ in range(4):  # looks of the watchdog, every 10 ms
+            await other.ask(fetch_request("t", 0, wait_ms=30), FetchResponse, 12)
+        await idle.ask(MetadataRequest(topics=[]), MetadataResponse, 1)
+        assert events.named("idle_timed_out") == []
+
+
 async def test_a_reader_that_takes_nothing_is_closed_and_the_rest_is_served(
     events: Events,
 ) -> None:

@@ -252,12 +252,12 @@ async def _alter_alone(broker: Broker, key: str) -> None:
 async def test_quotas_are_described_by_component_and_survive_a_restart() -> None:
     storage = MemoryStorage()
     async with serving(storage=storage) as broker, connect(broker.address) as client:
-        assert await alter(client, USER_A, producer_byte_rate=1.5, consumer_byte_rate=2) == 0
+        assert await alter(client, USER_A, producer_byte_rate=15, consumer_byte_rate=2) == 0
         assert await alter(client, USER_A, consumer_byte_rate=None, request_rate=7) == 0
         assert await alter(client, {"user": "a", "client-id": None}, request_rate=8) == 0
         assert await alter(client, {"user": None}, request_rate=9) == 0
         assert await alter(client, {"ip": "10.0.0.1"}, connection_creation_rate=3) == 0
-    of_a = {(("user", "a"),): {PRODUCE: 1.5, REQUESTS: 7.0}}
+    of_a = {(("user", "a"),): {PRODUCE: 15.0, REQUESTS: 7.0}}
     of_pair = {(("client-id", None), ("user", "a")): {REQUESTS: 8.0}}
     of_all = {(("user", None),): {REQUESTS: 9.0}}
     of_ip = {(("ip", "10.0.0.1"),): {"connection_creation_rate": 3.0}}
@@ -287,12 +287,39 @@ async def test_quotas_are_described_by_component_and_survive_a_restart() -> None
         ({"user": "a"}, {PRODUCE: -1}),
         ({"user": "a"}, {PRODUCE: math.inf}),
         ({"user": "a"}, {PRODUCE: math.nan}),
+        ({"user": "a"}, {PRODUCE: 1.5}),
+        ({"client-id": "c"}, {CONSUME: 0.999999}),
+        ({"user": "a"}, {PRODUCE: 1e19}),
+        ({"ip": "10.0.0.1"}, {"connection_creation_rate": 0.5}),
+        ({"ip": "10.0.0.1"}, {"connection_creation_rate": 2**31}),
     ],
     ids=str,
 )
 async def test_what_is_no_quota_is_refused(parts: Parts, values: dict[str, float]) -> None:
     async with serving() as broker, connect(broker.address) as client:
         assert await alter(client, parts, **values) == ErrorCode.INVALID_REQUEST
+        assert broker.core.all_quotas.rows == {}
+
+
+async def test_what_is_no_number_of_bytes_may_be_a_fraction() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        assert await alter(client, USER_A, **{TIME: 0.5, REQUESTS: 0.1, PRODUCE: 1.0000005}) == 0
+
+
+async def test_a_quota_is_changed_once_in_a_request() -> None:
+    entity = [messages.AlterClientQuotasRequestEntity(entity_type="user", entity_name="a")]
+    ops = [
+        messages.AlterClientQuotasRequestOp(key=PRODUCE, value=rate, remove=False)
+        for rate in (5.0, 6.0)
+    ]
+    entry = messages.AlterClientQuotasRequestEntry
+    in_one = [entry(entity=entity, ops=ops)]
+    in_two = [entry(entity=entity, ops=[op]) for op in ops]
+    async with serving() as broker, connect(broker.address) as client:
+        for entries in (in_one, in_two):
+            request = messages.AlterClientQuotasRequest(entries=entries, validate_only=False)
+            reply = await client.ask(request, messages.AlterClientQuotasResponse, 1)
+            assert [row.error_code for row in reply.entries] == [ErrorCode.INVALID_REQUEST]
         assert broker.core.all_quotas.rows == {}
 
 

@@ -24,7 +24,7 @@ async def fetch(stage: Stage, label: str, topic: str, offset: int, **more: Any) 
     fields: dict[str, Any] = {"replica_id": -1, "max_wait_ms": 10, "min_bytes": 1}
     fields |= {"max_bytes": 1 << 20, "session_epoch": -1}
     for name, value in more.items():
-        (fields if name in fields or name == "isolation_level" else row)[name] = value
+        (fields if name in (*fields, "isolation_level", "replica_state") else row)[name] = value
     named: dict[str, Any] = {"topic": topic, "partitions": [row]}
     if stage.version >= 13:
         named = {"topic_id": await stage.topic_id(topic), "partitions": [row]}
@@ -38,6 +38,17 @@ async def reading_at_every_kind_of_offset(stage: Stage) -> None:
         await fetch(stage, f"at {offset}", topic, offset)
     await fetch(stage, "read committed", topic, 0, isolation_level=1)
     await fetch(stage, "isolation 7", topic, 0, isolation_level=7)
+
+
+@case(ApiKey.FETCH)
+async def reading_as_a_follower(stage: Stage) -> None:
+    topic = await filled(stage)
+    for replica in (-2, 0, 1, 5):
+        if stage.version < 15:
+            await fetch(stage, f"replica {replica}", topic, 0, replica_id=replica)
+        else:
+            state = {"replica_id": replica, "replica_epoch": 0}
+            await fetch(stage, f"replica {replica}", topic, 0, replica_state=state)
 
 
 @case(ApiKey.FETCH)
