@@ -166,6 +166,12 @@ ACCEPTED: Final = (
     ),
     Accepted(
         ApiKey.FETCH,
+        r"responses\.partitions\.current_leader.*",
+        "a follower is not told who leads; there is one broker",
+        label="replica .*",
+    ),
+    Accepted(
+        ApiKey.FETCH,
         r"responses\.partitions\.aborted_transactions",
         "null beside an error; clients look at neither",
         theirs="(rows)",
