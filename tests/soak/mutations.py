@@ -5,6 +5,13 @@ A process of its own puts the changed functions in the place of the right ones a
 plain tests and crash scenarios that run them (reach.py), the quickest first, until one objects or
 `--seconds-each` of processor time are over.
 
+    imports, pytest collects -> fork: what runs what -> fork: a worker -> fork: a mutant, its tests
+                                                                       -> fork: the next mutant
+
+A mutant costs a fork and the tests that it is shown to: these were collected before, and wait in
+the session of pytest that everything is forked from.  Nobody imports anything again; who has taken
+a function by its name has the same object as its module, whose code is changed in place.
+
 | outcome | means |
 |---|---|
 | killed | a test fails, or a scenario finds a violation |
@@ -27,14 +34,16 @@ import multiprocessing
 import os
 import resource
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import unified_diff
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from types import CodeType, FunctionType
 from typing import NamedTuple
 
@@ -45,7 +54,7 @@ from tests.segments.planted.places import Place, places
 from tests.segments.planted.planting import SAID_BYTES_MAX, SEGMENTS, Outcome, in_child
 
 from .equivalent import EQUIVALENT, Key
-from .reach import IMPORTED, Probe, Reach, collect_tests, load, measure, run_tests, save
+from .reach import IMPORTED, Items, Probe, Reach, load, measure, run_tests, save, with_tests
 
 MODULES = (
     *("recovery", "survey", "opening", "repairing", "replaying", "putting_back", "resuming"),
@@ -62,6 +71,7 @@ PLAN = Plan(thin_every=60, alike_every=16, settle_every=16, nested_every=60)
 STUCK = 40
 """Who has not ended after so many times its processor time, by the clock, waits for ever."""
 MUTANTS_PER_LINE = 50
+FORKING = multiprocessing.get_context("fork")
 
 
 class Mutant(NamedTuple):
@@ -81,6 +91,18 @@ class Mutant(NamedTuple):
     def diff(self) -> str:
         old, new = self.source.splitlines(), self.place.changed(self.source).splitlines()
         return "\n".join([*unified_diff(old, new, self.module, "", n=2, lineterm="")][2:])
+
+
+class Warm:
+    """What every process that is forked finds there."""
+
+    items: Items
+    functions: Mapping[str, list[FunctionType]]
+    work: Sequence[tuple[Mutant, list[Probe], float]]
+    deadline_s: float
+
+
+WARM = Warm()
 
 
 def mutants(seed: int) -> list[Mutant]:
@@ -120,13 +142,12 @@ def put_in_place(mutant: Mutant) -> None:
         for code, changed in zip(old, new, strict=True)
     }
     met = 0
-    for function in gc.get_objects():
-        if type(function) is FunctionType and function.__code__.co_filename == mutant.file:
-            code = function.__code__
-            changed = by_place.get((code.co_qualname, code.co_firstlineno))  # None: a lambda
-            if changed is not None and changed.co_freevars == code.co_freevars:
-                function.__code__ = changed
-                met += code.co_qualname == mutant.place.function
+    for function in WARM.functions.get(mutant.file, []):
+        code = function.__code__
+        changed = by_place.get((code.co_qualname, code.co_firstlineno))  # None: a lambda
+        if changed is not None and changed.co_freevars == code.co_freevars:
+            function.__code__ = changed
+            met += code.co_qualname == mutant.place.function
     assert met, f"{mutant.place.function} is not there to be changed"
 
 
@@ -146,28 +167,33 @@ def judge(mutant: Mutant, probes: list[Probe], seconds_each: float) -> tuple[Out
     """Show a mutant to those who run it, in a process of its own."""
     limit_s = max(2, round(seconds_each))
 
-    def look(told: int) -> Outcome:
-        resource.setrlimit(resource.RLIMIT_CPU, (2 * limit_s, 2 * limit_s))
-        put_in_place(mutant)
-        found = _first_objection(probes, told, time.process_time() + limit_s)
-        os.write(told, found.encode()[:SAID_BYTES_MAX])
-        return Outcome.FOUND if found else Outcome.MISSED
+    with TemporaryDirectory() as folder:
 
-    outcome, said, _ = in_child(look, STUCK * limit_s)
+        def look(told: int) -> Outcome:
+            resource.setrlimit(resource.RLIMIT_CPU, (2 * limit_s, 2 * limit_s))
+            _be_quiet_in(folder)
+            put_in_place(mutant)
+            found = _first_objection(probes, time.process_time() + limit_s)
+            os.write(told, found.encode()[:SAID_BYTES_MAX])
+            return Outcome.FOUND if found else Outcome.MISSED
+
+        outcome, said, _ = in_child(look, STUCK * limit_s)
     return outcome, said
 
 
-def _first_objection(probes: list[Probe], told: int, deadline_s: float) -> str:
+def _be_quiet_in(folder: str) -> None:
+    """Say nothing, and leave files there only: nobody tidies up behind this process."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.tempdir = folder
+
+
+def _first_objection(probes: list[Probe], deadline_s: float) -> str:
     """What somebody said against the code as it is now, or nothing."""
-    tests = [probe for probe in probes if probe.is_test]
-    left_s = (deadline_s - time.process_time()) / 2
-    chosen = []
-    for probe in tests:
-        left_s -= probe.seconds
-        if left_s < 0:
-            break
-        chosen.append(probe.name)
-    if chosen and (found := run_tests(chosen)):
+    half_s = (time.process_time() + deadline_s) / 2  # the rest is for the scenarios
+    tests = [WARM.items[probe.name] for probe in probes if probe.is_test]
+    if found := run_tests(tests, lambda: time.process_time() > half_s):
         return found
     with silence():
         for probe in probes:
@@ -223,25 +249,45 @@ def main() -> int:
         if mutant.module in modules
         and (mutant.number not in known if numbers is None else mutant.number in numbers)
     ]
-    collect_tests()
+    with_tests(lambda items: _judge_all(chosen, items, options))
+    return 0
+
+
+def _judge_all(chosen: list[Mutant], items: Items, options: argparse.Namespace) -> None:
+    """With the tests collected: measure, then judge until the time is over; print what is found."""
+    WARM.items = items
+    WARM.functions = _functions()
     reach = _reach(options.reach)
-    deadline_s = time.monotonic() + options.seconds
+    WARM.work = [
+        (mutant, _ordered(reach, mutant, options.first), options.seconds_each) for mutant in chosen
+    ]
+    WARM.deadline_s = time.monotonic() + options.seconds
+    gc.freeze()  # what a fork looks at is not copied by looking
     outcomes: Counter[str] = Counter()
-    work = (
-        (mutant, _ordered(reach, mutant, options.first), options.seconds_each)
-        for mutant in _until(chosen, deadline_s)
-    )
-    with multiprocessing.Pool(options.workers) as pool:
-        for mutant, word, said in pool.imap_unordered(_judge, work):
+    with FORKING.Pool(options.workers) as pool:
+        for number, word, said in pool.imap_unordered(_judge, range(len(chosen))):
+            if word == "left":
+                continue
+            mutant = chosen[number]
             outcomes[word] += 1
             if sum(outcomes.values()) % MUTANTS_PER_LINE == 0:
                 print(f"so far {_told(outcomes)}", flush=True)
-            if word != "killed" or numbers is not None:
+            if word != "killed" or options.one:
                 print(f"{word.upper()} --one {mutant.number}: {mutant.place.kind}", flush=True)
                 print(f"{said}\n{mutant.diff}\n", flush=True)
     judged = sum(outcomes.values())
-    print(f"seed {options.seed}, {judged} of {len(chosen)} mutants: {_told(outcomes)}")
-    return 0
+    print(f"seed {options.seed}, {judged} of {len(chosen)} mutants: {_told(outcomes)}", flush=True)
+
+
+def _functions() -> dict[str, list[FunctionType]]:
+    """Every function of segments/ that lives in this process, by its file."""
+    found: dict[str, list[FunctionType]] = {}
+    for function in gc.get_objects():
+        if type(function) is FunctionType:
+            file = function.__code__.co_filename
+            if file.startswith(str(IMPORTED)):
+                found.setdefault(file, []).append(function)
+    return found
 
 
 def _ordered(reach: Reach, mutant: Mutant, first: str | None) -> list[Probe]:
@@ -262,7 +308,7 @@ def _told(outcomes: Counter[str]) -> str:
 def _reach(path: Path | None) -> Reach:
     if path is not None and path.exists():
         return load(path)
-    with multiprocessing.Pool(1) as pool:
+    with FORKING.Pool(1) as pool:
         reach, seconds = pool.apply(_measure)
     print(f"{len(reach)} functions, measured in {seconds:.0f} s", flush=True)
     if path is not None:
@@ -271,16 +317,9 @@ def _reach(path: Path | None) -> Reach:
 
 
 def _measure() -> tuple[Reach, float]:
-    with silence():
-        return measure(list(OTHERS.items())), time.process_time()
-
-
-def _until(chosen: Sequence[Mutant], deadline_s: float) -> Iterator[Mutant]:
-    for mutant in chosen:
-        if time.monotonic() > deadline_s:
-            return
-        yield mutant
-        time.sleep(0.2)  # the pool would take all at once, whatever the deadline is
+    with TemporaryDirectory() as folder, silence():
+        _be_quiet_in(folder)
+        return measure(WARM.items, list(OTHERS.items())), time.process_time()
 
 
 _WORDS = {
@@ -291,12 +330,15 @@ _WORDS = {
 }
 
 
-def _judge(work: tuple[Mutant, list[Probe], float]) -> tuple[Mutant, str, str]:
-    mutant, probes, seconds_each = work
+def _judge(number: int) -> tuple[int, str, str]:
+    """In a worker: one of the work; "left": the time is over."""
+    if time.monotonic() > WARM.deadline_s:
+        return number, "left", ""
+    mutant, probes, seconds_each = WARM.work[number]
     if not probes:
-        return mutant, "unreached", ""
+        return number, "unreached", ""
     outcome, said = judge(mutant, probes, seconds_each)
-    return mutant, _WORDS[outcome], said
+    return number, _WORDS[outcome], said
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 
 Measured once, in a process of its own; a mutant of a function is then shown to those that run it,
 the quickest first.  A test counts when it has passed.
+
+pytest collects the tests once (`with_tests`).  What it would run then waits in its session, and
+every process that is forked from inside of it may run some of them, in any order (`run_tests`):
+nothing is imported, found or chosen again.
 """
 
 import json
@@ -9,11 +13,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import pytest
 
@@ -57,21 +61,92 @@ def test_files() -> list[str]:
     return [str(path) for path in (*plain, *(ROOT / "tests" / name for name in BESIDE))]
 
 
-def collect_tests() -> None:
-    """Import all of them, for the processes that are forked from here."""
+Items = dict[str, pytest.Item]
+"""Collected tests, by their names."""
+
+
+def with_tests(use: Callable[[Items], None]) -> None:
+    """Call `use` in a session of pytest that has collected all of them and runs none itself.
+
+    Raises what `use` raises, and RuntimeError for tests that cannot be collected.
+    """
+    session = _Session(use, sys.stdout)
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-        pytest.main([*_ARGUMENTS, "--collect-only", *test_files()])
+        code = pytest.main([*_ARGUMENTS, *test_files()], plugins=[session])
+    if session.raised is not None:
+        raise session.raised
+    if code != pytest.ExitCode.OK:
+        raise RuntimeError(f"pytest ended with {code}: the tests could not be collected")
 
 
-def measure(others: Sequence[tuple[str, Callable[[], object]]]) -> Reach:
+# Without capture: who is forked has descriptors that lead nowhere.  Nobody reads tracebacks.
+_ARGUMENTS = ["--assert=plain", "-p", "no:cacheprovider", "-s", "--tb=native"]
+
+
+class _Session:
+    """As a plugin of pytest: something else in the place of running the tests."""
+
+    def __init__(self, use: Callable[[Items], None], stdout: TextIO) -> None:
+        self._use = use
+        self._stdout = stdout
+        self.raised: BaseException | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if not session.testsfailed:
+            try:
+                with redirect_stdout(self._stdout):
+                    self._use({item.nodeid: item for item in session.items})
+            except BaseException as exc:
+                self.raised = exc
+        return True
+
+
+def run_tests(items: Sequence[pytest.Item], until: Callable[[], bool]) -> str:
+    """Run these in this order until one fails, and no more once `until` holds: the name of the one
+    that failed, or nothing.  In a process that was forked for it."""
+    for number, item in enumerate(items):
+        if until():
+            break
+        following = items[number + 1] if number + 1 < len(items) else None
+        if not _passes(item, following):
+            return item.nodeid
+    return ""
+
+
+def _passes(item: pytest.Item, following: pytest.Item | None) -> bool:
+    """Run one; what the following one needs as well stays set up."""
+    seen = _Seen()
+    item.config.pluginmanager.register(seen)
+    item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+    item.config.pluginmanager.unregister(seen)
+    return seen.passed
+
+
+class _Seen:
+    """As a plugin of pytest: whether a test passed."""
+
+    def __init__(self) -> None:
+        self.passed = True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.passed &= not report.failed
+
+
+def measure(items: Items, others: Sequence[tuple[str, Callable[[], object]]]) -> Reach:
     """Run all plain tests, and `others` by name.  In a process that is used for nothing else."""
     tracer = _Tracer()
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-        pytest.main(_ARGUMENTS + test_files(), plugins=[_Watching(tracer)])
-        for name, call in others:
-            tracer.begin()
-            call()
-            tracer.end(name)
+    tests = list(items.values())
+    for item, following in zip(tests, [*tests[1:], None], strict=True):
+        tracer.begin()
+        passed = _passes(item, following)
+        tracer.end(item.nodeid)
+        if not passed or tracer.told[-1][0].seconds > TEST_SECONDS_MAX:
+            tracer.told.pop()
+    for name, call in others:
+        tracer.begin()
+        call()
+        tracer.end(name)
     reach: Reach = {}
     for probe, functions in tracer.told:
         for function in functions:
@@ -79,25 +154,6 @@ def measure(others: Sequence[tuple[str, Callable[[], object]]]) -> Reach:
     for probes in reach.values():
         probes.sort(key=lambda probe: (probe.seconds, probe.name))
     return reach
-
-
-_ARGUMENTS = ["--assert=plain", "-p", "no:cacheprovider"]
-
-
-def run_tests(names: Iterable[str]) -> str:
-    """Run these plain tests in this order until one fails: its name, or nothing."""
-    chosen = list(names)
-    files = sorted({name.partition("::")[0] for name in chosen})
-    order = {name: place for place, name in enumerate(chosen)}
-    choosing = _Choosing(order)
-    paths = [str(ROOT / file) for file in files]
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-        code = pytest.main([*_ARGUMENTS, "-x", *paths], plugins=[choosing])
-    if code == 0:
-        return ""
-    if code != pytest.ExitCode.TESTS_FAILED:
-        raise RuntimeError(f"pytest ended with {code}: not a verdict on the mutant")
-    return choosing.failed
 
 
 def save(reach: Reach, path: Path) -> None:
@@ -144,41 +200,3 @@ class _Tracer:
         code = frame.f_code
         if code.co_filename in self._files:
             self._seen.add((code.co_filename, code.co_qualname))
-
-
-class _Watching:
-    """As a plugin of pytest: what each test calls."""
-
-    def __init__(self, tracer: _Tracer) -> None:
-        self._tracer = tracer
-        self._passed = True
-
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, None, None]:
-        self._passed = True
-        self._tracer.begin()
-        yield
-        self._tracer.end(item.nodeid)
-        if not self._passed or self._tracer.told[-1][0].seconds > TEST_SECONDS_MAX:
-            self._tracer.told.pop()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._passed &= report.passed
-
-
-class _Choosing:
-    """As a plugin of pytest: only some tests, in an order, and which one failed."""
-
-    def __init__(self, order: dict[str, int]) -> None:
-        self._order = order
-        self.failed = ""
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = sorted(
-            (item for item in items if item.nodeid in self._order),
-            key=lambda item: self._order[item.nodeid],
-        )
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and not self.failed:
-            self.failed = report.nodeid
