@@ -22,7 +22,6 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     manifest_file    ... and who writes them
     partition_map    topic and partition -> something, immutable
     name_map         name -> something, immutable
-    metadata         the state: which topics exist, what is reserved; the snapshot of it
     committed        where consumer groups stand
     emptied          since when nobody is in them
     generations      who is in them and has what
@@ -32,6 +31,8 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     quotas           how much of it
     broker_settings  what was changed of the broker's settings while it ran
     credentials      what is kept of users' passwords
+    sections         whether the rows of all of these are as this version knows them
+    metadata         the state: which topics exist, what is reserved; the snapshot of it
     control          its changes: control events
     metadata_log     ... and who keeps it; meta/
     ceilings         which offsets may be acknowledged before they are synced

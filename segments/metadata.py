@@ -37,6 +37,7 @@ from segbroker.protocol.vendor import pack, unpack
 from .errors import CorruptSegment, UnsupportedFormat
 from .name_map import plain
 from .partition_map import PartitionMap
+from .sections import check_sections
 from .topic_config import TopicConfig
 
 MAGIC: Final = b"SBMD"
@@ -218,7 +219,7 @@ def decode_topic(fields: Mapping[str, Any]) -> TopicMeta:
 def decode_metadata(data: bytes, path: str) -> Metadata:
     """The content of a snapshot file, version 1 or 2.
 
-    Raises CorruptSegment, UnsupportedFormat: a later version wrote it.
+    Raises CorruptSegment, UnsupportedFormat: a later version wrote it, or rows of its sections.
     """
     if len(data) < HEADER_SIZE:
         raise CorruptSegment(path, 0, f"{len(data)} bytes, a header has {HEADER_SIZE}")
@@ -242,9 +243,11 @@ def decode_metadata(data: bytes, path: str) -> Metadata:
             ceilings=PartitionMap.of_topics(meta.topic_id for meta in topics),
             epochs=PartitionMap.of_topics(meta.topic_id for meta in topics),
         )
-        return known if version == 1 else _with_version_2(known, fields)
+        known = known if version == 1 else _with_version_2(known, fields)
     except (RemoteProtocolError, KeyError, TypeError, ValueError) as exc:
         raise CorruptSegment(path, HEADER_SIZE, f"not the map of this version: {exc!r}") from exc
+    check_sections(known.sections, path)
+    return known
 
 
 def _with_version_2(known: Metadata, fields: Mapping[str, Any]) -> Metadata:

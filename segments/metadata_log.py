@@ -43,6 +43,7 @@ import structlog
 from .control import EVENT_SIZE_MAX, Event, apply_all, decode_event
 from .errors import CorruptMetadata, CorruptSegment
 from .metadata import Metadata, decode_metadata
+from .sections import check_sections
 from .storage import Storage, read_file, replace_file
 
 log = structlog.get_logger()
@@ -139,7 +140,10 @@ class MetadataLog:
         events = [event for event in map(decode_event, payloads) if event.seq > state.seq]
         highest = max((event.seq for event in events), default=state.seq)
         absent = highest - state.seq - len({event.seq for event in events})
-        state = self._state = apply_all(state, events)
+        state = apply_all(state, events)
+        if events:
+            check_sections(state.sections, "control events")
+        self._state = state
         self._seq = max(self._seq, state.seq)
         return absent
 
