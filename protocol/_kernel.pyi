@@ -137,6 +137,18 @@ class _Lib:
         first: int,
         results: FFI.CData,
     ) -> int: ...
+    def sb_hold_produce(
+        self,
+        epoll: int,
+        fd: int,
+        nanoseconds: int,
+        data: FFI.CData,
+        end: int,
+        most: int,
+        columns: FFI.CData,
+        stride: int,
+        results: FFI.CData,
+    ) -> int: ...
     def sb_gather_rows(
         self,
         data: FFI.CData,

@@ -46,6 +46,7 @@ from .rolling import Rolling
 from .sealing import checkpoint, close_log, seal
 from .segment import ActiveSegment
 from .topic_config import Durability, OnCorruption, TimestampType, TopicConfig
+from .wal.group import Acknowledge
 from .wal.journal import Wal
 from .wanted import check_wanted, is_choosy
 
@@ -288,13 +289,16 @@ class DiskHandler(MendingPartition):
         classes wait for their ceiling, if for anything."""
         self._journaling.flush_soon()
 
-    def flush_here(self, call_soon: CallSoon | None = None) -> bool:
+    def flush_here(
+        self, call_soon: CallSoon | None = None, acknowledge: Acknowledge | None = None
+    ) -> bool:
         """As `flush_soon`, but done when this returns, by a sync in this thread; its outcome is
         told by `call_soon`, or at once.  For the appender, when nobody else waits for anything.
+        acknowledge: called as the first thing behind the sync, if that succeeds.
 
         False: nothing was done.  The disk is not quick, others are writing, the class is another.
         """
-        return self._journaling.flush_here(call_soon)
+        return self._journaling.flush_here(call_soon, acknowledge)
 
     def flush(self) -> None:
         """`sync` for a flusher: who waits hears of a failure through `on_failure`."""

@@ -25,7 +25,7 @@ from .partition_log import PartitionLog
 from .segment import ActiveSegment
 from .storage import Buffer
 from .wal.frames import Frame
-from .wal.group import CallSoon
+from .wal.group import Acknowledge, CallSoon
 from .wal.journal import Wal
 from .wal.pending import Pending
 
@@ -121,15 +121,16 @@ class Journaling:
         if self._waits_for_flusher:
             self._flushers.request(self._flushable)
 
-    def flush_here(self, call_soon: CallSoon | None) -> bool:
+    def flush_here(self, call_soon: CallSoon | None, acknowledge: Acknowledge | None) -> bool:
         """Have it made durable in this thread, now; False: nothing was done, `flush_soon` does it.
 
-        call_soon: how the outcome is told; None: at once.
+        call_soon: how the outcome is told; None: at once.  acknowledge: called before that, when
+        it is durable.
         """
         pending = self._pending
         if not pending.size or self.wal_queued or self._waits_for_flusher:
             return False
-        return self._shard.commit_here(self, pending.frames_size, call_soon)
+        return self._shard.commit_here(self, pending.frames_size, call_soon, acknowledge)
 
     def sync_first(self, log: PartitionLog) -> None:
         """What `log` holds was not journaled (the class was another): it is synced before the WAL

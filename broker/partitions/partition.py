@@ -23,6 +23,7 @@ from segbroker.protocol.record_batch import BatchHeader
 from segbroker.segments.errors import StorageError
 from segbroker.segments.failing import CallSoon
 from segbroker.segments.handler import AppendResult, DiskHandler
+from segbroker.segments.wal.group import Acknowledge
 
 from ..error_map import wire_error
 from ..loop.ingest import Ingest
@@ -119,12 +120,13 @@ class Partition:
         """
         return self.handler.flush_here(call_soon)
 
-    def sync_alone(self) -> None:
+    def sync_alone(self, acknowledge: Acknowledge) -> None:
         """As `sync_here`, told at once; but whoever waits hears of it from `advanced` only, which
-        the caller calls in this very turn."""
+        the caller calls in this very turn.  acknowledge: called when it is durable, before the
+        watermark moves."""
         self._is_held = True
         try:
-            self.handler.flush_here()
+            self.handler.flush_here(acknowledge=acknowledge)
         finally:
             self._is_held = False
 

@@ -4,6 +4,7 @@ The buffer and its rows are those of protocol.produce_scan.  What the calls do s
 exchange_pure.py; this is the one place where C is given a socket.
 """
 
+import select
 from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -97,8 +98,41 @@ class Exchange(ProduceScan):
             )
         else:
             self.receive(one, 0, 0, least=0, most=most)
+        return self._received_one()
+
+    def _received_one(self) -> tuple[int, int, int]:
         _, size, _, rows, stop, _ = self.results[:RESULTS]
         return size, rows, stop
+
+    def hold_one(
+        self, epoll: select.epoll, fd: int, nanoseconds: int, most: int
+    ) -> tuple[int, int, int] | None:
+        """`receive_one` as soon as this socket brings anything, looked at for so long; None: it
+        did not, or another one of the epoll is ready as well."""
+        if self._is_native:
+            found = lib.sb_hold_produce(
+                epoll.fileno(),
+                fd,
+                nanoseconds,
+                self._data,
+                len(self.data),
+                most,
+                self._columns,
+                self.rows_max,
+                self._results,
+            )
+        else:
+            found = exchange_pure.hold(
+                epoll.poll,
+                fd,
+                nanoseconds,
+                self.data,
+                most,
+                self.columns,
+                self.rows_max,
+                self.results,
+            )
+        return self._received_one() if found > 0 else None
 
     def reply(
         self,

@@ -1,26 +1,29 @@
 """Receiving from many connections, and answering them: the specification, and the twin.
 
     receive   fds --> | bytes of 1 | bytes of 2 | ...   one result per connection, rows as of a scan
+    hold      the same of one, as soon as it brings anything and nobody else does
     reply     one frame, filled in for each request --> fds; what each socket took
 
-No call waits.  A result of a connection is six numbers: where its bytes begin and how many there
-are (0: its peer has closed; below 0: the errno), its first row and how many it has, where what is
-plain ends, and the *way*: the first row in this call that goes the same way as its first one (-1
-without rows).  Ways are told apart up to HEADS_MAX; those of further ones, and those of idempotent
-producers, stand for themselves.
+No call waits, but `hold`, which looks again and again for as long as it is told.  A result of a
+connection is six numbers: where its bytes begin and how many there are (0: its peer has closed;
+below 0: the errno), its first row and how many it has, where what is plain ends, and the *way*: the
+first row in this call that goes the same way as its first one (-1 without rows).  Ways are told
+apart up to HEADS_MAX; those of further ones, and those of idempotent producers, stand for
+themselves.
 
 Invariant: what C says and sends is the same for all bytes (tested on pairs of sockets).
 """
 
 import os
 import socket
+import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from segbroker.protocol.produce_scan_pure import Column, scan_produce, way_of
 
-__all__ = ["RESULTS", "receive", "reply"]
+__all__ = ["RESULTS", "hold", "receive", "reply"]
 
 RESULTS: Final = 6
 HEADS_MAX: Final = 16
@@ -65,6 +68,29 @@ def receive(
         begin += max(size, 0)
         first += count
     return len(fds)
+
+
+def hold(
+    poll: Callable[[float, int], Sequence[tuple[int, int]]],
+    fd: int,
+    nanoseconds: int,
+    data: bytearray,
+    most: int,
+    columns: "array[int]",
+    stride: int,
+    results: "array[int]",
+) -> int:
+    """1: `receive` has filled in a result for this one; -1: another one of the epoll is ready, and
+    nothing was received; 0: nobody was, all the time."""
+    until = time.monotonic_ns() + nanoseconds
+    while True:
+        if ready := poll(0, 2):
+            if any(other != fd for other, _ in ready):
+                return -1
+            receive([fd], data, 0, 0, most, columns, stride, 0, results)
+            return 1
+        if time.monotonic_ns() >= until:
+            return 0
 
 
 def reply(

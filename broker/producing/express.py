@@ -17,7 +17,7 @@ same both ways (tested).
 | ARENA_BYTES, rows, CONNECTIONS_MAX of a pass | the others come with the next pass |
 | PASS_S of a pass (and one call) | the same; who was received from longest ago is first then |
 | RUNS_MAX partitions of an append | they are appended, others come behind them |
-| TURN_S of passes without a break | the loop's other tasks run |
+| TURN_S of passes without a break | the loop's other tasks run, and whom its sockets wake |
 | ingest budget | no connection is read, as everywhere, but for those of the call |
 | slots_max of a connection | it leaves |
 | half a request of more than CARRY_MAX bytes | it leaves |
@@ -40,6 +40,7 @@ either answered here or given to the task, in order.
 
 import select
 import time
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
@@ -52,7 +53,7 @@ from .seat import Seat
 
 log = structlog.get_logger()
 
-TURN_S: Final = 0.001
+TURN_S: Final = 0.0005
 HOLD_S: Final = 0.00008
 SYNC_S: Final = 0.0005
 PAUSE_S: Final = 0.01
@@ -147,7 +148,8 @@ class Express:
                 return
             if self._left or clock() >= over:
                 self._left = False
-                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()  # the loop looks at its sockets
+                await trio.lowlevel.checkpoint()  # and whoever came there has run
                 over = clock() + TURN_S
 
     def _wait_synced(self) -> bool:
@@ -176,7 +178,16 @@ class Express:
                 return False
             self._holds = 1
         clock, poll = time.perf_counter, self._epoll.poll
-        until = min(until, clock() + HOLD_S)
+        now = clock()
+        until = min(until, now + HOLD_S)
+        seat = self._seats.get(self._last)
+        if (
+            seat is not None
+            and self._intake.is_owed_nothing(seat)
+            and self._hold_alone(seat, int((until - now) * 1e9))
+        ):
+            self._holds = HOLDS_MAX
+            return True
         while clock() < until:
             if ready := poll(0, CONNECTIONS_MAX):
                 self._ready = ready
@@ -184,6 +195,17 @@ class Express:
                 return True
         self._holds -= 1
         return False
+
+    def _hold_alone(self, seat: Seat, nanoseconds: int) -> bool:
+        """The next pass, if that is of the one who was alone in the last one; whether it was."""
+        try:
+            if not self._intake.hold(seat, self._epoll, self.passes + 1, nanoseconds):
+                return False
+        except Exception:  # as in `_pass`
+            self._failed((seat,))
+        self.passes += 1
+        self._end_pass(lone=True)
+        return True
 
     def _pass(self) -> bool:
         """Serve whoever is ready; whether any request was taken up. Never raises."""
@@ -200,18 +222,25 @@ class Express:
         try:
             served = intake.take_up(met, self.passes, is_alone=is_alone)
         except Exception:  # a bug: those whose requests were lost in it are closed
-            log.exception("express_failed")
-            intake.give_up()
-            for seat in met:  # also who has left meanwhile: nobody would answer its run
-                if not seat.peer.outbox.broken:
-                    self._core.counters.connections_failed += 1
-                    seat.peer.outbox.break_off()
-        turn = self._core.turn
+            self._failed(met)
+        self._end_pass(lone=is_alone)
+        return served > 0
+
+    def _failed(self, met: Iterable[Seat]) -> None:
+        """In an exception handler: give up what these have brought."""
+        log.exception("express_failed")
+        self._intake.give_up()
+        for seat in met:  # also who has left meanwhile: nobody would answer its run
+            if not seat.peer.outbox.broken:
+                self._core.counters.connections_failed += 1
+                seat.peer.outbox.break_off()
+
+    def _end_pass(self, *, lone: bool) -> None:
+        intake, turn = self._intake, self._core.turn
         turn.end()
         # A sync that is done here leaves nothing to wait for.
-        turn.end_pass(lone=is_alone)
+        turn.end_pass(lone=lone)
         if intake.begun:
             for run in intake.begun:
                 run.begin_wait()
             intake.begun.clear()
-        return served > 0

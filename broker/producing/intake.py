@@ -21,6 +21,7 @@ Limits: see express.py.
 
 import errno
 import os
+import select
 import time
 from array import array
 from collections.abc import Callable, Iterable
@@ -135,26 +136,44 @@ class Intake:
 
         is_alone: there is one, who was alone in the pass before as well.
         """
+        self._begin(number, is_alone)
+        if is_alone and len(ready) == 1 and self.is_owed_nothing(ready[0]):
+            seat = ready[0]
+            served = self._received_alone(seat, *self._scan.receive_one(seat.fd, SPACE_BYTES))
+        else:
+            served = self._receive(ready)
+        self._end(served)
+        return served
+
+    def hold(self, seat: Seat, epoll: select.epoll, number: int, nanoseconds: int) -> bool:
+        """As `take_up` of one who was alone and is owed nothing, as soon as it brings anything,
+        looked at for so long; False: it did not, or others are ready."""
+        brought = self._scan.hold_one(epoll, seat.fd, nanoseconds, SPACE_BYTES)
+        if brought is None:
+            return False
+        self._begin(number, True)
+        self._end(self._received_alone(seat, *brought))
+        return True
+
+    def _begin(self, number: int, is_alone: bool) -> None:
         self._number = number
         self._is_alone = is_alone
         self.waiting.clear()
-        core = self._core
-        if (
-            is_alone
-            and len(ready) == 1
-            and not ready[0].carry
-            and ready[0].exchange_fd >= 0
-            and ready[0].peer.outbox.is_idle
-            and core.quotas is None
-        ):
-            served = self._receive_alone(ready[0])
-        else:
-            served = self._receive(ready)
-        core.counters.requests += served
+
+    def _end(self, served: int) -> None:
+        self._core.counters.requests += served
         self.requests += served
         if self._runs:
             self._append()
-        return served
+
+    def is_owed_nothing(self, seat: Seat) -> bool:
+        """Whether this one may be received from and answered by the calls for who is alone."""
+        return (
+            seat.exchange_fd >= 0
+            and not seat.carry
+            and seat.peer.outbox.is_idle
+            and self._core.quotas is None
+        )
 
     def _receive(self, ready: list[Seat]) -> int:
         """Receive from these, and take up what is plain; how many requests."""
@@ -239,9 +258,8 @@ class Intake:
         if -size not in _NOT_NOW and seat.fd in self._seats:
             self._leave(seat, OSError(-size, os.strerror(-size)) if size else None)
 
-    def _receive_alone(self, seat: Seat) -> int:
-        """As `_receive` of one who is owed nothing."""
-        size, rows, stop = self._scan.receive_one(seat.fd, SPACE_BYTES)
+    def _received_alone(self, seat: Seat, size: int, rows: int, stop: int) -> int:
+        """As `_receive` of one who is owed nothing, which brought this."""
         if size <= 0:
             self._received_nothing(seat, size)
             return 0

@@ -1,17 +1,24 @@
 """One plain request of who is alone: appended, synced and answered in one go.
 
-    append -> flush_here -+-> durable: the reply is sent, then whoever waits for records is woken
-                          +-> not done, or failed: a run like any other (produce_run.py)
+    append -> the reply is made -> flush_here -+-> durable: the reply is sent, then everything
+                                               |   else that follows from it
+                                               +-> not done, or failed: a run like any other
+                                                   (produce_run.py)
 
 Nothing is queued anywhere in between, so what a request costs while its client waits is little more
 than its write, its sync and its reply.  What is appended, what is synced and what a failure means
 is the partition's, as on every other way.
 
-Invariants: an answer is sent only when the high watermark has passed the batch; whoever is owed
-anything, and a partition where an append waits, is not served here: the order of replies holds.
+A processor that has waited for a disk begins with cold caches, so the reply is sent by the first
+call behind the sync, before the log and the watermark hear of it.
+
+Invariants: an answer is sent only when the batch is durable, and nothing else runs in the loop
+before the high watermark has passed it; whoever is owed anything, and a partition where an append
+waits, is not served here: the order of replies holds.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from segbroker.protocol.hot import ProducedReply
@@ -76,13 +83,23 @@ class Lone:
             return False
         core.counters.produced_bytes += size
         base_offset, end_offset = offsets
-        if handler.high_watermark < end_offset:
-            partition.sync_alone()
+        reply = self._reply_of(partition, seat, version).encode(correlation_id, base_offset)
+        send = partial(peer.outbox.send, reply)
+        if handler.high_watermark >= end_offset:
+            send()
+        else:
+            partition.sync_alone(send)
             if handler.high_watermark < end_offset:
                 run = Run(core, self._scan, partition, timeout_ms)
                 run.add_appended(seat, version, correlation_id)
                 run.appended(offsets, size)
                 return run
+        partition.advanced()
+        return True
+
+    def _reply_of(self, partition: Partition, seat: Seat, version: int) -> ProducedReply:
+        """What is filled in for a reply to this request."""
+        core, handler, peer = self._core, partition.handler, seat.peer
         throttle_ms = core.ingest.throttle_time_ms
         if peer.muted_until:
             throttle_ms = max(throttle_ms, peer.throttle_ms())
@@ -97,6 +114,4 @@ class Lone:
                 throttle_time_ms=throttle_ms,
             )
             self._replied = replied
-        peer.outbox.send(reply.encode(correlation_id, base_offset))
-        partition.advanced()
-        return True
+        return reply

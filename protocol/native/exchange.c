@@ -1,11 +1,15 @@
 /* Receiving from many connections, and answering them: one call for all.
  *
  * Specified by broker/producing/exchange_pure.py; tests hold the two together on socket pairs.  Nothing here
- * knows Python, so the interpreter's lock is free while it runs.  No call waits: what a socket does
- * not give or take at once is told, and is the caller's.
+ * knows Python, so the interpreter's lock is free while it runs.  What a socket does not give or take
+ * at once is told, and is the caller's; only sb_hold_produce looks again, for as long as it is told.
  */
 #include <errno.h>
 #include <string.h>
+#include <time.h>
+#ifdef __linux__
+#include <sys/epoll.h>
+#endif
 #ifndef _WIN32
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -56,6 +60,35 @@ int32_t sb_receive_produce(const int32_t *fds, int32_t count, uint8_t *data, int
         first += rows;
     }
     return n;
+}
+
+#ifdef __linux__
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+#endif
+
+int32_t sb_hold_produce(int32_t epoll, int32_t fd, int64_t nanoseconds, uint8_t *data, int64_t end,
+                        int64_t most, int64_t *columns, int32_t stride, int64_t *results) {
+#ifdef __linux__
+    const int64_t until = now_ns() + nanoseconds;
+    do {
+        struct epoll_event ready[2];
+        const int found = epoll_wait(epoll, ready, 2, 0);
+        for (int n = 0; n < found; n++)
+            if (ready[n].data.fd != fd) return -1;
+        if (found > 0) {
+            sb_receive_produce(&fd, 1, data, 0, end, 0, most, columns, stride, 0, results);
+            return 1;
+        }
+    } while (now_ns() < until);
+#else
+    (void)epoll, (void)fd, (void)nanoseconds, (void)data, (void)end, (void)most, (void)columns,
+        (void)stride, (void)results;
+#endif
+    return 0;
 }
 
 int64_t sb_gather_rows(const uint8_t *data, const int64_t *columns, int32_t stride,

@@ -54,6 +54,8 @@ int sb_same_way(const uint8_t *data, const int64_t *columns, int32_t stride, int
 int32_t sb_receive_produce(const int32_t *fds, int32_t count, uint8_t *data, int64_t begin,
                            int64_t end, int64_t least, int64_t most, int64_t *columns,
                            int32_t stride, int32_t first, int64_t *results);
+int32_t sb_hold_produce(int32_t epoll, int32_t fd, int64_t nanoseconds, uint8_t *data, int64_t end,
+                        int64_t most, int64_t *columns, int32_t stride, int64_t *results);
 int64_t sb_gather_rows(const uint8_t *data, const int64_t *columns, int32_t stride,
                        const int32_t *rows, int32_t count, uint8_t *out, int64_t room,
                        int64_t *fields);

@@ -22,6 +22,8 @@ PAGE: Final = 4096
 
 Done: TypeAlias = Callable[[OSError | None], None]
 CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
+Acknowledge: TypeAlias = Callable[[], None]
+"""Sends what somebody waits for.  Must not raise, and must not wait."""
 
 
 class Source(Protocol):
@@ -75,12 +77,14 @@ class BlockingRequest(Request):
 class Group:
     """What is written and synced together."""
 
-    __slots__ = ("acks", "frames", "has_control", "requests", "size")
+    __slots__ = ("acknowledge", "acks", "frames", "has_control", "requests", "size")
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.acks: list[Ack] = []
         self.requests: list[Request] = []
+        self.acknowledge: Acknowledge | None = None
+        """Called as soon as all is durable, before anything else that follows from it."""
         self.has_control = False
         self.size = 0
 

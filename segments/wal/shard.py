@@ -58,7 +58,17 @@ from .frames import (
     FrameType,
     encode_frame,
 )
-from .group import BlockingRequest, CallSoon, Done, Group, Item, Request, Source, crosses_a_page
+from .group import (
+    Acknowledge,
+    BlockingRequest,
+    CallSoon,
+    Done,
+    Group,
+    Item,
+    Request,
+    Source,
+    crosses_a_page,
+)
 from .quickness import Quickness
 from .supply import Supply
 
@@ -176,11 +186,18 @@ class Shard:
         source.wal_queued = True
         self._put(source)
 
-    def commit_here(self, source: Source, size: int, call_soon: CallSoon | None = None) -> bool:
+    def commit_here(
+        self,
+        source: Source,
+        size: int,
+        call_soon: CallSoon | None = None,
+        acknowledge: Acknowledge | None = None,
+    ) -> bool:
         """Make what `source` appended, `size` bytes as frames, durable in this thread.
 
         False: it has to be submitted, nothing was done.  Else it is settled, also if it failed:
-        `source` has been told when this returns, or with `call_soon` by way of that.
+        `source` has been told when this returns, or with `call_soon` by way of that.  If it is
+        durable `acknowledge` was called before, as the first thing behind the sync.
         """
         if (
             size > HERE_BYTES_MAX
@@ -202,7 +219,7 @@ class Shard:
             ):
                 return False
             self.syncs_here += 1
-            self._commit_one(source, call_soon or reports.append)
+            self._commit_one(source, call_soon or reports.append, acknowledge)
         finally:
             self._writing.release()
         for report in reports:
@@ -319,9 +336,12 @@ class Shard:
             if closing:
                 return
 
-    def _commit_one(self, source: Source, call_soon: CallSoon) -> None:
+    def _commit_one(
+        self, source: Source, call_soon: CallSoon, acknowledge: Acknowledge | None
+    ) -> None:
         """A group of this source alone, which is not queued; nothing rides with it."""
         group = Group()
+        group.acknowledge = acknowledge
         try:
             group.frames, mark = source.take_frames()
             group.acks.append((source, mark))
@@ -424,6 +444,8 @@ class Shard:
             if self._next_lsn > first_lsn:
                 self._given_up = given_up(first_lsn, *begin)
             raise
+        if group.acknowledge is not None:
+            group.acknowledge()
 
     def _append_all(self, frames: Sequence[Frame], group: Group) -> bool:
         """Write these frames of the group and sync; whether a MARK has to follow."""

@@ -4,7 +4,9 @@ waits, whatever a socket gives or takes."""
 import contextlib
 import errno
 import random
+import select
 import socket
+import threading
 from array import array
 from collections.abc import Iterator
 
@@ -187,6 +189,32 @@ def test_one_alone_is_received_as_of_many(native: bool) -> None:
         theirs.close()
         assert scan.receive_one(ours.fileno(), 1 << 16)[0] == len(frame) - 50
         assert scan.receive_one(ours.fileno(), 1 << 16) == (0, 0, 0)
+
+
+@both_twins
+def test_one_alone_is_looked_at_until_it_brings_something_or_another_one_does(native: bool) -> None:
+    scan = Exchange(SIZE, ROWS, native=native)
+    frame = produce(random.Random(4))
+    with pairs(2) as [(ours, theirs), (other, others)], select.epoll() as epoll:
+        fd = ours.fileno()
+        epoll.register(fd, select.EPOLLIN)
+        epoll.register(other.fileno(), select.EPOLLIN)
+        assert scan.hold_one(epoll, fd, 1_000_000, 1 << 16) is None
+        assert scan.hold_one(epoll, fd, -1, 1 << 16) is None
+        theirs.send(frame + b"\0")
+        assert scan.hold_one(epoll, fd, -1, 1 << 16) == (len(frame) + 1, 1, len(frame))
+        sender = threading.Timer(0.02, theirs.send, (frame,))
+        sender.start()
+        assert scan.hold_one(epoll, fd, 60 * 10**9, 1 << 16) == (len(frame), 1, len(frame))
+        sender.join()
+        theirs.send(frame)
+        others.send(frame)
+        assert scan.hold_one(epoll, fd, 60 * 10**9, 1 << 16) is None
+        assert scan.receive_one(fd, 1 << 16)[0] == len(frame), "it was left in the socket"
+        assert scan.hold_one(epoll, fd, 60 * 10**9, 1 << 16) is None, "the other one still waits"
+        other.recv(1 << 16)
+        theirs.close()
+        assert scan.hold_one(epoll, fd, 60 * 10**9, 1 << 16) == (0, 0, 0)
 
 
 @both_twins

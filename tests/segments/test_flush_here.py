@@ -16,7 +16,15 @@ from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import StorageFile
 from segbroker.segments.topic_config import TopicConfig
 from segbroker.segments.wal.journal import WalConfig
-from segbroker.segments.wal.quickness import FRESH_S, MEAN_S, PAUSES, ROW, SLOW_S, Quickness
+from segbroker.segments.wal.quickness import (
+    FRESH_S,
+    MEAN_S,
+    PAUSES,
+    ROW,
+    SLOW_S,
+    SPARE_S,
+    Quickness,
+)
 
 from ..support.gated_storage import GatedStorage
 from .wal_writing import until
@@ -239,10 +247,65 @@ def test_quick_is_what_was_quick_for_long_enough_and_lately() -> None:
     now[0] += FRESH_S * 0.51
     assert not quickness.is_quick, "who knows what it does now"
     assert is_quick_after(0.0001)
-    slow = SLOW_S * 1.01
-    assert not is_quick_after(slow)
-    assert not is_quick_after(*[0.0001] * (ROW - 1))
-    assert is_quick_after(*[slow * PAUSES / ROW / 10] * ROW * 10)
     assert not is_quick_after(*[MEAN_S * 1.2] * 100), "one by one not slow, but not worth it"
     assert is_quick_after(*[0.0001] * 100)
     assert not Quickness(None).is_quick
+
+
+def test_slow_syncs_are_borne_for_a_part_of_the_time() -> None:
+    now = [100.0]
+    quickness = Quickness(lambda: now[0])
+
+    def is_quick_after(seconds: float, times: int = 1) -> bool:
+        for _ in range(times):
+            began = quickness.now()
+            now[0] += seconds
+            quickness.took(began)
+        return quickness.is_quick
+
+    def rest(seconds: float) -> None:
+        """Time passes in quick syncs."""
+        is_quick_after(0.0001, round(seconds / 0.0001))
+
+    slow = SLOW_S * 1.01
+    is_quick_after(0.0001, ROW)
+    assert not is_quick_after(slow), "nothing was spared before it"
+    assert not is_quick_after(0.0001, ROW - 1), "not before so many that are quick"
+    assert not is_quick_after(0.0001), "nor before the time has come back"
+    rest(slow * PAUSES)
+    assert quickness.is_quick
+    rest(slow * PAUSES)
+    assert is_quick_after(slow), "it was spared meanwhile"
+    rest(slow * PAUSES)
+    rest(10 * SPARE_S * PAUSES)
+    assert is_quick_after(SPARE_S * 0.9)
+    assert not is_quick_after(SPARE_S * 0.2), "no more than this is ever spare"
+    rest(SPARE_S * PAUSES * 1.2)
+    assert quickness.is_quick
+    assert not is_quick_after(1.0), "a disk that hangs"
+    rest(PAUSES * 0.9)
+    assert not quickness.is_quick
+    rest(PAUSES * 0.1)
+    assert quickness.is_quick
+
+
+def test_who_wrote_alone_is_answered_behind_the_sync_and_before_the_watermark_moves() -> None:
+    disk = Disk()
+    with opened(disk, clock=lambda: 0.0) as manager:
+        writer = Writer(manager)
+        for _ in range(3):
+            writer.write()
+        seen: list[tuple[int, int]] = []
+
+        def acknowledge() -> None:
+            seen.append((len(disk.synced_by), writer.handler.high_watermark))
+
+        synced, end = len(disk.synced_by), writer.append()
+        assert writer.handler.flush_here(acknowledge=acknowledge)
+        assert seen == [(synced + 1, end - 1)]
+        assert writer.handler.high_watermark == end
+        disk.sync_error = OSError(errno.EIO, "the disk is gone")
+        writer.append()
+        assert writer.handler.flush_here(acknowledge=acknowledge), "it was tried"
+        assert len(seen) == 1, "and nobody was told that it is there"
+        disk.sync_error = None

@@ -33,7 +33,8 @@ def _leaves_empty_handed(leave: Callable[..., Any]) -> Callable[..., Any]:
     return left
 
 
-def _takes_for_synced(self: Partition) -> None:
+def _takes_for_synced(self: Partition, acknowledge: Callable[[], None]) -> None:
+    acknowledge()
     self.handler._advance(self.handler.log_end_offset)
 
 

@@ -9,6 +9,7 @@ driver.close(); driver.open()   in order; `kill` and `cut` are the other two way
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from unittest.mock import patch
 
 from segbroker.protocol.compression import Codec
@@ -262,10 +263,15 @@ class Driver:
                 if producer is not None:
                     producer = (*producer[:2], producer[2] + records)
             assert result.base_offset == base, f"I4: {result.base_offset} assigned, {base} expected"
-            if here and not handler.flush_here():
+            if here and not handler.flush_here(acknowledge=partial(self._answered, model, sent)):
                 handler.flush_soon()
             self.explorer.step_done()
         return True
+
+    def _answered(self, model: PartitionModel, sent: Sent) -> None:
+        """A batch of class `fsync` is acknowledged, whatever the watermark says yet."""
+        model.acked = model.durable = max(model.acked, sent.next_offset)
+        self.model.changed()
 
     def append_together(self, topic: str, *sizes: int) -> None:
         """A batch of this size for each partition, all of them in one group of the WAL."""

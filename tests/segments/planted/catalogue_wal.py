@@ -21,10 +21,29 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_lone_writer_is_acknowledged_before_its_own_sync",
         "wal.shard",
-        "            self._commit_one(source, call_soon or reports.append)\n",
+        "            self._commit_one(source, call_soon or reports.append, acknowledge)\n",
         "            source.wal_synced(source._log().log_end_offset)\n"
-        "            self._commit_one(source, call_soon or reports.append)\n",
+        "            self._commit_one(source, call_soon or reports.append, acknowledge)\n",
         "a_lone_writer_syncs_for_itself",
+    ),
+    Bug(
+        "a_lone_writer_is_answered_before_its_own_sync",
+        "wal.shard",
+        "        first_lsn = self._next_lsn\n",
+        "        if group.acknowledge is not None:\n"
+        "            group.acknowledge()\n"
+        "        first_lsn = self._next_lsn\n",
+        "a_lone_writer_syncs_for_itself",
+    ),
+    Bug(
+        "a_lone_writer_is_answered_whatever_its_sync_said",
+        "wal.shard",
+        "                self._given_up = given_up(first_lsn, *begin)\n            raise\n",
+        "                self._given_up = given_up(first_lsn, *begin)\n"
+        "            if group.acknowledge is not None:\n"
+        "                group.acknowledge()\n"
+        "            raise\n",
+        "a_sync_of_a_lone_writer_fails",
     ),
     Bug(
         "a_lone_writer_is_told_of_success_whatever_its_sync_said",
@@ -36,7 +55,8 @@ WAL_BUGS: tuple[Bug, ...] = (
     Bug(
         "a_lone_writer_takes_what_it_has_not_synced_for_done",
         "journaling",
-        "        return self._shard.commit_here(self, pending.frames_size, call_soon)\n",
+        "        return self._shard.commit_here(self, pending.frames_size, call_soon, "
+        "acknowledge)\n",
         "        _, mark = pending.take()\n"
         "        self._owner.wal_synced(mark)\n"
         "        return True\n",
