@@ -20,6 +20,8 @@ from typing import Any
 
 import click
 
+from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
+
 from .exit_codes import ExitCode
 
 LOCAL = ("127.", "localhost", "[::1]")
@@ -119,7 +121,7 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
         case errors.InvalidConfig():
             return Failure(text, ExitCode.CONFIG, _setting_hint(text))
         case errors.InvalidTopic():
-            hint = "a name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+            hint = f"a name has 1 to {TOPIC_NAME_SIZE_MAX} of the characters a-z A-Z 0-9 . _ -"
             return Failure(text, ExitCode.REFUSED, hint)
         case errors.SecurityDisabled():
             hint = "segbroker serve --authorizer acl --super-users User:NAME"

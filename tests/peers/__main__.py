@@ -6,6 +6,7 @@ every listed test passed.
     python -m tests.peers kafka-python test_group
     python -m tests.peers franz-go TxnEtl
     python -m tests.peers kafka-go TestReader
+    python -m tests.peers sarama TestFuncTxn
     python -m tests.peers kafka PlaintextConsumerTest
     python -m tests.peers kafka-streams EosIntegrationTest
 
@@ -17,11 +18,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import franz_go, kafka, kafka_go, kafka_python, kafka_streams, librdkafka
+from . import franz_go, kafka, kafka_go, kafka_python, kafka_streams, librdkafka, sarama
 from .places import Missing, NotInstalled
 from .verdicts import Outcome, allow_list, describe, judge
 
-SUITES = ("librdkafka", "kafka-python", "franz-go", "kafka-go", "kafka", "kafka-streams")
+SUITES = ("librdkafka", "kafka-python", "franz-go", "kafka-go", "sarama", "kafka", "kafka-streams")
 
 
 def main() -> int:
@@ -77,6 +78,8 @@ def play(
         return franz_go.play(place, tests, is_quick=is_quick)
     if suite == "kafka-go":
         return kafka_go.play(place, tests)
+    if suite == "sarama":
+        return sarama.play(place, tests)
     if suite == "kafka":
         return kafka.play(place, tests)
     if suite == "kafka-streams":
