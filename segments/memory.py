@@ -17,7 +17,7 @@ import threading
 
 from segbroker.protocol.checksums import xxh3_64
 
-from .storage import Advice, Buffer
+from .storage import Advice, Buffer, Space
 
 
 class _Inode:
@@ -200,6 +200,9 @@ class MemoryStorage:
             self._seed += 1
             out += xxh3_64(self._seed.to_bytes(8, "big")).to_bytes(8, "big")
         return out[:count]
+
+    def space(self, path: str) -> Space | None:
+        return None
 
     def boot_id(self) -> str:
         return f"boot-{self._boot}"

@@ -20,9 +20,10 @@ call is there but the kernel or the file system refuses it, the same happens.
 import errno
 import fcntl
 import os
+import shutil
 from collections.abc import Callable
 
-from .storage import Advice, Buffer
+from .storage import Advice, Buffer, Space
 
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750
@@ -191,6 +192,10 @@ class PosixStorage:
 
     def random_bytes(self, count: int) -> bytes:
         return os.urandom(count)
+
+    def space(self, path: str) -> Space | None:
+        found = shutil.disk_usage(path)
+        return Space(found.total, found.free)
 
     def boot_id(self) -> str:
         try:

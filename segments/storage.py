@@ -27,7 +27,7 @@ short write first, and a simulated disk must be able to do the same.
 import errno
 from contextlib import suppress
 from enum import Enum
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 SMALL_FILE: Final = 4096
 
@@ -39,6 +39,13 @@ class Advice(Enum):
 
     WILL_NEED = "read soon"
     DONT_NEED = "not read again"
+
+
+class Space(NamedTuple):
+    """The room of a volume, bytes.  `usable`: what may still be written, by whom we run as."""
+
+    total: int
+    usable: int
 
 
 class StorageFile(Protocol):
@@ -101,6 +108,10 @@ class Storage(Protocol):
 
     def random_bytes(self, count: int) -> bytes:
         """Bytes for identifiers: chance enters here, so that a simulated disk can repeat it."""
+        ...
+
+    def space(self, path: str) -> Space | None:
+        """How much room there is where `path` lies; None where there is no such limit."""
         ...
 
     def boot_id(self) -> str:

@@ -13,6 +13,7 @@ Partitions that are not open stay so; their files are looked at.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
@@ -141,7 +142,12 @@ async def describe_log_dirs(
             ]
         if rows:
             topics.append(DescribeLogDirsResponseTopic(name=name, partitions=rows))
-    directory = DescribeLogDirsResponseDirectory(log_dir=core.topics.manager.root, topics=topics)
+    root = core.topics.manager.root
+    directory = DescribeLogDirsResponseDirectory(log_dir=root, topics=topics)
+    with suppress(OSError):  # then it is as unknown as where there is no disk
+        space = await core.lanes.run(core.topics.manager.storage.space, root)
+        if space is not None:
+            directory.total_bytes, directory.usable_bytes = space
     return DescribeLogDirsResponse(results=[directory])
 
 

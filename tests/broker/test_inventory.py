@@ -48,6 +48,7 @@ from segbroker.protocol.messages_placement import (
     ListPartitionReassignmentsResponse,
 )
 from segbroker.segments.memory import MemoryStorage
+from segbroker.segments.storage import Space
 
 from ..support.wire_client import WireClient, batch, connect
 from .conftest import ROOT, serving
@@ -126,6 +127,35 @@ async def test_sizes_are_the_same_after_a_restart_and_nothing_is_opened_for_them
     async with serving(storage=disk) as broker, connect(broker.address) as client:
         assert await _sizes(client, 4) == before
         assert not broker.core.topics.served
+
+
+class Volume(MemoryStorage):
+    """Of a size, or with an error where that is asked for."""
+
+    room: Space | OSError
+
+    def space(self, path: str) -> Space | None:
+        assert path == ROOT
+        if isinstance(self.room, OSError):
+            raise self.room
+        return self.room
+
+
+@pytest.mark.parametrize(
+    ("room", "told"),
+    [(Space(1 << 40, 1 << 30), (1 << 40, 1 << 30)), (OSError(5, "broken"), (-1, -1))],
+    ids=str,
+)
+async def test_the_space_of_the_volume_is_told_where_it_is_known(
+    room: Space | OSError, told: tuple[int, int]
+) -> None:
+    disk = Volume()
+    disk.room = room
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        every = DescribeLogDirsRequest(topics=None)
+        for version, expected in ((3, (-1, -1)), (4, told), (5, told)):
+            (found,) = (await client.ask(every, DescribeLogDirsResponse, version)).results
+            assert (found.total_bytes, found.usable_bytes) == expected
 
 
 @pytest.mark.parametrize("version", range(1, 6))

@@ -226,12 +226,6 @@ ACCEPTED: Final = (
         label="of a topic that is not there",
     ),
     Accepted(
-        ApiKey.DESCRIBE_LOG_DIRS,
-        r"results\.(total_bytes|usable_bytes)",
-        "how large the disk is was not asked of the operating system",
-        ours=-1,
-    ),
-    Accepted(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         r"error_code",
         "to a member of a group that is gone: UNKNOWN_MEMBER_ID makes every client join again",

@@ -29,6 +29,8 @@ VERSION: Final = "v1.61.1"
 KAFKA_VERSION: Final = "4.1.0"
 BINARY: Final = "sarama.test"
 BROKERS: Final = 5
+# As at home.
+FLAGS: Final = ("--no-auto-create-topics", "--group-initial-rebalance-delay-ms", "0")
 PORT: Final = "29090+i"
 REPLICAS: Final = re.compile(r"ReplicationFactor: 3")
 TIMEOUT_S: Final = 1_800
@@ -74,7 +76,7 @@ def play(folder: Path, words: list[str]) -> dict[str, Outcome]:
             for number in range(1, BROKERS + 1)
         }
         first = proxies["kafka1"].address
-        daemon = stack.enter_context(running(folder / "data", "--advertised", first))
+        daemon = stack.enter_context(running(folder / "data", "--advertised", first, *FLAGS))
         for proxy in proxies.values():
             proxy.target = daemon.host_and_port
         ports = [int(proxy.address.rpartition(":")[2]) for proxy in proxies.values()]

@@ -72,8 +72,9 @@ def test_a_broker_is_away_until_its_proxy_is_enabled_or_reset() -> None:
         assert asked(f"{url}/proxies/kafka1/toxics", **toxic) == (200, toxic)
         assert not passes(proxy)
         assert asked(f"{url}/reset") == (204, None)
-        asked(f"{url}/proxies/kafka1/toxics", type="latency")
+        asked(f"{url}/proxies/kafka1/toxics", type="latency", attributes={"latency": 10})
         assert passes(proxy)
+        assert proxy.reply_delay_s == 0.01
         with pytest.raises(OSError, match="404"):
             asked(f"{url}/proxies/kafka9", enabled=False)
 

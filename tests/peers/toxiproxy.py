@@ -5,7 +5,7 @@
 | GET /proxies/NAME | the proxy |
 | POST /proxies/NAME, `enabled` or not | who is connected is reset, and who comes, while it is not |
 | POST /proxies/NAME/toxics, a `reset_peer` | the same, until all is reset |
-| ... a `latency` | nothing: it makes those tests slower, and asks nothing else of a broker |
+| ... a `latency` | what the broker says is held up for so many ms, until all is reset |
 | POST /reset | every proxy is as it was |
 """
 
@@ -34,6 +34,7 @@ def door(proxies: Mapping[str, CuttingProxy]) -> Iterator[str]:
             if self.path == "/reset":
                 for proxy in proxies.values():
                     proxy.come_back()
+                    proxy.reply_delay_s = 0.0
                 self._tell(204, None)
                 return
             status, told = self._named()
@@ -47,6 +48,8 @@ def door(proxies: Mapping[str, CuttingProxy]) -> Iterator[str]:
             else:
                 if asked["type"] == "reset_peer":
                     proxy.go_away()
+                elif asked["type"] == "latency":
+                    proxy.reply_delay_s = asked["attributes"]["latency"] / 1_000
                 told = asked
             self._tell(200, told)
 

@@ -64,6 +64,15 @@ def test_a_platform_without_a_boot_id_says_nothing(monkeypatch: pytest.MonkeyPat
     assert PosixStorage().boot_id() == ""
 
 
+def test_a_volume_has_room_and_memory_says_nothing_of_it(tmp_path: Path) -> None:
+    space = PosixStorage().space(str(tmp_path))
+    assert space is not None
+    assert 0 <= space.usable <= space.total > 0
+    with pytest.raises(FileNotFoundError):
+        PosixStorage().space(str(tmp_path / "nowhere"))
+    assert MemoryStorage().space("/disk") is None
+
+
 def test_what_was_written_is_read(disk: tuple[Storage, str]) -> None:
     storage, root = disk
     file = storage.open(f"{root}/a", create=True)

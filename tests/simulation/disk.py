@@ -23,7 +23,7 @@ from enum import Enum
 from random import Random
 from typing import TypeAlias
 
-from segbroker.segments.storage import Advice, Buffer
+from segbroker.segments.storage import Advice, Buffer, Space
 
 from .threads import Killed, Threads
 from .world import World
@@ -496,6 +496,9 @@ class Mount:
 
     def random_bytes(self, count: int) -> bytes:
         return self.disk.ids.randbytes(count)
+
+    def space(self, path: str) -> Space | None:
+        return None
 
     def boot_id(self) -> str:
         return f"boot-{self.disk.boot}"

@@ -7,12 +7,14 @@ after is swallowed and the connection reset: the request was done, the answer ne
 `cut_all()` resets what is open now.
 `swallow()`: what the broker says from now on is counted, and passed to nobody.  `go_away()` ends
 that, and resets what is open and who comes until `come_back()`.
+`reply_delay_s`: so long each piece from the broker is held up.
 Threads, blocking sockets: slow and simple.
 """
 
 import socket
 import struct
 import threading
+import time
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -33,6 +35,7 @@ class CuttingProxy:
         self.swallowed = 0
         """How many pieces."""
         self._is_deaf = self._is_away = False
+        self.reply_delay_s = 0.0
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
@@ -110,6 +113,8 @@ class CuttingProxy:
                     if limit < 0:
                         self.cuts += 1
                         break
+                if is_reply and self.reply_delay_s:
+                    time.sleep(self.reply_delay_s)
                 sink.sendall(data)
         for sock in (source, sink):
             _reset(sock)
