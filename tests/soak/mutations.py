@@ -70,6 +70,8 @@ MODULES = (
 PLAN = Plan(thin_every=60, alike_every=16, settle_every=16, nested_every=60)
 STUCK = 40
 """Who has not ended after so many times its processor time, by the clock, waits for ever."""
+IDLE_S = 20.0
+"""... and so does who has used nothing of it for so long."""
 MUTANTS_PER_LINE = 50
 FORKING = multiprocessing.get_context("fork")
 
@@ -177,7 +179,7 @@ def judge(mutant: Mutant, probes: list[Probe], seconds_each: float) -> tuple[Out
             os.write(told, found.encode()[:SAID_BYTES_MAX])
             return Outcome.FOUND if found else Outcome.MISSED
 
-        outcome, said, _ = in_child(look, STUCK * limit_s)
+        outcome, said, _ = in_child(look, STUCK * limit_s, IDLE_S)
     return outcome, said
 
 

@@ -113,10 +113,13 @@ def run(
     return in_child(lambda told: _look(bug, told, plan), seconds_max)
 
 
-def in_child(look: Callable[[int], Outcome], seconds_max: float) -> tuple[Outcome, str, float]:
+def in_child(
+    look: Callable[[int], Outcome], seconds_max: float, idle_seconds_max: float | None = None
+) -> tuple[Outcome, str, float]:
     """Fork a process that calls `look` and ends: its outcome, what it said, how long it took.
 
     look: gets a descriptor to say something on; what it raises is BROKEN.
+    idle_seconds_max: who has used no processor for so long, by the clock, waits for ever: LATE.
     """
     begun_s = time.monotonic()
     reading, writing = os.pipe()
@@ -132,7 +135,13 @@ def in_child(look: Callable[[int], Outcome], seconds_max: float) -> tuple[Outcom
             os._exit(outcome)
     os.close(writing)
     outcome = Outcome.LATE
+    used, used_s = 0, begun_s
     while time.monotonic() - begun_s < seconds_max:
+        if idle_seconds_max is not None and (ticks := _ticks_of(child)) != used:
+            used, used_s = ticks, time.monotonic()
+        if time.monotonic() - used_s > (idle_seconds_max or seconds_max):
+            _end(child)
+            break
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
@@ -140,8 +149,19 @@ def in_child(look: Callable[[int], Outcome], seconds_max: float) -> tuple[Outcom
             break
         time.sleep(0.01)
     else:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        _end(child)
     with os.fdopen(reading, "rb") as pipe:
         said = pipe.read().decode(errors="replace")
     return outcome, said, time.monotonic() - begun_s
+
+
+def _ticks_of(child: int) -> int:
+    """What a process has used of the processor, in ticks of the system."""
+    stat = Path(f"/proc/{child}/stat").read_text()
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return int(user) + int(system)
+
+
+def _end(child: int) -> None:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
