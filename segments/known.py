@@ -35,7 +35,7 @@ from .manifest import (
 )
 from .names import LogPaths
 from .recovery import Tail, scan
-from .storage import Storage, read_file, write_temporary
+from .storage import TEMPORARY, Storage, read_file, write_temporary
 from .unfinished import Swap, SwapState, state_of
 
 log = structlog.get_logger()
@@ -230,8 +230,8 @@ def write_known(
     if is_new:
         write_temporary(storage, paths.manifest, encoded, synced=False)
     else:
-        write_temporary(storage, paths.manifest + ".tmp", encoded)
-        storage.rename(paths.manifest + ".tmp", paths.manifest)
+        write_temporary(storage, paths.manifest + TEMPORARY, encoded)
+        storage.rename(paths.manifest + TEMPORARY, paths.manifest)
     return len(encoded)
 
 

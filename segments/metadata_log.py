@@ -44,7 +44,7 @@ from .control import EVENT_SIZE_MAX, Event, apply_all, decode_event
 from .errors import CorruptMetadata, CorruptSegment
 from .metadata import Metadata, decode_metadata
 from .sections import check_sections
-from .storage import Storage, read_file, replace_file
+from .storage import TEMPORARY, Storage, read_file, replace_file
 
 log = structlog.get_logger()
 
@@ -107,11 +107,8 @@ class MetadataLog:
 
         Raises CorruptMetadata, UnsupportedFormat.
         """
-        numbers = sorted(
-            int(match[1])
-            for name in self._storage.listdir(self._folder)
-            if (match := _NAME.fullmatch(name))
-        )
+        names = self._storage.listdir(self._folder)
+        numbers = sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
         if not numbers:
             return False
         self._number = numbers[-1]
@@ -121,8 +118,9 @@ class MetadataLog:
         except CorruptSegment as exc:
             raise CorruptMetadata(path, exc.reason) from exc
         self._seq = self._saved_seq = self._state.seq
-        for number in numbers[:-1]:
-            self._storage.unlink(self._path(number))
+        for name in names:  # older ones, and what is left of an interrupted `save`
+            if _NAME.fullmatch(name.removesuffix(TEMPORARY)) and f"{self._folder}/{name}" != path:
+                self._storage.unlink(f"{self._folder}/{name}")
         return True
 
     def begin(self, state: Metadata) -> None:

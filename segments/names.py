@@ -22,6 +22,7 @@ from segbroker.protocol.checksums import xxh3_64
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 
 from .errors import InvalidTopicName
+from .storage import TEMPORARY
 
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
 _SEGMENT = re.compile(r"_segment_(0|[1-9][0-9]{0,18})\.log")
@@ -90,6 +91,20 @@ class LogPaths:
     @property
     def quarantine(self) -> str:
         return f"{self.folder}/quarantine"
+
+    def is_temporary(self, name: str) -> bool:
+        """Whether this is what a crash has left of a replacement of one of the log's files."""
+        own = name.removesuffix(TEMPORARY)
+        if own == name:
+            return False
+        is_named = f"{self.folder}/{own}" in (
+            self.manifest,
+            self.start,
+            self.producers,
+            self.damaged,
+        )
+        log = own.removesuffix(".index") + ".log" if own.endswith(".index") else own
+        return is_named or self.segment_number(log) is not None
 
     def segment_number(self, name: str) -> int | None:
         """The k of a segment's log file; None for any other name."""

@@ -1,5 +1,6 @@
 """Carrying out what the survey decided: cut, repair, clear; the damaged originals kept aside.
 
+    unlink       what is left of replacements that a crash interrupted: nobody reads it
     manifest     copied, synced, where a cleaning has decided something since the last checkpoint
     rename       a segment written anew that a decision speaks of gets its name, directory sync
     quarantine   a synced copy of the damaged file, under a name of its own
@@ -13,6 +14,7 @@ is not made twice.
 Afterwards every file up to the last is whole and continues the one before.
 """
 
+from contextlib import suppress
 from typing import Final
 
 from .names import LogPaths
@@ -27,6 +29,10 @@ QUARANTINE_TRIES_MAX: Final = 10_000
 def carry_out(storage: Storage, paths: LogPaths, found: Survey, report: LogReport) -> list[Step]:
     """Do it; the steps as they are now, whole.  Raises OSError."""
     pending = found.known.pending
+    for name in filter(paths.is_temporary, found.names):
+        # First, before one of them is used again: on.corruption may have replaced its mark already.
+        with suppress(FileNotFoundError):
+            storage.unlink(f"{paths.folder}/{name}")
     if found.known.swaps and found.known.size:
         # The sync of its last row may have failed before the start: then nothing but a new file
         # proves that it will be there when what it replaced is gone.

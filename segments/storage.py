@@ -30,6 +30,8 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 SMALL_FILE: Final = 4096
+TEMPORARY: Final = ".tmp"
+"""How names end that `replace_file` gives; a start removes what a crash has left of them."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -167,10 +169,11 @@ def replace_file(storage: Storage, path: str, content: Buffer) -> None:
     """Put `content` under `path` so that a crash leaves the old whole or the new whole.
 
     Temporary file, sync, rename, directory sync.  What a crash may leave behind is `path`.tmp,
-    which the next replacement empties and nobody reads.  After a failure it is unlinked: it takes
-    no space on a full disk, and what a failed sync may have left of it is never synced again.
+    which nobody reads, the next replacement empties, and a start removes.  After a failure it is
+    unlinked: it takes no space on a full disk, and what a failed sync may have left of it is never
+    synced again.
     """
-    temporary = path + ".tmp"
+    temporary = path + TEMPORARY
     try:
         write_temporary(storage, temporary, content)
     except OSError:

@@ -86,6 +86,8 @@ class Survey(NamedTuple):
     """Files of numbers that cannot be."""
     leftovers: list[int]
     """Segments written anew that no decision speaks of."""
+    names: list[str]
+    """Of the directory; none where it was not listed."""
 
     @property
     def is_empty(self) -> bool:
@@ -135,10 +137,10 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
     """Read and judge.  Raises OSError; FileNotFoundError without a directory."""
     known = read_known(storage, paths)
     manifest_lost = False
-    contents, deleted, strangers, leftovers = _read_unsealed(storage, paths, known)
+    contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known)
     if known is not None and not _fits(known, contents) and disagrees(storage, paths, known):
         known = None
-        contents, deleted, strangers, leftovers = _read_unsealed(storage, paths, known)
+        contents, deleted, strangers, leftovers, names = _read_unsealed(storage, paths, known)
     if known is None:
         manifest_lost = any(len(data) for _, data in contents)
         known = Known(SealedSegments(contents[0][0] if contents else 0, 0), -1, [], None, 0)
@@ -186,6 +188,7 @@ def survey(storage: Storage, paths: LogPaths, around: Circumstances) -> Survey:
         deleted,
         strangers,
         leftovers,
+        names,
     )
 
 
@@ -233,15 +236,16 @@ def _is_clean(known: Known, found: list[Step], last: int) -> bool:
 
 def _read_unsealed(
     storage: Storage, paths: LogPaths, known: Known | None
-) -> tuple[list[tuple[int, memoryview]], list[int], list[int], list[int]]:
-    """(segments to scan, missing ones in between empty; deleted ones; strangers; leftovers)."""
+) -> tuple[list[tuple[int, memoryview]], list[int], list[int], list[int], list[str]]:
+    """(segments to scan, missing ones in between empty; deleted ones; strangers; leftovers; all
+    names, where they were needed)."""
     if known is not None and known.checkpoint is not None and not known.deletes:
         first = known.sealed.next_number
         checkpoint = known.checkpoint
         if checkpoint.number == first:
             content = _read(storage, paths.log(first))
             if len(content) == checkpoint.size and not storage.exists(paths.log(first + 1)):
-                return [(first, content)], [], [], []
+                return [(first, content)], [], [], [], []
     names = storage.listdir(paths.folder)
     present = sorted(number for name in names if (number := paths.segment_number(name)) is not None)
     pending = None if known is None else known.pending
@@ -279,7 +283,7 @@ def _read_unsealed(
         superseded = _superseded(contents)
         contents = [(number, data) for number, data in contents if number not in superseded]
         deleted = sorted(superseded)
-    return contents, deleted, strangers, leftovers
+    return contents, deleted, strangers, leftovers, names
 
 
 def _end_of(contents: list[tuple[int, memoryview]], known: Known | None) -> int | None:

@@ -5,6 +5,8 @@
         +--------------- rename, oldest first, each durable before the next -----------------+
 
     kept-17.log: what a checkpoint copied out of a full file (kept.py)
+    kept-17.log.tmp: one that a crash interrupted; the full file is still there
+    spent-17.log: one that an earlier version has put back, and crashed before it removed it
 
 A file is written once with zeros when it is made, so later writes change neither its size nor its
 blocks.  The number in the name is that of the header: a `wal-` file whose header is another's, or
@@ -27,11 +29,12 @@ import structlog
 
 from ..storage import Storage, StorageFile, make_dirs, read_file, write_all
 from .frames import FRAMES_BEGIN, Header, frames_end, header_blocks
-from .kept import copy_out, kept_path
+from .kept import copy_out, kept_path, spent_path
 
 log = structlog.get_logger()
 
-_NAME = re.compile(r"(wal|free|kept)-(0|[1-9][0-9]{0,18})\.log")
+_NAME = re.compile(r"(wal|free|kept|spent)-(0|[1-9][0-9]{0,18})\.log")
+_INTERRUPTED: Final = re.compile(r"kept-(0|[1-9][0-9]{0,18})\.log\.tmp")
 ZEROS_SIZE: Final = 1 << 20
 
 
@@ -52,7 +55,7 @@ class WalFile:
 
 def list_files(storage: Storage, folder: str) -> dict[str, list[int]]:
     """Numbers of the files in a shard's directory by kind, sorted."""
-    found: dict[str, list[int]] = {"wal": [], "free": [], "kept": []}
+    found: dict[str, list[int]] = {"wal": [], "free": [], "kept": [], "spent": []}
     for name in storage.listdir(folder):
         match = _NAME.fullmatch(name)
         if match:
@@ -205,13 +208,26 @@ def discard_used(storage: Storage, folder: str, *, keep: int, kept: int = -1) ->
         else:
             storage.unlink(path)
         storage.fsync_dir(folder)
+    for number in files["spent"]:  # last: where frames speak of it, an earlier version asks for it
+        storage.unlink(spent_path(folder, number))
+    if _remove_interrupted(storage, folder) or files["spent"]:
+        storage.fsync_dir(folder)
+
+
+def _remove_interrupted(storage: Storage, folder: str) -> bool:
+    """Remove what crashes have left of `kept-` files that never were; whether there was any."""
+    interrupted = [name for name in storage.listdir(folder) if _INTERRUPTED.fullmatch(name)]
+    for name in interrupted:
+        storage.unlink(f"{folder}/{name}")
+    return bool(interrupted)
 
 
 def unlink_free(storage: Storage, folder: str) -> bool:
-    """Remove the `free-` files; whether there were any."""
+    """Remove the files that are not in use; whether there were any."""
     free = list_files(storage, folder)["free"]
     for number in free:
         storage.unlink(f"{folder}/free-{number}.log")
-    if free:
+    is_given = _remove_interrupted(storage, folder) or bool(free)
+    if is_given:
         storage.fsync_dir(folder)
-    return bool(free)
+    return is_given

@@ -50,6 +50,11 @@ def kept_path(folder: str, number: int) -> str:
     return f"{folder}/kept-{number}.log"
 
 
+def spent_path(folder: str, number: int) -> str:
+    """What an earlier version called a kept file that it had put back, before it removed it."""
+    return f"{folder}/spent-{number}.log"
+
+
 def marked(storage: Storage, root: str) -> dict[tuple[int, int], str]:
     """(shard, number) of every kept file that has to be there, and its marker.  Raises OSError."""
     matches = (_MARKER.fullmatch(name) for name in sorted(storage.listdir(root)))

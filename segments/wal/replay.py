@@ -57,7 +57,7 @@ from .frames import (
     header_of,
     later_version,
 )
-from .kept import SHARD_OF_STARTS, holes_of, kept_path, marked
+from .kept import SHARD_OF_STARTS, holes_of, kept_path, marked, spent_path
 from .scanning import First, Hole, Scanned, Suspect, scan_file
 
 log = structlog.get_logger()
@@ -175,7 +175,9 @@ def replay(storage: Storage, root: str) -> Replay:
         _replay_shard(storage, shard, folder, found)
     for shard, number in marked(storage, root):
         path = kept_path(shard_folder(root, shard), number)
-        if not storage.exists(path):
+        # Put back by an earlier version, which knows no markers, and crashed before it went.
+        was_put_back = storage.exists(spent_path(shard_folder(root, shard), number))
+        if not storage.exists(path) and not was_put_back:
             found.missing.append(_damage(path, is_gone=True))
             found.shards = max(found.shards, shard + 1)  # its directory may be gone as well
             found.unnamed.update(_shards_of_kept(shard, found))
@@ -188,6 +190,8 @@ def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> N
         found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
         _replay_kept(storage, shard, kept_path(folder, number), found)
+    # A number that one was put back by says so of no other.
+    found.next_sequence = max([found.next_sequence, *(number + 1 for number in files["spent"])])
     known = len(found.missing)
     scanned = without_given_up(_scan_files(storage, shard, folder, files["wal"], found))
     frames = [(path, frame) for path, one in scanned for frame in one.frames]

@@ -305,6 +305,18 @@ def test_a_snapshot_of_a_later_version_is_not_read() -> None:
         decode_metadata(bytes(data), "snapshot")
 
 
+def test_what_a_crash_left_of_a_snapshot_goes_at_the_next_start() -> None:
+    disk = MemoryStorage()
+    manager_on(disk).close()
+    left = ["snapshot-1.msgpack.tmp", "snapshot-7.msgpack.tmp"]
+    for name in (*left, "notes.tmp"):
+        disk.open(f"/data/meta/{name}", create=True)
+    manager_on(disk).close()
+    names = disk.listdir("/data/meta")
+    assert "notes.tmp" in names
+    assert not set(left) & set(names)
+
+
 def test_deleted_names_that_are_too_many_to_remember_leave_a_floor_for_every_epoch() -> None:
     names = {f"old {number}": 3 for number in range(RETIRED_MAX - 1)}
     state = Metadata("cluster", retired={**names, "highest": 8}).with_topic(topic("t"))

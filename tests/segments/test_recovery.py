@@ -7,6 +7,7 @@ from segbroker.segments.log import SegmentedLog
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.recovery import Decision, Tail, decide
 from segbroker.segments.storage import read_file, write_all
+from segbroker.segments.topic_config import TopicConfig
 
 from .crashing import CrashingStorage, Killed
 from .tools import SMALL, flip, values_of
@@ -261,3 +262,31 @@ def test_what_was_written_after_a_log_was_closed_empty_survives_the_process() ->
     open_log(disk).append([b"first"], now_ms=1_000)
     with open_log(disk.after_kill()) as log:
         assert values_of(log) == [b"first"]
+
+
+def test_what_crashes_left_of_replacements_goes_and_what_is_not_the_logs_own_stays() -> None:
+    disk = disk_with(40)
+    own = [
+        *("t_segment_0.log.tmp", "t_segment_0.index.tmp", "t.manifest.tmp", "t.start.tmp"),
+        *("t.producers.tmp", "t.damaged.tmp"),
+    ]
+    others = ["t.tmp", "t_segment_x.log.tmp", "u.manifest.tmp", "notes.tmp", "t.manifest.tmp.tmp"]
+    for name in (*own, *others):
+        write_all(disk.open(f"/log/{name}", create=True), b"whatever", 0)
+    log = open_log(disk)
+    assert values_of(log) == records(*range(40))
+    names = disk.listdir("/log")
+    assert not set(own) & set(names)
+    assert set(others) <= set(names)
+
+
+def test_an_interrupted_mark_of_damage_is_no_hindrance_to_the_next_one() -> None:
+    settings = TopicConfig({"on.corruption": "readonly"})
+    disk = disk_with(3)
+    flip(disk, LOG_0, 70)
+    write_all(disk.open("/log/t.damaged.tmp", create=True), b"whatever", 0)
+    log = SegmentedLog.open(disk, "/log", "t", settings, now_ms=1_000)
+    log.close()
+    names = disk.listdir("/log")
+    assert "t.damaged" in names
+    assert "t.damaged.tmp" not in names

@@ -380,3 +380,50 @@ def test_of_a_kept_file_that_is_damaged_and_cut_what_is_between_is_not_told_as_l
     first, last = found.missing
     assert (first.position, first.size) == (places[0], FRAMES[0].size)
     assert (last.position, last.position + last.size) == (places[3], places[4])
+
+
+def test_what_an_earlier_version_has_put_back_is_not_missed_and_goes() -> None:
+    # It renames the kept file, and knows no marker; a crash leaves the file under that name.
+    disk, _ = kept_by_a_checkpoint()
+    disk.rename(f"{FOLDER}/kept-0.log", f"{FOLDER}/spent-0.log")
+    assert not replayed(disk).missing
+    begun(disk)
+    image = disk.after_power_cut()
+    assert not [name for name in image.listdir(FOLDER) if name.startswith("spent-")]
+    assert image.listdir(ROOT) == ["shard-00"]
+    assert not replayed(image).missing
+
+
+def test_what_was_put_back_excuses_no_later_file_of_its_number() -> None:
+    disk = MemoryStorage()
+    begun(disk)
+    disk.open(f"{FOLDER}/spent-40.log", create=True)
+    disk.fsync_dir(FOLDER)
+    assert replayed(disk).next_sequence == 41
+
+
+def test_a_kept_file_that_was_never_whole_is_removed_by_a_start() -> None:
+    disk, _ = kept_by_a_checkpoint()
+    file = disk.open(f"{FOLDER}/kept-9.log.tmp", create=True)
+    file.pwrite(bytes(5_000), 0)
+    file.fdatasync()
+    disk.fsync_dir(FOLDER)
+    image = disk.after_power_cut()
+    assert content(replayed(image), 1) == b"precious"
+    begun(image)
+    assert not image.after_power_cut().exists(f"{FOLDER}/kept-9.log.tmp")
+
+
+def test_a_kept_file_that_was_never_whole_gives_its_space_to_a_start_on_a_full_disk() -> None:
+    disk = MemoryStorage()
+    begun(disk)
+    image = disk.after_kill()
+    for name in image.listdir(FOLDER):
+        if name.startswith("free-"):
+            image.unlink(f"{FOLDER}/{name}")
+    image.open(f"{FOLDER}/kept-9.log.tmp", create=True)
+    wal = Wal(image, ROOT, WalConfig(), threaded=False, call_soon=lambda done: done())
+    wal.open()
+    assert wal.give_space_back()
+    assert not image.exists(f"{FOLDER}/kept-9.log.tmp")
+    assert not wal.give_space_back()

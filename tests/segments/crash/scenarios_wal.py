@@ -2,6 +2,7 @@
 
 import errno
 
+from segbroker.segments.storage import read_file, write_temporary
 from segbroker.segments.wal.journal import WalConfig
 
 from .driver import Driver
@@ -253,6 +254,29 @@ def what_a_start_cannot_put_back_is_kept_by_each(driver: Driver) -> None:
     driver.disk.faults.clear()
     driver.open()
     driver.append("t")
+
+
+@scenario(**LARGE)
+def what_crashes_of_earlier_versions_left_is_removed(driver: Driver) -> None:
+    driver.append("t", count=2, size=300)
+    root = driver.running.root
+    driver.kill()
+    frames = read_file(driver.disk, f"{root}/wal/shard-00/wal-0.log")
+    left = [
+        f"{root}/wal/shard-00/spent-7.log",
+        f"{root}/wal/shard-00/kept-8.log.tmp",
+        f"{root}/topics/t/partition_0/t_partition_0_segment_0.log.tmp",
+        f"{root}/topics/t/partition_0/t_partition_0.manifest.tmp",
+        f"{root}/meta/snapshot-9.msgpack.tmp",
+    ]
+    for path in left:
+        write_temporary(driver.disk, path, frames)
+        driver.disk.fsync_dir(path.rpartition("/")[0])
+    driver.open()
+    driver.append("t")
+    assert not [path for path in left if driver.disk.exists(path)]
+    driver.kill()
+    driver.open()
 
 
 def kept_files(driver: Driver) -> int:
