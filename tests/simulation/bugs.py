@@ -20,7 +20,7 @@ from segbroker.segments import partition_log
 from segbroker.segments.handler import DiskHandler
 from segbroker.segments.manifest_file import ManifestFile
 from segbroker.segments.partition_log import PartitionLog
-from segbroker.segments.producers import ProducerTable
+from segbroker.segments.producers import Producer, ProducerTable
 from segbroker.segments.wal.group import Group
 from segbroker.segments.wal.shard import Shard
 
@@ -29,6 +29,12 @@ from .plan import Admin, Plan, Topic, draw
 
 POWER = {"last_crash": "power_cut"}
 CUTS = {"faults": tuple((0.1 * n, "cut_all") for n in range(1, 10)), "latency_s": 0.005}
+YOUNG = {
+    "faults": tuple((0.2 * n, "young_cut") for n in range(1, 5)),
+    "last_crash": "none",
+    "sync_s": (0.02, 0.1),
+    "latency_s": 0.001,
+}
 CALM = {"faults": (), "last_crash": "none"}
 
 
@@ -44,6 +50,8 @@ class Bug:
     seeds_max: int = 10
     topics: tuple[Topic, ...] = ()
     """What it needs besides the seed's plain ones; those of groups are written to."""
+    writing: dict[str, Any] = field(default_factory=dict)
+    """How their producers are, which are idempotent then, live once and do not pause."""
 
     def plan(self, seed: int) -> Plan:
         """The plan of a seed, with what the bug needs to matter."""
@@ -62,6 +70,9 @@ class Bug:
             for topic in self.topics
             if topic.use == "group"
         )
+        if self.writing:
+            busy = {"idempotent": True, "lives": 1, "pause_s": 0.0, **self.writing}
+            writing = tuple(replace(producer, **busy) for producer in writing)
         plan = replace(plan, producers=plan.producers + writing)
         if self.fetch_wait_ms is not None:
             waiting = [
@@ -183,6 +194,14 @@ async def _drains_once(self: Outbox) -> None:
 
 DELETES = Admin(tuple((0.2 * n, "delete_records") for n in range(1, 5)))
 
+
+def _begins_nowhere_again(lacks: Callable[..., bool]) -> Callable[..., bool]:
+    def lacking(self: Producer, sequence: int, last_delta: int) -> bool:
+        return sequence != 0 and lacks(self, sequence, last_delta)
+
+    return lacking
+
+
 BUGS = (
     Bug("the WAL is not synced", _unsynced("fdatasync", "/wal/"), POWER),
     Bug("visible before it is durable", replaced(DiskHandler, "append", _visible_at_once), POWER),
@@ -219,6 +238,14 @@ BUGS = (
         "a repeated batch is appended again",
         replaced(ProducerTable, "check", lambda _: lambda self, header: None),
         CUTS,
+    ),
+    Bug(
+        "an epoch that begins behind a gap is not sent from its beginning again",
+        replaced(Producer, "lacks", _begins_nowhere_again),
+        YOUNG,
+        writing={"many": True, "records": 200, "value_bytes": 40, "delivery_timeout_ms": 20_000},
+        topics=tuple(Topic(f"y{n}", 1, "fsync", 8192, use="group") for n in range(4)),
+        seeds_max=20,
     ),
     Bug("a short write counts as whole", _short_writes_are_whole, {"short_writes": 0.3}),
     Bug(

@@ -99,14 +99,16 @@ class Inode:
             done += 1
         del self.journal[:done]
 
-    def after_power_cut(self, random: Random) -> bytearray:
-        """What may be left of it."""
+    def after_power_cut(self, random: Random, *, first_is_lost: bool = False) -> bytearray:
+        """What may be left of it; first_is_lost: all pending writes but the first."""
         content = bytearray(self.base)
         pending = [write for write in self.journal if write.state is State.PENDING]
         mode = random.choice(
             ("all", "none", "prefix", "prefix", "dropped", "torn", "torn", "zeros")
         )
         kept = [] if mode == "none" else list(pending)
+        if first_is_lost:
+            mode, kept = "all", pending[1:]
         if kept and mode != "all":
             kept = kept[: random.randint(1, len(kept))]
             if mode == "dropped":
@@ -167,6 +169,8 @@ class Disk:
         self.locks: set[str] = set()
         self.ids = world.stream("ids")
         self.boot = 1
+        self.first_is_lost = False
+        """Of each file that is being written, at the next power cut; see nemesis.py."""
         self.faults = 0  # that somebody met: a run without any is held to more
 
     def cut_power(self) -> None:
@@ -201,7 +205,8 @@ class Disk:
             if isinstance(node, Directory):
                 image.names[name] = self._after_power_cut(node, random)
             else:
-                image.names[name] = Inode(node.after_power_cut(random))
+                left = node.after_power_cut(random, first_is_lost=self.first_is_lost)
+                image.names[name] = Inode(left)
         image.durable = dict(image.names)
         return image
 

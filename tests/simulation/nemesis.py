@@ -5,6 +5,8 @@
 | cut, cut_all | a connection is reset, or all are |
 | slow_network | latencies of up to half a second for a while |
 | kill, power_cut, drain | the process ends so; it is started again a little later |
+| young_cut | the power goes when the first batches of a producer are written and nobody is told |
+| ... | of them; of what each file has unsynced the first write is lost, and the rest is there |
 | slow_disk | syncs take up to two seconds for a while |
 | cold | nothing is in the page cache for a while |
 | full_disk | so many bytes are left, for a while |
@@ -17,6 +19,7 @@ from collections.abc import Callable
 
 import trio
 
+from segbroker.segments.producers import WINDOW
 from segbroker.segments.wal.journal import WalConfig
 
 from .disk import Disk
@@ -24,6 +27,8 @@ from .network import Network
 from .plan import Plan
 from .process import Process
 from .world import World
+
+YOUNG_LIMIT_S = 3.0
 
 
 class Nemesis:
@@ -94,6 +99,14 @@ class Nemesis:
                 await self.end(kind)
                 await trio.sleep(self.random.choice((0.0, 0.05, 1.0, 3.0)))
                 await self.start()
+            case "young_cut":
+                with trio.move_on_after(YOUNG_LIMIT_S):
+                    while not self._somebody_is_young():  # noqa: ASYNC110 - nobody tells
+                        await trio.sleep(0.001)
+                self.disk.first_is_lost = True
+                await self.end("power_cut")
+                self.disk.first_is_lost = False
+                await self.start()
             case "slow_disk":
                 await self._for_a_while("sync_s", self.disk, (0.05, 2.0))
             case "cold":
@@ -108,6 +121,19 @@ class Nemesis:
                 self.disk.wal_errors += 1
             case "clock_jump":
                 self.world.wall_offset_ms += self.random.choice((-3_600_000, 2_000, 7_200_000))
+
+    def _somebody_is_young(self) -> bool:
+        """Whether there are some batches of an epoch, and its producer has no answer to any."""
+        process = self.process
+        if process is None or not process.started.is_set() or process.ended.is_set():
+            return False
+        return any(
+            1 < len(known.batches) < WINDOW
+            and known.batches[0].first_sequence == 0
+            and known.batches[0].base_offset >= partition.handler.high_watermark
+            for partition in process.broker.core.topics.served.values()
+            for _, known in partition.handler._log.producers.rows()
+        )
 
     async def end(self, kind: str) -> None:
         """End the process as `kind` says."""

@@ -22,6 +22,7 @@ GROUPS_SHARE: Final = 0.3
 TRANSACTIONS_SHARE: Final = 0.3
 CONSUMER_GROUPS_SHARE: Final = 0.2
 EXPRESS_SHARE: Final = 0.5
+YOUNG_SHARE: Final = 0.1
 
 LONG_SESSION_MS: Final = 6_000
 
@@ -169,7 +170,8 @@ class Plan:
     @property
     def has(self) -> set[str]:
         """The kinds of faults in it."""
-        return {kind for _, kind in self.faults} | {self.last_crash}
+        kinds = {kind for _, kind in self.faults} | {self.last_crash}
+        return kinds | {"power_cut"} if "young_cut" in kinds else kinds
 
     def with_durability(self, durability: str | None) -> "Plan":
         """The same with all topics of one class; None: as they are."""
@@ -227,6 +229,11 @@ def draw(seed: int) -> Plan:
     if express:
         producers = [replace(p, idempotent=p.idempotent and own.random() < 0.5) for p in producers]
         pipelines = [_pipeline(own, n, plain, duration_s) for n in range(own.choice((1, 2, 4)))]
+    admin = _admin(random, duration_s, plain)
+    faults = _faults(random, duration_s)
+    own = Random(f"{seed}/young cuts")
+    if own.random() < YOUNG_SHARE:
+        faults = tuple(sorted([*faults, (own.uniform(0.0, duration_s / 2), "young_cut")]))
     return Plan(
         topics=tuple(topics),
         producers=tuple(producers),
@@ -235,8 +242,8 @@ def draw(seed: int) -> Plan:
         transactors=tuple(transactors),
         express=express,
         pipelines=tuple(pipelines),
-        admin=_admin(random, duration_s, plain),
-        faults=_faults(random, duration_s),
+        admin=admin,
+        faults=faults,
         duration_s=duration_s,
         last_crash=random.choice(("none", "kill", "power_cut", "power_cut", "drain")),
         settings=_settings(random),
