@@ -1,6 +1,7 @@
 """The write-ahead log by itself: what is acknowledged is found again, and nothing else counts."""
 
 import errno
+import threading
 
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.posix import PosixStorage
@@ -36,13 +37,15 @@ def test_batches_that_wait_together_become_one_frame() -> None:
     for place, data in enumerate((b"ab", b"cd", b"ef")):
         pending.add(data, 0, 2 * place, place, place + 1, 7)
     pending.add(b"gh", 1, 0, 3, 4, 8)
+    pending.add(b"ij", 2, 2, 4, 5, 9)  # where the other segment goes on; it is another all the same
     frames, end = pending.take()
-    assert end == 4
-    assert [(f.segment, f.base_offset, bytes(f.payload)) for f in frames] == [
-        (0, 0, b"abcdef"),
-        (1, 3, b"gh"),
+    assert end == 5
+    assert [(f.segment, f.base_offset, f.timestamp, bytes(f.payload)) for f in frames] == [
+        (0, 0, 7, b"abcdef"),
+        (1, 3, 8, b"gh"),
+        (2, 4, 9, b"ij"),
     ]
-    assert pending.take() == ([], 4)
+    assert pending.take() == ([], 5)
 
 
 def test_a_frame_never_grows_past_what_fits_a_file() -> None:
@@ -274,3 +277,23 @@ def test_threads_write_the_same_on_a_real_disk(tmp_path: object) -> None:
     for partition in range(1, 8):
         got = content(found, partition)
         assert got == b"".join(bytes([n]) * 100 for n in range(200))[-len(got) :]
+
+
+def test_who_stops_the_wal_waits_for_what_is_queued_and_for_every_thread_of_it() -> None:
+    before = set(threading.enumerate())
+    disk = GatedStorage()
+    wal = Wal(disk, ROOT, SMALL, threaded=True, call_soon=at_once)
+    wal.open()
+    wal.absorbed()
+    writer = Writer(wal)
+    writer.append(b"first")
+    until(lambda: writer.durable == 5)
+    disk.syncs.clear()
+    writer.append(b"later")
+    freeing = threading.Timer(0.2, disk.syncs.set)
+    freeing.start()
+    wal.stop()
+    assert writer.durable == 10
+    freeing.join()
+    assert set(threading.enumerate()) == before
+    wal.close(empty=False)

@@ -4,19 +4,26 @@ from collections.abc import Callable
 
 import pytest
 
+from segbroker.segments.errors import UnsupportedFormat
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import read_file
 from segbroker.segments.wal.frames import (
     AWAITS_MARK,
     FRAMES_BEGIN,
+    HEADER_COPY,
+    HEADER_SIZE,
     ORDINAL_MAX,
     OVERHEAD,
+    VERSION,
     Frame,
     FrameType,
+    Header,
+    encode_header,
     frames_end,
     header_of,
 )
 from segbroker.segments.wal.journal import Wal, WalConfig
+from segbroker.segments.wal.replay import scan_wal_file
 from segbroker.segments.wal.scanning import Scanned, scan_file
 from segbroker.segments.wal.shard import HERE_BYTES_MAX
 
@@ -171,3 +178,46 @@ def test_a_lone_writer_leaves_the_first_file_to_the_thread() -> None:
     assert writer.durable == 5
     writer.pending.add(b"second", 0, 5, 5, 11, 1)
     assert writer.shard.commit_here(writer, writer.pending.frames_size)
+
+
+def test_a_lone_writer_that_cannot_say_what_it_has_is_told_and_the_shard_has_failed() -> None:
+    class Mistaken(Writer):
+        def take_frames(self) -> tuple[list[Frame], int]:
+            if self.durable:
+                raise ValueError("a mistake")
+            return super().take_frames()
+
+    disk = MemoryStorage()
+    wal = quick(disk, WalConfig(file_bytes=8192, shard_bytes=4 * 8192, quick_after=1))
+    writer = Mistaken(wal)
+    writer.append(b"first")
+    writer.pending.add(b"later", 0, 5, 5, 10, 1)
+    assert writer.shard.commit_here(writer, writer.pending.frames_size)
+    (failure,) = writer.failures
+    assert "a mistake" in str(failure)
+    assert wal.statistics().shards_failed == 1
+
+
+@pytest.mark.parametrize("place", [0, HEADER_COPY])
+def test_a_header_alone_says_of_what_version_its_file_is(place: int) -> None:
+    disk = MemoryStorage()
+    disk.mkdir("/wal")
+    header = Header(0, 8192, 0, 1)
+    file = disk.open("/wal/wal-0.log", create=True)
+    file.truncate(8192)
+    file.pwrite(encode_header(header._replace(version=VERSION + 1)), place)
+    with pytest.raises(UnsupportedFormat, match=f"has format {VERSION + 1}"):
+        scan_wal_file(disk, "/wal/wal-0.log")
+    file.pwrite(encode_header(header), place)
+    scanned = scan_wal_file(disk, "/wal/wal-0.log")
+    assert scanned is not None
+    assert scanned.header == header
+
+
+def test_the_last_bytes_of_another_file_are_no_header_and_of_no_later_version() -> None:
+    disk = MemoryStorage()
+    disk.mkdir("/wal")
+    file = disk.open("/wal/wal-0.log", create=True)
+    file.truncate(8192)
+    file.pwrite(encode_header(Header(0, 16_384, 0, 1)), 8192 - HEADER_SIZE)
+    assert scan_wal_file(disk, "/wal/wal-0.log") is None

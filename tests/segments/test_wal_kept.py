@@ -10,7 +10,7 @@ from segbroker.segments.manager import DiskManager, NewTopic
 from segbroker.segments.memory import MemoryStorage
 from segbroker.segments.storage import read_file
 from segbroker.segments.topic_config import TopicConfig
-from segbroker.segments.wal.frames import FRAMES_BEGIN, OVERHEAD, Frame, FrameType
+from segbroker.segments.wal.frames import FRAME_SIZE, FRAMES_BEGIN, OVERHEAD, Frame, FrameType
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.kept import write_kept
 from segbroker.segments.wal.replay import Replay, scan_wal_file
@@ -20,7 +20,7 @@ from .crash.images import Images
 from .crash.observing import see_handler
 from .crash.recording import Fault, RecordingStorage
 from .crashing import CrashingStorage, Killed
-from .tools import batch_of
+from .tools import batch_of, flip
 from .wal_writing import ROOT, TOPIC, Writer, at_once, begun, content, replayed
 
 FOLDER = f"{ROOT}/shard-00"
@@ -427,3 +427,15 @@ def test_a_kept_file_that_was_never_whole_gives_its_space_to_a_start_on_a_full_d
     assert wal.give_space_back()
     assert not image.exists(f"{FOLDER}/kept-9.log.tmp")
     assert not wal.give_space_back()
+
+
+def test_a_frame_that_a_checkpoint_kept_says_twice_where_its_batches_end() -> None:
+    disk, _ = kept_by_a_checkpoint()
+    path = f"{FOLDER}/kept-0.log"
+    scanned = scan_wal_file(disk, path)
+    assert scanned is not None
+    (position,) = scanned.positions
+    flip(disk, path, position + FRAME_SIZE)
+    found = replayed(disk)
+    assert content(found, 1) == b""
+    assert found.lost_below[TOPIC, 1] == len(b"precious")

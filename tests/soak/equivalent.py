@@ -407,8 +407,38 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("wal.files", "ShardFiles._make", "file.fdatasync()", "pass", 0): (
         "cost: the sync of the header, the first one, is that of the zeros"
     ),
-    ("wal.files", "unlink_free", "free", "(not free)", 0): (
+    ("wal.files", "unlink_free", "is_given", "(not is_given)", 0): (
         "model: a free file that comes back is used, or given up again"
+    ),
+    ("wal.frames", "frame_at", "len(data) - position", "(len(data) - position + 1)", 0): (
+        "second line: no length is right where there is a byte too few"
+    ),
+    (
+        "wal.frames",
+        "frame_at",
+        "len(data) - position < overhead",
+        "(len(data) - position <= overhead)",
+        0,
+    ): "second line: a frame of nothing at the very end is made again from its trailer",
+    (
+        "wal.frames",
+        "frame_at",
+        "kind not in TYPES or ordinal > lsn",
+        "(kind not in TYPES)",
+        0,
+    ): "second line: its checksum says that we wrote it",
+    (
+        "wal.frames",
+        "later_version",
+        "magic == MAGIC and version > VERSION",
+        "(version > VERSION)",
+        0,
+    ): "second line: no bytes end with their own checksum",
+    ("wal.journal", "Wal.absorbed", "self._threaded", "(not self._threaded)", 0): (
+        "cost: the first write waits for its file"
+    ),
+    ("wal.shard", "Shard._append_all", "place - first", "(place - first + 1)", 0): (
+        "cost: a group of 65,536 frames takes a second sync"
     ),
     ("wal.files", "unlink_free", "storage.fsync_dir(folder)", "pass", 0): (
         "cost: a file system that needs its journal for the space writes it then"
