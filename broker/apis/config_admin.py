@@ -8,10 +8,12 @@
 | group (32) | its settings, set or the broker's | yes, at once and for good (group_settings.py) |
 | broker logger (8) | one logger, `root` | its level, until the restart; key by key alone |
 
-Who is not this broker is refused: there is only one.
+Who is not this broker is refused: there is only one.  A resource that a request changes twice is
+left as it is, and refused twice.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
@@ -138,8 +140,9 @@ async def alter_configs(core: Core, call: Call[AlterConfigsRequest]) -> AlterCon
     """Replace everything that was set on topics or brokers."""
     request = call.request
     rows = []
+    repeated = _repeated(request.resources)
     for asked in request.resources:
-        code, message = await _alter(core, asked, validate_only=request.validate_only)
+        code, message = await _alter(core, asked, repeated, validate_only=request.validate_only)
         rows.append(
             AlterConfigsResponseResource(
                 error_code=code,
@@ -157,8 +160,9 @@ async def incremental_alter_configs(
     """Change single settings of topics or brokers."""
     request = call.request
     rows = []
+    repeated = _repeated(request.resources)
     for asked in request.resources:
-        code, message = await _alter(core, asked, validate_only=request.validate_only)
+        code, message = await _alter(core, asked, repeated, validate_only=request.validate_only)
         rows.append(
             IncrementalAlterConfigsResponseResource(
                 error_code=code,
@@ -170,12 +174,21 @@ async def incremental_alter_configs(
     return IncrementalAlterConfigsResponse(responses=rows)
 
 
+def _repeated(resources: Sequence[Altered]) -> set[tuple[int, str]]:
+    """Type and name of those that are there more than once."""
+    counts = Counter((one.resource_type, one.resource_name) for one in resources)
+    return {resource for resource, count in counts.items() if count > 1}
+
+
 async def _alter(
-    core: Core, asked: Altered, *, validate_only: bool
+    core: Core, asked: Altered, repeated: set[tuple[int, str]], *, validate_only: bool
 ) -> tuple[ErrorCode, str | None]:
     name = asked.resource_name
     try:
+        if (asked.resource_type, name) in repeated:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         if asked.resource_type == TOPIC:
+            _check_topic_name(name)
             await core.topics.alter(name, _change(asked), validate_only=validate_only)
         elif asked.resource_type == BROKER:
             await _alter_broker(core, asked, validate_only=validate_only)
@@ -193,6 +206,14 @@ async def _alter(
     except STORAGE_FAILURES as exc:
         return wire_error(exc)
     return ErrorCode.NONE, None
+
+
+def _check_topic_name(name: str) -> None:
+    """Raises Refused for what no topic can be called."""
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    if not is_topic_name(name):
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
 
 
 async def _alter_broker(core: Core, asked: Altered, *, validate_only: bool) -> None:

@@ -2,7 +2,8 @@
 
 A password never arrives here: who sets one sends the salt and the salted password, from which a
 login cannot be made; what is kept is computed from it.  Changes are durable before they are
-answered; a user of whom one row is wrong is left as it is.
+answered; a user of whom one row is wrong is left as it is.  Where ours say no more than Kafka's
+sentences, these are Kafka's: clients hand them on.
 
 | refused with             | when                                                     |
 |--------------------------|----------------------------------------------------------|
@@ -57,7 +58,12 @@ from ..refused import Refused
 
 log = structlog.get_logger()
 
-_NAMED_TWICE: Final = "named twice in this request"
+_ALTERED_TWICE: Final = "A user credential cannot be altered twice in the same request"
+_DESCRIBED_TWICE: Final = (
+    "Cannot describe SCRAM credentials for the same user twice in a single request: "
+)
+_NOT_DESCRIBED: Final = "Attempt to describe a user credential that does not exist: "
+_NOT_DELETED: Final = "Attempt to delete a user credential that does not exist"
 
 
 class _Change(NamedTuple):
@@ -91,11 +97,12 @@ async def describe_user_scram_credentials(
             ],
         )
         if counts[name] > 1:
-            row.error_code, row.error_message = ErrorCode.DUPLICATE_RESOURCE, _NAMED_TWICE
+            row.error_code = ErrorCode.DUPLICATE_RESOURCE
+            row.error_message = f"{_DESCRIBED_TWICE}{name}"
             row.credential_infos = []
         elif not known:
             row.error_code = ErrorCode.RESOURCE_NOT_FOUND
-            row.error_message = f"there is no user {name!r}"
+            row.error_message = f"{_NOT_DESCRIBED}{name}"
         results.append(row)
     return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
@@ -117,9 +124,11 @@ async def alter_user_scram_credentials(
         row = AlterUserScramCredentialsResponseUser(user=name, error_message=None)
         results.append(row)
         try:
+            if not name:
+                raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
             mechanisms = [*change.deletions, *(one.mechanism for one in change.upsertions)]
             if len(set(mechanisms)) < len(mechanisms):
-                raise Refused(ErrorCode.DUPLICATE_RESOURCE, _NAMED_TWICE)
+                raise Refused(ErrorCode.DUPLICATE_RESOURCE, _ALTERED_TWICE)
             deleted = [_mechanism(number) for number in change.deletions]
             upserted = {_mechanism(one.mechanism): _credential(one) for one in change.upsertions}
             _check(core, name, deleted, is_set=bool(upserted))
@@ -135,7 +144,7 @@ def _check(core: Core, name: str, deleted: list[ScramMechanism], *, is_set: bool
     content = core.authentication.content
     known = credentials_of(content, name)
     if any(mechanism not in known for mechanism in deleted):
-        raise Refused(ErrorCode.RESOURCE_NOT_FOUND, f"user {name!r} has no such credential")
+        raise Refused(ErrorCode.RESOURCE_NOT_FOUND, _NOT_DELETED)
     if is_set and not known:
         try:
             check_user_name(name)
@@ -164,9 +173,7 @@ def _mechanism(number: int) -> ScramMechanism:
     try:
         return ScramMechanism(number)
     except ValueError:
-        raise Refused(
-            ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {number}"
-        ) from None
+        raise Refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism") from None
 
 
 def _credential(one: AlterUserScramCredentialsRequestUpsertion) -> ScramCredential:

@@ -3,6 +3,7 @@
 AlterConfigs replaces all that was set on a resource; IncrementalAlterConfigs changes single keys
 (0 set, 1 delete, 2 append, 3 subtract; the last two for lists only).  Either becomes a function
 from what is set to what is set afterwards; whether that can be is checked by whoever stores it.
+A key that is there twice is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,6 +22,8 @@ from ..refused import Refused
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _LISTS: Final = frozenset(one.name for one in TopicConfig().describe() if one.kind == "list")
 
+_TWICE: Final = "Error due to duplicate config keys"
+
 Overrides = Mapping[str, str]
 Change = Callable[[Overrides], Overrides]
 
@@ -29,6 +32,8 @@ def replacement(asked: AlterConfigsRequestResource) -> Change:
     def change(_: Overrides) -> Overrides:
         wanted: dict[str, str] = {}
         for one in asked.configs:
+            if one.name in wanted:
+                raise Refused(ErrorCode.INVALID_REQUEST, _TWICE)
             if one.value is None:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{one.name} has no value")
             wanted[one.name] = one.value
@@ -43,7 +48,7 @@ def increment(
     def change(overrides: Overrides) -> Overrides:
         names = [one.name for one in asked.configs]
         if len(set(names)) < len(names):
-            raise Refused(ErrorCode.INVALID_REQUEST, "a setting is changed twice in one request")
+            raise Refused(ErrorCode.INVALID_REQUEST, _TWICE)
         changed = dict(overrides)
         for one in asked.configs:
             _apply(changed, one)

@@ -405,6 +405,8 @@ async def test_a_credential_that_cannot_be_one_is_refused_and_changes_nothing() 
         assert await set_password(admin, "bob", "x", 4095) == ErrorCode.UNACCEPTABLE_CREDENTIAL
         assert await set_password(admin, "bob", "x", 16385) == ErrorCode.UNACCEPTABLE_CREDENTIAL
         assert await set_password(admin, "b\nb", "x") == ErrorCode.UNACCEPTABLE_CREDENTIAL
+        assert await set_password(admin, "", "x") == ErrorCode.UNACCEPTABLE_CREDENTIAL
+        assert await delete(admin, "", 1, 1) == ErrorCode.UNACCEPTABLE_CREDENTIAL
         assert await delete(admin, "alice", 3) == ErrorCode.UNSUPPORTED_SASL_MECHANISM
         assert await delete(admin, "alice", 1, 1) == ErrorCode.DUPLICATE_RESOURCE
         assert await described(admin) == before

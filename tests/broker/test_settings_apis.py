@@ -144,3 +144,59 @@ async def test_settings_are_replaced_as_a_whole(validate_only: bool) -> None:
         assert [row.error_code for row in reply.responses] == [0, ErrorCode.INVALID_CONFIG]
         expected = {"segment.bytes": "4096"} if validate_only else {"retention.ms": "5"}
         assert broker.core.topics.all["t"].config.overrides == expected
+
+
+def replaced(name: str, *values: str) -> AlterConfigsRequestResource:
+    return AlterConfigsRequestResource(
+        resource_type=2,
+        resource_name=name,
+        configs=[AlterConfigsRequestConfig(name="retention.ms", value=one) for one in values],
+    )
+
+
+def set_one(name: str) -> IncrementalAlterConfigsRequestResource:
+    one = IncrementalAlterConfigsRequestConfig(
+        name="retention.ms", config_operation=0, value="1000"
+    )
+    return IncrementalAlterConfigsRequestResource(
+        resource_type=2, resource_name=name, configs=[one]
+    )
+
+
+async def test_what_is_changed_twice_in_a_request_is_left_as_it_is() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.create("other")
+        twice = IncrementalAlterConfigsRequest(
+            resources=[set_one("t"), set_one("other"), set_one("t")], validate_only=False
+        )
+        reply = await client.ask(twice, IncrementalAlterConfigsResponse, 1)
+        assert [one.error_code for one in reply.responses] == [
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.NONE,
+            ErrorCode.INVALID_REQUEST,
+        ]
+        legacy = AlterConfigsRequest(
+            resources=[replaced("t", "1"), replaced("t", "2"), replaced("other", "3", "4")],
+            validate_only=False,
+        )
+        answer = await client.ask(legacy, AlterConfigsResponse, 1)
+        assert {one.error_code for one in answer.responses} == {ErrorCode.INVALID_REQUEST}
+        topics = broker.core.topics.all
+        assert topics["t"].config.overrides == {}
+        assert topics["other"].config.overrides == {"retention.ms": "1000"}
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("", ErrorCode.INVALID_REQUEST),
+        ("no/name", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+async def test_settings_of_what_is_no_topic_are_refused(name: str, code: ErrorCode) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        request = IncrementalAlterConfigsRequest(resources=[set_one(name)], validate_only=False)
+        reply = await client.ask(request, IncrementalAlterConfigsResponse, 1)
+        assert reply.responses[0].error_code == code
