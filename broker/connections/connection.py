@@ -54,7 +54,7 @@ from ..producing.produce import AcksZeroRefused
 from ..producing.seat import Seat
 from ..refused import Refused
 from ..requests import Unserved, handle
-from .login import handle_login
+from .login import SessionExpired, handle_login
 
 log = structlog.get_logger()
 
@@ -197,6 +197,9 @@ class Connection:
             except LoginRefused as exc:
                 await self._send_refusal()
                 self.refused("authentication_failed", **exc.facts)
+            except SessionExpired:
+                limit_ms = self.core.config.connections_max_reauth_ms
+                self.refused("session_expired", limit_ms=limit_ms)
             except AcksZeroRefused as exc:
                 self.refused("produce_without_reply_refused", error=str(exc))
             except Refused as exc:  # of groups nothing can be said any more: the broker ends

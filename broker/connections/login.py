@@ -10,10 +10,16 @@
 | STRANGERS_REQUESTS_MAX requests      |                                                        |
 
 A login takes five requests at most; quotas do not hold before it is known who somebody is.
+
+A session that is over (connections_max_reauth_ms) is renewed, by a new login, or closed: whoever
+asks for anything else then is (KIP-368).  One that says nothing stays: clients renew their login
+when they have something to say again, and are owed the answer to what they asked before.
 """
 
 from collections.abc import Awaitable
 from typing import Final
+
+import trio
 
 from segbroker.protocol.api_keys import ApiKey
 from segbroker.protocol.errors import RemoteProtocolError
@@ -23,13 +29,17 @@ from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
 from ..apis.sasl_apis import prove
 from ..core import Core
 from ..peers.peer import Peer
-from ..peers.sasl import Stage
+from ..peers.sasl import SaslSession, Stage
 from ..requests import Reply, Unserved, handle
 
 STRANGERS_REQUESTS_MAX: Final = 20
 BEFORE_LOGIN: Final = frozenset(
     {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 )
+
+
+class SessionExpired(Exception):
+    """The session was over, and the peer asked for something else than to renew it."""
 
 
 def handle_login(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
@@ -39,11 +49,14 @@ def handle_login(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] |
         RemoteProtocolError: the frame is not a request.
         Unserved: not before login, or not at all.
         LoginRefused: a bare message was wrong; there is no answer that could say so.
+        SessionExpired: see the module.
     """
-    if peer.authenticated:
-        return handle(core, peer, frame)
     session = peer.sasl
     assert session is not None, "nobody else comes here"
+    if peer.authenticated:
+        if session.ends_at is not None and trio.current_time() >= session.ends_at:
+            _check_renewal(session, frame)
+        return handle(core, peer, frame)
     session.requests += 1
     if session.requests > STRANGERS_REQUESTS_MAX:
         raise Unserved(f"more than {STRANGERS_REQUESTS_MAX} requests before login")
@@ -55,6 +68,16 @@ def handle_login(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] |
     if key not in BEFORE_LOGIN:
         raise Unserved(f"api key {key} before login")
     return handle(core, peer, frame)
+
+
+def _check_renewal(session: SaslSession, frame: memoryview) -> None:
+    """Raises SessionExpired, RemoteProtocolError."""
+    if len(frame) < REQUEST_HEADER_SIZE_MIN:
+        raise RemoteProtocolError(f"a frame of {len(frame)} bytes")
+    key = parse_request_header(frame).api_key
+    is_proof = key == ApiKey.SASL_AUTHENTICATE and session.stage is Stage.PROVING
+    if key != ApiKey.SASL_HANDSHAKE and not is_proof:
+        raise SessionExpired
 
 
 async def _answer_bare(core: Core, peer: Peer, message: bytes) -> None:

@@ -4,7 +4,6 @@
 |----------------------|-------------------------------------------------------------------|
 | handshake_timed_out  | no whole request, or no login where one is asked for, within       |
 |                      | handshake_timeout_ms of the accept                                 |
-| session_expired      | it did not log in again within connections_max_reauth_ms           |
 | send_timed_out       | replies wait and the peer took none of them for send_timeout_ms    |
 | idle_timed_out       | nothing came, went or waits for an answer for idle_timeout_ms,     |
 |                      | unless that is -1                                                  |
@@ -48,12 +47,9 @@ def look(config: BrokerConfig, connection: Connection, now: float) -> None:
         connection.seen = seen
         connection.seen_at = now
     still_ms = (now - connection.seen_at) * 1000
-    sasl = connection.peer.sasl
     if not connection.is_settled:
         if (now - connection.opened) * 1000 >= config.handshake_timeout_ms:
             connection.close_because("handshake_timed_out", limit_ms=config.handshake_timeout_ms)
-    elif sasl is not None and sasl.ends_at is not None and now >= sasl.ends_at:
-        connection.close_because("session_expired", limit_ms=config.connections_max_reauth_ms)
     elif outbox.unsent:
         if still_ms >= config.send_timeout_ms:
             connection.close_because("send_timed_out", limit_ms=config.send_timeout_ms)

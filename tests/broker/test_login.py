@@ -287,6 +287,10 @@ async def test_a_session_is_renewed_by_the_same_user_or_ends(
             assert (await log_in(renewed)).error_code == 0
             assert await is_served(renewed)
         assert not await is_served(forgetful)
+        # Who has said nothing since is not closed, and may log in again.
+        mock_clock.jump(60)
+        assert (await log_in(renewed)).error_code == 0
+        assert await is_served(renewed)
         mock_clock.rate = 1  # a wrong login is answered after a while
         reply = await log_in(renewed, password="wrong")
         assert reply.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
