@@ -91,8 +91,8 @@ class ListeningKeys:
     )
     connections_max_reauth_ms: int = key(
         0,
-        "A client of a SASL listener has to log in again after this time, or is closed when it asks "
-        "for anything else; 0: never.",
+        "A client of a SASL listener has to log in again after this time, or is closed when it "
+        "asks for anything else; 0: never.",
         kafka="connections.max.reauth.ms",
         dynamic=True,
     )

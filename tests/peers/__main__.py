@@ -9,6 +9,7 @@ every listed test passed.
     python -m tests.peers sarama TestFuncTxn
     python -m tests.peers kafka PlaintextConsumerTest
     python -m tests.peers kafka-streams EosIntegrationTest
+    python -m tests.peers kafka-connect OffsetsApiIntegrationTest
 
 A suite that is built with a language that is not here is left out of a run of all.
 """
@@ -18,11 +19,29 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import franz_go, kafka, kafka_go, kafka_python, kafka_streams, librdkafka, sarama
+from . import (
+    franz_go,
+    kafka,
+    kafka_connect,
+    kafka_go,
+    kafka_python,
+    kafka_streams,
+    librdkafka,
+    sarama,
+)
 from .places import Missing, NotInstalled
 from .verdicts import Outcome, allow_list, describe, judge
 
-SUITES = ("librdkafka", "kafka-python", "franz-go", "kafka-go", "sarama", "kafka", "kafka-streams")
+SUITES = (
+    "librdkafka",
+    "kafka-python",
+    "franz-go",
+    "kafka-go",
+    "sarama",
+    "kafka",
+    "kafka-streams",
+    "kafka-connect",
+)
 
 
 def main() -> int:
@@ -85,6 +104,8 @@ def play(
     if suite == "kafka-streams":
         # They wait most of their time.
         return kafka_streams.play(place, tests, 2 * at_once, told, is_quick=is_quick)
+    if suite == "kafka-connect":
+        return kafka_connect.play(place, tests, at_once, told)
     return kafka_python.play(place / "data", tests, place / "output")
 
 

@@ -7,11 +7,13 @@ connection; it is answered by one line, `{"error": ...}` when it cannot be done.
         -> {"handle": H, "ports": {LISTENER: PORT}, "client": {...}}
     {"do": "stop", "handle": H}     ended by SIGTERM; -> {}
     {"do": "again", "handle": H}    the same data, ports and settings; -> {}
+    {"do": "count", "handle": H, "event": E}    how often its log tells of it; -> {"count": N}
     {"do": "end", "handle": H}      ended, and its log and data put away under the test's name
 
 `fronts`, LISTENER: PORT, are where clients of a listener are told to connect, if not there.
 `properties` are Kafka's; those that a setting of ours is named after are handed to the daemon.
-`pem`, beside them, is the path of a file with the key and the certificate of listeners with TLS.
+`pem`, beside them, is the path of a file with the key and the certificate of listeners with TLS,
+`ca` of one with those that may sign certificates of clients; `super_user` may do everything.
 `client` are the properties of a client that may do everything, on a listener of its own.
 
 A daemon that ends otherwise than it should, or logs an error, is told at the end: no test of
@@ -31,6 +33,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from segbroker.broker.configuration.config import keys
+from segbroker.protocol.sasl import PLAIN
+from segbroker.protocol.scram import MECHANISMS
 
 from ..support.daemon import Daemon, log_of, start
 from ..support.ports import port_of
@@ -39,6 +43,7 @@ from ..support.ports import port_of
 SLOTS: Final = 16
 OWN_LISTENER: Final = "HARNESS"
 OWN_USER: Final = "harness"
+OWN_MECHANISM: Final = "SCRAM-SHA-256"
 
 # What is decided here, or has another form there.
 NOT_HANDED_ON: Final = frozenset(
@@ -48,7 +53,6 @@ NOT_HANDED_ON: Final = frozenset(
         "listener.security.protocol.map",
         "listeners",
         "log.cleaner.dedupe.buffer.size",
-        "sasl.enabled.mechanisms",
         "ssl.key.password",
         "ssl.keystore.location",
         "ssl.truststore.location",
@@ -80,9 +84,24 @@ def settings(properties: Mapping[str, str]) -> dict[str, int | bool | str]:
             found[spec.name] = min(max(int(text), least), most)
         else:
             found[spec.name] = text
+    if properties.get("ssl.enabled.protocols") == "TLSv1.3":
+        found["ssl_version_min"] = "TLSv1.3"
+    if offered := properties.get("sasl.enabled.mechanisms"):
+        found["sasl_mechanisms"] = _mechanisms(offered)
     rounds = [int(properties[name]) for name in ROUNDS if name in properties]
     found["housekeeping_interval_ms"] = min([KAFKAS_ROUND_MS, *rounds])
     return found
+
+
+def _mechanisms(offered: str) -> str:
+    """Those that there are here, and what the harness logs in by."""
+    both = [one for one in offered.split(",") if one in (PLAIN, *MECHANISMS)]
+    return ",".join(dict.fromkeys([*both, OWN_MECHANISM]))
+
+
+def _count(log: Path, event: str) -> int:
+    with log.open() as lines:
+        return sum(json.loads(line).get("event") == event for line in lines if line[:1] == "{")
 
 
 class Door:
@@ -108,6 +127,8 @@ class Door:
             if asked["do"] == "start":
                 return self._start(asked["test"], asked["broker"])
             test, daemon = self._daemons[asked["handle"]]
+            if asked["do"] == "count":
+                return {"count": _count(log_of(daemon.data), asked["event"])}
             if asked["do"] == "again":
                 daemon.again()
             else:
@@ -148,11 +169,13 @@ class Door:
         }
         if pem := broker.get("pem"):
             wanted["ssl_certificate"] = pem
+        if ca := broker.get("ca"):
+            wanted["ssl_ca"] = ca
         if is_guarded:
-            others = str(wanted.get("super_users", ""))
+            supers = (str(wanted.get("super_users", "")), broker.get("super_user"))
             wanted |= {
                 "authorizer": "acl",
-                "super_users": ";".join(filter(None, (others, f"User:{OWN_USER}"))),
+                "super_users": ";".join(filter(None, (*supers, f"User:{OWN_USER}"))),
                 "initial_user": OWN_USER,
                 "initial_password": password,
             }
@@ -164,7 +187,7 @@ class Door:
         if is_guarded:
             client |= {
                 "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.mechanism": OWN_MECHANISM,
                 "sasl.jaas.config": (
                     "org.apache.kafka.common.security.scram.ScramLoginModule required "
                     f'username="{OWN_USER}" password="{password}";'

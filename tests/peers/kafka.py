@@ -10,7 +10,8 @@ Our few classes (kafka_harness/) are compiled with Scala's compiler, which Maven
 All brokers that a test configures stand for one daemon: killing one of three restarts it, killing
 all of them ends it until one is started.  Topics are made with one replica where the test's
 brokers could hold as many as it wants.  What the test sets as a default of all topics is set on
-each topic.  Who looks inside of a broker (its log manager, its metrics) finds null.
+each topic.  Keys, certificates and users of the test's brokers become the daemon's.  Who looks
+inside of a broker (its log manager, its metrics) finds null.
 
 Each class runs in a virtual machine of its own, with a limit of time: two side by side.
 """
@@ -36,6 +37,8 @@ TEST_TIMEOUT_S: Final = 120
 # The long ones first: two are played side by side.
 CLASSES: Final = (
     "kafka.api.AuthorizerIntegrationTest",
+    "kafka.api.SaslScramSslEndToEndAuthorizationTest",
+    "kafka.api.SslEndToEndAuthorizationTest",
     "kafka.api.PlaintextConsumerPollTest",
     "kafka.api.PlaintextConsumerTest",
     "kafka.api.PlaintextProducerSendTest",
@@ -51,6 +54,17 @@ CLASSES: Final = (
     "kafka.api.TransactionsWithMaxInFlightOneTest",
     "kafka.api.LogAppendTimeTest",
     "kafka.api.ConsumerTopicCreationTest",
+    "kafka.api.ConsumerBounceTest",
+    "kafka.api.SaslClientsWithInvalidCredentialsTest",
+    "kafka.api.SslConsumerTest",
+    "kafka.api.test.ProducerCompressionTest",
+    "kafka.admin.DeleteTopicTest",
+    "kafka.admin.UserScramCredentialsCommandTest",
+    "kafka.server.AlterUserScramCredentialsRequestTest",
+    "kafka.server.DescribeUserScramCredentialsRequestTest",
+    "kafka.server.DynamicConfigChangeTest",
+    "kafka.server.DelegationTokenRequestsOnPlainTextTest",
+    "kafka.server.AddPartitionsToTxnRequestServerTest",
     "kafka.admin.ListOffsetsIntegrationTest",
     "kafka.api.GroupCoordinatorIntegrationTest",
     "kafka.clients.consumer.ConsumerIntegrationTest",
@@ -101,6 +115,7 @@ ARTIFACTS: Final = (
     Artifact("org.apache.kafka", "kafka_2.13", VERSION),
     Artifact("org.apache.kafka", "kafka_2.13", VERSION, is_tests=True),
     *(Artifact("org.apache.kafka", name, VERSION, is_tests=True) for name in TESTED),
+    Artifact("org.bouncycastle", "bcpkix-jdk18on", "1.78.1"),
     Artifact("org.mockito", "mockito-core", "5.14.2"),
     Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
     Artifact("org.apache.logging.log4j", "log4j-core", "2.24.3"),

@@ -44,6 +44,7 @@ ARTIFACTS: Final = (
     Artifact("org.slf4j", "slf4j-reload4j", "1.7.36"),
 )
 HARNESS: Final = Path(__file__).parent / "streams_harness"
+SHARED: Final = Path(__file__).parent / "java_harness"
 # Waits six times for a probing rebalance, which comes after a minute at the earliest.
 WAITS_FOR_MINUTES: Final = ("HighAvailabilityTaskAssignorIntegrationTest",)
 # The longest of a quick run, first: the others are done beside them.
@@ -75,7 +76,8 @@ def play(
     (tests,) = (jar for jar in jars if jar.name == f"kafka-streams-{VERSION}-test.jar")
     # Several have a log4j.properties; some tests look for what Streams logs by that of its own.
     path = junit.compiled(
-        sorted(HARNESS.iterdir()), [tests, *(jar for jar in jars if jar != tests)]
+        sorted([*HARNESS.iterdir(), *SHARED.iterdir()]),
+        [tests, *(jar for jar in jars if jar != tests)],
     )
     chosen = [one for one in classes(tests) if not words or any(word in one for word in words)]
     if is_quick and not words:

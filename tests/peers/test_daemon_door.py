@@ -44,6 +44,12 @@ def test_settings_of_kafka_are_handed_on_as_near_as_ours_allow() -> None:
         "housekeeping_interval_ms": 200,
     }
     assert settings({}) == {"housekeeping_interval_ms": 10_000}
+    offered = {"sasl.enabled.mechanisms": "GSSAPI,PLAIN", "ssl.enabled.protocols": "TLSv1.3"}
+    assert settings(offered) == {
+        "housekeeping_interval_ms": 10_000,
+        "sasl_mechanisms": "PLAIN,SCRAM-SHA-256",  # the harness logs in by the latter
+        "ssl_version_min": "TLSv1.3",
+    }
 
 
 def test_a_daemon_is_started_ended_and_started_again_on_its_ports(tmp_path: Path) -> None:
@@ -62,6 +68,8 @@ def test_a_daemon_is_started_ended_and_started_again_on_its_ports(tmp_path: Path
         assert not is_up(port)
         assert ask(daemons.port, {"do": "again", "handle": handle}) == {}
         assert is_up(port)
+        count = {"do": "count", "handle": handle, "event": "broker_started"}
+        assert ask(daemons.port, count) == {"count": 2}
         assert ask(daemons.port, {"do": "end", "handle": handle}) == {}
         assert not is_up(port)
         assert daemons.faults == {}

@@ -4,7 +4,7 @@ import java.net.InetAddress
 import java.util
 
 import org.apache.kafka.common.config.internals.BrokerSecurityConfigs
-import org.apache.kafka.common.security.auth.{KafkaPrincipalBuilder, PlaintextAuthenticationContext}
+import org.apache.kafka.common.security.auth.{KafkaPrincipal, KafkaPrincipalBuilder, PlaintextAuthenticationContext, SecurityProtocol}
 import org.apache.kafka.common.utils.Utils
 import org.apache.kafka.server.config.{ServerConfigs, ServerTopicConfigSynonyms}
 
@@ -15,19 +15,28 @@ object DaemonSettings {
   def authorizerOf(config: KafkaConfig): String =
     Option(config.originals.get(ServerConfigs.AUTHORIZER_CLASS_NAME_CONFIG)).map(_.toString).getOrElse("")
 
-  /** Who comes by which listener, where a class of the test's says so. */
+  /** Who comes by which listener, where a class of the test's says so and nobody shows anything. */
   def principalsOf(config: KafkaConfig): Map[String, String] =
-    Option(config.originals.get(BrokerSecurityConfigs.PRINCIPAL_BUILDER_CLASS_CONFIG)).map { name =>
-      val builder = Utils.newInstance(name.toString, classOf[KafkaPrincipalBuilder])
-      config.effectiveAdvertisedBrokerListeners.map { endPoint =>
-        val context = new PlaintextAuthenticationContext(InetAddress.getLoopbackAddress, endPoint.listenerName.value)
-        endPoint.listenerName.value -> builder.build(context).getName
-      }.toMap
-    }.getOrElse(Map.empty)
+    config.effectiveAdvertisedBrokerListeners.filter(_.securityProtocol == SecurityProtocol.PLAINTEXT).flatMap { endPoint =>
+      val name = endPoint.listenerName
+      val key = BrokerSecurityConfigs.PRINCIPAL_BUILDER_CLASS_CONFIG
+      Option(config.originals.get(name.configPrefix + key)).orElse(Option(config.originals.get(key))).map { builder =>
+        val context = new PlaintextAuthenticationContext(InetAddress.getLoopbackAddress, name.value)
+        val principal = Utils.newInstance(builder.toString, classOf[KafkaPrincipalBuilder]).build(context)
+        if (principal.getPrincipalType != KafkaPrincipal.USER_TYPE)
+          throw new UnsupportedOperationException(s"$principal is no user, and there are no others here")
+        name.value -> principal.getName
+      }
+    }.toMap
 
   def of(config: KafkaConfig): util.Map[String, _] = {
     val properties = new util.HashMap[String, String]()
-    config.originals.forEach((key, value) => if (value != null) properties.put(key, value.toString))
+    config.originals.forEach { (key, value) =>
+      if (value != null) properties.put(key, value match {
+        case several: util.List[_] => several.asScala.mkString(",")
+        case one => one.toString
+      })
+    }
     val listeners = config.effectiveAdvertisedBrokerListeners.map { endPoint =>
       util.Map.of("name", endPoint.listenerName.value, "protocol", endPoint.securityProtocol.name)
     }

@@ -8,6 +8,7 @@ import java.net.InetSocketAddress
 import java.util.stream.Stream
 import javax.security.auth.login.Configuration
 
+import kafka.api.IntegrationTestHarness
 import kafka.raft.KafkaRaftManager
 import kafka.utils.{Logging, TestInfoUtils, TestUtils}
 import org.apache.kafka.clients.admin.AdminClientUnitTestEnv
@@ -89,7 +90,18 @@ abstract class QuorumTestHarness extends Logging {
     time: Time = Time.SYSTEM,
     startup: Boolean = true,
     threadNamePrefix: Option[String] = None
-  ): KafkaBroker = implementation.createBroker(config, time, startup, threadNamePrefix)
+  ): KafkaBroker = {
+    val cluster = quorum().cluster
+    this match {
+      case harness: IntegrationTestHarness =>
+        cluster.superUser = DaemonSecurity.superUser(config, harness.superuserClientConfig).getOrElse("")
+      case _ =>
+    }
+    val first = new FirstUsers()
+    addFormatterSettings(first)
+    cluster.users ++= first.passwords
+    implementation.createBroker(config, time, startup, threadNamePrefix)
+  }
 
   def shutdownKRaftController(): Unit =
     throw new UnsupportedOperationException("there is no controller beside the broker")
@@ -113,7 +125,10 @@ abstract class QuorumTestHarness extends Logging {
 object QuorumTestHarness {
 
   @BeforeAll
-  def setUpClass(): Unit = verifyNoUnexpectedThreads("@BeforeAll")
+  def setUpClass(): Unit = {
+    KeptKeys.install()
+    verifyNoUnexpectedThreads("@BeforeAll")
+  }
 
   @AfterAll
   def tearDownClass(): Unit = verifyNoUnexpectedThreads("@AfterAll")

@@ -42,6 +42,7 @@ class SegbrokerBroker(shared: SharedServer, cluster: SegbrokerCluster) extends B
 
   dataPlaneRequestProcessor = Mockito.mock(classOf[KafkaApis])
   Mockito.when(dataPlaneRequestProcessor.metadataCache).thenReturn(metadata)
+  Mockito.when(dataPlaneRequestProcessor.authorizer).thenReturn(authorizer)
   Mockito.when(dataPlaneRequestProcessor.clusterId).thenAnswer(
     _ => cluster.admin.describeCluster().clusterId().get())
   socketServer = Mockito.mock(classOf[SocketServer])
@@ -80,7 +81,7 @@ object SegbrokerBroker {
 
   def of(
     config: KafkaConfig, time: Time, cluster: SegbrokerCluster, faults: QuorumTestHarnessFaultHandlerFactory
-  ): SegbrokerBroker = new SegbrokerBroker(shared(config, time, null, faults), cluster)
+  ): SegbrokerBroker = new SegbrokerBroker(shared(config, time, MirroredMetrics.of(cluster), faults), cluster)
 }
 
 /** A controller that can say which topic has which id, and that everybody has heard of it. */

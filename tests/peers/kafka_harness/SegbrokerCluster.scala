@@ -31,6 +31,10 @@ class SegbrokerCluster(val testName: String) {
   private var adminClient: Admin = _
   private var ownClient: Properties = _
   var configs: Map[Int, KafkaConfig] = Map.empty
+  /** Who may do everything beside those that the test's brokers name. */
+  var superUser = ""
+  /** Users who are there from the beginning, with their passwords. */
+  var users: Map[String, String] = Map.empty
 
   def know(config: KafkaConfig): Unit = synchronized {
     configs += config.nodeId -> config
@@ -46,15 +50,19 @@ class SegbrokerCluster(val testName: String) {
       fronts = principals.map { case (name, principal) => name -> new LoggedInFront(principal, password) }
       val wanted = new util.HashMap[String, Any](DaemonSettings.of(config))
       wanted.put("fronts", fronts.map { case (name, front) => name -> front.port }.asJava)
+      DaemonSecurity.files(config).foreach { case (what, path) => wanted.put(what, path) }
+      wanted.put("super_user", superUser)
       val answer = Door.ask(util.Map.of("do", "start", "test", testName, "broker", wanted))
       handle = answer.get("handle").asText
       ports = answer.get("ports").fields().asScala.map(e => e.getKey -> e.getValue.asInt).toMap
       ownClient = new Properties()
       answer.get("client").fields().asScala.foreach(e => ownClient.put(e.getKey, e.getValue.asText))
       isUp = true
-      principals.values.toSet.foreach((user: String) => admin.alterUserScramCredentials(util.List.of(
+      users ++= DaemonSecurity.users(config)
+      users ++= principals.values.map(_ -> password)
+      users.foreach { case (user, password) => admin.alterUserScramCredentials(util.List.of(
         new UserScramCredentialUpsertion(user,
-          new ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), password))).all().get())
+          new ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), password))).all().get() }
       fronts.foreach { case (name, front) => front.serve(ports(name)) }
     } else wake()
   }
@@ -97,6 +105,10 @@ class SegbrokerCluster(val testName: String) {
     }
     adminClient
   }
+
+  /** How often the daemon's log tells of an event. */
+  def logged(event: String): Long =
+    Door.ask(util.Map.of("do", "count", "handle", handle, "event", event)).get("count").asLong
 
   def end(): Unit = synchronized {
     running.clear()

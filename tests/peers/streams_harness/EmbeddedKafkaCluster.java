@@ -1,12 +1,7 @@
 package org.apache.kafka.streams.integration.utils;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
-import java.io.InputStream;
-import java.net.InetAddress;
-import java.net.Socket;
-import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -26,6 +21,7 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.server.util.MockTime;
 import org.apache.kafka.test.TestUtils;
+import segbroker.Door;
 
 /**
  * The cluster of Kafka Streams' integration tests: one daemon, whatever the number of brokers.
@@ -38,7 +34,6 @@ import org.apache.kafka.test.TestUtils;
  * delete nothing by age. The daemon, whose clock is the real one, does not look during a test.
  */
 public class EmbeddedKafkaCluster {
-    private static final ObjectMapper JSON = new ObjectMapper();
     private static final long WAIT_MS = 30_000L;
     private static final Set<String> KAFKAS_OWN = Set.of("__consumer_offsets", "__transaction_state");
     /** Kafka's number for never is none of ours; 24 days are enough. */
@@ -95,22 +90,14 @@ public class EmbeddedKafkaCluster {
     }
 
     public void start() throws IOException {
-        Map<String, String> properties = new HashMap<>();
-        UNLESS_SET.forEach((key, value) -> properties.put(key, value.toString()));
-        brokerConfig.forEach((key, value) -> properties.put(key.toString(), value.toString()));
+        Map<String, Object> properties = new HashMap<>(UNLESS_SET);
+        brokerConfig.forEach((key, value) -> properties.put(key.toString(), value));
         if (!brokerConfigOverrides.isEmpty()) {
-            brokerConfigOverrides.get(0).forEach((key, value) -> properties.put(key.toString(), value.toString()));
+            brokerConfigOverrides.get(0).forEach((key, value) -> properties.put(key.toString(), value));
         }
-        properties.computeIfPresent(IDLE, (key, value) -> value.equals("-1") ? "" + Integer.MAX_VALUE : value);
-        String listener = properties.getOrDefault("listeners", "PLAINTEXT://localhost:0").split(":")[0];
-        Map<String, Object> broker = new HashMap<>();
-        broker.put("node", 0);
-        broker.put("properties", properties);
-        broker.put("listeners", List.of(Map.of("name", listener, "protocol", listener)));
-        if (listener.equals("SSL")) {
-            broker.put("pem", PemFile.of(brokerConfig).toString());
-        }
-        JsonNode said = ask(Map.of("do", "start", "test", System.getProperty("segbroker.test"), "broker", broker));
+        properties.computeIfPresent(IDLE, (key, value) -> value.toString().equals("-1") ? "" + Integer.MAX_VALUE : value);
+        String listener = properties.getOrDefault("listeners", "PLAINTEXT://localhost:0").toString().split(":")[0];
+        JsonNode said = Door.start(properties, listener, listener);
         daemon = said.get("handle").asText();
         address = "localhost:" + said.get("ports").get(listener).asText();
         admin = Admin.create(Map.of("bootstrap.servers", said.get("client").get("bootstrap.servers").asText()));
@@ -119,23 +106,9 @@ public class EmbeddedKafkaCluster {
     public void stop() {
         admin.close();
         try {
-            ask(Map.of("do", "end", "handle", daemon));
+            Door.ask(Map.of("do", "end", "handle", daemon));
         } catch (IOException e) {
             throw new RuntimeException(e);
-        }
-    }
-
-    /** One line of JSON for another, of the process that starts the daemons. */
-    private static JsonNode ask(Map<String, ?> what) throws IOException {
-        try (Socket socket = new Socket(InetAddress.getLoopbackAddress(), Integer.getInteger("segbroker.door"))) {
-            socket.getOutputStream().write((JSON.writeValueAsString(what) + "\n").getBytes(StandardCharsets.UTF_8));
-            try (InputStream answer = socket.getInputStream()) {
-                JsonNode said = JSON.readTree(answer.readAllBytes());
-                if (said.has("error")) {
-                    throw new IOException(said.get("error").asText());
-                }
-                return said;
-            }
         }
     }
 

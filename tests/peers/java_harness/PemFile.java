@@ -1,4 +1,4 @@
-package org.apache.kafka.streams.integration.utils;
+package segbroker;
 
 import java.io.IOException;
 import java.io.InputStream;
@@ -9,16 +9,17 @@ import java.security.GeneralSecurityException;
 import java.security.KeyStore;
 import java.security.cert.Certificate;
 import java.util.Base64;
-import java.util.Properties;
+import java.util.Map;
 import org.apache.kafka.common.config.types.Password;
 
 /** The key store that a test has made for its broker, as a daemon reads it: a file with key and certificates. */
-final class PemFile {
+public final class PemFile {
     private static final Base64.Encoder LINES = Base64.getMimeEncoder(64, new byte[] {'\n'});
 
     private PemFile() { }
 
-    static Path of(Properties broker) throws IOException {
+    /** broker: its settings, by Kafka's names. */
+    public static Path of(Map<?, ?> broker) throws IOException {
         char[] password = ((Password) broker.get("ssl.keystore.password")).value().toCharArray();
         char[] keyPassword = ((Password) broker.get("ssl.key.password")).value().toCharArray();
         Path pem = Files.createTempFile("broker", ".pem");
