@@ -25,7 +25,7 @@ from segbroker.segments.wal.frames import (
 from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.replay import scan_wal_file
 from segbroker.segments.wal.scanning import Scanned, scan_file
-from segbroker.segments.wal.shard import HERE_BYTES_MAX
+from segbroker.segments.wal.shard import GROUP_BYTES_MAX, HERE_BYTES_MAX
 
 from .wal_writing import ROOT, SMALL, TOPIC, Writer, at_once, begun, content, replayed
 
@@ -126,6 +126,18 @@ def test_a_lone_writer_hears_of_its_sync_by_the_way_that_it_names() -> None:
     (report,) = soon
     report()
     assert writer.durable == 10
+
+
+def test_a_source_that_has_more_than_a_group_may_hold_is_written_and_told() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk, WalConfig(file_bytes=8 << 20, shard_bytes=16 << 20))
+    writer = Writer(wal)
+    half = GROUP_BYTES_MAX // 8 - OVERHEAD
+    for number in range(9):
+        writer.pending.add(bytes(half), number, 0, number, number + 1, 1)
+    writer.shard.submit(writer)
+    assert writer.durable == 9
+    assert len(content(replayed(disk.after_power_cut()))) == 9 * half
 
 
 def test_more_frames_than_an_ordinal_can_count_take_a_second_sync_and_lack_none() -> None:

@@ -440,6 +440,15 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ("wal.shard", "Shard._append_all", "place - first", "(place - first + 1)", 0): (
         "cost: a group of 65,536 frames takes a second sync"
     ),
+    (
+        "wal.shard",
+        "Shard.commit_here",
+        "size > HERE_BYTES_MAX or self._asked != self._settled or not self._quickness.is_quick "
+        "or not self._writing.acquire(blocking=False)",
+        "(size > HERE_BYTES_MAX or not self._quickness.is_quick or (not "
+        "self._writing.acquire(blocking=False)))",
+        0,
+    ): "second line: it is looked at again under the lock",
     ("wal.files", "unlink_free", "storage.fsync_dir(folder)", "pass", 0): (
         "cost: a file system that needs its journal for the space writes it then"
     ),
