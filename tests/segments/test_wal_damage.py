@@ -1,6 +1,7 @@
 """Damage in the files of the write-ahead log: it costs the frames that it hits, and is told."""
 
 import pytest
+import xxhash
 
 from segbroker.segments.errors import UnsupportedFormat
 from segbroker.segments.memory import MemoryStorage
@@ -11,6 +12,7 @@ from segbroker.segments.wal.frames import (
     HEADER_COPY,
     HEADER_SIZE,
     OVERHEAD,
+    SUM_SIZE,
     VERSION,
     Frame,
     FrameType,
@@ -325,3 +327,24 @@ def test_a_trailer_of_this_file_in_a_record_names_no_frame_that_is_there() -> No
     assert content(found) == b"firstthird"
     assert [(one.lsn, one.frames) for one in found.missing] == [(1, 1)]
     assert found.lost_below == {writer.wal_key: 10 + OVERHEAD}
+
+
+def test_a_frame_of_a_type_that_nobody_knows_is_damage_though_its_checksum_is_right() -> None:
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    Writer(wal).append(b"one")
+    wal.barrier(TOPIC, 1)
+    Writer(wal, 2).append(b"two")
+    path = f"{ROOT}/shard-00/wal-0.log"
+    data = read_file(disk, path)
+    header = decode_header(data)
+    assert header is not None
+    position = scan_file(memoryview(data), header).positions[1]
+    end = position + FRAME_SIZE
+    data[position + 8] = 99
+    data[end : end + SUM_SIZE] = xxhash.xxh3_64_digest(data[position:end], header.salt)
+    data[end + SUM_SIZE : position + OVERHEAD] = bytes(TRAILER_SIZE)
+    disk.open(path).pwrite(data, 0)
+    found = replayed(disk)
+    assert (content(found, 0), content(found, 2)) == (b"one", b"two")
+    assert [(missing.lsn, missing.frames) for missing in found.missing] == [(1, 1)]

@@ -449,6 +449,13 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "self._writing.acquire(blocking=False)))",
         0,
     ): "second line: it is looked at again under the lock",
+    (
+        "wal.frames",
+        "header_of",
+        "HEADER_COPY + HEADER_SIZE",
+        "(HEADER_COPY + HEADER_SIZE + 1)",
+        0,
+    ): "second line: what stands behind a header is not looked at",
     ("wal.files", "unlink_free", "storage.fsync_dir(folder)", "pass", 0): (
         "cost: a file system that needs its journal for the space writes it then"
     ),
