@@ -10,8 +10,10 @@ from segbroker.segments.storage import read_file
 from segbroker.segments.wal.frames import (
     AWAITS_MARK,
     FRAMES_BEGIN,
+    HEADER,
     HEADER_COPY,
     HEADER_SIZE,
+    MAGIC,
     ORDINAL_MAX,
     OVERHEAD,
     VERSION,
@@ -27,7 +29,8 @@ from segbroker.segments.wal.replay import scan_wal_file
 from segbroker.segments.wal.scanning import Scanned, scan_file
 from segbroker.segments.wal.shard import GROUP_BYTES_MAX, HERE_BYTES_MAX
 
-from .wal_writing import ROOT, SMALL, TOPIC, Writer, at_once, begun, content, replayed
+from ..support.gated_storage import GatedStorage
+from .wal_writing import ROOT, SMALL, TOPIC, Writer, at_once, begun, content, replayed, until
 
 FRAMES_END = frames_end(SMALL.file_bytes)
 ROOM = FRAMES_END - FRAMES_BEGIN
@@ -140,6 +143,28 @@ def test_a_source_that_has_more_than_a_group_may_hold_is_written_and_told() -> N
     assert len(content(replayed(disk.after_power_cut()))) == 9 * half
 
 
+def test_frames_that_are_asked_for_count_towards_what_a_group_may_hold() -> None:
+    disk = GatedStorage()
+    config = WalConfig(file_bytes=16 << 20, shard_bytes=32 << 20)
+    wal = Wal(disk, ROOT, config, threaded=True, call_soon=at_once)
+    wal.open()
+    wal.absorbed()
+    shard = wal.shard_of(TOPIC, 0)
+    shard.write([Frame(FrameType.MARK)])
+    done: list[OSError | None] = []
+    disk.syncs.clear()
+    shard.put([Frame(FrameType.MARK)], done.append)
+    until(lambda: len(scanned(disk, 0).frames) == 2)  # the writer is at it, and takes no more
+    for _ in range(6):
+        frame = Frame(FrameType.BATCHES, TOPIC, payload=bytes(GROUP_BYTES_MAX // 4))
+        shard.put([frame], done.append)
+    disk.syncs.set()
+    until(lambda: len(done) == 7)
+    wal.stop()
+    assert wal.statistics().syncs == 4  # of one, one, four and two
+    wal.close(empty=False)
+
+
 def test_more_frames_than_an_ordinal_can_count_take_a_second_sync_and_lack_none() -> None:
     disk = MemoryStorage()
     wal, _ = begun(disk, WalConfig(file_bytes=1 << 24, shard_bytes=1 << 25))
@@ -232,4 +257,7 @@ def test_the_last_bytes_of_another_file_are_no_header_and_of_no_later_version() 
     file = disk.open("/wal/wal-0.log", create=True)
     file.truncate(8192)
     file.pwrite(encode_header(Header(0, 16_384, 0, 1)), 8192 - HEADER_SIZE)
+    assert scan_wal_file(disk, "/wal/wal-0.log") is None
+    # Nor is a damaged header that looks like one.
+    file.pwrite(HEADER.pack(MAGIC, VERSION + 1, 0, 0, 8192, 0, 1, 2), 0)
     assert scan_wal_file(disk, "/wal/wal-0.log") is None

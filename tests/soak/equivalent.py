@@ -451,6 +451,15 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ): "second line: it is looked at again under the lock",
     (
         "wal.frames",
+        "frame_at",
+        "magic != FRAME_MAGIC or flags & ~(AFTER_FAILURE | AWAITS_MARK) or not overhead <= length "
+        "<= len(data) - position",
+        "(flags & ~(AFTER_FAILURE | AWAITS_MARK) or not overhead <= length <= len(data) - "
+        "position)",
+        0,
+    ): "second line: its checksum says that we wrote it",
+    (
+        "wal.frames",
         "header_of",
         "HEADER_COPY + HEADER_SIZE",
         "(HEADER_COPY + HEADER_SIZE + 1)",
