@@ -61,7 +61,7 @@ def main() -> int:
     parser.add_argument(
         "--full",
         action="store_true",
-        help="not in the quick mode of librdkafka, of franz-go and of Streams: an hour",
+        help="not in the quick mode of librdkafka, franz-go, Streams and Connect: an hour or two",
     )
     parser.add_argument("--folder", type=Path, help="keep data and output here")
     options = parser.parse_args()
@@ -105,7 +105,7 @@ def play(
         # They wait most of their time.
         return kafka_streams.play(place, tests, 2 * at_once, told, is_quick=is_quick)
     if suite == "kafka-connect":
-        return kafka_connect.play(place, tests, at_once, told)
+        return kafka_connect.play(place, tests, at_once, told, is_quick=is_quick)
     return kafka_python.play(place / "data", tests, place / "output")
 
 

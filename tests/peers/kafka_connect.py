@@ -17,7 +17,7 @@ from typing import Final
 from . import junit
 from .daemon_door import Door, door
 from .maven import Artifact
-from .places import Missing
+from .places import Missing, unfinished
 from .verdicts import Outcome, allow_list
 
 VERSION: Final = "3.9.1"
@@ -50,13 +50,24 @@ SOURCES: Final = (
     *(HERE / "java_harness").iterdir(),
     *(HERE / "kafka_harness" / name for name in ("NewTopic.java", "ReplicaLimit.java")),
 )
-# Mirrors of whole clusters, one test after another, take a quarter of an hour.
+# Those of all mirrors over again: by TLS, in transactions, with another client, with other names.
+REPEATED: Final = (
+    "IdentityReplicationIntegrationTest",
+    "MirrorConnectorsIntegrationSSLTest",
+    "MirrorConnectorsIntegrationTransactionsTest",
+    "MirrorConnectorsWithCustomForwardingAdminIntegrationTest",
+)
 FIRST: Final = ("Mirror", "ExactlyOnce", "OffsetsApi")
-CLASS_TIMEOUT_S: Final = 2_400
+CLASS_TIMEOUT_S: Final = 3_600
 
 
 def play(
-    folder: Path, words: list[str], at_once: int, told: Callable[[str], None]
+    folder: Path,
+    words: list[str],
+    at_once: int,
+    told: Callable[[str], None],
+    *,
+    is_quick: bool = True,
 ) -> dict[str, Outcome]:
     """Run the suite, or the classes whose names hold one of `words`.
 
@@ -65,16 +76,21 @@ def play(
         words: parts of names; none for all.
         at_once: so many classes beside each other.
         told: gets a line about each class.
+        is_quick: one class of mirrors stands for all, unless others are asked for.
 
     Returns:
         test -> how it ended, by its class and method.
     """
     jars = junit.jars("kafka-connect", ARTIFACTS)
     tests = [jar for jar in jars if jar.name in {f"{name}-{VERSION}-test.jar" for name in MODULES}]
-    path = junit.compiled(sorted(SOURCES), [*tests, *(jar for jar in jars if jar not in tests)])
+    # Some tests make plugins of sources that they look for in a folder.
+    folders = [_unpacked(jar) for jar in tests]
+    path = junit.compiled(sorted(SOURCES), [*folders, *(jar for jar in jars if jar not in tests)])
     chosen = [
         one for one in classes(tests) if not words or any(word in _short(one) for word in words)
     ]
+    if is_quick and not words:
+        chosen = [one for one in chosen if _short(one) not in REPEATED]
     chosen.sort(key=lambda one: not _short(one).startswith(FIRST))
     if not chosen:
         raise Missing("no class of that name")
@@ -110,6 +126,15 @@ def classes(tests: Iterable[Path]) -> list[str]:
     return sorted(
         one for one in found if "BaseTest" not in one and not _short(one).startswith("StartAndStop")
     )
+
+
+def _unpacked(jar: Path) -> Path:
+    """The folder with what is in a jar; beside the folder of jars, and kept as they are."""
+    place = jar.parent.parent / jar.stem
+    if not place.exists():
+        with unfinished(place) as work, zipfile.ZipFile(jar) as content:
+            content.extractall(work)
+    return place
 
 
 def _short(name: str) -> str:
