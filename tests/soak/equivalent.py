@@ -458,6 +458,9 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "position)",
         0,
     ): "second line: its checksum says that we wrote it",
+    ("wal.journal", "Wal.absorbed", "self._replayed = Replay()", "pass", 0): (
+        "cost: what a start has read stays in memory"
+    ),
     (
         "wal.frames",
         "header_of",
