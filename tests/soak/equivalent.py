@@ -458,6 +458,37 @@ EQUIVALENT: Final[dict[Key, str]] = {
         "position)",
         0,
     ): "second line: its checksum says that we wrote it",
+    (
+        "wal.shard",
+        "Shard._append_all",
+        "place - first <= ORDINAL_MAX",
+        "(place - first < ORDINAL_MAX)",
+        0,
+    ): "cost: a group of 65,536 frames takes a second sync",
+    (
+        "wal.trailers",
+        "trailers_in",
+        "isinstance(data.obj, bytes | bytearray)",
+        "(not isinstance(data.obj, bytes | bytearray))",
+        0,
+    ): "cost: the file is copied; nobody brings anything but bytes",
+    ("wal.frames", "encode_frame", "len(payload) <= _SMALL", "(len(payload) < _SMALL)", 0): (
+        "cost: two ways to the same bytes"
+    ),
+    (
+        "wal.replay",
+        "_fold",
+        "told[0].lsn < frame.lsn",
+        "(told[0].lsn <= frame.lsn)",
+        0,
+    ): "second line: no two have the same",
+    (
+        "wal.replay",
+        "_look_for_holes",
+        "not hole.durable and awaits_a_mark",
+        "(awaits_a_mark)",
+        0,
+    ): "second line: what was durable is told as that, torn or not",
     ("wal.journal", "Wal.absorbed", "self._replayed = Replay()", "pass", 0): (
         "cost: what a start has read stays in memory"
     ),
