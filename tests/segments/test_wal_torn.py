@@ -20,6 +20,7 @@ from segbroker.segments.wal.journal import Wal, WalConfig
 from segbroker.segments.wal.scanning import Scanned, scan_file
 from segbroker.segments.wal.trailers import TRAILER_SIZE
 
+from .tools import batch_of, flip
 from .wal_writing import ROOT, TOPIC, Writer, begun, content, replayed
 
 LARGE = WalConfig(file_bytes=1 << 16, shard_bytes=4 << 16)
@@ -178,3 +179,26 @@ def test_a_frame_that_is_made_again_from_its_trailer_vouches_for_no_more_than_it
     found = replayed(disk, LARGE)
     assert [(one.lsn, one.frames, one.durable) for one in found.missing] == [(1, 1, False)]
     assert (found.control_lost, found.unnamed) == (0, set())
+
+
+def test_batches_that_name_themselves_in_the_last_group_may_be_torn_and_are_not_told_as_lost() -> (
+    None
+):
+    # | first: damaged, its trailer too | second |    one group: nobody may have been told of it
+    disk = MemoryStorage()
+    wal, _ = begun(disk)
+    batches = [bytes(batch_of(b"first")), bytes(batch_of(b"second"))]
+    frames = [
+        Frame(FrameType.BATCHES, TOPIC, n, payload=batch, end_offset=1)
+        for n, batch in enumerate(batches)
+    ]
+    wal.shard_of(TOPIC, 0).write(frames)
+    path = f"{ROOT}/shard-00/wal-0.log"
+    end = FRAMES_BEGIN + frames[0].size
+    disk.open(path).pwrite(bytes(TRAILER_SIZE), end - TRAILER_SIZE)
+    assert content(replayed(disk)) == batches[0], "a trailer alone costs nothing"
+    flip(disk, path, end - TRAILER_SIZE - 1)
+    found = replayed(disk)
+    assert (content(found, 0), content(found, 1)) == (b"", batches[1])
+    assert found.lost_below == {}
+    assert [missing.is_in_doubt for missing in found.missing] == [True]

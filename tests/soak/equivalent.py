@@ -477,6 +477,30 @@ EQUIVALENT: Final[dict[Key, str]] = {
     ),
     (
         "wal.replay",
+        "_scan_files",
+        "found.next_sequence = max(found.next_sequence, number + 1)",
+        "pass",
+        0,
+    ): "second line: a number is used again only when no file has it",
+    ("wal.replay", "_events_in", "lsn > after", "(lsn >= after)", 0): (
+        "second line: no two have the same"
+    ),
+    (
+        "wal.replay",
+        "_frames_max",
+        "FRAME_SIZE + SUM_SIZE",
+        "(FRAME_SIZE + SUM_SIZE + 1)",
+        0,
+    ): "second line: frames of today are longer",
+    (
+        "wal.scanning",
+        "scan_file",
+        "frame is None or frame.lsn <= after",
+        "(frame is None)",
+        0,
+    ): "second line: right behind a frame stands what was written behind it",
+    (
+        "wal.replay",
         "_fold",
         "told[0].lsn < frame.lsn",
         "(told[0].lsn <= frame.lsn)",
