@@ -18,7 +18,6 @@ waits, is not served here: the order of replies holds.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from segbroker.protocol.hot import ProducedReply
@@ -27,6 +26,7 @@ from segbroker.protocol.produce_scan import Column
 from ..core import Core
 from ..error_map import STORAGE_FAILURES
 from ..partitions.partition import Partition
+from ..peers.replies import Outbox
 from .exchange import Exchange
 from .produce_run import Run
 from .seat import Seat
@@ -42,7 +42,7 @@ _MAX_TIMESTAMP: Final = int(Column.MAX_TIMESTAMP)
 class Lone:
     """The way of who is alone."""
 
-    __slots__ = ("_core", "_replied", "_reply", "_scan", "_view")
+    __slots__ = ("_core", "_owed", "_replied", "_reply", "_scan", "_view")
 
     def __init__(self, core: Core, scan: Exchange) -> None:
         self._core = core
@@ -51,6 +51,8 @@ class Lone:
         self._replied: tuple[int, Partition, int, int] | None = None
         """What `_reply` is for: version, partition, log start, throttle time."""
         self._reply: ProducedReply | None = None
+        self._owed: tuple[Outbox, bytes] | None = None
+        """To whom a reply is sent as soon as its batch is durable."""
 
     def produce(
         self, partition: Partition, seat: Seat, row: int, version: int, timeout_ms: int
@@ -84,18 +86,26 @@ class Lone:
         core.counters.produced_bytes += size
         base_offset, end_offset = offsets
         reply = self._reply_of(partition, seat, version).encode(correlation_id, base_offset)
-        send = partial(peer.outbox.send, reply)
-        if handler.high_watermark >= end_offset:
-            send()
-        else:
-            partition.sync_alone(send)
+        self._owed = peer.outbox, reply
+        if handler.high_watermark < end_offset:
+            partition.sync_alone(self._answer)
+        if self._owed is not None:
             if handler.high_watermark < end_offset:
+                self._owed = None
                 run = Run(core, self._scan, partition, timeout_ms)
                 run.add_appended(seat, version, correlation_id)
                 run.appended(offsets, size)
                 return run
+            self._answer()
         partition.advanced()
         return True
+
+    def _answer(self) -> None:
+        """Send what is owed: once, whatever becomes of the watermark."""
+        if self._owed is not None:
+            outbox, reply = self._owed
+            self._owed = None
+            outbox.send(reply)
 
     def _reply_of(self, partition: Partition, seat: Seat, version: int) -> ProducedReply:
         """What is filled in for a reply to this request."""

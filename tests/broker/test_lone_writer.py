@@ -9,6 +9,7 @@ import trio
 from segbroker.broker.producing.produce_run import Run
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import FetchResponse, ProduceResponse
+from segbroker.segments.handler import DiskHandler
 
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import batch, connect, fetch_request, produce_request, values
@@ -125,3 +126,27 @@ async def test_a_sync_of_the_loop_that_fails_is_told_and_nothing_else_is(express
         assert manager.wal.statistics().syncs_here == before + 1
         assert broker.core.ingest.unsynced_bytes == 0
         disk.sync_error = None
+
+
+async def test_who_was_answered_is_not_answered_again_when_the_watermark_was_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(clock=lambda: 0.0) as broker, connect(broker.address) as client:
+        await client.create("t")
+        statistics = broker.core.topics.manager.wal.statistics
+        told = DiskHandler.wal_synced
+        failed: list[int] = []
+
+        def fails_once(handler: DiskHandler, end_offset: int) -> None:
+            if not failed and statistics().syncs_here:
+                failed.append(end_offset)
+                raise RuntimeError("a mistake")
+            told(handler, end_offset)
+
+        monkeypatch.setattr(DiskHandler, "wal_synced", fails_once)
+        with trio.fail_after(60):
+            for n in range(60):  # each is answered with its own correlation id
+                row = await client.produce("t", b"%d" % n)
+                assert (row.error_code, row.base_offset) == (0, n)
+        assert failed
+        assert len(values(await client.fetch("t", 0))) == 60
