@@ -42,6 +42,8 @@ class Framework:
         guarantee: what its program is told, if it takes one.
         once: each count is written once, also after kills.
         exact: the last count of a key is its number of records, also after kills.
+        ends_whole: told to end (SIGTERM), it passes over nothing.  faust's does, now and then, on
+            Apache Kafka as well: its committed offset stands behind records that it never counted.
     """
 
     release: Release
@@ -49,6 +51,7 @@ class Framework:
     guarantee: str = ""
     once: bool = False
     exact: bool = True
+    ends_whole: bool = True
 
 
 QUIX: Final = Release("3.28.1", ("quixstreams==3.28.1",))
@@ -59,7 +62,9 @@ FRAMEWORKS: Final = {
     "quixstreams-at-least-once": Framework(
         QUIX, "count_quixstreams.py", "at-least-once", exact=False
     ),
-    "faust-at-least-once": Framework(FAUST, "count_faust.py", "at_least_once", exact=False),
+    "faust-at-least-once": Framework(
+        FAUST, "count_faust.py", "at_least_once", exact=False, ends_whole=False
+    ),
     "bytewax": Framework(BYTEWAX, "count_bytewax.py"),
 }
 
@@ -174,7 +179,8 @@ def test_counts_are_right_though_the_program_and_the_broker_are_killed(
     if framework.once:
         assert program.starts == before, "the broker knows its members again"
 
-    program.restart()
+    if framework.ends_whole:
+        program.restart()
     program.send(500)
     program.wait_until_done()
 
