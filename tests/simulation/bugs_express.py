@@ -8,12 +8,16 @@ from segbroker.broker.producing.express import Express
 from segbroker.broker.producing.produce_run import Run
 
 from .bugs import CALM, POWER, Bug, replaced
+from .plan import Pipeline, Topic
 
 EXPRESS = {"express": True}
 CUTS_OF_POWER = {
     "faults": tuple((0.05 * n, "power_cut") for n in range(1, 9)),
     "sync_s": (0.01, 0.2),
 }
+# Who is alone has no runs.
+PIPED = Topic("piped", 1, "fsync", 1 << 16)
+TOGETHER = {"pipelines": tuple(Pipeline(f"pipe-{n}", PIPED, 100, 0.0) for n in range(4))}
 
 
 def _settled_at_once(append: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,7 +46,9 @@ BUGS = (
     Bug(
         "a run is acknowledged when it is appended",
         replaced(Run, "append", _settled_at_once),
-        POWER | EXPRESS | CUTS_OF_POWER,
+        POWER | EXPRESS | CUTS_OF_POWER | TOGETHER,
+        topics=(PIPED,),
+        seeds_max=20,
     ),
     Bug(
         "who is alone is answered without a sync",
