@@ -65,15 +65,28 @@ class FileCache:
             self._files.move_to_end(key)
             return entry.file
 
-    def pin(self, key: Key, opener: Callable[[], StorageFile]) -> StorageFile:
-        """The file, opened if need be, pinned."""
+    def pin(
+        self,
+        key: Key,
+        opener: Callable[[], StorageFile],
+        is_current: Callable[[], bool] = lambda: True,
+    ) -> StorageFile:
+        """The file, opened if need be, pinned.
+
+        is_current: asked after the opening, whether the file that was opened may serve others too.
+        If not, it is this caller's alone and is closed when given back.
+        """
         found = self.pin_nowait(key)
         if found is not None:
             return found
         entry = _Open(opener())
+        surplus: list[StorageFile] = []
         with self._lock:
             other = self._files.get(key)
-            if other is None:
+            if not is_current():
+                entry.dropped = True
+                self._dropped[id(entry.file)] = entry
+            elif other is None:
                 self._files[key] = entry
                 surplus = self._evict()
             else:  # two opened it at once

@@ -490,4 +490,4 @@ class PartitionLog:
             self.ready.close()
             for file in closing:
                 file.close()
-            self.files.drop()
+            self.files.close()

@@ -7,6 +7,10 @@
 An index that does not match its log is either wrong itself or the log is: rebuilding decides it.
 When every batch of the log is valid the index was wrong and is replaced; otherwise the log is
 damaged and CorruptSegment says where.  Nothing that failed its checksum is ever returned.
+
+A segment may be written anew, or its whole log be deleted, between the moment a reader opens the
+file and the moment the cache takes it.  Such a file is not kept: it would stand under the name of
+another one, and everybody after this reader would find damage in it.
 """
 
 import threading
@@ -42,7 +46,17 @@ def index_of(data: memoryview, base_offset: int, found: Scan, interval: int) -> 
 class SealedFiles:
     """The files of one log's sealed segments."""
 
-    __slots__ = ("_rebuilding", "epochs", "files", "indexes", "interval", "paths", "storage")
+    __slots__ = (
+        "_drops_count",
+        "_is_closed",
+        "_rebuilding",
+        "epochs",
+        "files",
+        "indexes",
+        "interval",
+        "paths",
+        "storage",
+    )
 
     def __init__(
         self,
@@ -60,6 +74,8 @@ class SealedFiles:
         self.interval = interval
         self.epochs = epochs
         self._rebuilding = threading.Lock()
+        self._drops_count = 0
+        self._is_closed = False
 
     def index_nowait(self, number: int) -> BlockIndex | None:
         """The index of segment `number` if it is loaded."""
@@ -111,12 +127,16 @@ class SealedFiles:
     def pin(self, number: int) -> StorageFile:
         """The file of segment `number`, opened if need be, pinned.  Raises StorageError."""
         path = self.paths.log(number)
+        drops_count = self._drops_count
 
         def opener() -> StorageFile:
             return self.storage.open(path, read_only=True)
 
+        def is_current() -> bool:
+            return drops_count == self._drops_count and not self._is_closed
+
         try:
-            return self.files.pin((self.paths.folder, number), opener)
+            return self.files.pin((self.paths.folder, number), opener, is_current)
         except FileNotFoundError as exc:
             raise CorruptSegment(path, 0, "the file is missing") from exc
         except OSError as exc:
@@ -136,8 +156,14 @@ class SealedFiles:
         file.advise(Advice.WILL_NEED)
         file.close()
 
+    def close(self) -> None:
+        """Forget all files and indexes, also those that a late reader opens from now on."""
+        self._is_closed = True
+        self.drop()
+
     def drop(self, numbers: range | None = None) -> None:
-        """Forget files and indexes of segments, all or some."""
+        """Forget files and indexes of segments, all or some, after the files were replaced."""
+        self._drops_count += 1  # first: what was opened before is not kept behind this
         self.files.drop(self.paths.folder, numbers)
         self.indexes.drop(self.paths.folder, numbers)
 

@@ -1,0 +1,78 @@
+"""A file loses its name between the moment a reader opens it and the moment it is kept open: that
+reader may finish with it, nobody else may get it."""
+
+from collections.abc import Callable
+
+from segbroker.segments.memory import MemoryFile, MemoryStorage
+
+from .compacted import Compacted
+from .test_damage import FOLDER, manager_on, readable
+from .tools import SMALL, append, batch_of, offsets_in
+
+
+class MeddlingStorage(MemoryStorage):
+    """`meanwhile` runs once: behind the opening for reading of the file `path`, before its opener
+    goes on, or in front of its renaming."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.path = ""
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
+        file = super().open(path, create=create, read_only=read_only)
+        if read_only:
+            self._meddle(path)
+        return file
+
+    def rename(self, source: str, target: str) -> None:
+        self._meddle(source)
+        super().rename(source, target)
+
+    def _meddle(self, path: str) -> None:
+        if path == self.path:
+            self.path = ""
+            self.meanwhile()
+
+
+def test_a_segment_that_is_cleaned_while_a_reader_opens_it_is_read_by_those_behind() -> None:
+    disk = MeddlingStorage()
+    log = Compacted(disk)
+    for number in range(12):
+        log.send((b"k%d" % (number % 5), b"%03d" % number + b"v" * 100))
+    log.seal()
+    rewritten = 3  # it stands for 0 to 3 afterwards
+    row = log.handler.sealed_row(rewritten)
+    assert row is not None
+    plan = log.handler.plan_read(row.base_offset, 1)
+    assert plan is not None
+    log.manager.files.drop(FOLDER)
+    disk.path = f"{FOLDER}/t_partition_0_segment_{rewritten}.log"
+    disk.meanwhile = log.clean_sealed
+    buffer = memoryview(bytearray(plan.size_max))
+    assert offsets_in(buffer[: plan.read(buffer)]) == [row.base_offset], "what was planned"
+    assert log.handler.sealed_numbers() == [rewritten, 4, 5]
+    assert [record.offset for record in log.records()] == [7, 8, 9, 10, 11]
+
+
+def test_a_topic_that_is_made_anew_is_not_read_from_a_file_of_the_deleted_one() -> None:
+    disk = MeddlingStorage()
+    manager = manager_on(disk)
+    manager.create_topic("t", 1, SMALL)
+    handler = manager.get_handler("t", 0)
+    for number in range(15):
+        append(handler, batch_of(b"%03d old" % number + b"x" * 53))
+    plan = handler.plan_read(0, 1)
+    assert plan is not None
+    buffer = memoryview(bytearray(plan.size_max))
+    late: list[int] = []
+    disk.path = "/data/topics/t"  # closed, and not yet moved out of the way
+    disk.meanwhile = lambda: late.extend(offsets_in(buffer[: plan.read(buffer)]))
+    manager.delete_topic("t")
+    assert late == [0], "what was planned before"
+    assert not len(manager.files), "nothing of it stays open"
+    manager.create_topic("t", 1, SMALL)
+    handler = manager.get_handler("t", 0)
+    for number in range(15):
+        append(handler, batch_of(b"%03d new" % number + b"x" * 53))
+    assert readable(handler) == list(range(15))
