@@ -254,8 +254,8 @@ def _repair_partition(manager: DiskManager, name: str, partition: int) -> None:
 def _remove_leftovers(storage: Storage, paths: LogPaths, sealed: Collection[int]) -> None:
     """Files that nobody reads: of replacements that were interrupted, of logs that are gone."""
     for name in storage.listdir(paths.folder):
-        number = paths.segment_number(name.removesuffix(".index") + ".log")
-        is_index = name.endswith(".index") and number is not None and number not in sealed
-        if name.endswith((".tmp", ".cleaned")) or is_index:
+        number = paths.index_number(name)
+        is_stray = number is not None and number not in sealed
+        if name.endswith((".tmp", ".cleaned")) or is_stray:
             storage.unlink(f"{paths.folder}/{name}")
     storage.fsync_dir(paths.folder)

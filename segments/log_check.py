@@ -290,8 +290,8 @@ class LogChecker:
                 continue
             if paths.segment_number(name) is not None or name.endswith(".cleaned"):
                 continue
-            index = paths.segment_number(name.removesuffix(".index") + ".log")
-            if name.endswith(".index") and index is not None:
+            index = paths.index_number(name)
+            if index is not None:
                 if index not in sealed and index not in logs:
                     action = "nothing; verify --repair removes it"
                     yield note(path, "an index without a log", action)

@@ -57,8 +57,10 @@ def reason_of(inspected: Inspection) -> str:
 
 
 def segment_of(log: PartitionLog, error: CorruptSegment) -> int | None:
-    """The number of the segment that an error speaks of."""
-    return log.paths.segment_number(error.path.rpartition("/")[2].replace(".index", ".log"))
+    """The number of the segment that an error speaks of, by its log or its index."""
+    name = error.path.rpartition("/")[2]
+    number = log.paths.segment_number(name)
+    return log.paths.index_number(name) if number is None else number
 
 
 def mend(log: PartitionLog, number: int, now_ms: int, report: LogReport) -> Mended | None:

@@ -25,7 +25,7 @@ from .errors import InvalidTopicName
 from .storage import TEMPORARY
 
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
-_SEGMENT = re.compile(r"_segment_(0|[1-9][0-9]{0,18})\.log")
+_SEGMENT = re.compile(r"_segment_(0|[1-9][0-9]{0,18})\.(log|index|cleaned)")
 
 
 def is_topic_name(name: str) -> bool:
@@ -103,21 +103,27 @@ class LogPaths:
             self.producers,
             self.damaged,
         )
-        log = own.removesuffix(".index") + ".log" if own.endswith(".index") else own
-        return is_named or self.segment_number(log) is not None
+        numbers = self.segment_number(own), self.index_number(own)
+        return is_named or numbers != (None, None)
 
     def segment_number(self, name: str) -> int | None:
         """The k of a segment's log file; None for any other name."""
-        if not name.startswith(self.prefix):
-            return None
-        match = _SEGMENT.fullmatch(name, len(self.prefix))
-        return int(match[1]) if match else None
+        return self._number(name, "log")
+
+    def index_number(self, name: str) -> int | None:
+        """The k of a segment's index file; None for any other name."""
+        return self._number(name, "index")
 
     def cleaned_number(self, name: str) -> int | None:
         """The k of a segment written anew; None for any other name."""
-        if not name.endswith(".cleaned"):
+        return self._number(name, "cleaned")
+
+    def _number(self, name: str, kind: str) -> int | None:
+        # Never by looking for ".log" or ".index" anywhere: a topic may have that in its name.
+        if not name.startswith(self.prefix):
             return None
-        return self.segment_number(name.removesuffix(".cleaned") + ".log")
+        match = _SEGMENT.fullmatch(name, len(self.prefix))
+        return int(match[1]) if match and match[2] == kind else None
 
 
 def owner_of(topic_id: UUID, partition: int) -> int:

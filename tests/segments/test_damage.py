@@ -112,6 +112,21 @@ def test_a_damaged_sealed_segment_costs_one_batch_and_the_reader_gets_a_gap() ->
         assert damage_row(again, "gap") == []
 
 
+@pytest.mark.parametrize("topic", ["a.index", "a.log", ".index"])
+def test_a_topic_may_be_called_like_a_kind_of_file_and_its_damage_is_repaired(topic: str) -> None:
+    disk = MemoryStorage()
+    manager = manager_on(disk)
+    manager.create_topic(topic, 1, SMALL)
+    handler = manager.get_handler(topic, 0)
+    for number in range(15):
+        append(handler, batch_of(b"%03d" % number + b"x" * 57))
+    folder = f"/data/topics/{topic}/partition_0"
+    flip(disk, f"{folder}/{topic}_partition_0_segment_1.log", 200)
+    handler._log.files.indexes.drop(folder)
+    assert readable(handler) == list(range(15))
+    assert gaps_in(handler) == [(4, 5)]
+
+
 def content_of(disk: MemoryStorage) -> dict[str, bytes]:
     """The files of the partition, which has no folder in it."""
     return {name: bytes(read_file(disk, f"{FOLDER}/{name}")) for name in disk.listdir(FOLDER)}
