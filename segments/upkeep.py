@@ -210,7 +210,7 @@ class Upkeep:
 
     def _sync_some(self) -> None:
         """What only the WAL has keeps its segment open: sync some, to be parked next time."""
-        handlers = self._directory.handlers.values()
+        handlers = list(self._directory.handlers.values())  # others open partitions meanwhile
         unsynced = (handler for handler in handlers if handler.has_unsynced)
         for handler in islice(unsynced, VISITS_MAX):
             self._flushers.request(handler)

@@ -48,8 +48,9 @@ class TransactionTable:
         return None if entry is None else entry.known
 
     def all(self) -> list[Transaction]:
-        """Every id that is known."""
-        return [entry.known for entry in self.entries.values() if entry.known is not None]
+        """Every id that is known.  From any thread: a large request is answered in a lane."""
+        entries = tuple(self.entries.values())  # at once: others are added meanwhile
+        return [entry.known for entry in entries if entry.known is not None]
 
     def pending(self, group: str) -> set[tuple[str, int]]:
         """The partitions whose offset waits for the end of a transaction."""

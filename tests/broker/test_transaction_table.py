@@ -1,0 +1,34 @@
+"""The table of transactional ids is read by lanes while the loop adds to it."""
+
+import sys
+import threading
+
+import trio
+
+from segbroker.broker.transactions.transaction_table import Entry, TransactionTable
+from segbroker.segments.transactions import Transaction
+
+
+async def test_all_is_asked_by_a_lane_while_ids_are_added() -> None:
+    table = TransactionTable()
+    known = Entry(Transaction("tx", 1, 0))
+    table.entries |= {str(number): known for number in range(1_000)}
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.is_set():
+            assert len(table.all()) >= 1_000
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that nearly every step of one is between two of the other
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, look)
+            for number in range(1_000, 60_000):
+                table.entries[str(number)] = known
+                if number % 1_000 == 0:
+                    await trio.lowlevel.checkpoint()
+            is_over.set()
+    finally:
+        is_over.set()
+        sys.setswitchinterval(interval)
