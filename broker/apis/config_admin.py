@@ -55,6 +55,9 @@ _NOT_HERE: Final = {
     16: "segbroker takes no metrics of clients (KIP-714): there is nothing to set",
 }
 
+# Kafka says so of what a broker cannot be set to, and leaves it at that (KAFKA-13609).
+_INVALID: Final = {BROKER: ErrorCode.INVALID_REQUEST}
+
 # Resources of one request: each is answered with dozens of rows, whose sum must fit a reply.
 DESCRIBED_MAX: Final = 1_000
 
@@ -202,7 +205,7 @@ async def _alter(
     except Refused as exc:
         return exc.code, exc.message
     except InvalidConfig as exc:
-        return ErrorCode.INVALID_CONFIG, str(exc)
+        return _INVALID.get(asked.resource_type, ErrorCode.INVALID_CONFIG), str(exc)
     except STORAGE_FAILURES as exc:
         return wire_error(exc)
     return ErrorCode.NONE, None

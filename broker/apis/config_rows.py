@@ -46,6 +46,7 @@ _SOURCES: Final[dict[Origin, int]] = {
 }
 
 # Types of values.
+_UNKNOWN: Final = 0
 _BOOLEAN: Final = 1
 _STRING: Final = 2
 _LONG: Final = 5
@@ -134,15 +135,12 @@ def group_rows(core: Core, group_id: str) -> Iterator[DescribeConfigsResponseCon
 
 
 def logger_rows() -> Iterable[DescribeConfigsResponseConfig]:
-    """The one logger."""
-    return [
-        _row(
-            LOGGER,
-            [_synonym(LOGGER, level_in_force(), _DYNAMIC_LOGGER)],
-            _STRING,
-            "Least level that is logged, until the restart; log_level is for good.",
-        )
-    ]
+    """The one logger; without synonyms and of no type, as Kafka's."""
+    in_force = _synonym(LOGGER, level_in_force(), _DYNAMIC_LOGGER)
+    about = "Least level that is logged, until the restart; log_level is for good."
+    row = _row(LOGGER, [in_force], _UNKNOWN, about)
+    row.synonyms = []
+    return [row]
 
 
 def _row(

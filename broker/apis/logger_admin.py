@@ -42,6 +42,8 @@ def alter_logger(
             raise Refused(
                 ErrorCode.INVALID_REQUEST, f"the level of {LOGGER!r} can be set and nothing else"
             )
+        if one.value is None:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{LOGGER!r} has no value")
         if one.value not in _LEVELS:
             raise Refused(
                 ErrorCode.INVALID_CONFIG, f"{one.value!r} is none of {', '.join(_LEVELS)}"

@@ -6,7 +6,7 @@ The first two are control events (segments/broker_settings.py), made by Incremen
 AlterConfigs on a broker (its id, or "" for every one).  They outlive a restart, also one with other
 flags; unsetting them brings back what the nearest other place says.  `config` is the result.
 
-| refused with INVALID_CONFIG | because |
+| refused with INVALID_REQUEST | because |
 |---|---|
 | a key that there is not | a typing mistake must not look as if it had been done |
 | a key that is read at the start | it would not hold before the next start |

@@ -141,7 +141,7 @@ async def test_settings_are_replaced_as_a_whole(validate_only: bool) -> None:
             validate_only=validate_only,
         )
         reply = await client.ask(request, AlterConfigsResponse, 2)
-        assert [row.error_code for row in reply.responses] == [0, ErrorCode.INVALID_CONFIG]
+        assert [row.error_code for row in reply.responses] == [0, ErrorCode.INVALID_REQUEST]
         expected = {"segment.bytes": "4096"} if validate_only else {"retention.ms": "5"}
         assert broker.core.topics.all["t"].config.overrides == expected
 

@@ -213,6 +213,18 @@ ACCEPTED: Final = (
         ours=ROW,
     ),
     Accepted(
+        ApiKey.DESCRIBE_CONFIGS,
+        r"results\.configs\.(value|documentation)",
+        "from which level on is logged; documentation nobody asked for is null",
+        label="the root logger.*",
+    ),
+    Accepted(
+        ApiKey.DESCRIBE_CONFIGS,
+        r"results\.error_code|.*configs\[(interval\.ms|match|metrics)\]",
+        "no metrics of clients are taken (KIP-714): nothing could be set",
+        label="metrics of clients",
+    ),
+    Accepted(
         ApiKey.DESCRIBE_CLUSTER,
         r"endpoint_type",
         "beside an error it says what was asked for",

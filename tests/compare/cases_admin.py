@@ -7,7 +7,7 @@ from segbroker.protocol.api_keys import ApiKey
 from .cases import case
 from .stage import Stage
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -167,6 +167,14 @@ async def settings_described(stage: Stage) -> None:
     await ask("a broker that is not there", BROKER, "77", KEYS)
     await ask("a broker that is no number", BROKER, "one", KEYS)
     await ask("a type that is not there", 99, "x", KEYS)
+    await ask("a logger of a broker that is not there", LOGGER, "77", ["root"])
+    await ask("a logger that is not there", LOGGER, "1", ["no.such"])
+    await ask("the root logger", LOGGER, "1", ["root"])
+    await ask("the root logger, with synonyms", LOGGER, "1", ["root"], include_synonyms=True)
+    await ask("metrics of clients", METRICS, "nobodys", None)
+    await ask("metrics of clients without a name", METRICS, "", None)
+    await ask("a group's session", GROUP, "nobodys", ["consumer.session.timeout.ms"])
+    await ask("a group without a name", GROUP, "", None)
     for key in ("num.partitions", "auto.create.topics.enable", "broker.id"):
         await ask(f"{key} of the broker", BROKER, "1", [key])
 
@@ -185,6 +193,13 @@ async def settings_replaced(stage: Stage) -> None:
     await ask("null", topic, retention_ms=None)
     await ask("not there", f"{stage.name}-nowhere", retention_ms="1")
     await ask("a type that is not there", topic, 99, retention_ms="1")
+    await ask("of a broker, good", "1", BROKER, log_cleaner_threads="1")
+    await ask("of a broker, bad value", "1", BROKER, log_cleaner_threads="many")
+    await ask("of a broker, read at the start", "1", BROKER, log_dirs="/nowhere")
+    await ask("of a broker, null", "1", BROKER, log_cleaner_threads=None)
+    await ask("of a logger", "1", LOGGER, root="INFO")
+    await ask("of a broker that is not there", "77", BROKER, log_cleaner_threads="1")
+    await ask("of a broker, nothing", "1", BROKER)
     row = {"resource_type": TOPIC, "resource_name": topic, "configs": config(retention_ms="5")}
     await stage.ask("tried", ApiKey.ALTER_CONFIGS, resources=[row], validate_only=True)
 
@@ -213,6 +228,33 @@ async def settings_changed(stage: Stage) -> None:
     await ask("an operation that is not there", 9, "retention.ms", "5")
     await ask("a topic that is not there", SET, "retention.ms", "5", name=f"{topic}-no")
     row: dict[str, Any] = {"resource_type": TOPIC, "resource_name": topic}
+    for name in ("1", ""):
+        whose = f"of broker {name!r}"
+        broker = {"kind": BROKER, "name": name}
+        await ask(f"{whose}, set", SET, "num.io.threads", "4", **broker)
+        await ask(f"{whose}, set to nothing", SET, "num.io.threads", None, **broker)
+        await ask(f"{whose}, set badly", SET, "num.io.threads", "many", **broker)
+        await ask(f"{whose}, too small", SET, "num.io.threads", "0", **broker)
+        await ask(f"{whose}, read at the start", SET, "broker.id", "9", **broker)
+        await ask(f"{whose}, append", APPEND, "num.io.threads", "4", **broker)
+        await ask(f"{whose}, delete", DELETE, "num.io.threads", None, **broker)
+        await ask(f"{whose}, unset what is read at the start", DELETE, "broker.id", None, **broker)
+    for name in ("77", "one"):
+        await ask(f"of broker {name!r}", SET, "num.io.threads", "4", kind=BROKER, name=name)
+    logger: dict[str, Any] = {"kind": LOGGER, "name": "1"}
+    await ask("of a logger, set", SET, "root", "INFO", **logger)
+    await ask("of a logger, set badly", SET, "root", "LOUD", **logger)
+    await ask("of a logger, set to nothing", SET, "root", None, **logger)
+    await ask("of a logger, append", APPEND, "root", "INFO", **logger)
+    await ask("of a logger, unset", DELETE, "root", None, **logger)
+    await ask("of a logger that is not there", SET, "no.such", "INFO", **logger)
+    await ask("of a logger elsewhere", SET, "root", "INFO", kind=LOGGER, name="77")
+    group: dict[str, Any] = {"kind": GROUP, "name": f"{topic}-g"}
+    await ask("of a group, set", SET, "consumer.session.timeout.ms", "46000", **group)
+    await ask("of a group, set badly", SET, "consumer.session.timeout.ms", "soon", **group)
+    await ask("of a group, too small", SET, "consumer.session.timeout.ms", "1", **group)
+    await ask("of a group, unknown", SET, "no.such", "1", **group)
+    await ask("of no group", SET, "consumer.session.timeout.ms", "46000", kind=GROUP, name="")
     both = [{"name": "retention.ms", "config_operation": n, "value": "6"} for n in (0, 0)]
     fields = {"resources": [row | {"configs": both}], "validate_only": False}
     await stage.ask("one key twice", ApiKey.INCREMENTAL_ALTER_CONFIGS, **fields)
