@@ -77,9 +77,9 @@ def decode_subscription(metadata: bytes | memoryview) -> Subscription | None:
     return Subscription(tuple(topics), tuple(owned), generation, user_data, version)
 
 
-def encode_assignment(partitions: Iterable[tuple[str, int]]) -> bytes:
-    """As version 0, without user data."""
-    return _VERSION.pack(0) + _packed_pairs(partitions) + _packed_bytes(None)
+def encode_assignment(partitions: Iterable[tuple[str, int]], version: int = 0) -> bytes:
+    """Without user data.  Every version is written alike."""
+    return _VERSION.pack(version) + _packed_pairs(partitions) + _packed_bytes(None)
 
 
 def encode_sticky(owned: Iterable[tuple[str, int]], generation: int) -> bytes:

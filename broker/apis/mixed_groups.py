@@ -24,7 +24,7 @@ def join(core: Core, group: ConsumerGroup, joining: Joining, done: OnJoined) -> 
             group, monotonic_ms(), joining, new_member_id, core.topics.all
         )
     except Refused as exc:
-        done(Joined(exc.code, joining.member_id))
+        done(Joined(exc.code, ""))  # as Kafka, which names a member only with an id to join with
         return
 
     def refused(code: ErrorCode) -> None:

@@ -41,6 +41,9 @@ from .server_assignors import Partition
 
 PROTOCOL_TYPE: Final = "consumer"
 
+ASSIGNMENT_VERSION_MAX: Final = 3
+"""Kafka's latest; a client of later ones reads it, too."""
+
 METADATA_MAX: Final = 1 << 20
 """Bytes of all that a member says; a group with more could hardly be written down."""
 
@@ -57,7 +60,7 @@ def join(
     _check_size(joining)
     member_id = joining.member_id
     if member_id:
-        _check_id(group, joining)
+        joining = _identified(group, joining)
     else:
         member_id = new_member_id(joining.instance_id or joining.client_id)
         if joining.wants_id_first and joining.instance_id is None:
@@ -111,15 +114,18 @@ def _is_same(member: ConsumerMember, joining: Joining) -> bool:
     return member.member_id == joining.member_id
 
 
-def _check_id(group: ConsumerGroup, joining: Joining) -> None:
+def _identified(group: ConsumerGroup, joining: Joining) -> Joining:
+    """A member that names its id, with the instance that it is.  Raises Refused."""
     member_id, instance_id = joining.member_id, joining.instance_id
     holder = member_id if instance_id is None else group.static.get(instance_id, "")
     if holder not in ("", member_id):
         raise Refused(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id!r} is member {holder!r} now")
     member = group.members.get(member_id)
-    is_here = member is not None and member.instance_id == instance_id
+    is_here = member is not None and instance_id in (None, member.instance_id)
     if not is_here and member_id not in group.given:
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id!r} is no member")
+    # Its id says who it is; a static member may leave out which instance it is.
+    return joining if member is None else joining._replace(instance_id=member.instance_id)
 
 
 def _beat(joining: Joining, topics: Mapping[str, Topic]) -> Beat:
@@ -203,7 +209,14 @@ def sync(
     group.heard_of(now_ms, member)
     named = [(name_of(topic_id), index) for topic_id, index in member.assigned]
     mine = [(name, index) for name, index in named if name is not None]
-    return Synced(ErrorCode.NONE, PROTOCOL_TYPE, speaks, encode_assignment(mine))
+    version = assignment_version(member.classic)
+    return Synced(ErrorCode.NONE, PROTOCOL_TYPE, speaks, encode_assignment(mine, version))
+
+
+def assignment_version(classic: Classic) -> int:
+    """In which version a member is told its partitions: that in which it says what it wants."""
+    said = decode_subscription(next(iter(classic.protocols.values())))
+    return 0 if said is None else max(0, min(said.version, ASSIGNMENT_VERSION_MAX))
 
 
 def heartbeat(

@@ -75,6 +75,8 @@ class ConsumerGroup:
     """Ids that classic members were given to join with, and until when each may be."""
     static: dict[str, str] = field(default_factory=dict)
     """The member that each instance is."""
+    has_turned: bool = False
+    """Whether the next heartbeat makes the target anew, also where nobody came."""
 
     @property
     def state(self) -> str:
@@ -152,8 +154,9 @@ class ConsumerGroup:
         member = self._join(beat) if beat.epoch == JOIN else self._member(beat)
         if regex is not None:
             self.target.take(regex, beat.viewer, beat.may_see)
-        if self._take_down(member, beat, topics):
+        if self._take_down(member, beat, topics) or self.has_turned:
             self.epoch = epoch + 1  # once, also of a member that has just joined
+            self.has_turned = False
         self._retarget()
         before = (member.epoch, member.reconciled)
         still_has = member.still_has(beat) if is_back else beat.owned

@@ -31,7 +31,13 @@ from segbroker.segments.generations import Generation, KeptMember
 
 from ..configuration.config import BrokerConfig
 from ..refused import Refused
-from .classic_members import PROTOCOL_TYPE, metadata_size, partitions_of, subscription_of
+from .classic_members import (
+    PROTOCOL_TYPE,
+    assignment_version,
+    metadata_size,
+    partitions_of,
+    subscription_of,
+)
 from .consumer_group import ConsumerGroup
 from .consumer_members import MaySee, Reconciled
 from .consumer_target import Topic
@@ -68,7 +74,7 @@ def upgrade(
 ) -> None:
     """Have `made` go on with the members of a classic group.  Raises Refused: it cannot."""
     made.restore(now_ms, _as_consumer(group, topics, made.target.assignor), frozenset(), may_see)
-    made.epoch += 1  # the target is made anew, though nobody came and nothing is said anew
+    made.has_turned = True
     made.unkept.update(made.members)
     made.unsaid.update(made.members)
 
@@ -125,7 +131,13 @@ def _told(group: Group, member: Member, topics: Mapping[str, Topic]) -> frozense
     if mine is None or group.protocol_type != PROTOCOL_TYPE:
         raise _cannot_turn(group, "the assignments are not those of consumers")
     if group.protocol not in _WORDLESS and assignment_user_data(member.held):
-        raise _cannot_turn(group, "its assignor has words of its own in the assignments")
+        # Kafka's sentence: clients hand it on.
+        raise Refused(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Cannot upgrade classic group {group.group_id} to consumer group because an "
+            "unsupported custom assignor is in use. Please refer to the documentation or switch "
+            "to a default assignor before re-attempting the upgrade.",
+        )
     return partitions_of(mine, topics)
 
 
@@ -168,7 +180,7 @@ def _as_classic(group: ConsumerGroup, topics: Mapping[str, Topic]) -> Generation
                 member.classic.session_timeout_ms,
                 member.rebalance_timeout_ms,
                 member.classic.protocols,
-                encode_assignment(mine),
+                encode_assignment(mine, assignment_version(member.classic)),
             )
         )
     earlier = {one.member_id: one.epoch for one in group.members.values() if one.epoch != number}

@@ -469,7 +469,7 @@ async def test_an_expelled_member_of_the_consumer_protocol_turns_the_group_back(
 async def test_a_silent_member_of_the_consumer_protocol_turns_the_group_back() -> None:
     async with (
         serving(
-            group_consumer_session_timeout_ms=50, group_consumer_heartbeat_interval_ms=10
+            group_consumer_session_timeout_ms=500, group_consumer_heartbeat_interval_ms=100
         ) as broker,
         connect(broker.address) as client,
     ):
