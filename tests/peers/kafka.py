@@ -103,6 +103,21 @@ CLASSES: Final = (
     "kafka.server.DescribeClusterRequestTest",
     "kafka.server.EdgeCaseRequestTest",
     "kafka.api.TransactionsBounceTest",
+    "org.apache.kafka.tools.consumer.group.DescribeConsumerGroupTest",
+    "org.apache.kafka.tools.consumer.group.ResetConsumerGroupOffsetTest",
+    "org.apache.kafka.tools.consumer.group.DeleteConsumerGroupsTest",
+    "org.apache.kafka.tools.consumer.group.ListConsumerGroupTest",
+    "org.apache.kafka.tools.consumer.group.DeleteOffsetsConsumerGroupCommandIntegrationTest",
+    "org.apache.kafka.tools.consumer.ConsoleConsumerTest",
+    "org.apache.kafka.tools.TopicCommandTest",
+    "org.apache.kafka.tools.GetOffsetShellTest",
+    "org.apache.kafka.tools.GroupsCommandTest",
+    "org.apache.kafka.tools.AclCommandTest",
+    "org.apache.kafka.tools.ClusterToolTest",
+    "org.apache.kafka.tools.FeatureCommandTest",
+    "org.apache.kafka.tools.BrokerApiVersionsCommandTest",
+    "org.apache.kafka.tools.DeleteRecordsCommandTest",
+    "org.apache.kafka.tools.LogDirsCommandTest",
 )
 
 # Whose tests have classes that those of the broker use.
@@ -115,10 +130,14 @@ TESTED: Final = (
     "kafka-server-common",
     "kafka-storage",
 )
+# What a tool of Connect's needs, which none of these tests starts.
+CONNECT: Final = ("connect-api", "connect-json", "connect-runtime", "connect-transforms")
 ARTIFACTS: Final = (
     Artifact("org.apache.kafka", "kafka_2.13", VERSION),
     Artifact("org.apache.kafka", "kafka_2.13", VERSION, is_tests=True),
     *(Artifact("org.apache.kafka", name, VERSION, is_tests=True) for name in TESTED),
+    Artifact("org.apache.kafka", "kafka-tools", VERSION, without=CONNECT),
+    Artifact("org.apache.kafka", "kafka-tools", VERSION, is_tests=True, without=CONNECT),
     Artifact("org.bouncycastle", "bcpkix-jdk18on", "1.78.1"),
     Artifact("org.mockito", "mockito-core", "5.14.2"),
     Artifact("org.slf4j", "slf4j-simple", "1.7.36"),

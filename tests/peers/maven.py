@@ -12,7 +12,9 @@ _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersio
 </dependencies></project>
 """
 _DEPENDENCY: Final = """
-<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"""
+<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}{}</dependency>"""
+_EXCLUSION: Final = """
+<exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion>"""
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,14 @@ class Artifact:
     Attributes:
         group, name, version: as Maven has them.
         is_tests: the jar with the tests of it, instead of itself.
+        without: what it needs, of its own group, that is not fetched.
     """
 
     group: str
     name: str
     version: str
     is_tests: bool = False
+    without: tuple[str, ...] = ()
 
 
 def pom(artifacts: Iterable[Artifact]) -> str:
@@ -37,7 +41,10 @@ def pom(artifacts: Iterable[Artifact]) -> str:
 
 def _dependency(artifact: Artifact) -> str:
     kind = "<classifier>test</classifier>" if artifact.is_tests else ""
-    return _DEPENDENCY.format(artifact.group, artifact.name, artifact.version, kind)
+    left_out = "".join(_EXCLUSION.format(artifact.group, name) for name in artifact.without)
+    if left_out:
+        left_out = f"<exclusions>{left_out}</exclusions>"
+    return _DEPENDENCY.format(artifact.group, artifact.name, artifact.version, kind, left_out)
 
 
 def copy_jars(wanted: str, work: Path) -> None:

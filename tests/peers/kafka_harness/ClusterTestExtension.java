@@ -1,13 +1,13 @@
 package org.apache.kafka.common.test.api;
 
+import java.lang.reflect.Method;
 import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
 
 import kafka.server.SegbrokerInstance;
+import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.test.ClusterInstance;
 import org.junit.jupiter.api.extension.AfterEachCallback;
 import org.junit.jupiter.api.extension.BeforeEachCallback;
@@ -17,6 +17,7 @@ import org.junit.jupiter.api.extension.ParameterContext;
 import org.junit.jupiter.api.extension.ParameterResolver;
 import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
 import org.junit.jupiter.api.extension.TestTemplateInvocationContextProvider;
+import org.junit.platform.commons.support.ReflectionSupport;
 
 /** Gives each test of a cluster a daemon: before it begins, until it has ended. */
 public class ClusterTestExtension implements TestTemplateInvocationContextProvider {
@@ -29,34 +30,51 @@ public class ClusterTestExtension implements TestTemplateInvocationContextProvid
     public Stream<TestTemplateInvocationContext> provideTestTemplateInvocationContexts(ExtensionContext context) {
         String name = context.getRequiredTestClass().getSimpleName() + "."
             + context.getRequiredTestMethod().getName();
-        return wanted(context).stream().map(test -> new Invocation(instance(context, test, name)));
+        return wanted(context).stream().map(one -> new Invocation(
+            new SegbrokerInstance(name, one.config(), one.protocol())));
     }
 
-    private static List<ClusterTest> wanted(ExtensionContext context) {
-        List<ClusterTest> found = new ArrayList<>();
-        ClusterTest one = context.getRequiredTestMethod().getAnnotation(ClusterTest.class);
+    private record Wanted(ClusterConfig config, SecurityProtocol protocol) { }
+
+    private static List<Wanted> wanted(ExtensionContext context) {
+        Method test = context.getRequiredTestMethod();
+        ClusterTestDefaults defaults = context.getRequiredTestClass().getAnnotation(ClusterTestDefaults.class);
+        List<Wanted> found = new ArrayList<>();
+        ClusterTest one = test.getAnnotation(ClusterTest.class);
         if (one != null)
-            found.add(one);
-        ClusterTests several = context.getRequiredTestMethod().getAnnotation(ClusterTests.class);
+            found.add(marked(one, defaults));
+        ClusterTests several = test.getAnnotation(ClusterTests.class);
         if (several != null)
-            found.addAll(Arrays.asList(several.value()));
+            for (ClusterTest each : several.value())
+                found.add(marked(each, defaults));
+        ClusterTemplate template = test.getAnnotation(ClusterTemplate.class);
+        if (template != null)
+            for (Object named : namedBy(context.getRequiredTestClass(), template.value()))
+                found.add(new Wanted((ClusterConfig) named, SecurityProtocol.PLAINTEXT));
         return found;
     }
 
-    private static SegbrokerInstance instance(ExtensionContext context, ClusterTest test, String name) {
-        ClusterTestDefaults defaults = context.getRequiredTestClass().getAnnotation(ClusterTestDefaults.class);
-        int brokers = test.brokers() != 0 ? test.brokers() : defaults == null ? 1 : defaults.brokers();
-        Map<Integer, Map<String, String>> properties = new HashMap<>();
-        properties.put(-1, new HashMap<>());
-        if (defaults != null)
-            put(properties, defaults.serverProperties());
-        put(properties, test.serverProperties());
-        return new SegbrokerInstance(name, brokers, test.brokerSecurityProtocol(), properties);
+    private static List<?> namedBy(Class<?> tests, String method) {
+        return (List<?>) ReflectionSupport.invokeMethod(
+            ReflectionSupport.findMethod(tests, method).orElseThrow(), null);
     }
 
-    private static void put(Map<Integer, Map<String, String>> all, ClusterConfigProperty[] properties) {
+    private static Wanted marked(ClusterTest test, ClusterTestDefaults defaults) {
+        int brokers = test.brokers() != 0 ? test.brokers() : defaults == null ? 1 : defaults.brokers();
+        int controllers = test.controllers() != 0 ? test.controllers() : defaults == null ? 1 : defaults.controllers();
+        ClusterConfig.Builder made = ClusterConfig.defaultBuilder().setBrokers(brokers).setControllers(controllers);
+        if (defaults != null)
+            put(made, defaults.serverProperties());
+        put(made, test.serverProperties());
+        return new Wanted(made.build(), test.brokerSecurityProtocol());
+    }
+
+    private static void put(ClusterConfig.Builder all, ClusterConfigProperty[] properties) {
         for (ClusterConfigProperty one : properties)
-            all.computeIfAbsent(one.id(), id -> new HashMap<>()).put(one.key(), one.value());
+            if (one.id() == -1)
+                all.setServerProperties(Map.of(one.key(), one.value()));
+            else
+                all.setPerServerProperties(Map.of(one.id(), Map.of(one.key(), one.value())));
     }
 
     private record Invocation(SegbrokerInstance instance)

@@ -6,13 +6,14 @@ import java.util.Optional
 import kafka.network.SocketServer
 import kafka.utils.TestUtils
 import org.apache.kafka.clients.admin.{Admin, NewTopic}
-import org.apache.kafka.clients.consumer.{Consumer, ConsumerConfig, KafkaConsumer}
+import org.apache.kafka.clients.consumer.{Consumer, ConsumerConfig, GroupProtocol, KafkaConsumer}
 import org.apache.kafka.clients.producer.{KafkaProducer, Producer}
+import org.apache.kafka.common.acl.{AccessControlEntry, AclBindingFilter}
 import org.apache.kafka.common.network.ListenerName
 import org.apache.kafka.common.security.auth.SecurityProtocol
 import org.apache.kafka.common.serialization.{ByteArrayDeserializer, ByteArraySerializer}
 import org.apache.kafka.common.test.ClusterInstance
-import org.apache.kafka.common.test.api.ClusterConfig
+import org.apache.kafka.common.test.api.{ClusterConfig, Type}
 import org.apache.kafka.common.utils.Time
 import org.apache.kafka.server.fault.MockFaultHandler
 
@@ -21,9 +22,8 @@ import scala.jdk.CollectionConverters._
 /** A daemon as what tests call a cluster. */
 class SegbrokerInstance(
   name: String,
-  brokerCount: Int,
-  protocol: SecurityProtocol,
-  properties: util.Map[Integer, util.Map[String, String]]
+  wanted: ClusterConfig,
+  protocol: SecurityProtocol
 ) extends ClusterInstance {
   private val controllerId = Integer.valueOf(3000)
   private val cluster = new SegbrokerCluster(name)
@@ -32,10 +32,10 @@ class SegbrokerInstance(
 
   def start(): Unit = {
     val faults = new QuorumTestHarnessFaultHandlerFactory(new MockFaultHandler(name))
-    for (id <- 0 until brokerCount) {
+    for (id <- 0 until wanted.numBrokers) {
       val given = TestUtils.createBrokerConfig(id, interBrokerSecurityProtocol = Some(protocol))
-      given.putAll(properties.get(-1))
-      given.putAll(properties.getOrDefault(id, util.Map.of()))
+      given.putAll(wanted.serverProperties)
+      given.putAll(wanted.perServerOverrideProperties.getOrDefault(id, util.Map.of()))
       members.put(id, SegbrokerBroker.of(KafkaConfig.fromProps(given), Time.SYSTEM, cluster, faults))
     }
     members.values.forEach(_.startup())
@@ -45,11 +45,18 @@ class SegbrokerInstance(
 
   override def brokers: util.Map[Integer, KafkaBroker] = members
   override def controllers: util.Map[Integer, ControllerServer] = util.Map.of(controllerId, controller)
+  override def aliveBrokers: util.Map[Integer, KafkaBroker] =
+    members.asScala.filter { case (id, _) => cluster.runs(id) }.asJava
   override def brokerIds: util.Set[Integer] = members.keySet
   override def controllerIds: util.Set[Integer] = util.Set.of(controllerId)
-  override def config: ClusterConfig = new ClusterConfig(properties.get(-1))
+  override def config: ClusterConfig = wanted
+  override def `type`: Type = Type.KRAFT
   override def clusterId: String = cluster.admin.describeCluster().clusterId().get()
   override def bootstrapServers: String = s"localhost:${cluster.port(clientListener)}"
+  override def bootstrapControllers: String =
+    throw new UnsupportedOperationException("there is no controller beside the broker")
+  override def supportedGroupProtocols: util.Set[GroupProtocol] =
+    util.Set.of(GroupProtocol.CLASSIC, GroupProtocol.CONSUMER)
   override def clientListener: ListenerName = ListenerName.forSecurityProtocol(protocol)
   override def controllerListenerName: Optional[ListenerName] = Optional.empty()
   override def brokerSocketServers: util.Collection[SocketServer] =
@@ -88,6 +95,15 @@ class SegbrokerInstance(
     TestUtils.waitUntilTrue(
       () => members.firstEntry.getValue.metadataCache.numPartitions(topic).getOrElse(0) == partitions,
       s"$topic has not got $partitions partitions")
+
+  override def waitTopicDeletion(topic: String): Unit = waitForTopic(topic, 0)
+
+  override def waitForReadyBrokers(): Unit = {}
+
+  override def waitAcls(filter: AclBindingFilter, entries: util.Collection[AccessControlEntry]): Unit =
+    TestUtils.waitUntilTrue(
+      () => cluster.admin.describeAcls(filter).values().get().asScala.map(_.entry).toSet == entries.asScala.toSet,
+      s"there are other rules than $entries")
 
   override def shutdownBroker(id: Int): Unit = members.get(id).shutdown()
   override def startBroker(id: Int): Unit = members.get(id).startup()
