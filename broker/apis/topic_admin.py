@@ -96,7 +96,8 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
 
 
 def _new_topic(core: Core, asked: CreateTopicsRequestTopic) -> NewTopic:
-    """Raises Refused, and what creating it would raise."""
+    """Raises Refused, and what creating it would raise: as Kafka, first what is about the name."""
+    core.topics.check_new(asked.name, 1)
     partitions = _partitions(core, asked)
     core.topics.check_new(asked.name, partitions)
     return NewTopic(asked.name, partitions, _config(core, asked))
@@ -142,12 +143,10 @@ def _bounded(core: Core, count: int) -> int:
 
 
 def _config(core: Core, asked: CreateTopicsRequestTopic) -> TopicConfig:
-    overrides: dict[str, str] = {}
-    for one in asked.configs:
-        if one.value is None:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"{one.name} has no value")
-        overrides[one.name] = one.value
-    return core.topics.topic_config(overrides)
+    if empty := [one.name for one in asked.configs if one.value is None]:
+        told = f"Null value not supported for topic configs: {', '.join(empty)}"
+        raise Refused(ErrorCode.INVALID_CONFIG, told)
+    return core.topics.topic_config({one.name: one.value or "" for one in asked.configs})
 
 
 async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:

@@ -3,14 +3,15 @@
 AlterConfigs replaces all that was set on a resource; IncrementalAlterConfigs changes single keys
 (0 set, 1 delete, 2 append, 3 subtract; the last two for lists only).  Either becomes a function
 from what is set to what is set afterwards; whether that can be is checked by whoever stores it.
-A key that is there twice is refused.
+A key that is there twice, or has no value, is refused: in Kafka's words, which clients hand on.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
+    AlterConfigsRequestConfig,
     AlterConfigsRequestResource,
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsRequestResource,
@@ -20,6 +21,7 @@ from segbroker.segments.topic_config import TopicConfig
 from ..refused import Refused
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_OF_LISTS: Final = {_APPEND: "APPEND", _SUBTRACT: "SUBTRACT"}
 _LISTS: Final = frozenset(one.name for one in TopicConfig().describe() if one.kind == "list")
 
 _TWICE: Final = "Error due to duplicate config keys"
@@ -30,25 +32,36 @@ Change = Callable[[Overrides], Overrides]
 
 def replacement(asked: AlterConfigsRequestResource) -> Change:
     def change(_: Overrides) -> Overrides:
-        wanted: dict[str, str] = {}
-        for one in asked.configs:
-            if one.name in wanted:
-                raise Refused(ErrorCode.INVALID_REQUEST, _TWICE)
-            if one.value is None:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"{one.name} has no value")
-            wanted[one.name] = one.value
-        return wanted
+        _check_names(asked.configs)
+        _check_values(one.name for one in asked.configs if one.value is None)
+        return {one.name: one.value or "" for one in asked.configs}
 
     return change
+
+
+def _check_names(
+    configs: Iterable[AlterConfigsRequestConfig | IncrementalAlterConfigsRequestConfig],
+) -> None:
+    names = [one.name for one in configs]
+    if len(set(names)) < len(names):
+        raise Refused(ErrorCode.INVALID_REQUEST, _TWICE)
+
+
+def _check_values(empty: Iterable[str]) -> None:
+    if names := ", ".join(empty):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {names}")
 
 
 def increment(
     asked: IncrementalAlterConfigsRequestResource,
 ) -> Change:
     def change(overrides: Overrides) -> Overrides:
-        names = [one.name for one in asked.configs]
-        if len(set(names)) < len(names):
-            raise Refused(ErrorCode.INVALID_REQUEST, _TWICE)
+        _check_names(asked.configs)
+        _check_values(
+            one.name
+            for one in asked.configs
+            if one.value is None and one.config_operation != _DELETE
+        )
         changed = dict(overrides)
         for one in asked.configs:
             _apply(changed, one)
@@ -60,18 +73,19 @@ def increment(
 def _apply(changed: dict[str, str], one: IncrementalAlterConfigsRequestConfig) -> None:
     if one.config_operation == _DELETE:
         changed.pop(one.name, None)
-    elif one.config_operation == _SET and one.value is not None:
-        changed[one.name] = one.value
-    elif one.config_operation in (_APPEND, _SUBTRACT) and one.value is not None:
+    elif one.config_operation == _SET:
+        changed[one.name] = one.value or ""
+    elif one.config_operation in _OF_LISTS:
         if one.name not in _LISTS:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"{one.name} is not a list")
+            told = f"Can't {_OF_LISTS[one.config_operation]} to key {one.name} "
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{told}because its type is not LIST.")
         default = {setting.name: setting.value for setting in TopicConfig().describe()}
         present = changed.get(one.name, default[one.name]).split(",")
-        asked = one.value.split(",")
+        asked = (one.value or "").split(",")
         kept = [item for item in present if item and item not in asked]
         changed[one.name] = ",".join(kept + asked * (one.config_operation == _APPEND))
     else:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"operation {one.config_operation} with value {one.value!r} on {one.name}",
+            f"there is no operation {one.config_operation} on {one.name}",
         )

@@ -93,7 +93,7 @@ class GroupSettings:
         )
         if values and heartbeat_ms >= session_ms:
             raise InvalidConfig(
-                f"{HEARTBEAT} = {heartbeat_ms} is not below {SESSION} = {session_ms}"
+                f"{SESSION} must be greater than {HEARTBEAT}: {session_ms}, {heartbeat_ms}"
             )
 
     async def set(self, group_id: str, values: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ from .test_consumer_groups import beat, joining
 ROOT = Path(__file__).parent.parent.parent
 BROKER, LOGGER, GROUP = 4, 8, 32
 SET_KEY, DELETE_KEY, APPEND_KEY = 0, 1, 2
+NO_LIST = "Can't APPEND to key slots_max because its type is not LIST."
 DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT, DYNAMIC_LOGGER, DYNAMIC_GROUP = 2, 3, 4, 5, 6, 8
 
 
@@ -266,7 +267,7 @@ async def test_another_broker_and_another_operation_are_refused() -> None:
             code, message = await alter(client, name, slots_max="3")
             assert (code, "no broker" in str(message)) == (ErrorCode.INVALID_REQUEST, True)
         code, message = await alter_all(client, "1", {"slots_max": "3"}, operation=APPEND_KEY)
-        assert (code, message) == (ErrorCode.INVALID_CONFIG, "slots_max is not a list")
+        assert (code, message) == (ErrorCode.INVALID_CONFIG, NO_LIST)
 
 
 async def test_read_only_says_what_a_change_would_say() -> None:

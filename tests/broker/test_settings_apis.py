@@ -92,6 +92,8 @@ async def test_settings_are_changed_one_by_one() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t", segment_bytes="4096", retention_ms="5")
 
+        words = []
+
         async def change(name: str, operation: int, value: str | None) -> int:
             request = IncrementalAlterConfigsRequest(
                 resources=[
@@ -108,12 +110,18 @@ async def test_settings_are_changed_one_by_one() -> None:
                 validate_only=False,
             )
             reply = await client.ask(request, IncrementalAlterConfigsResponse, 1)
+            words.append(reply.responses[0].error_message)
             return reply.responses[0].error_code
 
         assert await change("segment.ms", 0, "1000") == 0
         assert await change("retention.ms", 1, None) == 0
         assert await change("segment.bytes", 0, "many") == ErrorCode.INVALID_CONFIG
         assert await change("segment.bytes", 2, "1") == ErrorCode.INVALID_CONFIG
+        assert words[-1] == "Can't APPEND to key segment.bytes because its type is not LIST."
+        assert await change("segment.bytes", 3, "1") == ErrorCode.INVALID_CONFIG
+        assert words[-1] == "Can't SUBTRACT to key segment.bytes because its type is not LIST."
+        assert await change("segment.bytes", 0, None) == ErrorCode.INVALID_REQUEST
+        assert words[-1] == "Null value not supported for : segment.bytes"
         assert await change("no.such", 0, "1") == ErrorCode.INVALID_CONFIG
         assert broker.core.topics.all["t"].config.overrides == {
             "segment.bytes": "4096",

@@ -96,11 +96,28 @@ async def test_what_is_refused_is_said_in_kafkas_words() -> None:
     # Tools and frameworks look for these sentences; so do Kafka's own tests.
     async with serving() as broker, connect(broker.address) as client:
         await client.create("there")
-        request = CreateTopicsRequest(topics=[creation("there"), creation("__cluster_metadata")])
+        valueless = creation("valueless")
+        valueless.configs = [CreateTopicsRequestConfig(name="retention.bytes", value=None)]
+        request = CreateTopicsRequest(
+            topics=[creation("there"), creation("__cluster_metadata"), valueless]
+        )
         reply = await client.ask(request, CreateTopicsResponse, 7)
         assert [row.error_message for row in reply.topics] == [
             "Topic 'there' already exists.",
             "Creation of internal topic __cluster_metadata is prohibited.",
+            "Null value not supported for topic configs: retention.bytes",
+        ]
+
+
+async def test_what_is_about_the_name_is_said_first() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("there")
+        rows = await create(
+            client, creation("there", replicas=3), creation("a/b", replicas=3, partitions=0)
+        )
+        assert rows == [
+            ("there", ErrorCode.TOPIC_ALREADY_EXISTS),
+            ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ]
 
 

@@ -92,6 +92,11 @@ async def topics_that_cannot_be_created(stage: Stage) -> None:
     for bad in ("", ".", "..", "a/b", "a b", "x" * 250, "größe"):
         made = wanted(bad)
         await stage.ask(f"named {bad[:9]!r}", ApiKey.CREATE_TOPICS, topics=[made], timeout_ms=9_000)
+    await stage.topic("-there")
+    for label in ("no partitions", "three replicas", "bad setting", "placed on a stranger"):
+        made = wanted(f"{name}-there", **wrong[label])
+        told = f"there, {label}"
+        await stage.ask(told, ApiKey.CREATE_TOPICS, topics=[made], timeout_ms=20_000)
     twice = [wanted(f"{name}-twice"), wanted(f"{name}-twice")]
     await stage.ask("twice in one request", ApiKey.CREATE_TOPICS, topics=twice, timeout_ms=9_000)
 
@@ -224,6 +229,8 @@ async def settings_changed(stage: Stage) -> None:
     await ask("append", APPEND, "cleanup.policy", "compact")
     await ask("append again", APPEND, "cleanup.policy", "compact")
     await ask("subtract", SUBTRACT, "cleanup.policy", "compact")
+    await ask("subtract all", SUBTRACT, "cleanup.policy", "compact,delete")
+    await ask("set to an empty list", SET, "cleanup.policy", "")
     await ask("append to what is no list", APPEND, "retention.ms", "5")
     await ask("an operation that is not there", 9, "retention.ms", "5")
     await ask("a topic that is not there", SET, "retention.ms", "5", name=f"{topic}-no")

@@ -9,6 +9,7 @@ import java.util.stream.Stream;
 import kafka.server.SegbrokerInstance;
 import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.test.ClusterInstance;
+import org.apache.kafka.common.utils.Exit;
 import org.junit.jupiter.api.extension.AfterEachCallback;
 import org.junit.jupiter.api.extension.BeforeEachCallback;
 import org.junit.jupiter.api.extension.Extension;
@@ -19,7 +20,11 @@ import org.junit.jupiter.api.extension.TestTemplateInvocationContext;
 import org.junit.jupiter.api.extension.TestTemplateInvocationContextProvider;
 import org.junit.platform.commons.support.ReflectionSupport;
 
-/** Gives each test of a cluster a daemon: before it begins, until it has ended. */
+/**
+ * Gives each test of a cluster a daemon: before it begins, until it has ended.
+ *
+ * A tool that would end the virtual machine meanwhile fails.
+ */
 public class ClusterTestExtension implements TestTemplateInvocationContextProvider {
     @Override
     public boolean supportsTestTemplate(ExtensionContext context) {
@@ -96,12 +101,16 @@ public class ClusterTestExtension implements TestTemplateInvocationContextProvid
 
         @Override
         public void beforeEach(ExtensionContext context) {
+            Exit.setExitProcedure((code, message) -> {
+                throw new IllegalStateException("exit " + code + ": " + message);
+            });
             instance.start();
         }
 
         @Override
         public void afterEach(ExtensionContext context) {
             instance.stop();
+            Exit.resetExitProcedure();
         }
     }
 }
