@@ -96,7 +96,7 @@ def _codec(key: str, text: str) -> str:
 
 
 def _policies(key: str, text: str) -> str:
-    policies = [policy.strip() for policy in text.split(",")]
+    policies = [policy.strip() for policy in text.split(",")] if text.strip() else []
     if not set(policies) <= {"compact", "delete"}:
         raise InvalidConfig(key, text, "is none of delete, compact, or both with a comma")
     return ",".join(dict.fromkeys(policies))
@@ -179,7 +179,7 @@ KEYS: Final[tuple[_Key, ...]] = (
         _policies,
         "delete: whole old segments go, by retention.ms, retention.bytes and retention.records. "
         "compact: of the records with one key the last stays, in full segments, from time to time; "
-        "each record needs a key. compact,delete: both.",
+        "each record needs a key. compact,delete: both. Empty: nothing goes.",
     ),
     _Key(
         "min.cleanable.dirty.ratio", "min_cleanable_dirty_ratio", "double", "0.5", share,

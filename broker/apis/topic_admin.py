@@ -11,7 +11,7 @@
 | a name that exists                        | 36 TOPIC_ALREADY_EXISTS            |
 
 `validate_only` does all of this and creates nothing.  -1 partitions: the broker's default.
-DeleteRecords of a topic that is compacted and nothing else: 44 POLICY_VIOLATION, as in Kafka.
+DeleteRecords of a topic whose cleanup.policy has no `delete`: 44 POLICY_VIOLATION, as in Kafka.
 """
 
 from collections import Counter
@@ -268,7 +268,7 @@ async def _delete_before(
             row.error_code, _ = core.topics.why_unopened(name, asked.partition_index)
             return row
         handler = partition.handler
-        if handler.config.compacts and not handler.config.deletes:
+        if not handler.config.deletes:
             row.error_code = ErrorCode.POLICY_VIOLATION
             return row
         row.low_watermark = await core.lanes.run(handler.delete_records_before, asked.offset)

@@ -35,6 +35,23 @@ async def create_small(client: WireClient, retention_bytes: int = -1) -> None:
     )
 
 
+async def test_of_a_topic_without_a_policy_nothing_goes() -> None:
+    async with (
+        serving(retention_interval_ms=1_000) as broker,
+        connect(broker.address) as client,
+    ):
+        for name, policy in (("kept", ""), ("dropped", "delete")):
+            await client.create(
+                name, segment_records="1", retention_records="2", cleanup_policy=policy
+            )
+            for _ in range(6):
+                await client.produce(name, b"a")
+        with trio.fail_after(60):
+            while (await client.fetch("dropped", 0)).error_code == 0:
+                pass
+        assert (await client.fetch("kept", 0)).error_code == 0
+
+
 async def test_a_full_partition_refuses_its_batch_and_the_rest_of_the_request_is_served() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("full", retention_records="2", retention_full_policy="reject")

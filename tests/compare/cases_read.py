@@ -151,6 +151,9 @@ async def records_are_deleted(stage: Stage) -> None:
         ("all", -1),
     ):
         await ask(label, offset)
+    for policy in ("compact", "compact,delete", ""):
+        name = await stage.topic(f"-{policy.replace(',', '-')}", cleanup_policy=policy)
+        await ask(f"policy {policy!r}", 0, name)
     await ask("a partition that is not there", 1, partition=5)
     await ask("a topic that is not there", 1, f"{stage.name}-nowhere")
 
