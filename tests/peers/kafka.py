@@ -1,5 +1,5 @@
-"""Apache Kafka's own integration tests of its clients, `kafka.api` and its neighbours, out of its
-test jar: unmodified, but what starts a broker is ours.
+"""Apache Kafka's own integration tests of its clients, `kafka.api` and its neighbours, and of its
+tools, out of its test jars: unmodified, but what starts a broker is ours.
 
     KafkaServerTestHarness (theirs) ── createBroker ──▶ QuorumTestHarness (ours, first in the path)
                                                               │ a line of JSON over a socket
@@ -16,6 +16,7 @@ inside of a broker (its log manager, its metrics) finds null.
 Each class runs in a virtual machine of its own, with a limit of time: two side by side.
 """
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -57,6 +58,8 @@ CLASSES: Final = (
     "kafka.api.ConsumerTopicCreationTest",
     "kafka.api.ConsumerBounceTest",
     "kafka.api.SaslClientsWithInvalidCredentialsTest",
+    "kafka.api.PlaintextAdminIntegrationTest",
+    "kafka.api.SslProducerSendTest",
     "kafka.api.SslConsumerTest",
     "kafka.api.SslAdminIntegrationTest",
     "kafka.api.SaslPlainPlaintextConsumerTest",
@@ -69,7 +72,9 @@ CLASSES: Final = (
     "kafka.server.DynamicConfigChangeTest",
     "kafka.server.DelegationTokenRequestsOnPlainTextTest",
     "kafka.server.AddPartitionsToTxnRequestServerTest",
+    "kafka.admin.ConfigCommandIntegrationTest",
     "kafka.admin.ListOffsetsIntegrationTest",
+    "integration.kafka.api.PlaintextConsumerCallbackTest",
     "kafka.api.GroupCoordinatorIntegrationTest",
     "kafka.clients.consumer.ConsumerIntegrationTest",
     "kafka.coordinator.transaction.ProducerIntegrationTest",
@@ -108,17 +113,23 @@ CLASSES: Final = (
     "org.apache.kafka.tools.consumer.group.DeleteConsumerGroupsTest",
     "org.apache.kafka.tools.consumer.group.ListConsumerGroupTest",
     "org.apache.kafka.tools.consumer.group.DeleteOffsetsConsumerGroupCommandIntegrationTest",
-    "org.apache.kafka.tools.consumer.ConsoleConsumerTest",
     "org.apache.kafka.tools.TopicCommandTest",
     "org.apache.kafka.tools.GetOffsetShellTest",
-    "org.apache.kafka.tools.GroupsCommandTest",
     "org.apache.kafka.tools.AclCommandTest",
     "org.apache.kafka.tools.ClusterToolTest",
-    "org.apache.kafka.tools.FeatureCommandTest",
     "org.apache.kafka.tools.BrokerApiVersionsCommandTest",
     "org.apache.kafka.tools.DeleteRecordsCommandTest",
     "org.apache.kafka.tools.LogDirsCommandTest",
 )
+
+# Half of their tests wait for other brokers, until their time is over: only those that are listed
+# are played.
+LISTED_ALONE: Final = ("PlaintextAdminIntegrationTest", "TopicCommandTest")
+TOOLS: Final = "org.apache.kafka.tools."
+PARAMETERS: Final = {
+    "ClusterInstance": "org.apache.kafka.common.test.ClusterInstance",
+    "String": "java.lang.String",
+}
 
 # Whose tests have classes that those of the broker use.
 TESTED: Final = (
@@ -189,7 +200,8 @@ def play(folder: Path, words: list[str]) -> dict[str, Outcome]:
 
 def play_class(folder: Path, name: str, path: str, daemons: Door) -> dict[str, Outcome]:
     """Run the tests of one class; those listed have to say how they ended."""
-    own = f"{name.rpartition('.')[2]}."
+    short = name.rpartition(".")[2]
+    own = f"{short}."
     machine = Machine(
         path,
         settings={"junit.jupiter.execution.timeout.testable.method.default": f"{TEST_TIMEOUT_S} s"},
@@ -199,4 +211,27 @@ def play_class(folder: Path, name: str, path: str, daemons: Door) -> dict[str, O
         },
     )
     expected = [test for test in allow_list("kafka") if test.startswith(own)]
-    return junit.play(machine, [f"--select-class={name}"], expected, folder, CLASS_TIMEOUT_S)
+    selection = [f"--select-class={name}"]
+    if short in LISTED_ALONE:
+        selection = methods(name, [test.removeprefix(own) for test in expected])
+    played = junit.play(machine, selection, expected, folder, CLASS_TIMEOUT_S)
+    if not name.startswith(TOOLS):
+        return played
+    # Who is given no cluster talks to no broker.
+    return {test: how for test, how in played.items() if test.endswith("]")}
+
+
+def methods(name: str, tests: Iterable[str]) -> list[str]:
+    """What JUnit's console is told to play some tests of a class.
+
+    Args:
+        name: of the class, whole.
+        tests: `method(types of its parameters)[repetition]`; all repetitions are played.
+    """
+    wanted = dict.fromkeys(test.partition("[")[0] for test in tests)
+    found = []
+    for test in wanted:
+        method, _, types = test.rstrip(")").partition("(")
+        whole = ",".join(PARAMETERS[one] for one in types.split(", ") if one)
+        found.append(f"--select-method={name}#{method}({whole})")
+    return found
