@@ -50,6 +50,8 @@ from ..refused import Refused
 from .config_rows import created_configs
 
 _DEFAULT: Final = -1
+# From this version on there is a code for it.
+_KNOWS_DISABLED: Final = 3
 # A topic of this name would be taken for the log of Kafka's controllers.
 _OF_KRAFT: Final = "__cluster_metadata"
 
@@ -152,6 +154,8 @@ def _config(core: Core, asked: CreateTopicsRequestTopic) -> TopicConfig:
 async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     """Delete the topics of one request, by name or (v6+) by id, together."""
     request = call.request
+    if not core.config.delete_topics:
+        return _deletion_disabled(call)
     pace = Pace()
     rows = []
     for asked in request.topics:
@@ -171,6 +175,21 @@ async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTo
         if isinstance(outcome, StorageError):
             row.error_code, row.error_message = wire_error(outcome)
         await pace.step()
+    return DeleteTopicsResponse(responses=rows)
+
+
+def _deletion_disabled(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
+    """As Kafka: of nothing that is asked for is said whether it is there."""
+    code = ErrorCode.TOPIC_DELETION_DISABLED
+    if call.version < _KNOWS_DISABLED:
+        code = ErrorCode.INVALID_REQUEST
+    rows = [
+        DeleteTopicsResponseTopic(name=one.name, topic_id=one.topic_id, error_code=code)
+        for one in call.request.topics
+    ]
+    rows += [
+        DeleteTopicsResponseTopic(name=name, error_code=code) for name in call.request.topic_names
+    ]
     return DeleteTopicsResponse(responses=rows)
 
 

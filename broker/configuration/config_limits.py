@@ -26,6 +26,12 @@ class LimitKeys:
         most=1_000_000,
         dynamic=True,
     )
+    delete_topics: bool = key(
+        True,
+        "Whether clients may delete topics. Not: DeleteTopics is refused, whoever asks "
+        "(TOPIC_DELETION_DISABLED).",
+        kafka="delete.topic.enable",
+    )
     partitions: int = key(
         4,
         "Partitions of an auto-created topic, and of one created with a count of -1.",

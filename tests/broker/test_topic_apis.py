@@ -176,6 +176,32 @@ async def test_a_deleted_topic_is_gone_and_may_come_again_empty() -> None:
         assert values(await client.fetch("t", 0)) == [b"new"]
 
 
+async def test_topics_are_not_deleted_where_that_is_switched_off() -> None:
+    async with serving(delete_topics=False) as broker, connect(broker.address) as client:
+        await client.create("t")
+        topic_id = broker.core.topics.all["t"].topic_id
+        named = DeleteTopicsRequest(topic_names=["t", "missing"], timeout_ms=1000)
+        for version, code in (
+            (2, ErrorCode.INVALID_REQUEST),
+            (5, ErrorCode.TOPIC_DELETION_DISABLED),
+        ):
+            reply = await client.ask(named, DeleteTopicsResponse, version)
+            assert [(row.name, row.error_code) for row in reply.responses] == [
+                ("t", code),
+                ("missing", code),
+            ]
+        by_id = DeleteTopicsRequest(
+            topics=[DeleteTopicsRequestTopic(name=None, topic_id=topic_id)], timeout_ms=1000
+        )
+        (row,) = (await client.ask(by_id, DeleteTopicsResponse, 6)).responses
+        assert (row.name, row.topic_id, row.error_code) == (
+            None,
+            topic_id,
+            ErrorCode.TOPIC_DELETION_DISABLED,
+        )
+        assert set(broker.core.topics.all) == {"t"}
+
+
 async def test_a_topic_is_deleted_by_its_id() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
