@@ -50,6 +50,9 @@ SOURCES: Final = (
     *(HERE / "java_harness").iterdir(),
     *(HERE / "kafka_harness" / name for name in ("NewTopic.java", "ReplicaLimit.java")),
 )
+LOGGING: Final = HERE / "connect.log4j.properties"
+# Not of a broker: what counts and waits in tests, and what is passed on between workers.
+OTHERS: Final = ("StartAndStop", "RestForwarding")
 # Those of all mirrors over again: by TLS, in transactions, with another client, with other names.
 REPEATED: Final = (
     "IdentityReplicationIntegrationTest",
@@ -113,7 +116,7 @@ def play(
 def classes(tests: Iterable[Path]) -> list[str]:
     """The classes of these jars with integration tests, by their whole names.
 
-    Those of counters and latches that the tests use are about nothing but themselves.
+    Those that start no cluster are left out.
     """
     found = set()
     for jar in tests:
@@ -124,7 +127,7 @@ def classes(tests: Iterable[Path]) -> list[str]:
                 if name.startswith(PACKAGES) and "$" not in name and name.endswith("Test.class")
             }
     return sorted(
-        one for one in found if "BaseTest" not in one and not _short(one).startswith("StartAndStop")
+        one for one in found if "BaseTest" not in one and not _short(one).startswith(OTHERS)
     )
 
 
@@ -144,7 +147,12 @@ def _short(name: str) -> str:
 def _play(name: str, path: str, folder: Path, daemons: Door) -> dict[str, Outcome]:
     short = _short(name)
     machine = junit.Machine(
-        path, properties={"segbroker.door": str(daemons.port), "segbroker.test": short}
+        path,
+        properties={
+            "segbroker.door": str(daemons.port),
+            "segbroker.test": short,
+            "log4j.configuration": LOGGING.as_uri(),
+        },
     )
     expected = [test for test in allow_list("kafka-connect") if test.startswith(f"{short}.")]
     return junit.play(
