@@ -25,6 +25,7 @@ own list:
     vendor_apis     segbroker's own requests
     requests        from a frame to its handler
     connections     from bytes to frames; who is silent, stuck or a stranger
+    chores          what is done again and again beside the requests
     reconfiguring   settings that were changed take effect
     server          opens the data directory, listens, serves, drains, closes
 """

@@ -4,8 +4,8 @@
                                                        -> stop reading, answer what is in flight
                                                        -> (deadline) cut the rest
                                                        -> sync and close the manager
-    tasks: accept | one per connection | deadlines | turn | watchdog | housekeeping | (signals)
-           and, when needed, a drain of a slow reader or a read in a lane
+    tasks: accept | one per connection | deadlines | turn | express way | watchdog | chores
+           | signals; when needed: a drain of a slow reader, a read in a lane
 
 With `handle_signals` the first SIGTERM or SIGINT drains, the second cuts the connections off; the
 manager is closed in every case; SIGHUP has the certificate read again.  Without it nothing is done
@@ -33,6 +33,7 @@ from .access.audit import Audit
 from .access.authentication import Authentication
 from .access.authorizer import Authorizer
 from .access.quotas import Quotas
+from .chores import clean, keep_house, scrub, watch_certificate
 from .configuration.config import BrokerConfig, join_address
 from .configuration.connection_overrides import parse_overrides
 from .configuration.locked_out import locked_out
@@ -41,7 +42,6 @@ from .connections.connection import Connection, Shelf, reset_on_close
 from .connections.handshakes import Handshakes
 from .connections.watchdog import watch
 from .core import Core, wall_ms
-from .error_map import STORAGE_FAILURES
 from .groups.group_settings import GroupSettings
 from .groups.groups import Groups
 from .groups.viewers import sight_of
@@ -65,11 +65,6 @@ from .transactions.producer_ids import ProducerIds
 from .transactions.transaction_upkeep import TransactionUpkeep
 
 log = structlog.get_logger()
-
-SCRUB_STEP_SECONDS = 1
-# Between two steps of a cleaning, and between two looks whether there is one to begin.
-CLEAN_STEP_SECONDS = 0.05
-CLEAN_LOOK_SECONDS = 1
 
 
 class Broker:
@@ -277,11 +272,11 @@ class Broker:
                 self.express = Express(core, manager.call_soon)
                 services.start_soon(self.express.run)
             services.start_soon(watch, core, self._connections)
-            services.start_soon(_keep_house, core)
-            services.start_soon(_scrub, core)
-            services.start_soon(_clean, core)
+            services.start_soon(keep_house, core)
+            services.start_soon(scrub, core)
+            services.start_soon(clean, core)
             if self._certificate is not None:
-                services.start_soon(_watch_certificate, core, self._certificate)
+                services.start_soon(watch_certificate, core, self._certificate)
             async with trio.open_nursery() as serving:
                 if handle_signals:
                     await services.start(self._obey_signals, serving.cancel_scope)
@@ -436,62 +431,3 @@ async def _guarded(task: Callable[[], Awaitable[None]]) -> None:
         await task()
     except Exception:
         log.exception("task_failed")
-
-
-async def _watch_certificate(core: Core, certificate: Certificate) -> None:
-    """Have the certificate read again when its files have changed."""
-    while pause_ms := core.config.ssl_reload_interval_ms:
-        await trio.sleep(pause_ms / 1000)
-        if await core.lanes.run(certificate.has_changed):
-            await core.lanes.run(certificate.reload)
-        certificate.remind()
-
-
-async def _scrub(core: Core) -> None:
-    """Read sealed segments again, as fast as is allowed: in a lane, a second's worth at a time."""
-    while True:
-        await trio.sleep(SCRUB_STEP_SECONDS)
-        if not core.config.scrub_bytes_per_second:
-            continue
-        try:
-            await core.lanes.run(core.scrubber.step, core.now_ms())
-        except STORAGE_FAILURES as exc:
-            log.error("scrub_failed", error=str(exc))
-
-
-async def _clean(core: Core) -> None:
-    """Clean compacted partitions, as fast as is allowed: in a lane, a little at a time."""
-    cleaner = core.cleaner
-    try:
-        while True:
-            await trio.sleep(CLEAN_STEP_SECONDS if cleaner.is_running else CLEAN_LOOK_SECONDS)
-            try:
-                if core.config.cleaner_enable:
-                    await core.lanes.run(cleaner.step, core.now_ms())
-                elif cleaner.is_running:
-                    await core.lanes.run(cleaner.abandon)
-            except Exception:  # nothing is served by it: the next look may do better
-                log.exception("cleaner_failed")
-    finally:
-        cleaner.abandon()
-
-
-async def _keep_house(core: Core) -> None:
-    """Roll by age, delete what is too old, close what is idle: in a lane, again and again."""
-    # A clock that somebody sets on purpose is believed; the machine's own may jump.
-    is_real = core.now_ms is wall_ms
-    while True:
-        await trio.sleep(core.config.housekeeping_interval_ms / 1000)
-        if core.authorizer is not None:  # first: a disk that fails must not silence the audit log
-            core.authorizer.audit.keep_house(trio.current_time())
-        try:
-            monotonic_ms = int(trio.current_time() * 1000) if is_real else None
-            # Offsets and transactional ids are as precious as records: one clock for all, and one
-            # reading of it, the one that was looked at.
-            now_ms = core.now_ms()
-            await core.lanes.run(core.topics.manager.housekeeping, now_ms, monotonic_ms)
-            age_ms = now_ms if core.topics.manager.believes_clock else None
-            core.groups.keep_house(age_ms)
-            core.upkeep.keep_house(age_ms)
-        except STORAGE_FAILURES as exc:
-            log.error("housekeeping_failed", error=str(exc))

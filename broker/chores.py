@@ -1,0 +1,96 @@
+"""Chores: what a broker does again and again beside the requests, each in a task of its own.
+
+| chore | how often | what |
+|---|---|---|
+| keep_house | `housekeeping_interval_ms` | what is due by time: segments/upkeep.py, groups |
+| scrub | every second | reads sealed segments again, as much as its rate allows |
+| clean | every second; every 50 ms while a partition is cleaned | cleans compacted partitions |
+| watch_certificate | `ssl_reload_interval_ms`; 0: never | files that changed are read again |
+
+Whatever may block runs in a lane.  Nobody waits for a chore, so nothing that goes wrong in one
+ends the broker: it is an error in the log, with its traceback where it is a mistake of ours, and
+the next round tries again (docs/decisions/0183).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import structlog
+import trio
+
+from .core import Core, wall_ms
+from .error_map import STORAGE_FAILURES
+from .peers.tls import Certificate
+
+log = structlog.get_logger()
+
+SCRUB_STEP_S: Final = 1.0
+CLEAN_STEP_S: Final = 0.05
+"""Between two steps of a cleaning."""
+CLEAN_LOOK_S: Final = 1.0
+"""Between two looks whether there is a partition to clean."""
+
+
+@contextmanager
+def _told(event: str) -> Iterator[None]:
+    """What fails is told, and no more than that."""
+    try:
+        yield
+    except STORAGE_FAILURES as exc:
+        log.error(event, error=str(exc))
+    except Exception:
+        log.exception(event)
+
+
+async def keep_house(core: Core) -> None:
+    """Roll by age, delete what is too old, close what is idle, forget what expired, for ever."""
+    # A clock that somebody sets on purpose is believed; the machine's own may jump.
+    is_real = core.now_ms is wall_ms
+    while True:
+        await trio.sleep(core.config.housekeeping_interval_ms / 1000)
+        if core.authorizer is not None:  # first: a disk that fails must not silence the audit log
+            core.authorizer.audit.keep_house(trio.current_time())
+        with _told("housekeeping_failed"):
+            monotonic_ms = int(trio.current_time() * 1000) if is_real else None
+            # Offsets and transactional ids are as precious as records: one clock for all, and one
+            # reading of it, the one that was looked at.
+            now_ms = core.now_ms()
+            await core.lanes.run(core.topics.manager.housekeeping, now_ms, monotonic_ms)
+            age_ms = now_ms if core.topics.manager.believes_clock else None
+            core.groups.keep_house(age_ms)
+            core.upkeep.keep_house(age_ms)
+
+
+async def scrub(core: Core) -> None:
+    """Read sealed segments again, for ever; what is found damaged is repaired."""
+    while True:
+        await trio.sleep(SCRUB_STEP_S)
+        if core.config.scrub_bytes_per_second:
+            with _told("scrub_failed"):
+                await core.lanes.run(core.scrubber.step, core.now_ms())
+
+
+async def clean(core: Core) -> None:
+    """Clean compacted partitions, for ever; what is under way at the end is given up."""
+    cleaner = core.cleaner
+    try:
+        while True:
+            await trio.sleep(CLEAN_STEP_S if cleaner.is_running else CLEAN_LOOK_S)
+            with _told("cleaner_failed"):
+                if core.config.cleaner_enable:
+                    await core.lanes.run(cleaner.step, core.now_ms())
+                elif cleaner.is_running:
+                    await core.lanes.run(cleaner.abandon)
+    finally:
+        cleaner.abandon()
+
+
+async def watch_certificate(core: Core, certificate: Certificate) -> None:
+    """Have the certificate read again when its files have changed, for ever."""
+    while pause_ms := core.config.ssl_reload_interval_ms:
+        await trio.sleep(pause_ms / 1000)
+        with _told("certificate_not_watched"):
+            if await core.lanes.run(certificate.has_changed):
+                await core.lanes.run(certificate.reload)
+            certificate.remind()

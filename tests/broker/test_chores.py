@@ -1,0 +1,41 @@
+"""What is done again and again beside the requests never ends the broker."""
+
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from segbroker.broker import chores
+from segbroker.segments.cleaner import Cleaner
+from segbroker.segments.manager import DiskManager
+from segbroker.segments.scrubbing import Scrubber
+
+from ..support.wire_client import connect, values
+from .conftest import Events, serving
+
+
+@pytest.mark.parametrize(
+    ("part", "method", "event"),
+    [
+        (DiskManager, "housekeeping", "housekeeping_failed"),
+        (Scrubber, "step", "scrub_failed"),
+        (Cleaner, "step", "cleaner_failed"),
+    ],
+)
+async def test_a_mistake_in_a_chore_is_told_again_and_again_and_requests_go_on(
+    part: type[object], method: str, event: str, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crashes(*_: object) -> Callable[[], None]:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(part, method, crashes)
+    monkeypatch.setattr(chores, "SCRUB_STEP_S", 0.01)
+    monkeypatch.setattr(chores, "CLEAN_LOOK_S", 0.01)
+    async with serving(housekeeping_interval_ms=10) as broker, connect(broker.address) as client:
+        with trio.fail_after(60):
+            while len(events.named(event)) < 2:
+                await trio.lowlevel.checkpoint()
+        await client.create("t")
+        await client.produce("t", b"on")
+        assert values(await client.fetch("t", 0)) == [b"on"]
+        assert all(line.get("exc_info") for line in events.named(event)), "with its traceback"
