@@ -40,7 +40,7 @@ from .metadata import SETTLED, Ceiling, Metadata, TopicMeta
 from .metadata_log import Done, MetadataLog
 from .opened_partitions import Caches, OpenedPartitions, Threads
 from .posix import PosixStorage
-from .putting_back import PuttingBack
+from .putting_back import Place, PuttingBack
 from .report import RecoveryReport
 from .resuming import CeilingRow, Resuming
 from .starting import Starting
@@ -191,20 +191,31 @@ class DiskManager:
         except BlockingIOError as exc:
             raise DataDirectoryLocked(self.root) from exc
         try:
-            make_dirs(self.storage, f"{self.root}/meta")
-            make_dirs(self.storage, f"{self.root}/topics")
-            clock_file = ClockFile(self.storage, f"{self.root}/clock")
-            age_clock = AgeClock(clock_file.load())
-            started = self._starting.start()
-            self.is_new_boot = started.is_new_boot
-            self._publish(self._metadata.state)
+            replayed = self._begin()
+            for topic, partition in replayed:
+                try:
+                    self.get_handler(topic, partition)
+                except StorageError as exc:
+                    log.error(
+                        "partition_not_opened", topic=topic, partition=partition, error=str(exc)
+                    )
         except BaseException:
-            self._metadata.attach(None)
-            self._lock_file.release()
+            self._give_up()
             raise
+
+    def _begin(self) -> list[Place]:
+        """What `open` does under the lock; the partitions into which something was put back."""
+        make_dirs(self.storage, f"{self.root}/meta")
+        make_dirs(self.storage, f"{self.root}/topics")
+        clock_file = ClockFile(self.storage, f"{self.root}/clock")
+        age_clock = AgeClock(clock_file.load())
+        started = self._starting.start()
+        self.is_new_boot = started.is_new_boot
+        self._publish(self._metadata.state)
         threaded = self._flushers_count > 0
         flushers = Flushers(self._flushers_count)
         housekeeper = Housekeeper(threaded=threaded)
+        maker = Housekeeper(threaded=threaded, name="segment-maker")
         self._upkeep = Upkeep(
             self,
             Unopened(self.storage, self.root),
@@ -216,28 +227,30 @@ class DiskManager:
             retention_interval_ms=self._retention_interval_ms,
             now_ms=self._now_ms,
         )
-        maker = Housekeeper(threaded=threaded, name="segment-maker")
         self._threads = Threads(flushers, housekeeper, maker, self._upkeep.ask)
         self.partitions.begin(self._threads)
-        try:
-            self.partitions.recover_tails()
-        except BaseException:
-            self._end_threads()
-            self._lock_file.release()
-            self._lock_file = None
-            raise
-        for topic, partition in started.replayed:
-            try:
-                self.get_handler(topic, partition)
-            except StorageError as exc:
-                log.error("partition_not_opened", topic=topic, partition=partition, error=str(exc))
+        self.partitions.recover_tails()
+        return started.replayed
+
+    def _give_up(self) -> None:
+        """Opening failed: leave the directory as a kill would, and nothing of it open."""
+        assert self._lock_file is not None, "locked first"
+        self._end_threads()
+        self._metadata.attach(None)
+        self.partitions.close_all(checkpoint=False)
+        self.wal.close(empty=False)
+        self._lock_file.release()
+        self._lock_file = None
 
     def _end_threads(self) -> None:
-        assert self._threads is not None, "the data directory is open"
-        self._threads.maker.close()
-        self._threads.housekeeper.close()
+        """End those that there are, each behind whoever has work for it."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.maker.close()
+            threads.housekeeper.close()
         self.wal.stop()
-        self._threads.flushers.close()
+        if threads is not None:
+            threads.flushers.close()
 
     def close(self) -> None:
         """Sync and close everything, in order; a second time does nothing.

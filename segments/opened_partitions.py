@@ -119,8 +119,11 @@ class OpenedPartitions:
         """From now on partitions can be opened."""
         self._threads = threads
 
-    def close_all(self) -> list[tuple[DiskHandler, StorageError | None]]:
-        """Sync and close all that are open; each, and why it could not be."""
+    def close_all(
+        self, *, checkpoint: bool = True
+    ) -> list[tuple[DiskHandler, StorageError | None]]:
+        """Close all that are open, synced and saved with `checkpoint`; each, and why it could not
+        be."""
         with self._lock:
             taken = list(self.handlers.values())
             self.handlers.clear()
@@ -128,7 +131,7 @@ class OpenedPartitions:
 
         def close_one(place: int) -> None:
             try:
-                taken[place].close()
+                taken[place].close(checkpoint=checkpoint)
             except StorageError as exc:
                 failed[place] = exc
 
