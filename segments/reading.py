@@ -165,11 +165,6 @@ class SealedPiece:
             self.size_max = self._choose(self._index, max_bytes)
 
     @property
-    def is_loaded(self) -> bool:
-        """Whether the plan knows the blocks."""
-        return self._index is not None
-
-    @property
     def is_whole(self) -> bool:
         """Whether the piece reaches the end of its segment."""
         return self._index is not None and self._last == len(self._index.blocks)

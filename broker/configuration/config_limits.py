@@ -5,6 +5,8 @@ Keys of the configuration; config.py puts them together.
 
 from dataclasses import dataclass
 
+from segbroker.protocol.limits import REQUEST_FRAME_SIZE_MAX
+
 from .config_key import key
 
 
@@ -77,7 +79,7 @@ class LimitKeys:
         dynamic=True,
     )
     frame_bytes_max: int = key(
-        100 << 20,
+        REQUEST_FRAME_SIZE_MAX,
         "Largest request, in bytes; a larger one closes its connection.",
         least=1 << 10,
         most=1 << 30,

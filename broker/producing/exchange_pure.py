@@ -4,12 +4,18 @@
     hold      the same of one, as soon as it brings anything and nobody else does
     reply     one frame, filled in for each request --> fds; what each socket took
 
-No call waits, but `hold`, which looks again and again for as long as it is told.  A result of a
-connection is six numbers: where its bytes begin and how many there are (0: its peer has closed;
-below 0: the errno), its first row and how many it has, where what is plain ends, and the *way*: the
-first row in this call that goes the same way as its first one (-1 without rows).  Ways are told
-apart up to HEADS_MAX; those of further ones, and those of idempotent producers, stand for
-themselves.
+No call waits but `hold`, which looks again and again for as long as it is told.  The result of a
+connection is six numbers:
+
+| number | meaning |
+|---|---|
+| begin, size | where its bytes begin, how many; 0: its peer has closed; below 0: the errno |
+| first, rows | its first row, and how many it has |
+| stop | where its plain requests end |
+| way | the first row in this call that goes the same way as its first one; -1 without rows |
+
+HEADS_MAX ways are told apart in a call; a row of a further one, or of an idempotent producer, is
+its own way.
 
 Invariant: what C says and sends is the same for all bytes (tested on pairs of sockets).
 """

@@ -23,16 +23,15 @@ same both ways (tested).
 | half a request of more than CARRY_MAX bytes | it leaves |
 | `frame_bytes_max` below PLAIN_FRAME_BYTES_MAX | nobody parks: it is checked the general way |
 
-When nobody is ready the loop waits up to SYNC_S for the sync that others wait for: to be woken by
-way of a socket, and to compete with the WAL's thread for the interpreter meanwhile, costs more than
-a quick sync takes.  After one that was not quick nothing is waited for during PAUSE_S, so a slow
-disk holds up whoever else there is for a part in twenty of the time, half a millisecond at once.
+Three things save the price of going to sleep and being woken, which is higher than what is waited
+for:
 
-Who was alone in this pass and in the one before has its request appended, synced and answered in
-one go, without a place in any queue (lone.py).
-
-After replies the sockets are looked at for up to HOLD_S more, as long as that pays: going to sleep
-and being woken costs more than it takes a lone client to come again.
+- Nobody is ready, and clients wait for a sync: the loop blocks for its outcome, up to SYNC_S.  If
+  that was not enough it does not do so again for PAUSE_S, so a slow disk holds up everybody else
+  for half a millisecond at once, and for a part in twenty of the time.
+- Whoever was alone in this pass and in the one before has its request appended, synced and
+  answered in one go, without a place in any queue (lone.py).
+- After replies the sockets are looked at for up to HOLD_S more, as long as that pays off.
 
 Invariants: a connection is parked here or its task runs, never both; bytes that were received are
 either answered here or given to the task, in order.

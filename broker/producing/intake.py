@@ -1,20 +1,22 @@
-"""What a pass of the express way (express.py) receives, and takes up.
+"""One pass of the express way (express.py): from whom is received, and what becomes of it.
 
-    sockets -> one call in C: receive from many, scan -> rows -+-> runs, a partition each
-                                                               +-> one by one, what is appended so
-                                                               +-> left over: carried, or its task's
+    sockets -> one call in C: receive from many, scan -> rows
+        plain                              -> the run of its partition: one append for all of it
+        plain, but idempotent, or watched  -> appended by itself
+        the beginning of a request         -> carried to the next receive
+        anything else                      -> the connection leaves, its task goes on with the bytes
 
-Most of what is done for a request here is done by that call, and by the two of a run that gather
-its batches and send its replies (exchange.py); what is left is who asks, where it goes
-and its place in the order of replies.  Where one request of a connection goes where one before it
-in the call went (its *way*), nothing is looked up again.
+Most of the work is done in C: by the call that receives and scans, and by the two calls of a run
+that gather its batches and send its replies (exchange.py).  What is left for Python is who asks,
+where the batch goes, and the place of the reply in the order of its connection.  Requests of one
+call that go the same *way* (same client, version, partition and timeout) are looked up once.
 
-What carries half a request, and what is no socket of the system, is received from one by one.
+A connection that carries half a request, and one that is no socket of the system (in tests), is
+received from by a call of its own.
 
-Where passes do not reach everybody, who was received from longest ago comes first: with the others
-of that pass by calls for many, and those who go one by one behind them, before anybody who was
-received from since.  So whoever is ready waits for one receive of each of the others
-(docs/decisions/0171).
+A pass may end before it has reached everybody who is ready.  From then on those come first whose
+last receive is longest ago, until all have had their turn: so whoever is ready waits for at most
+one receive of each of the others (docs/decisions/0171).
 
 Limits: see express.py.
 """

@@ -9,8 +9,8 @@ Nothing is queued anywhere in between, so what a request costs while its client 
 than its write, its sync and its reply.  What is appended, what is synced and what a failure means
 is the partition's, as on every other way.
 
-A processor that has waited for a disk begins with cold caches, so the reply is sent by the first
-call behind the sync, before the log and the watermark hear of it.
+The reply is sent first, before the log and the watermark hear of the sync: after the wait for the
+disk the processor's caches are cold, and every step in front of the reply would cost its client.
 
 Invariants: an answer is sent only when the batch is durable, and nothing else runs in the loop
 before the high watermark has passed it; whoever is owed anything, and a partition where an append
