@@ -10,7 +10,8 @@
       +- more open logs than may be    some are synced, so that they can be parked
 
 A step's cost does not grow with the partitions that are open, only with those that were written to
-since the last.  Whoever needs the tick says so by `ask`, from any thread.
+since the last.  Whoever needs the tick says so by `ask`, from any thread.  A clock that is set back
+makes a tick due at once: it must not keep the next one waiting until the old time has come again.
 
 At a limit: what is left over is looked at in the next step.  Nothing here raises for one
 partition's trouble: it is that partition's state, and in the log.
@@ -115,7 +116,7 @@ class Upkeep:
             if self._is_open(handler):
                 handler.keep_house(now_ms, age_ms if self._looks_at_ages else None)
         del self._visits[-VISITS_MAX:]
-        if now_ms - self._tick_ms >= SYNC_TICK_MS:
+        if not 0 <= now_ms - self._tick_ms < SYNC_TICK_MS:
             self._tick_ms = now_ms
             self._metadata.settle()
             self._absorb(now_ms)
@@ -151,7 +152,7 @@ class Upkeep:
         return True
 
     def _absorb(self, now_ms: int) -> None:
-        if now_ms - self._absorbed_ms >= SNAPSHOT_TICK_MS:
+        if not 0 <= now_ms - self._absorbed_ms < SNAPSHOT_TICK_MS:
             self._absorbed_ms = now_ms
             try:
                 self._metadata.absorb()
