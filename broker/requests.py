@@ -56,7 +56,7 @@ from .apis.group_apis import (
 from .apis.inventory import describe_log_dirs, describe_topic_partitions, list_config_resources
 from .apis.later_reply import LaterReply, say_throttled
 from .apis.metadata import metadata
-from .apis.offset_store import offset_commit, offset_fetch
+from .apis.offset_store import offset_commit, offset_commit_paced, offset_fetch
 from .apis.placement import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -297,13 +297,18 @@ async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: me
     if key == _FETCH:
         await fetch_large(core, peer, header, cast(FetchRequest, request))
         return
-    call = Call(peer, header, request)
+    call: Call[Any] = Call(peer, header, request)
     if core.authorizer is not None:
         checked = await core.lanes.run(_checked, core, call)
         if isinstance(checked, Message):
             await _reply_from_lane(core, peer, header, checked)
             return
         call = checked
+    if key == ApiKey.OFFSET_COMMIT:
+        slot = LaterReply(call, core.turn)
+        peer.outbox.push(slot)
+        await offset_commit_paced(core, call, slot)
+        return
     if (waiting := WAITING_ANSWERS.get(key)) is not None:
         _answer_later(core, call, waiting)
         return

@@ -43,6 +43,7 @@ from ..groups.group_settings import HEARTBEAT
 from ..groups.groups import monotonic_ms
 from ..groups.server_assignors import Partition
 from ..groups.viewers import sight_of, viewer_of
+from ..loop.pace import Pace
 from ..refused import Refused
 from .group_apis import GROUP_OPERATIONS
 from .later_reply import LaterReply
@@ -191,7 +192,9 @@ async def consumer_group_describe(
     """State, epochs, members with what they read and what they are to read."""
     operations = GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
     rows = []
-    for name in call.request.group_ids:
+    pace = Pace()
+    for name in dict.fromkeys(call.request.group_ids):
+        await pace.step()
         group = core.groups.get_consumer(name)
         if not core.config.takes_consumer_groups:
             row = _no_group(name, ErrorCode.UNSUPPORTED_VERSION)

@@ -7,9 +7,13 @@
 | OffsetCommit | when the offsets are durable |
 | OffsetFetch, List, Describe | at once, from memory |
 | DeleteGroups, OffsetDelete | when that is durable |
+
+Requests that name thousands of groups, members or partitions let others have their turn.  A group
+that DescribeGroups names twice is described once: an answer is as large as what there is, whatever
+is asked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from segbroker.protocol.consumer_protocol import subscribed_topics
@@ -48,6 +52,7 @@ from ..groups.group import Group
 from ..groups.group_members import Joined, Joining, Synced
 from ..groups.group_rounds import State
 from ..groups.groups import monotonic_ms
+from ..loop.pace import Pace
 from ..recording import recorded
 from ..refused import Refused
 from . import mixed_groups
@@ -59,9 +64,12 @@ _CLASSIC: Final = "classic"
 # Bits of Kafka's ACL operations that a group has: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS,
 # ALTER_CONFIGS.
 GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+PROTOCOLS_MAX: Final = 100
+"""Protocols of one JoinGroup: each is looked for in what every other member brings."""
 _ID_FIRST_SINCE: Final = 4  # JoinGroup: an id is given before a place (KIP-394)
 _SKIP_SINCE: Final = 9  # JoinGroup: a returning leader is told that nothing has to be assigned
 _MEMBERS_SINCE: Final = 3  # LeaveGroup: a list
+_LEAVING_AT_ONCE: Final = 200  # members of one LeaveGroup, before others have their turn
 _SAYS_UNKNOWN_SINCE: Final = 6  # DescribeGroups: an error beside the state Dead
 # From here on a SyncGroup names the protocol that it means.
 _SYNC_NAMES_SINCE: Final = 5
@@ -106,6 +114,9 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
     mixed = core.groups.get_mixed(request.group_id)
     if request.member_id and mixed is None and core.groups.get(request.group_id) is None:
         refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+        return
+    if len(request.protocols) > PROTOCOLS_MAX:
+        refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return
     rebalance_ms = request.rebalance_timeout_ms
     if rebalance_ms < 0:  # version 0 has one time for both
@@ -208,10 +219,27 @@ async def leave_group(core: Core, call: Call[LeaveGroupRequest]) -> LeaveGroupRe
     members = request.members
     if call.version < _MEMBERS_SINCE:
         members = [LeaveGroupRequestMember(member_id=request.member_id)]
-    group = core.groups.get(request.group_id)
-    if group is None and not request.group_id:
+    if not request.group_id and core.groups.get(request.group_id) is None:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    consumers = core.groups.get_consumer(request.group_id) if group is None else None
+    rows: list[LeaveGroupResponseMember] = []
+    pace = Pace()
+    for start in range(0, len(members), _LEAVING_AT_ONCE):
+        some = await _leave(core, request.group_id, members[start : start + _LEAVING_AT_ONCE])
+        if some is None:
+            return LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        rows += some
+        await pace.step()
+    if call.version < _MEMBERS_SINCE:
+        return LeaveGroupResponse(error_code=rows[0].error_code)
+    return LeaveGroupResponse(members=rows)
+
+
+async def _leave(
+    core: Core, group_id: str, members: Sequence[LeaveGroupRequestMember]
+) -> list[LeaveGroupResponseMember] | None:
+    """Some members leave; None: it is not durable that they did."""
+    group = core.groups.get(group_id)
+    consumers = core.groups.get_consumer(group_id) if group is None else None
     leave = _no_member
     if group is not None:
         leave = group.leave
@@ -230,10 +258,8 @@ async def leave_group(core: Core, call: Call[LeaveGroupRequest]) -> LeaveGroupRe
     if consumers is not None:
         failure = await recorded(lambda done: core.groups.changed_and_kept(consumers, done))
         if failure is not None:
-            return LeaveGroupResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if call.version < _MEMBERS_SINCE:
-        return LeaveGroupResponse(error_code=rows[0].error_code)
-    return LeaveGroupResponse(members=rows)
+            return None
+    return rows
 
 
 def _no_member(now_ms: int, member_id: str, instance_id: str | None) -> int:
@@ -245,7 +271,11 @@ async def list_groups(core: Core, call: Call[ListGroupsRequest]) -> ListGroupsRe
     states = {state.lower() for state in call.request.states_filter}
     types = {kind.lower() for kind in call.request.types_filter}
     found = []
+    pace = Pace()
     for name in core.groups.names():
+        await pace.step()
+        if not core.groups.exists(name):
+            continue  # gone meanwhile
         row = _listed(core, name)
         is_wanted = not states or row.group_state.lower() in states
         if is_wanted and (not types or row.group_type in types):
@@ -272,7 +302,9 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
     """State and members; an unknown group is Dead."""
     operations = GROUP_OPERATIONS if call.request.include_authorized_operations else NOT_ASKED
     rows = []
-    for name in call.request.groups:
+    pace = Pace()
+    for name in dict.fromkeys(call.request.groups):
+        await pace.step()
         is_classic = core.groups.exists(name) and core.groups.get_consumer(name) is None
         row = DescribeGroupsResponseGroup(
             group_id=name,
@@ -311,7 +343,9 @@ async def describe_groups(core: Core, call: Call[DescribeGroupsRequest]) -> Desc
 async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGroupsResponse:
     """Delete groups without members, and their offsets."""
     rows = []
+    pace = Pace()
     for name in call.request.groups_names:
+        await pace.step()
         try:
             code = await _deleted(core, name)
         except Refused as exc:  # the broker has ended meanwhile
@@ -336,6 +370,14 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
     request = call.request
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID, topics=[])
+    unknown: set[tuple[str, int]] = set()
+    pace = Pace()
+    for topic in request.topics:
+        for one in topic.partitions:
+            if not core.topics.exists(topic.name, one.partition_index):
+                unknown.add((topic.name, one.partition_index))
+            await pace.step()
+    # From here on to the storing nobody joins.
     if not core.groups.exists(request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
     group = core.groups.get(request.group_id)
@@ -353,8 +395,8 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         rows = []
         for one in topic.partitions:
-            known = core.topics.exists(topic.name, one.partition_index)
-            row_code = code if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            is_unknown = (topic.name, one.partition_index) in unknown
+            row_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else code
             if not row_code:
                 forgotten.append((topic.name, one.partition_index))
             rows.append(

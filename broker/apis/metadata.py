@@ -17,6 +17,7 @@ May be the first request of a connection (aiokafka to 0.12, kafka-python 2.0), i
 """
 
 from typing import Final
+from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_core import (
@@ -70,7 +71,7 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
                 topics.append(_topic(core, meta))
             await pace.step()
     else:
-        for one in {(one.topic_id, one.name): one for one in asked}.values():
+        for one in {_meant(one): one for one in asked}.values():
             topics.append(await _asked(core, peer, one, request.allow_auto_topic_creation))
             await pace.step()
     if call.version < _NULL_NAME_SINCE:
@@ -92,6 +93,13 @@ async def metadata(core: Core, call: Call[MetadataRequest]) -> MetadataResponse:
             else authorizer.cluster_operations(peer)
         ),
     )
+
+
+def _meant(asked: MetadataRequestTopic) -> UUID | str:
+    """What is asked about, whatever else is said of it: that is answered once."""
+    if asked.name is None or asked.topic_id != ZERO_UUID:  # Java sends an empty name with an id
+        return asked.topic_id
+    return asked.name
 
 
 async def _operations(core: Core, peer: Peer, topic: MetadataResponseTopic, pace: Pace) -> int:
@@ -117,30 +125,31 @@ async def _asked(
     core: Core, peer: Peer, asked: MetadataRequestTopic, create: bool
 ) -> MetadataResponseTopic:
     authorizer = core.authorizer
-    if asked.name is None or asked.topic_id != ZERO_UUID:  # Java sends an empty name with an id
-        by_id = core.topics.by_id(asked.topic_id)
+    name = _meant(asked)
+    if isinstance(name, UUID):
+        by_id = core.topics.by_id(name)
         if by_id is None:
             return _unknown(asked.name, ErrorCode.UNKNOWN_TOPIC_ID, asked)
         if authorizer is not None and not authorizer.allows(peer, DESCRIBE, TOPIC, by_id.name):
             return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
         return _topic(core, by_id)
-    if authorizer is not None and not authorizer.allows(peer, DESCRIBE, TOPIC, asked.name):
-        return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
-    meta = core.topics.get(asked.name)
+    if authorizer is not None and not authorizer.allows(peer, DESCRIBE, TOPIC, name):
+        return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
+    meta = core.topics.get(name)
     if meta is None and create and core.topics.may_auto_create:
-        if asked.name in _OF_KAFKA:
-            return _unknown(asked.name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
-        if not _may_create(core, peer, asked.name):
-            return _unknown(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
+        if name in _OF_KAFKA:
+            return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
+        if not _may_create(core, peer, name):
+            return _unknown(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
         try:
-            meta = await core.topics.auto_create(asked.name)
+            meta = await core.topics.auto_create(name)
         except STORAGE_FAILURES as exc:
-            return _unknown(asked.name, wire_error(exc)[0], asked)
+            return _unknown(name, wire_error(exc)[0], asked)
     if meta is None:
         # A name that no topic can have is a mistake, and waiting for it would be in vain.
-        if not is_topic_name(asked.name):
-            return _unknown(asked.name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
-        return _unknown(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)
+        if not is_topic_name(name):
+            return _unknown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
+        return _unknown(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked)
     return _topic(core, meta)
 
 

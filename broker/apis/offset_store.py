@@ -14,8 +14,12 @@ Versions 2 to 4 may say for how long an offset is kept (`retention_time_ms`): of
 
 An offset belongs to the topic that was meant: a deleted and recreated topic has none.  From
 version 10 on both name topics by id.
+
+Whoever asks for a partition twice is answered once; a group that a request asks about twice is
+refused the second time (42).  Large requests let others have their turn between their rows.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -27,6 +31,7 @@ from segbroker.protocol.messages_groups import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponseGroupTopic,
@@ -34,7 +39,10 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
-from segbroker.protocol.messages_transactions import TxnOffsetCommitRequestPartition
+from segbroker.protocol.messages_transactions import (
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponsePartition,
+)
 from segbroker.protocol.schema import ZERO_UUID
 from segbroker.segments.committed import CommitRow, CommittedOffset
 from segbroker.segments.metadata import TopicMeta
@@ -43,6 +51,7 @@ from ..call import Call
 from ..core import Core
 from ..groups.consumer_group import ConsumerGroup
 from ..groups.groups import monotonic_ms
+from ..loop.pace import Pace
 from ..partitions import topic_ids
 from .later_reply import LaterReply
 
@@ -68,60 +77,74 @@ class Late(NamedTuple):
         return self.group.may_commit_late(self.member_id, self.epoch, partition)
 
 
+class Looked(NamedTuple):
+    """One partition of a commit: its row of the answer, and what is stored if its sender may."""
+
+    answer: OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition
+    meta: TopicMeta | None
+    row: CommitRow | None
+
+    def accept(self, code: ErrorCode, late: Late | None) -> CommitRow | None:
+        """What is to be stored; code: what is wrong with the sender."""
+        if code and (late is None or not late.may_commit(self.meta, self.answer.partition_index)):
+            self.answer.error_code = code
+            return None
+        return self.row
+
+
 def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply) -> None:
     """Store offsets; answered when they are durable."""
-    request = call.request
-    if call.version >= topic_ids.OFFSETS_SINCE:
-        topic_ids.name_topics(core.topics, request.topics)
-    unknown = topic_ids.unknown_code(call.version, topic_ids.OFFSETS_SINCE)
-    group = core.groups.get(request.group_id)
-    late: Late | None = None
-    if group is not None:
-        code = group.check_commit(
-            monotonic_ms(),
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id_or_member_epoch,
-        )
-        core.groups.changed(group)
-    elif (consumer := core.groups.get_consumer(request.group_id)) is not None:
-        code = consumer.check_commit(
-            request.member_id, request.generation_id_or_member_epoch, request.group_instance_id
-        )
-        if (
-            not code
-            and call.version < _MEMBER_EPOCH_SINCE
-            and consumer.knows_epochs(request.member_id)
-        ):
-            code = ErrorCode.UNSUPPORTED_VERSION
-        if code is ErrorCode.STALE_MEMBER_EPOCH and call.version >= _MEMBER_EPOCH_SINCE:
-            late = Late(consumer, request.member_id, request.generation_id_or_member_epoch)
-    else:
-        is_member = request.generation_id_or_member_epoch >= 0
-        code = ErrorCode.UNKNOWN_MEMBER_ID if is_member else ErrorCode.NONE
-    rows: list[CommitRow] = []
     response = OffsetCommitResponse(topics=[])
-    for topic in request.topics:
+    _commit(core, call, slot, response, list(_looked_up(core, call, response)))
+
+
+async def offset_commit_paced(
+    core: Core, call: Call[OffsetCommitRequest], slot: LaterReply
+) -> None:
+    """As `offset_commit`, for many partitions: others have their turn between them."""
+    response = OffsetCommitResponse(topics=[])
+    looked: list[Looked] = []
+    pace = Pace()
+    for one in _looked_up(core, call, response):
+        looked.append(one)
+        await pace.step()
+    _commit(core, call, slot, response, looked)
+
+
+def _looked_up(
+    core: Core, call: Call[OffsetCommitRequest], response: OffsetCommitResponse
+) -> Iterator[Looked]:
+    """Partition by partition what is asked, whoever asks; `response` gets their rows."""
+    is_by_id = call.version >= topic_ids.OFFSETS_SINCE
+    unknown = topic_ids.unknown_code(call.version, topic_ids.OFFSETS_SINCE)
+    for topic in call.request.topics:
+        if is_by_id:
+            topic.name = topic_ids.name_of(core.topics, topic.topic_id)
         meta = core.topics.get(topic.name)
         answered = OffsetCommitResponseTopic(
             name=topic.name, topic_id=topic.topic_id, partitions=[]
         )
         response.topics.append(answered)
         for one in topic.partitions:
-            refused = code
-            if late is not None and late.may_commit(meta, one.partition_index):
-                refused = ErrorCode.NONE
-            if refused or meta is None:
-                row_code, row = refused or unknown, None
-            else:
-                row_code, row = commit_row(meta, one)
-            if row is not None:
-                rows.append(row)
-            answered.partitions.append(
-                OffsetCommitResponsePartition(
-                    partition_index=one.partition_index, error_code=row_code
-                )
+            code, row = (unknown, None) if meta is None else commit_row(meta, one)
+            answer = OffsetCommitResponsePartition(
+                partition_index=one.partition_index, error_code=code
             )
+            answered.partitions.append(answer)
+            yield Looked(answer, meta, row)
+
+
+def _commit(
+    core: Core,
+    call: Call[OffsetCommitRequest],
+    slot: LaterReply,
+    response: OffsetCommitResponse,
+    looked: Iterable[Looked],
+) -> None:
+    """Whether the sender may commit, and then the storing: nothing happens to the group between."""
+    request = call.request
+    code, late = _check_sender(core, call)
+    rows = [row for one in looked if (row := one.accept(code, late)) is not None]
     if not rows:
         slot.answer(response)
         return
@@ -136,6 +159,29 @@ def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply)
 
     now = core.now_ms()
     core.groups.commit(request.group_id, rows, now, stored, _expire_ms(request, now))
+
+
+def _check_sender(core: Core, call: Call[OffsetCommitRequest]) -> tuple[ErrorCode, Late | None]:
+    """What is wrong with whoever commits; and of what of it that does not hold."""
+    request = call.request
+    epoch = request.generation_id_or_member_epoch
+    group = core.groups.get(request.group_id)
+    if group is not None:
+        code = group.check_commit(
+            monotonic_ms(), request.member_id, request.group_instance_id, epoch
+        )
+        core.groups.changed(group)
+        return code, None
+    consumer = core.groups.get_consumer(request.group_id)
+    if consumer is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID if epoch >= 0 else ErrorCode.NONE, None
+    code = consumer.check_commit(request.member_id, epoch, request.group_instance_id)
+    if call.version < _MEMBER_EPOCH_SINCE:
+        if not code and consumer.knows_epochs(request.member_id):
+            code = ErrorCode.UNSUPPORTED_VERSION
+    elif code is ErrorCode.STALE_MEMBER_EPOCH:
+        return code, Late(consumer, request.member_id, epoch)
+    return code, None
 
 
 def _expire_ms(request: OffsetCommitRequest, now_ms: int) -> int | None:
@@ -167,79 +213,83 @@ def commit_row(
 async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetchResponse:
     """Where groups stand; -1 where they never committed."""
     request = call.request
-
-    # Once per group: a transaction may have as many offsets as a request asks for.
-    asked_groups = {request.group_id, *(group.group_id for group in request.groups)}
-    pending = {
-        name: core.transactions.table.pending(name) if request.require_stable else set()
-        for name in asked_groups
-    }
-
-    def unstable(group_id: str, topic: str, partition: int) -> ErrorCode:
-        if (topic, partition) in pending[group_id]:
-            return ErrorCode.UNSTABLE_OFFSET_COMMIT
-        return ErrorCode.NONE
-
-    asked = [(topic.name, ZERO_UUID, topic.partition_indexes) for topic in request.topics or ()]
-    single = _stand(core, request.group_id, None if request.topics is None else asked)
-    groups = []
+    pace = Pace()
+    pending = _pending(core, request, request.group_id)
+    asked = None
+    if request.topics is not None:
+        asked = [(topic.name, ZERO_UUID, topic.partition_indexes) for topic in request.topics]
+    response = OffsetFetchResponse(topics=[], groups=[])
+    for name, _, rows in await _stand(core, request.group_id, asked, pace):
+        single = OffsetFetchResponseTopic(name=name, partitions=[])
+        response.topics.append(single)
+        for index, stands in rows:
+            single.partitions.append(
+                OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=stands.offset,
+                    committed_leader_epoch=stands.leader_epoch,
+                    metadata=stands.metadata,
+                    error_code=_unstable(pending, name, index),
+                )
+            )
+            await pace.step()
+    answered: set[str] = set()
     for group in request.groups:
-        if call.version >= topic_ids.OFFSETS_SINCE:
-            topic_ids.name_topics(core.topics, group.topics or ())
-        wanted = [
-            (topic.name, topic.topic_id, topic.partition_indexes) for topic in group.topics or ()
-        ]
-        consumer = core.groups.get_consumer(group.group_id)
-        if consumer is not None and (
-            code := consumer.check_fetch(group.member_id, group.member_epoch)
-        ):
-            groups.append(
-                OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=code)
+        if group.group_id in answered:
+            code = ErrorCode.INVALID_REQUEST
+            row = OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=code)
+        else:
+            row = await _group_stands(core, call, group, pace)
+        answered.add(group.group_id)
+        response.groups.append(row)
+        await pace.step()
+    return response
+
+
+async def _group_stands(
+    core: Core, call: Call[OffsetFetchRequest], group: OffsetFetchRequestGroup, pace: Pace
+) -> OffsetFetchResponseGroup:
+    """One of several groups, as from version 8 on."""
+    answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=[])
+    if call.version >= topic_ids.OFFSETS_SINCE:
+        await topic_ids.name_topics_paced(core.topics, group.topics or ())
+    consumer = core.groups.get_consumer(group.group_id)
+    if consumer is not None and (code := consumer.check_fetch(group.member_id, group.member_epoch)):
+        answer.error_code = code
+        return answer
+    pending = _pending(core, call.request, group.group_id)
+    asked = None
+    if group.topics is not None:
+        asked = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in group.topics]
+    for name, topic_id, rows in await _stand(core, group.group_id, asked, pace):
+        unknown = _code(call.version, name)
+        topic = OffsetFetchResponseGroupTopic(name=name, topic_id=topic_id, partitions=[])
+        answer.topics.append(topic)
+        for index, stands in rows:
+            topic.partitions.append(
+                OffsetFetchResponseGroupTopicPartition(
+                    partition_index=index,
+                    committed_offset=stands.offset,
+                    committed_leader_epoch=stands.leader_epoch,
+                    metadata=stands.metadata,
+                    error_code=unknown or _unstable(pending, name, index),
+                )
             )
-            continue
-        found = _stand(core, group.group_id, None if group.topics is None else wanted)
-        groups.append(
-            OffsetFetchResponseGroup(
-                group_id=group.group_id,
-                topics=[
-                    OffsetFetchResponseGroupTopic(
-                        name=name,
-                        topic_id=topic_id,
-                        partitions=[
-                            OffsetFetchResponseGroupTopicPartition(
-                                partition_index=index,
-                                committed_offset=stands.offset,
-                                committed_leader_epoch=stands.leader_epoch,
-                                metadata=stands.metadata,
-                                error_code=_code(call.version, name)
-                                or unstable(group.group_id, name, index),
-                            )
-                            for index, stands in rows
-                        ],
-                    )
-                    for name, topic_id, rows in found
-                ],
-            )
-        )
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=index,
-                        committed_offset=stands.offset,
-                        committed_leader_epoch=stands.leader_epoch,
-                        metadata=stands.metadata,
-                        error_code=unstable(request.group_id, name, index),
-                    )
-                    for index, stands in rows
-                ],
-            )
-            for name, _, rows in single
-        ],
-        groups=groups,
-    )
+            await pace.step()
+    return answer
+
+
+def _pending(core: Core, request: OffsetFetchRequest, group_id: str) -> set[tuple[str, int]]:
+    """What waits for the end of a transaction, for who asks what is stable.
+
+    Once per group: a transaction may have as many offsets as a request asks for.
+    """
+    return core.transactions.table.pending(group_id) if request.require_stable else set()
+
+
+def _unstable(pending: set[tuple[str, int]], topic: str, partition: int) -> ErrorCode:
+    is_unstable = (topic, partition) in pending
+    return ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else ErrorCode.NONE
 
 
 def _code(version: int, name: str) -> ErrorCode:
@@ -252,17 +302,26 @@ def _code(version: int, name: str) -> ErrorCode:
 _Stand: TypeAlias = tuple[str, UUID, list[tuple[int, CommittedOffset]]]
 
 
-def _stand(
-    core: Core, group_id: str, asked: list[tuple[str, UUID, list[int]]] | None
+async def _stand(
+    core: Core, group_id: str, asked: list[tuple[str, UUID, list[int]]] | None, pace: Pace
 ) -> list[_Stand]:
-    """By topic: partition and where the group stands; everything it has with `asked` None."""
+    """By topic: partition and where the group stands; everything it has with `asked` None.
+
+    What is asked twice is answered once, or a request could ask for a partition with long metadata
+    a million times.
+    """
     if asked is None:
         return _everything(core, group_id)
-    answer: list[_Stand] = []
+    wanted: dict[tuple[str, UUID], dict[int, None]] = {}
     for name, topic_id, indexes in asked:
+        wanted.setdefault((name, topic_id), {}).update(dict.fromkeys(indexes))
+        await pace.step()
+    answer: list[_Stand] = []
+    for (name, topic_id), once in wanted.items():
         meta = core.topics.get(name)
         known = {} if meta is None else core.groups.offsets(group_id, name, meta.topic_id)
-        answer.append((name, topic_id, [(index, known.get(index, _NOTHING)) for index in indexes]))
+        answer.append((name, topic_id, [(index, known.get(index, _NOTHING)) for index in once]))
+        await pace.step()
     return answer
 
 

@@ -30,13 +30,13 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from segbroker.segments.committed import CommitRow
 
 from ..call import Call
 from ..core import Core
 from ..error_map import STORAGE_FAILURES, wire_error
 from ..groups.groups import monotonic_ms
-from .offset_store import Late, commit_row
+from ..loop.pace import Pace
+from .offset_store import Late, Looked, commit_row
 
 # From these versions on the api knows PRODUCER_FENCED.
 _INIT_FENCED_SINCE: Final = 4
@@ -78,7 +78,12 @@ async def add_partitions_to_txn(
     asked = [
         (topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions
     ]
-    unknown = {key for key in asked if not core.topics.exists(*key)}
+    unknown: set[tuple[str, int]] = set()
+    pace = Pace()
+    for key in asked:
+        if not core.topics.exists(*key):
+            unknown.add(key)
+        await pace.step()
     code = ErrorCode.OPERATION_NOT_ATTEMPTED
     if not request.v3_and_below_transactional_id:
         code, unknown = ErrorCode.INVALID_REQUEST, set()
@@ -129,23 +134,23 @@ async def txn_offset_commit(
 ) -> TxnOffsetCommitResponse:
     """Keep offsets until the transaction commits."""
     request = call.request
-    code, late = _check_member(core, request)
-    rows: list[CommitRow] = []
+    looked: list[Looked] = []
     response = TxnOffsetCommitResponse(topics=[])
+    pace = Pace()
     for topic in request.topics:
         meta = core.topics.get(topic.name)
         answered = TxnOffsetCommitResponseTopic(name=topic.name, partitions=[])
         response.topics.append(answered)
         for one in topic.partitions:
-            is_refused = code and (late is None or not late.may_commit(meta, one.partition_index))
-            row_code, staged_row = (code, None) if is_refused else commit_row(meta, one)
-            if staged_row is not None:
-                rows.append(staged_row)
-            answered.partitions.append(
-                TxnOffsetCommitResponsePartition(
-                    partition_index=one.partition_index, error_code=row_code
-                )
+            row_code, row = commit_row(meta, one)
+            answer = TxnOffsetCommitResponsePartition(
+                partition_index=one.partition_index, error_code=row_code
             )
+            answered.partitions.append(answer)
+            looked.append(Looked(answer, meta, row))
+            await pace.step()
+    code, late = _check_member(core, request)
+    rows = [row for one in looked if (row := one.accept(code, late)) is not None]
     if not rows:
         return response
     staged = await core.transactions.stage(
@@ -159,8 +164,8 @@ async def txn_offset_commit(
     if staged is ErrorCode.PRODUCER_FENCED:
         staged = ErrorCode.INVALID_PRODUCER_EPOCH  # what a group coordinator says
     for answered in response.topics:
-        for row in answered.partitions:
-            row.error_code = row.error_code or staged
+        for answer in answered.partitions:
+            answer.error_code = answer.error_code or staged
     return response
 
 

@@ -2,7 +2,7 @@
 
 Transactional ids are the coordinator's, producers those of the partitions: what DescribeProducers
 shows with an open transaction and a start offset, and nobody lists, hangs, and the next start of
-the broker ends it (markers.py).
+the broker ends it (transaction_upkeep.py).  What is asked twice is answered once.
 """
 
 from typing import Final
@@ -45,7 +45,9 @@ def describe_transactions(
 ) -> DescribeTransactionsResponse:
     """The state of transactional ids."""
     return DescribeTransactionsResponse(
-        transaction_states=[_described(core, name) for name in call.request.transactional_ids]
+        transaction_states=[
+            _described(core, name) for name in dict.fromkeys(call.request.transactional_ids)
+        ]
     )
 
 
@@ -115,12 +117,15 @@ async def describe_producers(
         (topic.name, index) for topic in call.request.topics for index in topic.partition_indexes
     )
     pace = Pace()
+    told: set[tuple[str, int]] = set()
     response = DescribeProducersResponse(topics=[])
     for topic in call.request.topics:
         rows = DescribeProducersResponseTopic(name=topic.name, partitions=[])
         response.topics.append(rows)
         for index in topic.partition_indexes:
-            rows.partitions.append(_producers_of(core, topic.name, index))
+            if (topic.name, index) not in told:
+                rows.partitions.append(_producers_of(core, topic.name, index))
+            told.add((topic.name, index))
             await pace.step()
     return response
 

@@ -220,7 +220,7 @@ def _offset_fetch(
                     group.topics,
                     lambda row: authorizer.would_allow(peer, DESCRIBE, TOPIC, row.name),
                 )
-            group.topics += refused.get(group.group_id, [])
+            group.topics += refused.pop(group.group_id, [])  # once
         response.groups += rows
 
     return amend

@@ -1,0 +1,286 @@
+"""Requests about groups and transactions that name a great many: others are served, and an answer
+is no larger than what there is."""
+
+import pytest
+
+from segbroker.broker.apis.group_apis import PROTOCOLS_MAX
+from segbroker.broker.loop import pace
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from segbroker.protocol.messages_core import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from segbroker.protocol.messages_groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupRequestMember,
+    LeaveGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from segbroker.protocol.messages_transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    DescribeProducersRequest,
+    DescribeProducersRequestTopic,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from segbroker.protocol.schema import Message
+
+from ..support.wire_client import WireClient, connect
+from ..support.wire_groups import GROUP, WireMember
+from .conftest import serving
+from .test_hostile import ITEMS, turns_of_others
+
+NAMES = [f"group-{n}" for n in range(ITEMS)]
+TIMES = 2_000
+"""How often a thing is asked for."""
+
+
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler has had its time after every item, however fast the machine."""
+    monkeypatch.setattr(pace, "STEP_S", -1.0)
+
+
+def commit_of(*partitions: int, metadata: str = "") -> OffsetCommitRequest:
+    """By nobody who is a member."""
+    rows = [
+        OffsetCommitRequestPartition(
+            partition_index=n, committed_offset=1, committed_metadata=metadata
+        )
+        for n in partitions
+    ]
+    return OffsetCommitRequest(
+        group_id=GROUP,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[OffsetCommitRequestTopic(name="t", partitions=rows)],
+    )
+
+
+LARGE_REQUESTS: list[tuple[Message, int]] = [
+    (DescribeGroupsRequest(groups=NAMES), 5),
+    (
+        ConsumerGroupDescribeRequest(group_ids=NAMES, include_authorized_operations=False),
+        0,
+    ),
+    (DeleteGroupsRequest(groups_names=NAMES), 2),
+    (
+        OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=name, topics=[]) for name in NAMES]
+        ),
+        8,
+    ),
+    (
+        OffsetFetchRequest(
+            group_id=GROUP,
+            topics=[OffsetFetchRequestTopic(name="t", partition_indexes=list(range(2 * ITEMS)))],
+        ),
+        7,
+    ),
+    (commit_of(*range(ITEMS)), 8),
+    (
+        OffsetDeleteRequest(
+            group_id=GROUP,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name="t",
+                    partitions=[
+                        OffsetDeleteRequestPartition(partition_index=n) for n in range(2 * ITEMS)
+                    ],
+                )
+            ],
+        ),
+        0,
+    ),
+    (
+        TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id=GROUP,
+            producer_id=1,
+            producer_epoch=0,
+            generation_id=-1,
+            member_id="",
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name="t",
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=n, committed_offset=1, committed_metadata=""
+                        )
+                        for n in range(ITEMS)
+                    ],
+                )
+            ],
+        ),
+        3,
+    ),
+    (
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=1,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=[
+                AddPartitionsToTxnRequestTopic(name="t", partitions=list(range(2 * ITEMS)))
+            ],
+        ),
+        3,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    LARGE_REQUESTS,
+    ids=[f"{type(message).__name__}-{version}" for message, version in LARGE_REQUESTS],
+)
+@pytest.mark.usefixtures("no_patience")
+async def test_a_request_that_names_thousands_gives_way_after_each(
+    request_: Message, version: int
+) -> None:
+    assert await turns_of_others(request_, version, topic="t") >= ITEMS
+
+
+async def test_members_that_leave_by_the_thousand_leave_some_at_a_time() -> None:
+    rows = [LeaveGroupRequestMember(member_id=name) for name in NAMES]
+    async with serving() as broker, connect(broker.address) as client:
+        one = WireMember(client)
+        await one.join()
+        await one.deal()
+        last = LeaveGroupRequestMember(member_id=one.member_id)
+        request = LeaveGroupRequest(group_id=GROUP, members=[*rows, last])
+        reply = await client.ask(request, LeaveGroupResponse, 4)
+        codes = [row.error_code for row in reply.members]
+        assert codes == [ErrorCode.UNKNOWN_MEMBER_ID] * len(rows) + [ErrorCode.NONE]
+        assert await one.beat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_commit_of_thousands_of_partitions_is_taken_of_who_may_commit() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=ITEMS)
+        reply = await client.ask(commit_of(*range(ITEMS)), OffsetCommitResponse, 8)
+        assert {row.error_code for row in reply.topics[0].partitions} == {0}
+        assert len(await where_it_stands(client, list(range(ITEMS)))) == ITEMS
+        one = WireMember(client)
+        await one.join()
+        refused = await client.ask(commit_of(*range(ITEMS)), OffsetCommitResponse, 8)
+        codes = {row.error_code for row in refused.topics[0].partitions}
+        assert codes == {ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+async def where_it_stands(client: WireClient, partitions: list[int]) -> list[tuple[int, int]]:
+    """Partition and offset of each row of the answer."""
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=partitions)]
+    request = OffsetFetchRequest(group_id=GROUP, topics=topics)
+    reply = await client.ask(request, OffsetFetchResponse, 7)
+    return [
+        (row.partition_index, row.committed_offset)
+        for topic in reply.topics
+        for row in topic.partitions
+    ]
+
+
+async def test_offsets_that_are_asked_for_again_and_again_are_answered_once() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        await client.ask(commit_of(0, 1, metadata="m" * 4096), OffsetCommitResponse, 8)
+        assert await where_it_stands(client, [0, 1] * TIMES) == [(0, 1), (1, 1)]
+        topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])] * TIMES
+        single = OffsetFetchRequest(group_id=GROUP, topics=topics)
+        reply = await client.ask(single, OffsetFetchResponse, 7)
+        assert [(topic.name, len(topic.partitions)) for topic in reply.topics] == [("t", 1)]
+
+
+async def test_a_group_is_asked_about_once_in_a_request() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.ask(commit_of(0, metadata="m" * 4096), OffsetCommitResponse, 8)
+        groups = [OffsetFetchRequestGroup(group_id=GROUP, topics=None)] * TIMES
+        reply = await client.ask(OffsetFetchRequest(groups=groups), OffsetFetchResponse, 8)
+        first, *others = reply.groups
+        assert (first.error_code, len(first.topics)) == (ErrorCode.NONE, 1)
+        assert {(one.error_code, len(one.topics)) for one in others} == {
+            (ErrorCode.INVALID_REQUEST, 0)
+        }
+
+
+async def test_what_is_described_again_and_again_is_described_once() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=20)
+        one = WireMember(client)
+        await one.join()
+        groups = await client.ask(
+            DescribeGroupsRequest(groups=[GROUP] * TIMES), DescribeGroupsResponse, 5
+        )
+        assert [row.group_id for row in groups.groups] == [GROUP]
+        consumers = await client.ask(
+            ConsumerGroupDescribeRequest(
+                group_ids=[GROUP] * TIMES, include_authorized_operations=False
+            ),
+            ConsumerGroupDescribeResponse,
+            0,
+        )
+        assert [row.group_id for row in consumers.groups] == [GROUP]
+        ids = DescribeTransactionsRequest(transactional_ids=["x"] * TIMES)
+        transactions = await client.ask(ids, DescribeTransactionsResponse, 0)
+        assert len(transactions.transaction_states) == 1
+        topics = [DescribeProducersRequestTopic(name="t", partition_indexes=[0, 0])] * TIMES
+        producers = await client.ask(
+            DescribeProducersRequest(topics=topics), DescribeProducersResponse, 0
+        )
+        assert sum(len(topic.partitions) for topic in producers.topics) == 1
+
+
+async def test_a_topic_that_is_asked_for_by_one_id_and_many_names_is_described_once() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=20)
+        meta = broker.core.topics.get("t")
+        assert meta is not None
+        asked = [MetadataRequestTopic(topic_id=meta.topic_id, name=name) for name in NAMES]
+        reply = await client.ask(MetadataRequest(topics=asked), MetadataResponse, 12)
+        assert [topic.name for topic in reply.topics] == ["t"]
+
+
+async def test_a_member_brings_a_limited_number_of_protocols() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        for count, code in (
+            (PROTOCOLS_MAX, ErrorCode.NONE),
+            (PROTOCOLS_MAX + 1, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ):
+            request = JoinGroupRequest(
+                group_id=f"of-{count}",
+                session_timeout_ms=60_000,
+                rebalance_timeout_ms=60_000,
+                member_id="",
+                protocol_type="consumer",
+                protocols=[
+                    JoinGroupRequestProtocol(name=f"p{n}", metadata=b"") for n in range(count)
+                ],
+            )
+            reply = await client.ask(request, JoinGroupResponse, 3)
+            assert reply.error_code == code
