@@ -148,12 +148,12 @@ class Rounds:
         if not self.members:
             self._become_empty(now_ms)
             return
-        self.generation += 1
-        self.earlier.clear()
-        if not joined:  # static ones, until their sessions end
+        if not joined:  # static ones, until their sessions end: this generation is still theirs
             self._rebalance_ends_ms = now_ms + max(1, self.roster.rebalance_ms())
             self._due(self._rebalance_ends_ms)
             return
+        self.generation += 1
+        self.earlier.clear()
         self.state = State.COMPLETING
         self.protocol = vote([member.protocols for member in self.members.values()])
         leader = self.members.get(self.leader)

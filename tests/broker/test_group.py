@@ -235,6 +235,27 @@ def test_a_static_member_comes_back_to_its_place_and_its_ghost_is_fenced() -> No
     assert one.heartbeat(12) is ErrorCode.NONE
 
 
+def test_static_members_of_whom_none_joins_in_time_are_of_their_generation_still() -> None:
+    shared = group()
+    one, two = Client(shared, "i1"), Client(shared, "i2")
+    stable(one, two)
+    generation = one.generation
+    passer = Client(shared)
+    passer.join(10)
+    shared.abandon(11, passer._joined)  # its connection is gone
+    for at in range(10, REBALANCE_MS + 2_000, 2_000):
+        for member in (one, two):
+            assert member.heartbeat(at) is ErrorCode.REBALANCE_IN_PROGRESS
+        shared.tick(at)
+    assert shared.state is State.PREPARING
+    for member in (one, two):
+        checked = shared.check_commit(at, member.member_id, member.instance, generation)
+        assert checked is ErrorCode.NONE, "what it has read is its own until it joins again"
+    for member in (one, two):
+        member.join(at)
+    assert {one.generation, two.generation} == {generation + 1}
+
+
 def test_a_static_leader_that_comes_back_is_told_to_skip_the_assignment() -> None:
     one = Client(group(), "i1")
     stable(one)
