@@ -17,6 +17,7 @@ DeleteRecords of a topic whose cleanup.policy has no `delete`: 44 POLICY_VIOLATI
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
+from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
@@ -158,8 +159,12 @@ async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTo
         return _deletion_disabled(call)
     pace = Pace()
     rows = []
+    meant: dict[str, UUID | None] = {}
     for asked in request.topics:
-        rows.append(_doomed(core, asked))
+        row = _doomed(core, asked)
+        rows.append(row)
+        if row.name is not None:
+            meant.setdefault(row.name, asked.topic_id if asked.name is None else None)
         await pace.step()
     rows += [_named(core, name) for name in request.topic_names]
     # One that is named twice is gone when it comes a second time.
@@ -169,10 +174,13 @@ async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTo
             continue
         if first.setdefault(row.name, row) is not row:
             row.error_code, row.error_message = wire_error(UnknownTopic(row.name))
-    outcomes = await core.topics.delete_all(first)
+    ids = {name: one for name, one in meant.items() if one is not None}
+    outcomes = await core.topics.delete_all(first, ids)
     for name, row in first.items():
         outcome = outcomes[name]
-        if isinstance(outcome, StorageError):
+        if isinstance(outcome, UnknownTopic) and name in ids:  # meanwhile, and maybe made anew
+            row.name, row.error_code, row.error_message = None, *_no_such_id(ids[name])
+        elif isinstance(outcome, StorageError):
             row.error_code, row.error_message = wire_error(outcome)
         await pace.step()
     return DeleteTopicsResponse(responses=rows)
@@ -198,13 +206,15 @@ def _doomed(core: Core, asked: DeleteTopicsRequestTopic) -> DeleteTopicsResponse
         return _named(core, asked.name)
     meta = core.topics.by_id(asked.topic_id)
     if meta is None:
+        code, message = _no_such_id(asked.topic_id)
         return DeleteTopicsResponseTopic(
-            name=None,
-            topic_id=asked.topic_id,
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-            error_message=f"there is no topic with id {asked.topic_id}",
+            name=None, topic_id=asked.topic_id, error_code=code, error_message=message
         )
     return _named(core, meta.name)
+
+
+def _no_such_id(topic_id: UUID) -> tuple[ErrorCode, str]:
+    return ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}"
 
 
 def _named(core: Core, name: str) -> DeleteTopicsResponseTopic:

@@ -45,6 +45,7 @@ CHANGED_AT_ONCE: Final = 500
 OPENING_AT_ONCE: Final = 4
 """Lanes that open partitions of one request, and half of them at most: opening is made of syncs,
 which overlap."""
+_NO_IDS: Final[Mapping[str, UUID]] = {}
 OPENED_TOGETHER: Final = 4
 """Partitions that a lane opens before it is asked again: to ask costs as much as to open a new one.
 None of them is served before the last is open, so not many: one may have a long log to look at."""
@@ -70,8 +71,8 @@ class Topics:
         self._opening: dict[tuple[str, int], trio.Event] = {}
         self._deleting: set[str] = set()
         self._unopened: dict[tuple[str, int], tuple[ErrorCode, str]] = {}
-        self._indexed: Mapping[str, TopicMeta] | None = None
-        self._by_id: dict[UUID, str] = {}
+        # Names by id, and of which topics.
+        self._by_id: tuple[Mapping[str, TopicMeta] | None, dict[UUID, str]] = (None, {})
         self._administration = trio.Lock()
         self._creating = Together(self._create_some, self._administration, CHANGED_AT_ONCE)
         self.opened_count = self.closed_count = 0
@@ -94,13 +95,14 @@ class Topics:
         return None if name in self._deleting else self.manager.topics.get(name)
 
     def by_id(self, topic_id: UUID) -> TopicMeta | None:
-        """The topic with this id."""
+        """The topic with this id.  From any thread: large requests are looked at in a lane."""
         topics = self.manager.topics
-        if topics is not self._indexed:  # replaced as a whole at every change
-            self._indexed = topics
-            self._by_id = {meta.topic_id: meta.name for meta in topics.values()}
-        name = self._by_id.get(topic_id)
-        return None if name is None else self.get(name)
+        indexed, names = self._by_id
+        if indexed is not topics:
+            names = {meta.topic_id: meta.name for meta in topics.values()}
+            self._by_id = topics, names  # at once: never one with the other's
+        meta = self.get(names.get(topic_id, ""))
+        return meta if meta is not None and meta.topic_id == topic_id else None
 
     @property
     def may_auto_create(self) -> bool:
@@ -235,15 +237,27 @@ class Topics:
         except TopicExists:  # another client was first
             return self.get(name)
 
-    async def delete_all(self, names: Iterable[str]) -> dict[str, Outcome]:
-        """Delete topics and everything in them; of each what it was, or why it is still there."""
+    async def delete_all(
+        self, names: Iterable[str], ids: Mapping[str, UUID] = _NO_IDS
+    ) -> dict[str, Outcome]:
+        """Delete topics and everything in them; of each what it was, or why it is still there.
+
+        ids: of names by which the topic with this id is meant, and none that has the name since.
+        """
         wanted = list(dict.fromkeys(names))
         outcomes: dict[str, Outcome] = {}
         for start in range(0, len(wanted), CHANGED_AT_ONCE):
             some = wanted[start : start + CHANGED_AT_ONCE]
             async with self._administration:
-                outcomes |= zip(some, await self._delete_some(some), strict=True)
+                meant = [name for name in some if self._is_meant(name, ids.get(name))]
+                outcomes |= {name: UnknownTopic(name) for name in some}
+                if meant:
+                    outcomes |= zip(meant, await self._delete_some(meant), strict=True)
         return outcomes
+
+    def _is_meant(self, name: str, topic_id: UUID | None) -> bool:
+        meta = self.get(name)
+        return topic_id is None or (meta is not None and meta.topic_id == topic_id)
 
     async def _delete_some(self, names: Sequence[str]) -> list[Outcome]:
         """The caller holds the administration."""

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from uuid import UUID
 
+import pytest
 import trio
 
+from segbroker.broker.partitions import topics as topics_module
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
     CreatePartitionsRequest,
@@ -25,6 +27,7 @@ from segbroker.protocol.messages_core import (
 from segbroker.segments.errors import TopicExists
 from segbroker.segments.manager import NewTopic, Outcome
 
+from ..support.waiting import DEADLINE_S
 from ..support.wire_client import (
     WireClient,
     connect,
@@ -216,6 +219,62 @@ async def test_a_topic_is_deleted_by_its_id() -> None:
             (None, ErrorCode.UNKNOWN_TOPIC_ID),
         ]
         assert dict(broker.core.topics.all) == {}
+
+
+async def test_by_an_id_no_topic_is_deleted_that_has_its_name_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topics_module, "CHANGED_AT_ONCE", 1)
+    async with (
+        serving() as broker,
+        connect(broker.address) as by_id,
+        connect(broker.address) as by_name,
+    ):
+        topics = broker.core.topics
+        busy = topics._administration
+
+        async def until_waiting(count: int) -> None:
+            with trio.fail_after(DEADLINE_S):
+                while busy.statistics().tasks_waiting < count:
+                    await trio.lowlevel.checkpoint()
+
+        for name in ("first", "second", "t"):
+            await by_name.create(name)
+        old_id = topics.all["t"].topic_id
+        ids = [topics.all[name].topic_id for name in ("first", "second", "t")]
+        rows = [DeleteTopicsRequestTopic(topic_id=one) for one in ids]
+        async with trio.open_nursery() as nursery:
+            is_made = trio.Event()
+
+            async def hold(*, task_status: trio.TaskStatus[None]) -> None:
+                """Whoever has the administration while `t` is gone and asked for anew."""
+                task_status.started()
+                async with busy:
+                    await is_made.wait()
+
+            async with busy:
+                await by_id.send(DeleteTopicsRequest(topics=rows, timeout_ms=1000), 6)
+                await until_waiting(1)
+                await by_name.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+                await until_waiting(2)
+                await nursery.start(hold)
+                await until_waiting(3)
+            # "first" goes by its id, then "t" by its name; "second" waits behind who holds on.
+            _, deleted = await by_name.receive(DeleteTopicsResponse, 5)
+            assert [row.error_code for row in deleted.responses] == [0]
+            request = CreateTopicsRequest(topics=[creation("t")])
+            await by_name.send(request, 7)
+            await until_waiting(2)
+            is_made.set()
+            _, created = await by_name.receive(CreateTopicsResponse, 7)
+            assert [row.error_code for row in created.topics] == [0]
+            _, reply = await by_id.receive(DeleteTopicsResponse, 6)
+        assert [(row.name, row.topic_id, row.error_code) for row in reply.responses] == [
+            ("first", ids[0], 0),
+            ("second", ids[1], 0),
+            (None, old_id, ErrorCode.UNKNOWN_TOPIC_ID),
+        ]
+        assert list(topics.all) == ["t"], "made anew, with another id"
 
 
 async def test_a_fetch_that_waits_hears_of_the_deletion() -> None:
