@@ -1,5 +1,6 @@
 """The offsets that groups committed: control events, durable before a commit is answered."""
 
+from collections import Counter
 from collections.abc import Iterable
 from uuid import UUID
 
@@ -22,6 +23,12 @@ class GroupOffsets:
 
     def __init__(self, manager: DiskManager) -> None:
         self._manager = manager
+        self._under_way: Counter[str] = Counter()
+
+    def is_committing(self, group_id: str) -> bool:
+        """Whether a commit of the group is on its way to the disk: what is seen of its offsets is
+        not where it stands, and what is forgotten now would be forgotten after it."""
+        return group_id in self._under_way
 
     def offsets(self, group_id: str, topic: str, topic_id: UUID) -> dict[int, CommittedOffset]:
         """What the group committed to this topic, by partition."""
@@ -40,8 +47,16 @@ class GroupOffsets:
         expire_ms: int | None,
     ) -> None:
         """Store offsets; `done` when they are durable, or are not.  expire_ms: kept until then."""
+        self._under_way[group_id] += 1
+
+        def stored(error: OSError | None) -> None:
+            self._under_way[group_id] -= 1
+            if not self._under_way[group_id]:
+                del self._under_way[group_id]
+            done(error)
+
         times = {"at": at_ms} if expire_ms is None else {"at": at_ms, "expire": expire_ms}
-        record_rows(self._manager, COMMITTED, group_id, rows, done, **times)
+        record_rows(self._manager, COMMITTED, group_id, rows, stored, **times)
 
     def forget(
         self,

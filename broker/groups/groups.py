@@ -195,10 +195,8 @@ class Groups(GroupOffsets):
 
         def record(kept: Generation, told: OnRecorded) -> None:
             def written(error: OSError | None) -> None:
-                told(
-                    monotonic_ms(),
-                    ErrorCode.NONE if error is None else ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                )
+                code = ErrorCode.NONE if error is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
+                told(monotonic_ms(), code)
                 if isinstance(group := self._groups.get(group_id), Group):
                     self.changed(group)
                 self._end_turn()
@@ -439,6 +437,8 @@ class Groups(GroupOffsets):
             if group is None or group.is_idle:
                 self._ends.happens(group_id)
             self._consumers.forget(group_id)
+        if self.is_committing(group_id):
+            return  # nothing of it has had its time
         if group is not None and not group.is_idle:
             if self._looks_into_groups and now_ms is not None:
                 if not self._keeps(group_id):

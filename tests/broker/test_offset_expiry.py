@@ -3,6 +3,7 @@
 from typing import Final
 
 import pytest
+import trio
 
 from segbroker.broker.groups.groups import Groups
 from segbroker.protocol.messages_groups import (
@@ -13,6 +14,8 @@ from segbroker.protocol.messages_groups import (
 )
 from segbroker.segments.memory import MemoryStorage
 
+from ..support.gated_storage import GatedStorage
+from ..support.waiting import DEADLINE_S
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import WireMember
 from ..support.wire_transactions import V2, Tx
@@ -180,6 +183,31 @@ async def test_in_a_group_with_members_such_an_offset_goes_where_nobody_reads_th
         assert await looked(groups, client, NOW + DAY_MS - 1) == {"t": 7, "left": 8}
         assert await looked(groups, client, NOW + DAY_MS) == {"t": 7}
         assert groups.members_count("g") == 1
+
+
+async def test_a_commit_on_its_way_to_the_disk_is_not_forgotten_for_the_one_before() -> None:
+    now, disk = NOW, GatedStorage()
+    async with alone(disk, lambda: now) as broker, connect(broker.address) as client:
+        groups = broker.core.groups
+        await client.create("t")
+        assert await keeping(client, "t", 1) == 0
+        await expects_nobody(groups)
+        now += WEEK_MS + 1
+        disk.syncs.clear()
+        answered: list[int] = []
+
+        async def commit() -> None:
+            answered.append(await keeping(client, "t", 2))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commit)
+            with trio.fail_after(DEADLINE_S):
+                while not groups.is_committing("g"):
+                    await trio.lowlevel.checkpoint()
+            groups.keep_house(now)
+            disk.syncs.set()
+        assert answered == [0]
+        assert await looked(groups, client, now) == {"t": 2}
 
 
 async def test_an_offset_that_a_transaction_is_about_to_replace_stays_until_it_has_ended() -> None:
