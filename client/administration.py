@@ -315,9 +315,8 @@ def offsets(
             time = at
         case _:
             raise ValueError(f"at={at!r} is not 'start', 'end', a time in ms or a datetime")
-    yield from topics_known(engine, [topic])
-    count = engine.cluster.topics[topic].partition_count
-    wanted = {TopicPartition(topic, partition): time for partition in range(count)}
+    (view,) = yield from topics_known(engine, [topic])
+    wanted = {TopicPartition(topic, number): time for number in range(view.partition_count)}
     found = yield from look_up(engine, wanted, isolation_level=0)
     return {tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms) for tp in wanted}
 

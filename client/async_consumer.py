@@ -228,12 +228,14 @@ class AsyncConsumer(Generic[Notice]):
         try:
             # Before the time counts: without any, what is there is returned all the same.
             await self._give_way()
-            with anyio.move_on_after(timeout_ms / 1000):
-                while len(records) < max_records:
-                    rest = await self._next_records(in_loop=False, batch_only=bool(records))
-                    if rest is None:
-                        break
-                    records += islice(rest, max_records - len(records))
+            deadline_ms = now_ms() + timeout_ms
+            while len(records) < max_records:
+                rest = await self._next_records(
+                    deadline_ms, in_loop=False, batch_only=bool(records)
+                )
+                if rest is None:
+                    break
+                records += islice(rest, max_records - len(records))
         finally:
             self._is_busy = False
         return records
@@ -246,7 +248,11 @@ class AsyncConsumer(Generic[Notice]):
         self._is_busy = True
 
     async def _next_records(
-        self, *, in_loop: bool = True, batch_only: bool = False
+        self,
+        deadline_ms: float | None = None,
+        *,
+        in_loop: bool = True,
+        batch_only: bool = False,
     ) -> Iterator[Any] | None:
         """The next items: the rest of a batch, a new one's records, a gap; None: as `_next`."""
         reading = self._reading
@@ -256,7 +262,7 @@ class AsyncConsumer(Generic[Notice]):
         while (rest := reading.take_records(in_loop=in_loop)) is None:
             if batch_only and not reading.fetching.prefetched.ready:
                 return None
-            got = await self._next(batch_only=batch_only)
+            got = await self._next(deadline_ms, batch_only=batch_only)
             if got is None:
                 return None
             if isinstance(got, Gap):
@@ -281,9 +287,12 @@ class AsyncConsumer(Generic[Notice]):
             self._is_busy = False
 
     async def _next(
-        self, *, batch_only: bool = False
+        self, deadline_ms: float | None = None, *, batch_only: bool = False
     ) -> tuple[Fetched, ConsumedBatch] | Gap | Literal["rest"] | None:
-        """The next batch that has records, or gap; None at the end.
+        """The next batch that has records, or gap; None at the deadline or the end.
+
+        The deadline ends waiting for records, and nothing else: what the caller is told of its
+        partitions is told to the end.
 
         "rest": of one that was begun and paused there is more to hand out now.
         `batch_only`: also None where it would wait, or raise, or be a gap.
@@ -303,7 +312,11 @@ class AsyncConsumer(Generic[Notice]):
             if fetched is None:
                 if batch_only or reading.is_ended:
                     return None
-                await wait_done(fetching.changed())
+                left = None if deadline_ms is None else max(0.0, deadline_ms - now_ms()) / 1000
+                with anyio.move_on_after(left) as scope:
+                    await wait_done(fetching.changed())
+                if scope.cancelled_caught:
+                    return None
                 continue
             if fetched.gap is not None:
                 return fetched.gap

@@ -127,8 +127,12 @@ class AsyncProducer:
             await self.aclose()
             return
         if isinstance(exc, Exception):
-            with anyio.move_on_after(GRACE_MS / 1000):
-                await self._flush()
+            try:
+                with anyio.move_on_after(GRACE_MS / 1000):
+                    await self._flush()
+            except BaseException as cut:  # cancelled meanwhile: no task is left all the same
+                await self._end(cut)
+                raise
         await self._end(exc)
 
     async def aclose(self) -> None:
@@ -288,9 +292,8 @@ class AsyncProducer:
 
     async def partitions_for(self, topic: str) -> int:
         """How many partitions a topic has; the broker may create it."""
-        engine = self._driver.engine
-        await self._driver.call(topics_known(engine, [topic]))
-        return engine.cluster.topics[topic].partition_count
+        (view,) = await self._driver.call(topics_known(self._driver.engine, [topic]))
+        return view.partition_count
 
     async def _flush(self) -> None:
         done = self._producing.flush()

@@ -17,6 +17,7 @@ from segbroker.protocol.messages_core import (
 )
 
 from .backoff import Backoff
+from .cluster import TopicView
 from .engine import Ask, AskAll, Call, Engine, Pause, Refresh
 from .errors import SegbrokerError, UnknownTopicOrPartition, broker_error
 from .records import TopicPartition
@@ -41,17 +42,16 @@ def look_up(
     """
     found: dict[TopicPartition, FoundOffset] = {}
     backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
-    yield from topics_known(engine, {tp.topic for tp in times})
     while True:
+        views = yield from topics_known(engine, {tp.topic for tp in times})
+        counts = {view.name: view.partition_count for view in views}
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         for tp, time in times.items():
             if tp in found:
                 continue
-            view = engine.cluster.topics[tp.topic]
-            if not 0 <= tp.partition < view.partition_count:
+            if not 0 <= tp.partition < counts[tp.topic]:
                 raise UnknownTopicOrPartition(
-                    f"topic {tp.topic!r} has partitions [0, {view.partition_count}),"
-                    f" not {tp.partition}"
+                    f"topic {tp.topic!r} has partitions [0, {counts[tp.topic]}), not {tp.partition}"
                 )
             leader = engine.cluster.leader(*tp)
             if leader is not None:
@@ -84,19 +84,26 @@ def look_up(
         yield Refresh()
 
 
-def topics_known(engine: Engine, topics: Collection[str]) -> Call[None]:
-    """Have the partitions of these topics in the cluster view; raises what the broker says."""
-    engine.cluster.want(topics)
+def topics_known(engine: Engine, topics: Collection[str]) -> Call[list[TopicView]]:
+    """Have the partitions of these topics in the cluster view; raises what the broker says.
+
+    The views are good until the next answer: another call that asks for a topic may forget it.
+    """
+    cluster = engine.cluster
+    added = [name for name in topics if name not in cluster.topics]
+    cluster.want(topics)
+    # Kept here: one that is forgotten meanwhile was settled, so there is nothing to wait for.
+    views = [cluster.topics[name] for name in topics]
     backoff = Backoff(engine.random, engine.settings.retry_backoff_ms, 1_000)
     while True:
-        views = [engine.cluster.topics[name] for name in topics]
         for view in views:
             if view.is_settled and not view.partition_count:
-                engine.cluster.forget([view.name])
+                if view.name in added:  # else somebody reads it, or sends to it, once it is there
+                    cluster.forget([view.name])
                 assert view.error is not None, "settled without partitions is an error"
                 raise view.error
         if all(view.is_settled for view in views):
-            return
+            return views
         yield Refresh()
         if not all(view.is_settled for view in views):
             yield Pause(backoff.next_delay_ms())

@@ -385,9 +385,8 @@ class Producer:
 
     def partitions_for(self, topic: str) -> int:
         """How many partitions a topic has; the broker may create it."""
-        engine = self._driver.engine
-        self._driver.call(topics_known(engine, [topic]))
-        return engine.cluster.topics[topic].partition_count
+        (view,) = self._driver.call(topics_known(self._driver.engine, [topic]))
+        return view.partition_count
 
     def _flush(self, timeout_ms: float | None) -> bool:
         with self._lock:

@@ -322,11 +322,17 @@ class Reading:
 
     def partitions_for(self, topic: str) -> Call[int]:
         was_wanted = topic in self.engine.cluster.topics
-        yield from topics_known(self.engine, [topic])
-        count = self.engine.cluster.topics[topic].partition_count
-        if not was_wanted:
+        (view,) = yield from topics_known(self.engine, [topic])
+        if not was_wanted and not self._is_read(topic):
             self.engine.cluster.forget([topic])
-        return count
+        return view.partition_count
+
+    def _is_read(self, topic: str) -> bool:
+        """Whether it is read, or to be: the caller may have said so a moment ago."""
+        if self._group is not None and topic in self._group.topics():
+            return True
+        fetching = self.fetching
+        return topic in fetching.subscribed or any(tp.topic == topic for tp in fetching.states)
 
     def check_open(self) -> None:
         if self.engine.closed:

@@ -35,7 +35,8 @@ def find_starts(
             return {}
         return (yield from look_up(engine, asked, isolation_level=isolation_level))
 
-    yield from topics_known(engine, {state.tp.topic for state in wanted})
+    views = yield from topics_known(engine, {state.tp.topic for state in wanted})
+    topic_ids = {view.name: view.topic_id for view in views}
     found_ends = yield from look(ends)
     found = yield from look(times)
     found_starts = yield from look(starts)
@@ -49,4 +50,4 @@ def find_starts(
             end = found_ends[tp].offset if tp in found_ends else 0
             offset = offset_of(state.start, found.get(tp), end, found_starts.get(tp))
             state.position = state.fetch_offset = offset
-            state.topic_id = engine.cluster.topics[tp.topic].topic_id
+            state.topic_id = topic_ids[tp.topic]

@@ -23,8 +23,11 @@ from segbroker.client import (
     UnknownTopicOrPartition,
 )
 from segbroker.client.clock import now_ms
+from segbroker.testing.embedded import EmbeddedBroker
 
+from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, start
+from ..support.ports import keep_port
 
 Run = Callable[..., object]
 
@@ -366,3 +369,75 @@ def test_a_broker_that_comes_back_gets_the_rest(run: Run, tmp_path: Path, topic:
             daemon.stop()
 
     run(main)
+
+
+def test_the_time_of_a_poll_does_not_cut_off_what_the_caller_is_told(
+    run: Run, daemon: Daemon, topic: str
+) -> None:
+    told: list[str] = []
+
+    async def assigned(partitions: list[TopicPartition]) -> None:
+        told.append("begun")
+        await anyio.sleep(0.2)
+        told.append("ended")
+
+    async def main() -> None:
+        async with AsyncProducer(daemon.address) as producer:
+            await producer.send_many(topic, numbers(3), partition=0)
+        async with AsyncConsumer(
+            daemon.address, topic, group=f"told-{topic}", start="start", on_assigned=assigned
+        ) as consumer:
+            records: list[Record] = []
+            while len(records) < 3:
+                records += await consumer.poll(timeout_ms=20)
+            assert told == ["begun", "ended"]
+
+    told.clear()
+    run(main)
+
+
+def test_who_is_cancelled_while_what_is_left_gets_a_moment_leaves_no_task(
+    run: Run, topic: str
+) -> None:
+    async def main(address: str, proxy: CuttingProxy) -> None:
+        producer = AsyncProducer(address)
+        with anyio.CancelScope() as scope:
+            async with producer:
+                await (await producer.send(topic, b"before"))
+                proxy.go_away()
+                await producer.send(topic, b"never answered")
+                scope.deadline = anyio.current_time() + 0.1
+                raise ValueError("the caller's own")
+        assert scope.cancelled_caught
+        with pytest.raises(ClosedError):
+            await producer.partitions_for(topic)
+
+    port = keep_port()
+    with (
+        CuttingProxy(("127.0.0.1", port)) as proxy,
+        EmbeddedBroker(listen=f"127.0.0.1:{port}", advertised=proxy.address),
+    ):
+        run(main, proxy.address, proxy)
+
+
+def test_calls_that_ask_for_the_same_missing_topic_at_once_hear_the_same(
+    run: Run, daemon: Daemon, topic: str
+) -> None:
+    heard: list[type[BaseException]] = []
+
+    async def main() -> None:
+        heard.clear()
+        async with AsyncAdmin(daemon.address) as admin:
+
+            async def ask() -> None:
+                try:
+                    await admin.offsets(topic)
+                except Exception as exc:
+                    heard.append(type(exc))
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(ask)
+
+    run(main)
+    assert heard == [UnknownTopicOrPartition] * 3
