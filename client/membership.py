@@ -335,10 +335,12 @@ class Membership:
         cluster = self._engine.cluster
         cluster.want(topics)
         backoff = Backoff(self._engine.random, 20, 500)
-        while not all(cluster.topics[name].is_settled for name in topics):
+        # Kept here: a call of the caller's that asks for one of them may forget it.
+        views = [cluster.topics[name] for name in topics]
+        while not all(view.is_settled for view in views):
             yield Refresh()
             yield Pause(backoff.next_delay_ms())
-        counts = {name: cluster.topics[name].partition_count for name in topics}
+        counts = {view.name: view.partition_count for view in views}
         self._dealt_by = counts
         dealt = deal_out(protocol, members, counts)
         return [
@@ -360,9 +362,9 @@ class Membership:
 
     def _beat(self, now_ms: int) -> None:
         self._is_beating = True
-        era = self._era
+        era, generation = self._era, self.generation
         call = self._engine.call(self._heartbeat(), now_ms)
-        call.on_done(lambda: self._beaten(era, call))
+        call.on_done(lambda: self._beaten(era, generation, call))
 
     def _heartbeat(self) -> Call[None]:
         request = HeartbeatRequest(
@@ -375,11 +377,13 @@ class Membership:
         assert isinstance(reply, HeartbeatResponse)
         self._check(reply.error_code)
 
-    def _beaten(self, era: int, call: Completion[None]) -> None:
+    def _beaten(self, era: int, generation: int, call: Completion[None]) -> None:
         if era != self._era:
             return
         self._is_beating = False
         self._heartbeat_due_ms = self._now_ms + self._settings.heartbeat_interval_ms
+        if generation != self.generation:
+            return  # sent again after a lost connection, and refused: the member is further by now
         # While joining, the answer to that says all there is to say.
         if call.error is not None and self.phase in (Phase.DUE, Phase.STABLE):
             self._refused(call.error)

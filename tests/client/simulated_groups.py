@@ -162,6 +162,8 @@ class GroupWorld:
         self.job_ms: Callable[[], int] = lambda: 10
         # Members of a broker that has forgotten them go on until they hear of it.
         self.unsure_until_ms = 0
+        # So many heartbeats are not answered: the connections are cut when one comes.
+        self.heartbeats_to_cut = 0
         self._numbers = count()
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self.kept: Generation | None = None
@@ -289,11 +291,21 @@ class GroupWorld:
                 connection.sent(len(data))
                 link.reader.receive_data(data)
                 while (frame := link.reader.next_frame()) is not None:
+                    if self._cuts_heartbeat(frame):
+                        self.cut(member)
+                        return True
                     self._take(link, bytes(frame))
             while link.slots and link.slots[0]:
                 moved = True
                 self._deliver(connection, link.slots.popleft()[0])
         return moved
+
+    def _cuts_heartbeat(self, frame: memoryview) -> bool:
+        is_beat = parse_request_header(frame).api_key == HeartbeatRequest.message_key
+        if not self.heartbeats_to_cut or not is_beat:
+            return False
+        self.heartbeats_to_cut -= 1
+        return True
 
     def _deliver(self, connection: Connection, data: bytes) -> None:
         while data:

@@ -85,6 +85,24 @@ def test_a_slow_member_that_the_broker_forgot_meanwhile_is_thrown_out_all_the_sa
     world.run(world.is_settled, within_ms=4_000_000)
 
 
+def test_a_heartbeat_of_an_earlier_generation_that_comes_late_costs_nothing() -> None:
+    """Its connection was lost again and again; when it arrives the member has joined anew."""
+    world = GroupWorld(2, partitions=2, records=20)
+    member = world.start()
+    membership = member.reading.group.membership
+    world.run(lambda: membership.phase is Phase.STABLE and len(member.owned) == 2)
+    world.heartbeats_to_cut = 6
+    world.run(lambda: not world.heartbeats_to_cut)
+    member.reading.subscribe([TOPIC], None)
+    world.run(lambda: membership.generation == 2 and membership.phase is Phase.STABLE)
+    later = world.now_ms + 3_000
+    world.run(lambda: world.now_ms >= later)
+    assert membership.generation == 2
+    assert [what for what, _ in member.told] == ["assigned"]
+    world.run(world.is_settled)
+    assert set(Counter(world.processed).values()) == {1}
+
+
 def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:
     world = GroupWorld(1, partitions=2, records=20)
     long_job = world.start()
