@@ -370,7 +370,9 @@ class Connection:
         self.in_flight.popleft()
         self._was_answered = True
         request.on_reply(message, now_ms)
-        if self._is_renewing and not self.in_flight:
+        if self._is_renewing and not self.in_flight and self.state is State.READY:
+            # From now on: what was in flight may have taken longer than a login may.
+            self.setup_deadline_ms = now_ms + RENEWAL_TIMEOUT_MS
             self._begin_login()
 
     def _ask_versions(self) -> None:

@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 
+from segbroker.protocol.errors import LocalProtocolError
+
 from .absence import Absences
 from .backoff import Backoff
 from .connection import Connection, State
@@ -198,6 +200,11 @@ class Network:
             connection.request(message, on_reply, now_ms=now_ms, deadline_ms=deadline_ms)
         except SegbrokerError as exc:
             on_reply(exc, now_ms)
+        except LocalProtocolError as exc:
+            # A number too large, half a surrogate pair: who asks hears of it, and nobody else.
+            error = SegbrokerError(f"no request for {connection.host}:{connection.port}: {exc}")
+            error.__cause__ = exc
+            on_reply(error, now_ms)
 
     def want(self, node: Node, now_ms: int) -> bool:
         """Whether the node is ready to send; opens a connection if it has none and may."""

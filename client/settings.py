@@ -132,16 +132,38 @@ class ClientSettings:
                     continue
                 if not isinstance(value, int) or value < least:
                     raise ValueError(f"{field.name}={value!r} is not a whole number >= {least}")
+                _check_fits(field.name, value)
 
 
 def _check_text(name: str, value: object) -> None:
-    if value is not None and not isinstance(value, str):
+    if value is None:
+        return
+    if not isinstance(value, str):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}, not a str")
+    if not len(value.encode()) <= STRING_SIZE_MAX:
+        raise ValueError(f"{name} of {len(value.encode())} bytes, limit {STRING_SIZE_MAX}")
+
+
+def _check_fits(name: str, value: int) -> None:
+    """Requests carry these as they are, in 32 bits."""
+    if name in ON_WIRE and value > ON_WIRE_MAX:
+        raise ValueError(f"{name}={value} is above {ON_WIRE_MAX}, what a request can say")
 
 
 # Of few large batches the broker makes few large writes, into larger pages of its cache.
 BATCH_BYTES = 512 * KIB
 
+ON_WIRE = {
+    "fetch_min_bytes",
+    "fetch_partition_bytes",
+    "fetch_wait_ms",
+    "rebalance_timeout_ms",
+    "request_timeout_ms",
+    "session_timeout_ms",
+    "transaction_timeout_ms",
+}
+ON_WIRE_MAX = (1 << 31) - 1
+STRING_SIZE_MAX = (1 << 15) - 1
 MAY_BE_NONE = {"accept_timeout_ms"}
 MAY_BE_ZERO = {"linger_ms", "retry_backoff_ms", "reconnect_backoff_ms", "fetch_wait_ms"}
 
@@ -254,8 +276,11 @@ class GroupSettings:
             is_time = field.name.endswith("_ms") and value is not None
             if is_time and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{field.name}={value!r} is not a whole number >= 1")
+            if is_time:
+                _check_fits(field.name, value)
         if not isinstance(self.group_id, str) or not self.group_id:
             raise ValueError(f"group={self.group_id!r} is not the name of a group")
+        _check_text("group", self.group_id)
         unknown = [name for name in self.assignors if name not in ASSIGNOR_NAMES]
         if isinstance(self.assignors, str) or unknown or not self.assignors:
             raise ValueError(f"assignors={self.assignors!r} are not of {ASSIGNOR_NAMES}")

@@ -13,6 +13,8 @@ from .lookups import START_TIME, FoundOffset
 Start = str | int | datetime
 """Where to begin: "start", "end", an offset, -n for "n before the end", or a time."""
 
+OFFSET_MAX = (1 << 63) - 1
+
 
 def check_start(start: Start) -> Start:
     """A start position that can be used; ValueError or TypeError otherwise."""
@@ -21,6 +23,8 @@ def check_start(start: Start) -> Start:
             raise ValueError(f"start={start!r} is not 'start', 'end', an offset or a time")
     elif isinstance(start, bool) or not isinstance(start, int | datetime):
         raise TypeError(f"start={start!r} is not 'start', 'end', an offset or a time")
+    elif isinstance(start, int) and start > OFFSET_MAX:
+        raise ValueError(f"start={start} is above {OFFSET_MAX}, the greatest offset that there is")
     elif isinstance(start, datetime) and start.tzinfo is None:
         raise ValueError(f"start={start!r} has no time zone")
     return start

@@ -69,10 +69,11 @@ def resolve(host: str, port: int, *, numeric_only: bool) -> list[SocketAddress]:
     flags = socket.AI_NUMERICHOST if numeric_only else 0
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-    except OSError as exc:
+    except (OSError, ValueError) as exc:  # a ValueError: no name at all, as "a..b"
         if numeric_only:
             return []
-        raise BrokerUnreachable(f"{host}: {exc.strerror or exc}") from exc
+        why = exc.strerror if isinstance(exc, OSError) else None
+        raise BrokerUnreachable(f"{host}: {why or exc}") from exc
     addresses: list[SocketAddress] = [(row[0], row[4]) for row in found]  # type: ignore[misc]
     return sorted(addresses, key=lambda address: address[0] != socket.AF_INET)
 
@@ -124,9 +125,10 @@ class Transport:
                 sock.connect(address)
             except BlockingIOError:
                 pass
-            except OSError as exc:
+            except (OSError, OverflowError) as exc:  # the latter: a port that is none
                 sock.close()
-                problem = f"{host}:{port}: {exc.strerror or exc}"
+                why = exc.strerror if isinstance(exc, OSError) else None
+                problem = f"{host}:{port}: {why or exc}"
                 continue
             self.socket = sock
             return

@@ -11,10 +11,12 @@ import pytest
 from segbroker.client import (
     Admin,
     AsyncProducer,
+    BrokerUnreachable,
     BusyError,
     Consumer,
     Producer,
     ProducerFenced,
+    SegbrokerError,
     TimedOut,
 )
 
@@ -75,6 +77,10 @@ READ_WRONGLY: dict[str, tuple[Mistake, str]] = {
     "seconds to look up": (
         lambda c: c.offsets_for_times({("t", 0): 1.5}),
         "time 1.5 is neither an int of milliseconds nor a datetime",
+    ),
+    "an offset that no log has": (
+        lambda c: c.assign([("t", 0)], start=1 << 63),
+        "start=9223372036854775808 is above 9223372036854775807",
     ),
     "nothing to read": (lambda c: next(iter(c)), "nothing to read: give topics to the consumer"),
     "nothing to poll": (lambda c: c.poll(), "nothing to read"),
@@ -139,6 +145,11 @@ MADE_WRONGLY: dict[str, tuple[Mistake, str]] = {
     "a URL": (lambda of: of("kafka://h:9092"), "'kafka://h:9092' is a URL, not host:port"),
     "a name of a protocol": (lambda of: of("h", security="SSL"), "security is a str, not a Securi"),
     "a client without a name": (lambda of: of("h", client_id=5), "client_id=5 is a int, not a str"),
+    "a novel as name": (lambda of: of("h", client_id="x" * 40_000), "client_id of 40000 bytes"),
+    "a month to answer in": (
+        lambda of: of("h", request_timeout_ms=1 << 31),
+        "request_timeout_ms=2147483648 is above 2147483647, what a request can say",
+    ),
     "half a millisecond": (lambda of: of("h", request_timeout_ms=0.5), "0.5 is not a whole number"),
 }
 
@@ -149,6 +160,40 @@ def test_a_client_that_cannot_be_made_says_why(of: type, mistake: str) -> None:
     make, sentence = MADE_WRONGLY[mistake]
     with pytest.raises((TypeError, ValueError), match=re.escape(sentence)):
         make(of)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("fetch_partition_bytes", 1 << 31), ("fetch_wait_ms", 1 << 31), ("fetch_min_bytes", 1 << 31)],
+)
+def test_what_no_fetch_can_say_is_no_setting(option: str, value: int) -> None:
+    options: Any = {option: value}
+    with pytest.raises(ValueError, match=f"{option}={value} is above"):
+        Consumer("h", **options)
+
+
+def test_a_request_that_cannot_be_written_fails_alone_and_its_client_goes_on(
+    daemon: Daemon, topic: str
+) -> None:
+    with Admin(daemon.address) as admin:
+        admin.create_topic(topic, partitions=1)
+        for do in (
+            lambda: admin.delete_records({(topic, 0): 1 << 63}),
+            lambda: admin.commit(topic, {(topic, 0): 1 << 63}),
+            lambda: admin.create_topic("\ud800"),
+        ):
+            with pytest.raises(SegbrokerError, match="cannot carry this"):
+                do()
+        assert topic in admin.list_topics()
+
+
+def test_a_name_that_is_none_among_the_addresses_is_passed_over(daemon: Daemon, topic: str) -> None:
+    for address in (f"broker..example:9092,{daemon.address}", f"{'a' * 70}.b:1,{daemon.address}"):
+        for _ in range(4):  # they take turns
+            with Producer(address) as producer:
+                producer.send(topic, b"value").result(60)
+    with pytest.raises(BrokerUnreachable, match=r"broker\.\.example"):
+        Admin("broker..example:9092", connect_timeout_ms=300).open()
 
 
 @pytest.mark.parametrize(
