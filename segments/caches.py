@@ -227,9 +227,16 @@ class IndexCache:
                 self._indexes.move_to_end(key)
             return index
 
-    def put(self, key: Key, index: BlockIndex) -> None:
-        """Keep an index; the least recently used make room."""
+    def put(
+        self, key: Key, index: BlockIndex, is_current: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Keep an index; the least recently used make room.
+
+        is_current: whether what it was read from is still what has the name; else it is not kept.
+        """
         with self._lock:
+            if not is_current():
+                return
             self._remove(key)
             self._indexes[key] = index
             self._bytes += index.memory_size

@@ -183,4 +183,6 @@ def _unlink(log: PartitionLog, numbers: list[int]) -> None:
         for path in (log.paths.log(number), log.paths.index(number)):
             if log.storage.exists(path):
                 log.storage.unlink(path)
+        # A read that was planned before may have opened it since: an open file keeps its space.
+        log.files.drop(range(number, number + 1))
     log.storage.fsync_dir(log.paths.folder)

@@ -9,11 +9,12 @@ When every batch of the log is valid the index was wrong and is replaced; otherw
 damaged and CorruptSegment says where.  Nothing that failed its checksum is ever returned.
 
 A segment may be written anew, or its whole log be deleted, between the moment a reader opens the
-file and the moment the cache takes it.  Such a file is not kept: it would stand under the name of
-another one, and everybody after this reader would find damage in it.
+file and the moment the cache takes it.  Such a file is not kept, nor is such an index: it would
+stand under the name of another one, and everybody after this reader would find damage in it.
 """
 
 import threading
+from collections.abc import Callable
 
 import structlog
 
@@ -86,18 +87,20 @@ class SealedFiles:
         index = self.index_nowait(number)
         if index is not None:
             return index
+        is_current = self._is_current()
         try:
             index = decode_index(
                 read_file(self.storage, self.paths.index(number)), base_offset, size, tag
             )
         except (WrongIndex, FileNotFoundError):
             return self.rebuild(number, base_offset, size, tag)
-        self.indexes.put((self.paths.folder, number), index)
+        self.indexes.put((self.paths.folder, number), index, is_current)
         return index
 
     def rebuild(self, number: int, base_offset: int, size: int, tag: int) -> BlockIndex:
         """The index made from the log.  Raises CorruptSegment when the log is damaged."""
         path = self.paths.log(number)
+        is_current = self._is_current()
         with self._rebuilding:
             try:
                 data = memoryview(read_file(self.storage, path))
@@ -117,7 +120,7 @@ class SealedFiles:
                 # A full disk, or a repair that made the same file at the same time: the reader has
                 # its index, and the next one makes it again.
                 log.warning("index_not_written", path=path, error=str(exc))
-        self.indexes.put((self.paths.folder, number), index)
+        self.indexes.put((self.paths.folder, number), index, is_current)
         return index
 
     def pin_nowait(self, number: int) -> StorageFile | None:
@@ -127,13 +130,10 @@ class SealedFiles:
     def pin(self, number: int) -> StorageFile:
         """The file of segment `number`, opened if need be, pinned.  Raises StorageError."""
         path = self.paths.log(number)
-        drops_count = self._drops_count
+        is_current = self._is_current()
 
         def opener() -> StorageFile:
             return self.storage.open(path, read_only=True)
-
-        def is_current() -> bool:
-            return drops_count == self._drops_count and not self._is_closed
 
         try:
             return self.files.pin((self.paths.folder, number), opener, is_current)
@@ -155,6 +155,11 @@ class SealedFiles:
             return
         file.advise(Advice.WILL_NEED)
         file.close()
+
+    def _is_current(self) -> Callable[[], bool]:
+        """Says, later, whether nothing has been dropped since now."""
+        drops_count = self._drops_count
+        return lambda: drops_count == self._drops_count and not self._is_closed
 
     def close(self) -> None:
         """Forget all files and indexes, also those that a late reader opens from now on."""

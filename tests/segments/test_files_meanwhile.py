@@ -3,6 +3,8 @@ reader may finish with it, nobody else may get it."""
 
 from collections.abc import Callable
 
+from segbroker.protocol.record_batch import GapReason
+from segbroker.segments.deleting import evict, unlink_doomed
 from segbroker.segments.memory import MemoryFile, MemoryStorage
 
 from .compacted import Compacted
@@ -76,3 +78,36 @@ def test_a_topic_that_is_made_anew_is_not_read_from_a_file_of_the_deleted_one() 
     for number in range(15):
         append(handler, batch_of(b"%03d new" % number + b"x" * 53))
     assert readable(handler) == list(range(15))
+
+
+def test_the_index_of_a_segment_that_is_cleaned_while_a_reader_loads_it_is_not_kept() -> None:
+    disk = MeddlingStorage()
+    log = Compacted(disk)
+    for number in range(6):
+        log.send((b"k", b"%d" % number * 100))
+    log.seal()
+    last = log.send((b"k", b"last"))
+    log.seal()
+    log.manager.indexes.drop(FOLDER)
+    rewritten = log.handler.sealed_numbers()[-1]
+    disk.path = f"{FOLDER}/t_partition_0_segment_{rewritten}.index"
+    disk.meanwhile = log.clean_sealed
+    assert [record.offset for record in log.records(last)] == [last]
+    assert log.handler.sealed_numbers() == [rewritten]
+    assert log.handler.repairs_count == 0
+
+
+def test_a_segment_that_a_reader_opened_right_before_it_was_unlinked_does_not_stay_open() -> None:
+    disk = MeddlingStorage()
+    log = Compacted(disk, cleanup_policy="compact,delete")
+    for number in range(12):
+        log.send((b"k%d" % number, b"%03d" % number + b"v" * 100))
+    log.seal()
+    plan = log.handler.plan_read(0, 1)
+    assert plan is not None
+    evict(log.handler._log, 1, GapReason.TTL)
+    log.manager.files.drop(FOLDER)
+    buffer = memoryview(bytearray(plan.size_max))
+    assert offsets_in(buffer[: plan.read(buffer)]) == [0], "what was planned before"
+    unlink_doomed(log.handler._log)
+    assert not len(log.manager.files)
