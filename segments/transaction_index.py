@@ -19,8 +19,9 @@ Their number is bounded by the log: one per abort marker in it.
 
 Invariants: `first_open_offset` is the least of `open`; `aborted` is sorted by `last_offset`, whose
 values are those of the markers and differ.  Not thread-safe for writers: the log's append lock
-protects it.  A reader without the lock sees the state before or after a batch: `aborted` is only
-appended to and `open` replaced; a transaction is in `aborted` before it leaves `open`.
+protects it.  A reader without the lock sees the state before or after a batch, or a forgetting:
+`open` is replaced, and the ranges with their markers' offsets are appended to or replaced together;
+a transaction is in `aborted` before it leaves `open`.
 """
 
 from bisect import bisect_left
@@ -43,6 +44,17 @@ class Aborted(NamedTuple):
     first_offset: int
     last_offset: int
     """Of the marker."""
+
+
+class _Rows(NamedTuple):
+    """The aborted ranges, and the offsets of their markers; both are appended to, in this order."""
+
+    aborted: list[Aborted]
+    lasts: list[int]
+
+    @classmethod
+    def of(cls, aborted: list[Aborted]) -> "_Rows":
+        return cls(aborted, [row.last_offset for row in aborted])
 
 
 class AbortedRanges(NamedTuple):
@@ -69,16 +81,20 @@ class AbortedRanges(NamedTuple):
 class TransactionIndex:
     """The transactions of one partition."""
 
-    __slots__ = ("_lasts", "_span_max", "aborted", "first_open_offset", "open")
+    __slots__ = ("_rows", "_span_max", "first_open_offset", "open")
 
     def __init__(
         self, opened: dict[int, int] | None = None, aborted: Iterable[Aborted] = ()
     ) -> None:
         self.open: dict[int, int] = opened if opened is not None else {}
-        self.aborted: list[Aborted] = list(aborted)
-        self._lasts = [row.last_offset for row in self.aborted]
+        self._rows = _Rows.of(list(aborted))
         self._span_max = max(map(_span, self.aborted), default=0)
         self.first_open_offset = min(self.open.values(), default=NONE_OPEN)
+
+    @property
+    def aborted(self) -> list[Aborted]:
+        """The aborted ranges, in the order of their markers."""
+        return self._rows.aborted
 
     def began(self, producer_id: int, base_offset: int) -> None:
         """A batch of a transaction was appended."""
@@ -94,8 +110,8 @@ class TransactionIndex:
         if outcome is Outcome.ABORT:
             row = Aborted(producer_id, first_offset, marker_offset)
             self._span_max = max(self._span_max, _span(row))
-            self.aborted.append(row)
-            self._lasts.append(marker_offset)
+            self._rows.aborted.append(row)
+            self._rows.lasts.append(marker_offset)
         self.open = {one: first for one, first in self.open.items() if one != producer_id}
         self.first_open_offset = min(self.open.values(), default=NONE_OPEN)
 
@@ -111,13 +127,14 @@ class TransactionIndex:
 
     def ranges(self) -> AbortedRanges:
         """The aborted ranges as of now; not a copy."""
-        return AbortedRanges(self.aborted, self._lasts, len(self._lasts), self._span_max)
+        aborted, lasts = self._rows
+        return AbortedRanges(aborted, lasts, len(lasts), self._span_max)
 
     def forget_before(self, log_start_offset: int) -> int:
         """Forget ranges that end below the start of the log; how many."""
-        count = bisect_left(self._lasts, log_start_offset)
+        count = bisect_left(self._rows.lasts, log_start_offset)
         if count:
-            self.aborted, self._lasts = self.aborted[count:], self._lasts[count:]
+            self._rows = _Rows.of(self.aborted[count:])
             # One that was long must not make every later look-up long.
             self._span_max = max(map(_span, self.aborted), default=0)
         return count
@@ -135,13 +152,12 @@ class TransactionIndex:
         ]
         count = len(self.aborted) - len(kept)
         if count:
-            self.aborted, self._lasts = kept, [row.last_offset for row in kept]
+            self._rows = _Rows.of(kept)
         return count
 
     def forget_at(self, markers: Container[int]) -> None:
         """Forget ranges that end with one of these markers."""
-        kept = [row for row in self.aborted if row.last_offset not in markers]
-        self.aborted, self._lasts = kept, [row.last_offset for row in kept]
+        self._rows = _Rows.of([row for row in self.aborted if row.last_offset not in markers])
 
     def copy(self) -> "TransactionIndex":
         """The state as it is now."""
