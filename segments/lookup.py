@@ -3,9 +3,24 @@
 A time is looked for in three steps that narrow: the columns (which segment), its index (which
 block), its batches (which record).  Timestamps need not rise, so each step compares with the
 greatest timestamp so far: the answer is the first record, by offset, that is not older.
+
+The greatest timestamp that the columns know may be no record's: that of a transaction's marker, of
+a record below the log start, of one that was lost to damage.  Then segments are read, those with
+the greatest timestamps first, until none can hold a greater one.
+
+What was read has its checksum.  A batch that cannot be opened all the same is one that its producer
+has compressed wrongly, or so that it is too large: it is passed over.
 """
 
-from segbroker.protocol.record_batch import first_at_or_after, read_header
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from segbroker.protocol.record_batch import (
+    InvalidBatch,
+    decode_batch,
+    first_at_or_after,
+    read_header,
+)
 
 from .partition_log import PartitionLog
 from .planning import batches
@@ -20,7 +35,10 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> tuple[int, int
     for batch in batches(log, start, log.log_end_offset):
         if read_header(batch).max_timestamp < timestamp_ms:
             continue
-        found = first_at_or_after(batch, timestamp_ms, from_offset=log.log_start_offset)
+        try:
+            found = first_at_or_after(batch, timestamp_ms, from_offset=log.log_start_offset)
+        except InvalidBatch:  # its producer compressed something else: there is no record to find
+            continue
         if found is not None:
             return found
     return None
@@ -54,7 +72,65 @@ def greatest_timestamp(log: PartitionLog) -> tuple[int, int] | None:
         )
         if sealed:
             greatest = max(greatest, sealed[-1])
-    return None if greatest < 0 else offset_for_timestamp(log, greatest)
+    if greatest < 0:
+        return None
+    return offset_for_timestamp(log, greatest) or _greatest_of_records(log)
+
+
+class _Span(NamedTuple):
+    """A segment: its offsets, and a timestamp that no record of it is above."""
+
+    begin: int
+    end: int
+    newest_ms: int
+
+
+def _greatest_of_records(log: PartitionLog) -> tuple[int, int] | None:
+    found: tuple[int, int] | None = None
+    for span in sorted(_spans(log), key=lambda span: (-span.newest_ms, span.begin)):
+        if found is not None and span.newest_ms < found[1]:
+            break
+        one = _greatest_within(log, span)
+        if one is not None and (found is None or (-one[1], one[0]) < (-found[1], found[0])):
+            found = one
+    return found
+
+
+def _spans(log: PartitionLog) -> list[_Span]:
+    """The segments that may hold a record with a timestamp."""
+    with log.state_lock:
+        sealed = log.sealed
+        spans = list(map(_Span, sealed.base_offsets, sealed.ends(), sealed.max_timestamps))
+        spans += [
+            _Span(segment.base_offset, segment.next_offset, segment.max_timestamp)
+            for segment in (*log.rotating, log.active)
+        ]
+    return [span for span in spans if span.newest_ms >= 0]
+
+
+def _greatest_within(log: PartitionLog, span: _Span) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record there with the greatest timestamp."""
+    found: tuple[int, int] | None = None
+    for offset, timestamp in _stamps(log, span):
+        if timestamp > (-1 if found is None else found[1]):
+            found = offset, timestamp
+    return found
+
+
+def _stamps(log: PartitionLog, span: _Span) -> Iterator[tuple[int, int]]:
+    """(offset, timestamp) of the records there that can be read."""
+    start = log.log_start_offset
+    for batch in batches(log, max(span.begin, start), span.end):
+        header = read_header(batch)
+        if header.is_control or not header.records_count:
+            continue
+        try:
+            opened = decode_batch(batch)
+        except InvalidBatch:
+            continue
+        for offset, timestamp in zip(opened.offsets(), opened.timestamps(), strict=True):
+            if offset >= start:
+                yield offset, timestamp
 
 
 def end_offset_for_epoch(log: PartitionLog, epoch: int) -> tuple[int, int]:

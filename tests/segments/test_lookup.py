@@ -1,0 +1,70 @@
+"""Offsets by time where the timestamps that a log knows are not those of its records."""
+
+import struct
+
+from segbroker.protocol.checksums import crc32c
+from segbroker.protocol.compression import Codec
+from segbroker.protocol.markers import Outcome
+from segbroker.protocol.record_batch import encode_batch
+from segbroker.segments.memory import MemoryStorage
+
+from .compacted import NOW, Compacted
+from .tools import append, flip, lose_wal
+
+
+def test_the_greatest_timestamp_is_that_of_a_record_and_not_of_a_marker() -> None:
+    log = Compacted(MemoryStorage())
+    for sequence, step in enumerate((3, 5, 4)):
+        log.now_ms = NOW + step
+        at = log.send((b"k", b"%d" % step), producer=(7, 0, sequence), transactional=True)
+        log.now_ms = NOW + 100 - step
+        log.end(Outcome.COMMIT, (7, 0), [at])
+        log.seal()
+    assert log.handler.greatest_timestamp() == (2, NOW + 5)
+
+
+def test_the_greatest_timestamp_is_that_of_a_record_that_can_be_read() -> None:
+    log = Compacted(MemoryStorage())
+    for step in (9, 3, 5, 5, 4):
+        log.now_ms = NOW + step
+        log.send((b"k", b"%d" % step))
+    assert log.handler.greatest_timestamp() == (0, NOW + 9)
+    log.handler.delete_records_before(1)
+    assert log.handler.greatest_timestamp() == (2, NOW + 5)
+    log.seal()
+    assert log.handler.greatest_timestamp() == (2, NOW + 5)
+    log.handler.delete_records_before(5)
+    assert log.handler.greatest_timestamp() is None
+
+
+def test_the_greatest_timestamp_is_found_when_its_record_was_lost_to_damage() -> None:
+    disk = MemoryStorage()
+    log = Compacted(disk)
+    for step in (3, 9, 5):
+        log.now_ms = NOW + step
+        log.send((b"k", b"%d" % step * 50))
+    log.seal()
+    lose_wal(disk)
+    flip(disk, "/data/topics/t/partition_0/t_partition_0_segment_0.log", 200)
+    assert [record.offset for record in log.records()] == [0, 2]
+    assert log.handler.greatest_timestamp() == (2, NOW + 5)
+    assert log.handler.offset_for_timestamp(NOW + 4) == (2, NOW + 5)
+
+
+def wrongly_compressed(now_ms: int) -> memoryview:
+    """A batch that says gzip, with a CRC-32C that is right."""
+    batch = bytearray(encode_batch([b"v"], timestamps_ms=now_ms))
+    struct.pack_into(">h", batch, 21, Codec.GZIP)
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    return memoryview(batch)
+
+
+def test_a_batch_that_nobody_can_open_has_no_record_to_find() -> None:
+    log = Compacted(MemoryStorage(), cleanup_policy="delete")
+    log.send((b"k", b"a"))
+    append(log.handler, wrongly_compressed(NOW + 9), NOW)
+    log.now_ms = NOW + 5
+    log.send((b"k", b"b"))
+    assert log.handler.offset_for_timestamp(NOW + 1) == (2, NOW + 5)
+    assert log.handler.offset_for_timestamp(NOW + 6) is None
+    assert log.handler.greatest_timestamp() == (2, NOW + 5)
