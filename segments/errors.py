@@ -254,13 +254,14 @@ class QueueFull(StorageError):
 
 
 class NotWritten(StorageError):
-    """Queued records that are not in the log; `records` are (key, value), in their order."""
+    """`count` queued records that are not in the log; `records` are (key, value), in their order,
+    of very many the first."""
 
     def __init__(
-        self, records: list[tuple[bytes | None, bytes | None]], cause: BaseException
+        self, records: list[tuple[bytes | None, bytes | None]], cause: BaseException, count: int
     ) -> None:
-        super().__init__(f"{len(records)} queued records were not written: {cause}")
-        self.records, self.cause = records, cause
+        super().__init__(f"{count} queued records were not written: {cause}")
+        self.records, self.cause, self.count = records, cause, count
 
 
 class LogReserved(StorageError):

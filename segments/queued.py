@@ -21,7 +21,8 @@ themselves while it syncs.
 
 Invariants: records are written in the order of their appends; a future is settled exactly once; the
 queue holds at most `queue_bytes`, what is being written included; what could not be written is told
-twice, by its future and by `flush` or `close`.  The log belongs to the queue until that is closed:
+twice, by its future and by `flush` or `close`, which keep the first `queue_bytes` of it and count
+the rest.  The log belongs to the queue until that is closed:
 `using` lends it out in between.
 """
 
@@ -35,9 +36,9 @@ from types import TracebackType
 from typing import Final, NamedTuple, TypeAlias
 
 from segbroker.protocol.compression import Codec
-from segbroker.protocol.record_batch import InvalidBatch, encode_batch
+from segbroker.protocol.record_batch import encode_batch
 
-from .errors import BatchTooLarge, LogClosed, NotWritten, QueueFull, StorageError
+from .errors import BatchTooLarge, LogClosed, NotWritten, QueueFull
 from .log import SegmentedLog
 from .topic_config import Durability
 
@@ -87,6 +88,7 @@ class QueuedLog:
         self._waiting_bytes = 0
         self._queued = self._settled = self._flush_up_to = 0
         self._lost: list[Queued] = []
+        self._lost_bytes = self._lost_count = 0
         self._cause: Exception | None = None
         self._closing = False
         self._owner = threading.Lock()  # of the log
@@ -108,7 +110,8 @@ class QueuedLog:
 
         timeout_s: how long to wait for room in a full queue; None: as long as it takes, 0: not at
         all.  A future cancelled before it is written is not written.  Raises BatchTooLarge,
-        QueueFull, LogClosed: the record is not queued then.
+        QueueFull, LogClosed, and for what is no record TypeError, UnicodeEncodeError: it is not
+        queued then.
         """
         record = Queued(value, key, headers, self._clock(), _size(value, key, headers), Future())
         limit = self._log.config.max_message_bytes
@@ -238,15 +241,22 @@ class QueuedLog:
         try:
             encoded = [self._encode(batch) for batch in batches]
             offsets = self._log.append_all(encoded, now_ms=self._clock())
-        except (StorageError, InvalidBatch, OSError) as exc:
+        except Exception as exc:  # whatever it is: somebody waits for each of them
             self._cause = exc
             for record in chain.from_iterable(batches):
-                self._lost.append(record)
+                self._lose(record)
                 record.future.set_exception(exc)
         else:
             for base_offset, batch in zip(offsets, batches, strict=True):
                 for delta, record in enumerate(batch):
                     record.future.set_result(base_offset + delta)
+
+    def _lose(self, record: Queued) -> None:
+        """Keep what was not written for who asks; a log that has failed must not fill memory."""
+        self._lost_count += 1
+        if not self._lost or self._lost_bytes + record.size <= self._queue_bytes:
+            self._lost.append(record)
+            self._lost_bytes += record.size
 
     def _encode(self, batch: list[Queued]) -> bytes:
         return encode_batch(
@@ -260,16 +270,24 @@ class QueuedLog:
     def _raise_lost(self) -> None:
         with self._changed:
             lost, self._lost = self._lost, []
+            count, self._lost_count, self._lost_bytes = self._lost_count, 0, 0
         if lost:
             assert self._cause is not None, "something failed"
-            raise NotWritten([(r.key, r.value) for r in lost], self._cause) from self._cause
+            rows = [(record.key, record.value) for record in lost]
+            raise NotWritten(rows, self._cause, count) from self._cause
 
 
 def _size(value: bytes | None, key: bytes | None, headers: Headers) -> int:
-    """At least the bytes of a record in a batch."""
-    size = RECORD_OVERHEAD + len(value or b"") + len(key or b"")
-    for name, content in headers:
-        size += HEADER_OVERHEAD + 4 * len(name) + len(content or b"")
+    """At least the bytes of a record in a batch.  Raises TypeError, UnicodeEncodeError: it is none,
+    and would take those down that are written with it."""
+    size = RECORD_OVERHEAD
+    for part in (value, key, *(content for _, content in headers)):
+        if part is not None:
+            if not isinstance(part, bytes):
+                raise TypeError(f"{type(part).__name__} where a record has bytes or None")
+            size += len(part)
+    for name, _ in headers:
+        size += HEADER_OVERHEAD + len(name.encode())
     return size
 
 

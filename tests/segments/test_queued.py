@@ -173,3 +173,57 @@ def test_many_threads_append_and_every_future_has_its_own_offset() -> None:
             thread.join(20)
     assert [value for _, value in sorted(found)] == values_of(log)
     assert len(found) == 800
+
+
+def test_what_is_no_record_is_refused_and_those_around_it_are_written() -> None:
+    log = open_on(MemoryStorage())
+    with QueuedLog(log, clock=Clock(), linger_ms=0) as queue:
+        before = queue.append(b"before")
+        for value, key, headers in (
+            ("text", None, []),
+            (b"v", 7, []),
+            (b"v", None, [("h", "text")]),
+            (b"v", None, [("\ud800", b"")]),
+        ):
+            with pytest.raises((TypeError, UnicodeEncodeError)):
+                queue.append(value, key=key, headers=headers)  # type: ignore[arg-type]
+        after = queue.append(b"after", headers=[("\u00e9" * 9, None)])
+        queue.flush()
+        assert (before.result(0), after.result(0)) == (0, 1)
+    log.close()
+
+
+def test_an_exception_that_nobody_thought_of_is_told_to_those_who_wait() -> None:
+    class LateClock(Clock):
+        def __call__(self) -> int:
+            return self.ms
+
+    clock = LateClock()
+    log = open_on(MemoryStorage())
+    clock.ms = 2**70  # no time of a record
+    with QueuedLog(log, clock=clock, linger_ms=0) as queue:
+        lost = queue.append(b"lost")
+        with pytest.raises(NotWritten, match="1 queued records were not written") as raised:
+            queue.flush()
+        assert isinstance(lost.exception(0), ValueError)
+        assert raised.value.records == [(None, b"lost")]
+        clock.ms = 1_000
+        assert queue.append(b"kept").result(10) == 0
+    log.close()
+
+
+def test_what_a_failed_log_did_not_take_fills_no_memory() -> None:
+    disk = CrashingStorage()
+    log = open_on(disk)
+    queue = QueuedLog(log, clock=Clock(), linger_ms=0, queue_bytes=1_000, threaded=False)
+    disk.sync_fails = True
+    for number in range(100):
+        queue.append(b"%03d" % number + b"x" * 57)
+        queue.poll(1_000)
+    with pytest.raises(NotWritten, match="100 queued records were not written") as raised:
+        queue.flush()
+    assert raised.value.count == 100
+    assert [value[:3] for _, value in raised.value.records if value] == [
+        b"%03d" % number for number in range(10)
+    ]
+    queue.close()
