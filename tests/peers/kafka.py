@@ -75,6 +75,7 @@ CLASSES: Final = (
     "kafka.server.DelegationTokenRequestsWithDisableTokenFeatureTest",
     "kafka.server.AddPartitionsToTxnRequestServerTest",
     "kafka.admin.ConfigCommandIntegrationTest",
+    "kafka.admin.DescribeAuthorizedOperationsTest",
     "kafka.admin.ListOffsetsIntegrationTest",
     "integration.kafka.api.PlaintextConsumerCallbackTest",
     "kafka.api.GroupCoordinatorIntegrationTest",

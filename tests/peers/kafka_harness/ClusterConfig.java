@@ -5,14 +5,20 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
+import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.server.common.Feature;
 
 /** What a test has asked of its cluster, as far as tests look. */
 public class ClusterConfig {
+    private SecurityProtocol protocol = SecurityProtocol.PLAINTEXT;
     private int brokers = 1;
     private int controllers = 1;
     private final Map<String, String> serverProperties = new HashMap<>();
     private final Map<Integer, Map<String, String>> perServer = new HashMap<>();
+
+    public SecurityProtocol brokerSecurityProtocol() {
+        return protocol;
+    }
 
     public int numBrokers() {
         return brokers;
@@ -37,6 +43,15 @@ public class ClusterConfig {
     /** Types and features are not looked at: the daemon is of one kind, and has the features it has. */
     public static class Builder {
         private final ClusterConfig made = new ClusterConfig();
+
+        public Builder setBrokerSecurityProtocol(SecurityProtocol protocol) {
+            made.protocol = protocol;
+            return this;
+        }
+
+        public Builder setControllerSecurityProtocol(SecurityProtocol protocol) {
+            return this;
+        }
 
         public Builder setBrokers(int brokers) {
             made.brokers = brokers;

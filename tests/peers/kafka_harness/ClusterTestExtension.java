@@ -7,7 +7,6 @@ import java.util.Map;
 import java.util.stream.Stream;
 
 import kafka.server.SegbrokerInstance;
-import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.test.ClusterInstance;
 import org.apache.kafka.common.utils.Exit;
 import org.junit.jupiter.api.extension.AfterEachCallback;
@@ -35,16 +34,13 @@ public class ClusterTestExtension implements TestTemplateInvocationContextProvid
     public Stream<TestTemplateInvocationContext> provideTestTemplateInvocationContexts(ExtensionContext context) {
         String name = context.getRequiredTestClass().getSimpleName() + "."
             + context.getRequiredTestMethod().getName();
-        return wanted(context).stream().map(one -> new Invocation(
-            new SegbrokerInstance(name, one.config(), one.protocol())));
+        return wanted(context).stream().map(one -> new Invocation(new SegbrokerInstance(name, one)));
     }
 
-    private record Wanted(ClusterConfig config, SecurityProtocol protocol) { }
-
-    private static List<Wanted> wanted(ExtensionContext context) {
+    private static List<ClusterConfig> wanted(ExtensionContext context) {
         Method test = context.getRequiredTestMethod();
         ClusterTestDefaults defaults = context.getRequiredTestClass().getAnnotation(ClusterTestDefaults.class);
-        List<Wanted> found = new ArrayList<>();
+        List<ClusterConfig> found = new ArrayList<>();
         ClusterTest one = test.getAnnotation(ClusterTest.class);
         if (one != null)
             found.add(marked(one, defaults));
@@ -55,7 +51,7 @@ public class ClusterTestExtension implements TestTemplateInvocationContextProvid
         ClusterTemplate template = test.getAnnotation(ClusterTemplate.class);
         if (template != null)
             for (Object named : namedBy(context.getRequiredTestClass(), template.value()))
-                found.add(new Wanted((ClusterConfig) named, SecurityProtocol.PLAINTEXT));
+                found.add((ClusterConfig) named);
         return found;
     }
 
@@ -64,14 +60,15 @@ public class ClusterTestExtension implements TestTemplateInvocationContextProvid
             ReflectionSupport.findMethod(tests, method).orElseThrow(), null);
     }
 
-    private static Wanted marked(ClusterTest test, ClusterTestDefaults defaults) {
+    private static ClusterConfig marked(ClusterTest test, ClusterTestDefaults defaults) {
         int brokers = test.brokers() != 0 ? test.brokers() : defaults == null ? 1 : defaults.brokers();
         int controllers = test.controllers() != 0 ? test.controllers() : defaults == null ? 1 : defaults.controllers();
-        ClusterConfig.Builder made = ClusterConfig.defaultBuilder().setBrokers(brokers).setControllers(controllers);
+        ClusterConfig.Builder made = ClusterConfig.defaultBuilder().setBrokers(brokers).setControllers(controllers)
+            .setBrokerSecurityProtocol(test.brokerSecurityProtocol());
         if (defaults != null)
             put(made, defaults.serverProperties());
         put(made, test.serverProperties());
-        return new Wanted(made.build(), test.brokerSecurityProtocol());
+        return made.build();
     }
 
     private static void put(ClusterConfig.Builder all, ClusterConfigProperty[] properties) {

@@ -22,9 +22,9 @@ import scala.jdk.CollectionConverters._
 /** A daemon as what tests call a cluster. */
 class SegbrokerInstance(
   name: String,
-  wanted: ClusterConfig,
-  protocol: SecurityProtocol
+  wanted: ClusterConfig
 ) extends ClusterInstance {
+  private val protocol = wanted.brokerSecurityProtocol
   private val controllerId = Integer.valueOf(3000)
   private val cluster = new SegbrokerCluster(name)
   private val members = new util.TreeMap[Integer, KafkaBroker]()
@@ -34,6 +34,7 @@ class SegbrokerInstance(
     val faults = new QuorumTestHarnessFaultHandlerFactory(new MockFaultHandler(name))
     for (id <- 0 until wanted.numBrokers) {
       val given = TestUtils.createBrokerConfig(id, interBrokerSecurityProtocol = Some(protocol))
+      if (protocol == SecurityProtocol.SASL_PLAINTEXT) given.putAll(SegbrokerInstance.ofLogins)
       given.putAll(wanted.serverProperties)
       given.putAll(wanted.perServerOverrideProperties.getOrDefault(id, util.Map.of()))
       members.put(id, SegbrokerBroker.of(KafkaConfig.fromProps(given), Time.SYSTEM, cluster, faults))
@@ -107,4 +108,18 @@ class SegbrokerInstance(
 
   override def shutdownBroker(id: Int): Unit = members.get(id).shutdown()
   override def startBroker(id: Int): Unit = members.get(id).startup()
+}
+
+object SegbrokerInstance {
+  private val users = Map("plain-admin" -> "plain-admin-secret", "plain-user1" -> "plain-user1-secret")
+
+  /** What Kafka's harness sets where clients log in: two users, of whom one may do everything. */
+  private val ofLogins: util.Map[String, String] = util.Map.of(
+    "sasl.enabled.mechanisms", "PLAIN",
+    "sasl.mechanism.inter.broker.protocol", "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config",
+    users.map { case (user, password) => s"""user_$user="$password"""" }
+      .mkString("org.apache.kafka.common.security.plain.PlainLoginModule required ", " ", ";"),
+    "authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users", "User:plain-admin")
 }
