@@ -48,6 +48,8 @@ class Expiry(NamedTuple):
     ) -> list[tuple[str, int]] | None:
         """(topic, partition) that a group without members has to forget; None: everything.
 
+        Never everything while offsets of a transaction are pending: they may be on their way to the
+        disk, in front of the event that forgets.
         ended_ms: when it was last used; None: nobody was ever in it.
         """
         left = 0
@@ -58,7 +60,7 @@ class Expiry(NamedTuple):
                 gone.append((topic, partition))
             else:
                 left += 1
-        return gone[:ROWS_MAX] if left else None
+        return gone[:ROWS_MAX] if left or self.pending else None
 
     def abandoned(self, content: Content, group: Group | ConsumerGroup) -> list[tuple[str, int]]:
         """(topic, partition) that a group with members committed long ago and left since."""

@@ -210,6 +210,34 @@ async def test_a_commit_on_its_way_to_the_disk_is_not_forgotten_for_the_one_befo
         assert await looked(groups, client, now) == {"t": 2}
 
 
+async def test_what_a_transaction_has_committed_is_not_forgotten_on_its_way_to_the_disk() -> None:
+    disk = GatedStorage()
+    async with alone(disk, lambda: NOW) as broker, connect(broker.address) as client:
+        for topic in ("old", "t"):
+            await client.create(topic)
+        assert await keeping(client, "old", 1, DAY_MS) == 0
+        tx = Tx(client, "tx", V2)
+        assert await tx.init() == 0
+        assert await tx.stage("g", "t", 5) == 0
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        disk.syncs.clear()
+
+        async def end() -> None:
+            assert await tx.end(commit=True) == 0
+
+        entry = broker.core.transactions.table.entries["tx"]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end)
+            with trio.fail_after(DEADLINE_S):
+                while not entry.lock.locked():
+                    await trio.lowlevel.checkpoint()
+            await trio.testing.wait_all_tasks_blocked()  # it is on its way
+            groups.keep_house(NOW + DAY_MS)
+            disk.syncs.set()
+        assert await looked(groups, client, NOW + DAY_MS) == {"t": 5}
+
+
 async def test_an_offset_that_a_transaction_is_about_to_replace_stays_until_it_has_ended() -> None:
     async with alone(MemoryStorage(), lambda: NOW) as broker, connect(broker.address) as client:
         for topic in ("t", "other"):
