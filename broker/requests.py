@@ -34,7 +34,6 @@ from segbroker.protocol.hot import decode_single_produce
 from segbroker.protocol.messages_core import (
     ApiVersionsRequest,
     FetchRequest,
-    MetadataResponse,
     ProduceRequest,
 )
 from segbroker.protocol.schema import Message
@@ -111,7 +110,8 @@ LARGE_BYTES: Final = 16 << 10
 LARGE_PRODUCE_BYTES: Final = 256 << 10
 # Only Produce carries data: 100,000 topics of a Metadata request are a quarter of this.
 PLAIN_BYTES_MAX: Final = 8 << 20
-# More rows than this in an answer to a small request ("all topics") are encoded in a lane too.
+# More rows than this in an answer to a small request ("all topics", the settings of this broker a
+# thousand times) are encoded in a lane too.
 ROWS_ON_LOOP_MAX: Final = 2_000
 
 
@@ -243,8 +243,7 @@ def handle(core: Core, peer: Peer, frame: memoryview) -> Awaitable[None] | None:
             return None
         call = checked
     if (answer := ANSWERS.get(key)) is not None:
-        _reply(core, peer, header, _amended(call, answer(core, call)))
-        return None
+        return _answer(core, call, answer(core, call))
     if (waiting := WAITING_ANSWERS.get(key)) is not None:
         _answer_later(core, call, waiting)
         return None
@@ -262,10 +261,14 @@ def _checked(core: Core, call: Call[Any]) -> Call[Any] | Message:
     return call if found is None else replace(call, amend=found)
 
 
-def _amended(call: Call[Any], message: Message) -> Message:
+def _answer(core: Core, call: Call[Any], message: Message) -> Awaitable[None] | None:
+    """Reply with what a handler says; to be awaited where a lane encodes it."""
+    if _is_long(message):
+        return _finish_in_lane(core, call, message)
     if call.amend is not None:
         call.amend(message)
-    return message
+    _reply(core, call.peer, call.header, message)
+    return None
 
 
 def _answer_later(core: Core, call: Call[Any], answer: WaitingAnswer) -> None:
@@ -275,16 +278,28 @@ def _answer_later(core: Core, call: Call[Any], answer: WaitingAnswer) -> None:
 
 
 async def _answer_slowly(core: Core, call: Call[Any], answer: SlowAnswer) -> None:
-    message = await answer(core, call)
-    if isinstance(message, MetadataResponse) and _is_long(message):
-        await _reply_from_lane(core, call.peer, call.header, message)
-    else:
-        _reply(core, call.peer, call.header, _amended(call, message))
+    if (pending := _answer(core, call, await answer(core, call))) is not None:
+        await pending
 
 
-def _is_long(message: MetadataResponse) -> bool:
-    rows = sum(len(topic.partitions) + 1 for topic in message.topics)
-    return rows > ROWS_ON_LOOP_MAX
+def _is_long(message: Message) -> bool:
+    return _rows(message, ROWS_ON_LOOP_MAX) > ROWS_ON_LOOP_MAX
+
+
+def _rows(message: Message, most: int) -> int:
+    """How many rows an answer has, in rows too; counted until there are more than `most`."""
+    count = 0
+    for name in message.__slots__:
+        value = getattr(message, name)
+        if not isinstance(value, list):
+            continue
+        count += len(value)
+        if value and isinstance(value[0], Message):
+            for one in value:
+                if count > most:
+                    return count
+                count += _rows(one, most - count)
+    return count
 
 
 async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> None:
@@ -317,9 +332,13 @@ async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: me
         message = await core.lanes.run(answer, core, call)
     else:
         message = await SLOW_ANSWERS[key](core, call)
+    await _finish_in_lane(core, call, message)
+
+
+async def _finish_in_lane(core: Core, call: Call[Any], message: Message) -> None:
     if call.amend is not None:
         await core.lanes.run(call.amend, message)
-    await _reply_from_lane(core, peer, header, message)
+    await _reply_from_lane(core, call.peer, call.header, message)
 
 
 async def _reply_from_lane(core: Core, peer: Peer, header: RequestHeader, message: Message) -> None:
