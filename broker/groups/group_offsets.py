@@ -1,7 +1,7 @@
 """The offsets that groups committed: control events, durable before a commit is answered."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 from segbroker.segments.committed import (
@@ -23,12 +23,12 @@ class GroupOffsets:
 
     def __init__(self, manager: DiskManager) -> None:
         self._manager = manager
-        self._under_way: Counter[str] = Counter()
+        self._under_way: dict[str, Counter[str]] = {}
 
-    def is_committing(self, group_id: str) -> bool:
-        """Whether a commit of the group is on its way to the disk: what is seen of its offsets is
-        not where it stands, and what is forgotten now would be forgotten after it."""
-        return group_id in self._under_way
+    def committing(self, group_id: str) -> Collection[str]:
+        """Topics of which a commit of the group is on its way to the disk: what is seen of these
+        offsets is not where it stands, and to forget one now would be to forget the next."""
+        return self._under_way.get(group_id, Counter()).keys()
 
     def offsets(self, group_id: str, topic: str, topic_id: UUID) -> dict[int, CommittedOffset]:
         """What the group committed to this topic, by partition."""
@@ -47,11 +47,16 @@ class GroupOffsets:
         expire_ms: int | None,
     ) -> None:
         """Store offsets; `done` when they are durable, or are not.  expire_ms: kept until then."""
-        self._under_way[group_id] += 1
+        topics = {row.topic for row in rows}
+        self._under_way.setdefault(group_id, Counter()).update(topics)
 
         def stored(error: OSError | None) -> None:
-            self._under_way[group_id] -= 1
-            if not self._under_way[group_id]:
+            left = self._under_way[group_id]
+            left.subtract(topics)
+            for topic in topics:
+                if not left[topic]:
+                    del left[topic]
+            if not left:
                 del self._under_way[group_id]
             done(error)
 

@@ -437,8 +437,6 @@ class Groups(GroupOffsets):
             if group is None or group.is_idle:
                 self._ends.happens(group_id)
             self._consumers.forget(group_id)
-        if self.is_committing(group_id):
-            return  # nothing of it has had its time
         if group is not None and not group.is_idle:
             if self._looks_into_groups and now_ms is not None:
                 if not self._keeps(group_id):
@@ -464,7 +462,7 @@ class Groups(GroupOffsets):
 
     def _expiry(self, group_id: str, now_ms: int) -> Expiry:
         retention_ms = self.config.offsets_retention_minutes * _MINUTE_MS
-        return Expiry(now_ms, retention_ms, self._pending(group_id))
+        return Expiry(now_ms, retention_ms, self._pending(group_id), self.committing(group_id))
 
     def _forget_expired(self, group_id: str, rows: list[tuple[str, int]]) -> None:
         if rows:

@@ -36,6 +36,8 @@ class Expiry(NamedTuple):
     retention_ms: int
     pending: Collection[tuple[str, int]] = ()
     """Partitions whose offset waits for the end of a transaction."""
+    committing: Collection[str] = ()
+    """Topics of which a commit is on its way to the disk."""
 
     def is_over(self, offset: CommittedOffset, since_ms: int) -> bool:
         """Whether an offset that counts from `since_ms` has had its time."""
@@ -43,31 +45,35 @@ class Expiry(NamedTuple):
             return offset.expire_ms <= self.now_ms
         return since_ms < self.now_ms - self.retention_ms
 
+    def is_replaced(self, topic: str, partition: int) -> bool:
+        """Whether another offset may be about to take the place of one."""
+        return topic in self.committing or (topic, partition) in self.pending
+
     def of_nobody(
         self, content: Content, group_id: str, ended_ms: int | None
     ) -> list[tuple[str, int]] | None:
         """(topic, partition) that a group without members has to forget; None: everything.
 
-        Never everything while offsets of a transaction are pending: they may be on their way to the
-        disk, in front of the event that forgets.
+        Never everything while others are on their way to the disk, or a transaction has some: they
+        may come to lie in front of the event that forgets.
         ended_ms: when it was last used; None: nobody was ever in it.
         """
         left = 0
         gone = []
         for topic, _, partition, offset in all_of(content, group_id):
             since = offset.at_ms if ended_ms is None else ended_ms
-            if self.is_over(offset, since) and (topic, partition) not in self.pending:
+            if self.is_over(offset, since) and not self.is_replaced(topic, partition):
                 gone.append((topic, partition))
             else:
                 left += 1
-        return gone[:ROWS_MAX] if left or self.pending else None
+        return gone[:ROWS_MAX] if left or self.pending or self.committing else None
 
     def abandoned(self, content: Content, group: Group | ConsumerGroup) -> list[tuple[str, int]]:
         """(topic, partition) that a group with members committed long ago and left since."""
         old = [
             (topic, topic_id, partition)
             for topic, topic_id, partition, offset in all_of(content, group.group_id)
-            if self.is_over(offset, offset.at_ms) and (topic, partition) not in self.pending
+            if self.is_over(offset, offset.at_ms) and not self.is_replaced(topic, partition)
         ]
         is_read = _reads(group) if old else None
         if is_read is None:
