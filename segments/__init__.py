@@ -77,6 +77,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     framing          where the values of a byte stream begin and end
     streaming        ... appended as they come, wholly or not at all
     background       the threads: flushers, house keepers
+    together         work that is made of syncs, several at a time
     wal              the write-ahead log: a package, with a list of its own
     replaying        frames of the WAL put back into the segments they came from
     putting_back     all that the WAL holds: back, kept, or told

@@ -40,11 +40,12 @@ from .metadata import SETTLED, Ceiling, Metadata, TopicMeta
 from .metadata_log import Done, MetadataLog
 from .opened_partitions import Caches, OpenedPartitions, Threads
 from .posix import PosixStorage
-from .putting_back import Place, PuttingBack
+from .putting_back import PuttingBack
 from .report import RecoveryReport
 from .resuming import CeilingRow, Resuming
 from .starting import Starting
 from .storage import Storage, StorageLock, make_dirs
+from .together import one_by_one, overlapping
 from .topic_config import TopicConfig
 from .topic_registry import NewTopic, Outcome, TopicRegistry
 from .unopened import Unopened
@@ -134,7 +135,8 @@ class DiskManager:
             clock=clock,
             snapshot=self._metadata.save,
         )
-        self._putting_back = PuttingBack(self.storage, self.root, self.report)
+        each = overlapping if flushers else one_by_one
+        self._putting_back = PuttingBack(self.storage, self.root, self.report, each)
         self._starting = Starting(
             self.storage,
             self.root,
@@ -156,7 +158,7 @@ class DiskManager:
             known=lambda: self._known,
             topics=lambda: self.topics,
             call_soon=self._call_soon,
-            overlaps=flushers > 0,
+            each=each,
             repairing=repairing,
             now_ms=now_ms,
         )
@@ -191,20 +193,13 @@ class DiskManager:
         except BlockingIOError as exc:
             raise DataDirectoryLocked(self.root) from exc
         try:
-            replayed = self._begin()
-            for topic, partition in replayed:
-                try:
-                    self.get_handler(topic, partition)
-                except StorageError as exc:
-                    log.error(
-                        "partition_not_opened", topic=topic, partition=partition, error=str(exc)
-                    )
+            self._begin()
         except BaseException:
             self._give_up()
             raise
 
-    def _begin(self) -> list[Place]:
-        """What `open` does under the lock; the partitions into which something was put back."""
+    def _begin(self) -> None:
+        """What `open` does under the lock."""
         make_dirs(self.storage, f"{self.root}/meta")
         make_dirs(self.storage, f"{self.root}/topics")
         clock_file = ClockFile(self.storage, f"{self.root}/clock")
@@ -230,7 +225,7 @@ class DiskManager:
         self._threads = Threads(flushers, housekeeper, maker, self._upkeep.ask)
         self.partitions.begin(self._threads)
         self.partitions.recover_tails()
-        return started.replayed
+        self.partitions.open_replayed(started.replayed)
 
     def _give_up(self) -> None:
         """Opening failed: leave the directory as a kill would, and nothing of it open."""

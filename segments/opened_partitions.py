@@ -14,7 +14,6 @@ Invariant: a handler is in `handlers` exactly as long as its topic exists and it
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 import structlog
@@ -33,9 +32,10 @@ from .opening import open_log
 from .partition_log import PartitionLog
 from .putting_back import PuttingBack
 from .report import LogReport, RecoveryReport
-from .resuming import Found, Resuming, one_by_one
+from .resuming import Found, Resuming
 from .sealing import close_log
 from .storage import Storage
+from .together import Each
 from .topic_config import Durability, TopicConfig
 from .unopened import log_size
 from .wal.journal import Wal
@@ -44,7 +44,6 @@ log = structlog.get_logger()
 
 EAGER_MAX: Final = 250
 """Partitions recovered together at start."""
-RECOVERY_THREADS: Final = 8
 
 
 class Caches(NamedTuple):
@@ -81,13 +80,13 @@ class OpenedPartitions:
         known: Callable[[], Metadata],
         topics: Callable[[], Mapping[str, TopicMeta]],
         call_soon: CallSoon,
-        overlaps: bool,
+        each: Each,
         repairing: bool,
         now_ms: int,
     ) -> None:
         """known: what is there, LogClosed when the directory is not open; topics: the same, also
-        when it is not.  overlaps: whether several are recovered at a time.  repairing: all are
-        opened as with on.corruption=gap."""
+        when it is not.  each: how several are recovered or closed.  repairing: all are opened as
+        with on.corruption=gap."""
         self.handlers: dict[tuple[str, int], DiskHandler] = {}
         self.now_ms = now_ms
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
@@ -103,7 +102,7 @@ class OpenedPartitions:
         self._known = known
         self._topics = topics
         self._call_soon = call_soon
-        self._overlaps = overlaps
+        self._each = each
         self._repairing = repairing
         self._threads: Threads | None = None
         self._lock = threading.Lock()
@@ -278,6 +277,7 @@ class OpenedPartitions:
                 leader_epoch=self._known().leader_epoch(meta, partition),
                 create=False,
                 durable_end=self._putting_back.end_of(meta, partition),
+                durable=self._putting_back.take_synced(meta, partition),
                 acks_unsynced=self._resuming.is_unresolved(meta, partition),
                 report=LogReport(self._report, meta.name, partition),
             )
@@ -313,6 +313,19 @@ class OpenedPartitions:
             for one, ceiling in zip(opened, ceilings, strict=True):
                 self._serve(one, ceiling)
 
+    def open_replayed(self, places: Sequence[tuple[str, int]]) -> None:
+        """Open what was put back, before anybody asks for it; who asks for one that cannot be
+        opened is told."""
+
+        def open_one(place: int) -> None:
+            topic, partition = places[place]
+            try:
+                self.get_handler(topic, partition)
+            except StorageError as exc:
+                log.error("partition_not_opened", topic=topic, partition=partition, error=str(exc))
+
+        self._each(open_one, range(len(places)))
+
     def _open_some(self, some: Sequence[tuple[TopicMeta, int]]) -> list[Found]:
         """Those that can be opened, in their order."""
         opened: dict[int, Found] = {}
@@ -327,15 +340,6 @@ class OpenedPartitions:
 
         self._each(open_one, range(len(some)))
         return [opened[place] for place in sorted(opened)]
-
-    def _each(self, work: Callable[[int], None], places: Iterable[int]) -> None:
-        """Do the work for each place, several at a time: it is made of syncs, which overlap."""
-        if not self._overlaps:
-            one_by_one(work, places)
-            return
-        with ThreadPoolExecutor(RECOVERY_THREADS) as pool:
-            for _ in pool.map(work, places):
-                pass
 
     def _config_of(self, meta: TopicMeta) -> TopicConfig:
         if not self._repairing:

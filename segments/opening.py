@@ -2,7 +2,8 @@
 
     survey         what lies there, and what is to be done (survey.py, recovery.py): no byte changes
     carry out      cut, repair, clear; damaged originals to quarantine/ (repairing.py)
-    sync           what is kept is durable before anybody is served from it
+    sync           what is kept is durable before anybody is served from it, but for what was just
+                   put back from the write-ahead log: that is (replaying.py)
     seal           all but the last
     producers      snapshot, then the headers of the batches behind it (producer_replay.py)
 
@@ -12,6 +13,8 @@ A log in which nothing ever was is opened without a sync: there is nothing to ke
 manifest says is known without it.  Its files become durable with the first sync of the log
 (manifest_file.py).
 """
+
+from collections.abc import Collection
 
 from segbroker.protocol.record_batch import GapReason
 
@@ -24,7 +27,7 @@ from .manifest import start_row
 from .names import LogPaths
 from .partition_log import PartitionLog
 from .producer_replay import replay_producers
-from .recovery import stamp_of
+from .recovery import Decision, stamp_of
 from .repairing import carry_out
 from .report import LogReport
 from .sealed import SealedFiles
@@ -47,6 +50,7 @@ def open_log(
     leader_epoch: int = 0,
     create: bool = True,
     durable_end: int = -1,
+    durable: Collection[int] = (),
     writes_again: bool = True,
     acks_unsynced: bool = False,
     report: LogReport | None = None,
@@ -55,6 +59,7 @@ def open_log(
 
     leader_epoch: the least that the log begins with.  `create`: make the directory if missing.
     durable_end: END frames vouch for the offsets below it.  report: what is done is added to it.
+    durable: segments of which this process has just synced everything, and then the directory.
     acks_unsynced: what nobody vouches for may have been acknowledged before its sync, whatever the
     class is now: it is a lost tail where it is missing.
     writes_again: False where this process opened the log before and no sync of it failed.
@@ -90,8 +95,9 @@ def open_log(
         # An epoch that begins here is durable before a batch carries it.
         is_told = epochs == known.epochs and paths.owner in (0, known.owner)
         is_new = found.is_empty and (is_told or not known.size)
-        manifest_size = known.size if is_told else 0
-        if not manifest_size:
+        is_kept = is_told and known.size > 0
+        manifest_size = known.size
+        if not is_kept:
             start = start_row(
                 found.log_start_offset,
                 known.sealed.first_number,
@@ -110,11 +116,12 @@ def open_log(
                 is_new=is_new,
             )
         if not is_new and not is_clean:
-            if is_told and known.checkpoint is None and writes_again:
+            if is_kept and known.checkpoint is None and writes_again:
                 # Nothing says that the process before has synced it.
                 _write_again(storage, paths.manifest, known.size)
-            _make_durable(unsealed, steps, writes_again=writes_again)
-        if not is_new and not (is_clean and is_told):
+            _make_durable(unsealed, steps, durable, writes_again=writes_again)
+        has_names = is_kept and (is_clean or (durable and steps and found.keeps_names))
+        if not is_new and not has_names:
             storage.fsync_dir(paths.folder)
         for segment in unsealed:
             segment.synced_size = segment.size
@@ -157,13 +164,21 @@ def open_log(
     return opened
 
 
-def _make_durable(unsealed: list[ActiveSegment], steps: list[Step], *, writes_again: bool) -> None:
+def _make_durable(
+    unsealed: list[ActiveSegment],
+    steps: list[Step],
+    durable: Collection[int],
+    *,
+    writes_again: bool,
+) -> None:
     """What is kept is durable before anybody is served from it.
 
     It is written again first: where a sync of the process before failed, the page cache may have
     what the disk has not, and a sync of pages that count as clean would prove nothing.
     """
     for place, segment in enumerate(unsealed):
+        if segment.number in durable and steps[place].decision is Decision.KEEP:
+            continue
         if segment.size and writes_again:
             write_all(segment.opened(), steps[place].data[: segment.size], 0)
         if segment.size or steps:

@@ -28,6 +28,7 @@ from .names import owner_of, partition_paths
 from .replaying import put_back
 from .report import LogReport, RecoveryReport, ReportRow
 from .storage import Storage, make_dirs, write_temporary
+from .together import Each, one_by_one
 from .wal.frames import Frame, FrameType
 from .wal.replay import Replay
 
@@ -40,12 +41,17 @@ Place = tuple[str, int]
 class PuttingBack:
     """The frames that one opening of a data directory found."""
 
-    def __init__(self, storage: Storage, root: str, report: RecoveryReport) -> None:
+    def __init__(
+        self, storage: Storage, root: str, report: RecoveryReport, each: Each = one_by_one
+    ) -> None:
+        """each: how the partitions are worked on."""
+        self._each = each
         self._storage = storage
         self._root = root
         self._report = report
         self._waiting: dict[tuple[bytes, int], Sequence[Frame]] = {}
         self._ends: dict[Place, int] = {}
+        self._synced: dict[Place, frozenset[int]] = {}
 
     @property
     def waiting(self) -> Mapping[tuple[bytes, int], Sequence[Frame]]:
@@ -66,23 +72,24 @@ class PuttingBack:
             elif missing.is_in_doubt:
                 reason += ": torn and told to nobody, or damaged"
                 self._report.add(ReportRow("wal_torn", missing.path, reason=reason))
+        self._synced.clear()  # of an opening that failed: others may have been there since
         by_id = {meta.topic_id.bytes: meta for meta in topics.values()}
-        touched: dict[Place, None] = {}
+        of_topics: list[tuple[TopicMeta, int, list[Frame]]] = []
         for key, frames in found.partitions.items():
             meta = by_id.get(key[0])
             if meta is None or key[1] >= meta.partitions:
                 if events_lost:
                     self._put_aside(key, frames)
                 continue  # deleted since
-            try:
-                self._put_back(meta, key[1], frames)
-            except OSError as exc:
-                if exc.errno == errno.ENOSPC:
-                    raise
-                self._waiting[key] = frames
-                self._tell(meta, key[1], exc)
+            of_topics.append((meta, key[1], frames))
+        touched: dict[Place, None] = {}
+        refused = self._put_back_all(of_topics)
+        for number, (meta, partition, frames) in enumerate(of_topics):
+            if number in refused:
+                self._waiting[meta.topic_id.bytes, partition] = frames
+                self._tell(meta, partition, refused[number])
             else:
-                touched[meta.name, key[1]] = None
+                touched[meta.name, partition] = None
         for (topic_id, partition), end_offset in found.lost_below.items():
             meta = by_id.get(topic_id)
             if meta is not None and partition < meta.partitions:
@@ -109,17 +116,40 @@ class PuttingBack:
             del self._waiting[meta.topic_id.bytes, partition]
         return self._ends.get((meta.name, partition), -1)
 
+    def take_synced(self, meta: TopicMeta, partition: int) -> frozenset[int]:
+        """The segments that were put back, whole and synced with their names; told once, so only
+        to who opens the partition next."""
+        return self._synced.pop((meta.name, partition), frozenset())
+
     def opened(self, meta: TopicMeta, partition: int) -> None:
         """What the WAL vouches for was taken account of."""
         self._ends.pop((meta.name, partition), None)
+
+    def _put_back_all(
+        self, some: Sequence[tuple[TopicMeta, int, Sequence[Frame]]]
+    ) -> dict[int, OSError]:
+        """By their numbers, those whose disk refused, and why.  Raises OSError on a full disk."""
+        refused: dict[int, OSError] = {}
+
+        def put_back_one(number: int) -> None:
+            try:
+                self._put_back(*some[number])
+            except OSError as exc:
+                if exc.errno == errno.ENOSPC:
+                    raise
+                refused[number] = exc
+
+        self._each(put_back_one, range(len(some)))
+        return refused
 
     def _put_back(self, meta: TopicMeta, partition: int, frames: Sequence[Frame]) -> None:
         owner = owner_of(meta.topic_id, partition)
         paths = partition_paths(self._root, meta.name, partition, owner)
         report = LogReport(self._report, meta.name, partition)
-        end = put_back(self._storage, paths, frames, report)
+        done = put_back(self._storage, paths, frames, report)
         place = meta.name, partition
-        self._ends[place] = max(self._ends.get(place, -1), end)
+        self._ends[place] = max(self._ends.get(place, -1), done.end_offset)
+        self._synced[place] = done.synced
 
     def _tell(self, meta: TopicMeta, partition: int, exc: OSError) -> None:
         folder = partition_paths(self._root, meta.name, partition).folder

@@ -19,7 +19,8 @@ none.  Done twice, or after an interruption, it changes nothing more:
 What lies below the log start is put back as well: it says where the log ends.
 
 Invariant: when this returns, every batch of the frames is durable in its segment; the WAL is not
-needed for this log any more.
+needed for this log any more.  It says which segments are synced whole: who opens the log next need
+not do it again (opening.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,11 +55,19 @@ class Placed(NamedTuple):
     content: memoryview
 
 
-def put_back(storage: Storage, paths: LogPaths, frames: Sequence[Frame], report: LogReport) -> int:
-    """Make the batches of these frames durable in the log's files; the end offset they vouch for.
+class PutBack(NamedTuple):
+    """What is known of a log when its frames are put back."""
 
-    -1 when they vouch for nothing.  Raises OSError.
-    """
+    end_offset: int
+    """They vouch for what is below it; -1: for nothing."""
+    synced: frozenset[int]
+    """Segments of which everything is durable, as are then all names of the directory."""
+
+
+def put_back(
+    storage: Storage, paths: LogPaths, frames: Sequence[Frame], report: LogReport
+) -> PutBack:
+    """Make the batches of these frames durable in the log's files.  Raises OSError."""
     durable_end = -1
     by_segment: dict[int, list[Frame]] = {}
     for frame in frames:
@@ -67,19 +76,21 @@ def put_back(storage: Storage, paths: LogPaths, frames: Sequence[Frame], report:
         else:
             by_segment.setdefault(frame.segment, []).append(frame)
     if not by_segment:
-        return durable_end
+        return PutBack(durable_end, frozenset())
     make_dirs(storage, paths.folder)
     known = read_known(storage, paths)
     if known is not None and disagrees(storage, paths, known):
         known = None  # of another log
     first = 0 if known is None else known.sealed.next_number
+    synced: set[int] = set()
     for number, found in sorted(by_segment.items()):
         batches = list(_batches(found))
         durable_end = max((durable_end, *(batch.next_offset for batch in batches)))
         if number >= first and batches:
             _put_back(storage, paths.log(number), found, batches, report)
+            synced.add(number)
     storage.fsync_dir(paths.folder)
-    return durable_end
+    return PutBack(durable_end, frozenset(synced))
 
 
 def _batches(frames: Sequence[Frame]) -> Iterator[Placed]:

@@ -24,6 +24,7 @@ silent whoever opens the log.  A fact that is found again is told once: a partit
 full is tried anew every few seconds, and would push the others out.  Thread-safe.
 """
 
+import threading
 from collections import Counter
 from typing import Final, NamedTuple
 
@@ -81,20 +82,22 @@ class RecoveryReport:
         self.counts: Counter[str] = Counter()
         self.offsets_lost = 0
         self._told: set[ReportRow] = set()
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return sum(self.counts.values())
 
     def add(self, row: ReportRow) -> None:
-        """Keep a row, unless it was there before; a loss is logged."""
-        if row in self._told:
-            return
-        self.counts[row.what] += 1
-        if row.what == "gap":
-            self.offsets_lost += row.to_offset - row.from_offset
-        if len(self.rows) < ROWS_MAX:
-            self.rows.append(row)
-            self._told.add(row)
+        """Keep a row, unless it was there before; a loss is logged.  In any thread."""
+        with self._lock:
+            if row in self._told:
+                return
+            self.counts[row.what] += 1
+            if row.what == "gap":
+                self.offsets_lost += row.to_offset - row.from_offset
+            if len(self.rows) < ROWS_MAX:
+                self.rows.append(row)
+                self._told.add(row)
         if row.what in WHAT_TO_DO:
             advice = WHAT_TO_DO.get(row.reason, WHAT_TO_DO[row.what])
             log.error(f"recovery_{row.what}", **_fields(row), advice=advice)

@@ -14,7 +14,7 @@ boot comes next.  Many partitions share two events, so a start after a power cut
 partition.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from segbroker.protocol.record_batch import GapReason
@@ -26,18 +26,12 @@ from .metadata import SETTLED, Ceiling, PartitionKey, TopicMeta
 from .metadata_log import MetadataLog
 from .partition_log import PartitionLog
 from .report import LogReport, RecoveryReport
+from .together import Each, one_by_one
 from .topic_config import Durability
 from .wal.replay import shard_number
 
 NOTHING: Final = Ceiling(0, SETTLED)
 CeilingRow: TypeAlias = tuple[PartitionKey, Ceiling]
-Each: TypeAlias = Callable[[Callable[[int], None], Iterable[int]], None]
-
-
-def one_by_one(work: Callable[[int], None], places: Iterable[int]) -> None:
-    """Do the work for each place."""
-    for place in places:
-        work(place)
 
 
 class Found(NamedTuple):

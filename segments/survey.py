@@ -104,6 +104,20 @@ class Survey(NamedTuple):
         )
 
     @property
+    def keeps_names(self) -> bool:
+        """Whether carrying it out makes no file, and gives or takes no name."""
+        known = self.known
+        return (
+            not (self.deleted or self.strangers or self.leftovers)
+            and known.pending is None
+            and all(
+                step.decision in (Decision.CUT, Decision.CLEAR)
+                or (step.decision is Decision.KEEP and len(step.data))
+                for step in self.steps
+            )
+        )
+
+    @property
     def gaps(self) -> list[Gap]:
         """What opening the log reports as lost."""
         return [gap for step in self.steps if step.rebuilt for gap in step.rebuilt.gaps]

@@ -177,6 +177,20 @@ WAL_BUGS: tuple[Bug, ...] = (
         "the_wal_of_a_killed_process",
     ),
     Bug(
+        "the_names_of_what_is_put_back_are_not_synced",
+        "replaying",
+        "    storage.fsync_dir(paths.folder)\n    return PutBack(durable_end, frozenset(synced))\n",
+        "    return PutBack(durable_end, frozenset(synced))\n",
+        "the_wal_of_a_killed_process",
+    ),
+    Bug(
+        "a_manifest_that_a_start_writes_anew_is_not_named",
+        "opening",
+        "        has_names = is_kept and (",
+        "        has_names = is_told and (",
+        "made_safer_while_records_are_unsynced",
+    ),
+    Bug(
         "what_stands_in_memory_is_not_written_again_by_replay",
         "replaying",
         "        if len(content):\n            write_all(file, content, 0)\n",
