@@ -124,7 +124,6 @@ class Replay:
     """Shards that were in use."""
     next_lsn: int = 0
     next_sequence: int = 0
-    files_count: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -187,7 +186,6 @@ def replay(storage: Storage, root: str) -> Replay:
 def _replay_shard(storage: Storage, shard: int, folder: str, found: Replay) -> None:
     files = list_files(storage, folder)
     for number in files["kept"]:
-        found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
         _replay_kept(storage, shard, kept_path(folder, number), found)
     # A number that one was put back by says so of no other.
@@ -226,7 +224,6 @@ def _scan_files(
     """What the `wal-` files of a shard say, oldest first; those without a header are damage."""
     files: list[tuple[str, Scanned]] = []
     for number in numbers:
-        found.files_count += 1
         found.next_sequence = max(found.next_sequence, number + 1)
         path = f"{folder}/wal-{number}.log"
         scanned = scan_wal_file(storage, path)

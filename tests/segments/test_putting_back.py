@@ -92,6 +92,20 @@ def test_what_was_kept_for_a_partition_does_not_come_back_over_newer_records() -
     assert not [name for name in left.listdir(f"{ROOT}/wal/shard-00") if name.startswith("kept")]
 
 
+def test_what_is_kept_takes_no_number_of_which_an_earlier_version_says_that_it_was_put_back() -> (
+    None
+):
+    shard = f"{ROOT}/wal/shard-00"
+    for spent in (None, 2):
+        disk = RecordingStorage.over(cut_off())
+        if spent is not None:
+            disk.open(f"{shard}/spent-{spent}.log", create=True)
+        disk.faults.append(Fault("fdatasync", FIRST, 0, lasts=True))
+        manager_on(disk)
+        kept = [name for name in disk.listdir(shard) if name.startswith("kept")]
+        assert kept == (["kept-2.log"] if spent is None else ["kept-3.log"])
+
+
 def damage_event(disk: MemoryStorage, kind: bytes) -> None:
     """The frame of the first event of this kind is not what it was."""
     data = read_file(disk, WAL)

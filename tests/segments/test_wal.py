@@ -65,7 +65,8 @@ def test_frames_go_on_in_the_next_file_and_come_back_in_order() -> None:
         expected += bytes([number]) * 1000
         writer.append(bytes([number]) * 1000)
     found = replayed(disk.after_power_cut(), config)
-    assert found.files_count > 5
+    names = disk.listdir(f"{ROOT}/shard-00")
+    assert sum(name.startswith("wal-") for name in names) > 5
     assert content(found) == expected
     assert not found.missing
 
@@ -219,7 +220,6 @@ def test_after_an_orderly_end_there_is_nothing_to_replay() -> None:
     wal.close(empty=True)
     found = replayed(disk.after_power_cut())
     assert found.is_empty
-    assert found.files_count == 0
     assert all(name.startswith("free-") for name in disk.listdir(f"{ROOT}/shard-00"))
 
 

@@ -340,11 +340,15 @@ def test_a_crash_after_a_failure_that_passed_costs_no_partition_an_offset() -> N
 
 
 def old_file(
-    disk: MemoryStorage, name: str, size: int, frames: list[tuple[Frame, int, int]]
+    disk: MemoryStorage,
+    name: str,
+    size: int,
+    frames: list[tuple[Frame, int, int]],
+    version: int = 3,
 ) -> None:
-    """A file as version 3 wrote it: (frame, lsn, flags) each, a group of its own."""
+    """A file as an earlier version wrote it: (frame, lsn, flags) each, a group of its own."""
     salt = 7
-    encoded = encode_header(Header(0, size, int(name.partition("-")[2]), salt, 3))
+    encoded = encode_header(Header(0, size, int(name.partition("-")[2]), salt, version))
     parts = [encoded.ljust(FRAMES_BEGIN, b"\0")]
     for frame, lsn, flags in frames:
         parts += map(bytes, encode_frame(frame, lsn, 0, salt, flags))

@@ -21,7 +21,7 @@ a function by its name has the same object as its module, whose code is changed 
 
 Survivors are printed as a diff, with the number that repeats them (`--one`, then with more time).
 A change that makes no difference (a cache, a bound that is never met, one sync more) is no fault:
-each has to be read, and then stands in equivalent.py and is left out.
+each has to be read, and then stands in equivalent.py, or equivalent_wal.py, and is left out.
 
 What every function is run by is measured first; `--reach FILE` keeps it.  What opens a log is run
 by nearly every test: `--first survey,recovery` shows a mutant first to the tests of the files that
