@@ -22,7 +22,9 @@ then the old one unlinked.  The highest n is the truth.  If it is damaged, nothi
 older one could bring deleted topics back, and none at all would make every topic an orphan.
 
 Events are handed to the log in the order of their numbers, whoever records them: were a higher one
-durable and a lower one still waiting, a crash in between would look like a loss.
+durable and a lower one still waiting, a crash in between would look like a loss.  Who waits for one
+may hear of it before the loop hears of an earlier one; the state, and a snapshot, have them in the
+order of their numbers all the same, as a start will.
 
 | lock | protects | held over |
 |---|---|---|
@@ -80,6 +82,9 @@ class MetadataLog:
         self._number = 0
         self._state: Metadata | None = None
         self._pending: dict[int, Event] = {}
+        # What happened while an earlier event was on its way, and the state in front of all of it.
+        self._ahead: dict[int, Event] = {}
+        self._settled_state: Metadata | None = None
         self._seq = 0
         self._log: EventLog | None = None
         self._order = threading.RLock()  # what is told at once may record the next event
@@ -227,16 +232,37 @@ class MetadataLog:
 
     def _happened(self, events: Sequence[Event]) -> Metadata:
         with self._lock:
-            self._state = apply_all(self.state, events)
             for event in events:
                 self._pending.pop(event.seq, None)
-            return self._state
+            if self._settled_state is None:
+                self._settled_state = self.state
+            is_next = events[0].seq > max(self._ahead, default=-1) if events else True
+            self._ahead.update({event.seq: event for event in events})
+            if is_next:
+                self._state = apply_all(self.state, events)
+            else:
+                self._state = apply_all(self._settled_state, _in_order(self._ahead))
+            self._move_settled()
+            return self.state
+
+    def _move_settled(self) -> None:
+        """Nothing comes in front of an event any more when no earlier one is on its way."""
+        earliest = next(iter(self._pending), None)
+        if earliest is None or earliest > max(self._ahead, default=-1):
+            self._ahead, self._settled_state = {}, None
+            return
+        assert self._settled_state is not None, "kept with what is ahead"
+        ready = [event for event in _in_order(self._ahead) if event.seq < earliest]
+        self._settled_state = apply_all(self._settled_state, ready)
+        for event in ready:
+            del self._ahead[event.seq]
 
     def _failed(self, events: Sequence[Event]) -> None:
         with self._lock:
             for event in events:
                 self._pending.pop(event.seq, None)
             self._doubts += 1
+            self._move_settled()
 
     # Absorbing
 
@@ -245,7 +271,10 @@ class MetadataLog:
         with self._saving:
             with self._lock:
                 state, doubts = self.state, self._doubts
-                state = replace(apply_all(state, self._pending.values()), seq=self._seq)
+                if self._settled_state is not None:
+                    state = self._settled_state
+                events = _in_order({**self._ahead, **self._pending})
+                state = replace(apply_all(state, events), seq=self._seq)
             old, new = self._number, self._number + 1
             replace_file(self._storage, self._path(new), state.encode())
             self._number = new
@@ -270,3 +299,7 @@ class MetadataLog:
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/snapshot-{number}.msgpack"
+
+
+def _in_order(events: Mapping[int, Event]) -> list[Event]:
+    return [events[seq] for seq in sorted(events)]

@@ -26,7 +26,9 @@ from segbroker.segments.metadata_log import Done, MetadataLog
 from segbroker.segments.topic_config import TopicConfig
 from segbroker.segments.wal.replay import replay
 
+from .classes import gaps_in
 from .crashing import CrashingStorage
+from .tools import append, batch_of
 
 PLAIN = TopicConfig({})
 
@@ -390,3 +392,53 @@ def test_events_are_handed_over_in_the_order_of_their_numbers_whoever_records_th
     may_go.set()
     first.join()
     assert [decode_event(payload).seq for payload in events.payloads] == [1, 2]
+
+
+def test_events_stand_in_the_order_of_their_numbers_whoever_hears_of_them_first(
+    log: MetadataLog, events: Remembered
+) -> None:
+    storage = log._storage
+    meta = TopicMeta("t", UUID(int=1), 1, PLAIN, 0)
+    log.record("topic_created", **encode_topic(meta))
+
+    def altered(text: str) -> dict[str, object]:
+        return {"name": "t", "id": meta.topic_id.bytes, "config": {"retention.ms": text}}
+
+    def retention() -> list[int]:
+        again = MetadataLog(storage, "/meta")
+        again.load()
+        return [one.state.topics["t"].config.retention_ms for one in (log, again)]
+
+    log.record_soon(lambda error: None, "topic_altered", **altered("1"))
+    log.record("topic_altered", **altered("2"))
+    log.record_soon(lambda error: None, "topic_altered", **altered("3"))
+    log.record("topic_altered", **altered("4"))
+    log.save()
+    assert retention() == [4, 4]
+    first, third = events.waiting
+    third(None)
+    log.save()
+    assert retention() == [4, 4]
+    first(None)
+    log.save()
+    assert retention() == [4, 4]
+    log.record("topic_altered", **altered("5"))
+    log.save()
+    assert retention() == [5, 5]
+
+
+def test_a_class_that_changes_while_offsets_are_reserved_leaves_none_reserved() -> None:
+    disk = MemoryStorage()
+    soon: list[Callable[[], object]] = []
+    manager = DiskManager("/data", storage=disk, flushers=0, call_soon=soon.append)
+    manager.open()
+    manager.create_topic("t", 1, TopicConfig({"durability": "disk"}))
+    append(manager.get_handler("t", 0), batch_of(b"a"))
+    assert soon, "the loop has not heard yet that offsets are reserved"
+    manager.alter_topic("t", {"durability": "fsync"})
+    for callback in soon:
+        callback()
+    manager.close()
+    again = manager_on(disk.after_power_cut())
+    assert gaps_in(again.get_handler("t", 0)) == []
+    assert again.report.rows == []
