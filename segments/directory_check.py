@@ -33,6 +33,7 @@ from .log_check import Covered, LogChecker
 from .manager import DiskManager
 from .metadata import Metadata, decode_metadata
 from .names import LogPaths, partition_paths
+from .orphans import Orphan, find_orphans
 from .storage import Storage, StorageLock, read_file
 from .survey import Circumstances
 from .topic_config import Durability
@@ -171,10 +172,9 @@ class DirectoryChecker:
 
     def _topics(self, metadata: Metadata, wal: Replay) -> Iterator[Finding]:
         folder = f"{self._root}/topics"
-        present = set(self._storage.listdir(folder)) if self._storage.exists(folder) else set()
-        for name in sorted(present - metadata.topics.keys()):
-            what = "a deleted topic" if name.startswith("~") else "a topic that does not exist"
-            yield note(f"{folder}/{name}", f"the directory of {what}", "it is removed")
+        present = self._storage.exists(folder)
+        if present:
+            yield from map(_orphaned, find_orphans(self._storage, self._root, metadata))
         for name, meta in sorted(metadata.topics.items()):
             if meta.config.durability is Durability.EPHEMERAL:
                 continue
@@ -216,6 +216,19 @@ class DirectoryChecker:
             covered=covered,
             progress=self._progress,
         )
+
+
+def _orphaned(found: Orphan) -> Finding:
+    """What a start does with a directory that belongs to nobody."""
+    what = "a topic that does not exist"
+    if found.path.rpartition("/")[2].startswith("~"):
+        what = "a deleted topic"
+    elif found.partition >= 0:
+        what = "a partition that the topic does not have"
+    if not found.has_records:
+        return note(found.path, f"the directory of {what}", "it is removed")
+    text = f"the directory of {what}, with records or files in it that nobody deleted"
+    return damage(found.path, text, "it is moved to quarantine/")
 
 
 def repair_directory(storage: Storage, root: str, now_ms: int) -> DiskManager:

@@ -304,11 +304,29 @@ LEFTOVERS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda root: (root / "topics" / "u" / "partition_0").mkdir(parents=True),
         "the directory of a topic that does not exist",
     ),
+    "a partition that was not made": (
+        lambda root: (root / "topics" / "t" / "partition_7").mkdir(),
+        "the directory of a partition that the topic does not have",
+    ),
     "a file of somebody": (
         lambda root: (root / "notes.txt").write_bytes(b"x"),
         "nothing of a data directory",
     ),
 }
+
+
+def test_a_copy_of_a_topic_is_told_as_what_it_is_and_kept_aside(data: Path) -> None:
+    shutil.copytree(data / "topics" / "t", data / "topics" / "copy")
+    before = digest(data / "topics" / "copy")
+    code, result = verify(data)
+    assert code == 8
+    (found,) = result["findings"]
+    assert found["text"].startswith("the directory of a topic that does not exist, with records")
+    assert found["action"] == "it is moved to quarantine/"
+    code, result = verify(data, "--repair")
+    assert (code, result["left"]) == (8, [])
+    (copy,) = (data / "quarantine").iterdir()
+    assert digest(copy) == before
 
 
 @pytest.mark.parametrize("kind", LEFTOVERS)

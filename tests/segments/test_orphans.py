@@ -71,6 +71,35 @@ def manager_on_again(disk: MemoryStorage, manager: DiskManager) -> list[tuple[st
     return what(manager_on(disk))
 
 
+def test_what_somebody_put_beside_the_topics_is_set_aside_and_not_removed() -> None:
+    # A copy of a topic has its records in files of the other's name.
+    disk = disk_with_topics("t")
+    topics = disk._root.names["data"].names["topics"]  # type: ignore[union-attr]
+    topics.names["copy"] = disk_with_topics("t")._directory("/data/topics/t")  # type: ignore[union-attr]
+    disk.mkdir("/data/topics/mine")
+    disk.open("/data/topics/mine/backup.tar", create=True).pwrite(b"x", 0)
+    manager = manager_on(disk)
+    assert what(manager) == [
+        ("quarantined", "/data/quarantine/copy"),
+        ("quarantined", "/data/quarantine/mine"),
+    ]
+    assert disk.listdir("/data/topics") == ["t"]
+    copy, mine = disk.listdir("/data/quarantine")
+    log = f"/data/quarantine/{copy}/partition_0/t_partition_0_segment_0.log"
+    assert disk.open(log).size() > 0
+    assert disk.listdir(f"/data/quarantine/{mine}") == ["backup.tar"]
+    assert manager_on_again(disk, manager) == []
+
+
+def test_a_file_among_the_topics_is_left_alone() -> None:
+    disk = disk_with_topics("t")
+    disk.open("/data/topics/.DS_Store", create=True).pwrite(b"x", 0)
+    manager = manager_on(disk)
+    assert what(manager) == []
+    assert disk.listdir("/data/topics") == [".DS_Store", "t"]
+    assert offsets_in(read_from(manager.get_handler("t", 0), 0)) == [0]
+
+
 def test_a_partition_past_the_topics_is_removed_or_set_aside() -> None:
     disk = disk_with_topics("t")
     disk.mkdir("/data/topics/t/partition_7")
