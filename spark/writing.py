@@ -47,8 +47,9 @@ from .transactions import Identity, abort, add_partitions, producer_id
 
 # A broker recognises a repeated batch among the last five of a partition.
 IN_FLIGHT_MAX = 5
-# What a record takes in a batch besides its key and value.
+# What a record takes in a batch besides its key, value and headers, and a header besides its own.
 RECORD_BYTES = 16
+HEADER_BYTES = 6
 SEQUENCE_END = 1 << 31
 
 # A leader that moved, and a sequence that is only out of order because the one before it was not
@@ -303,11 +304,18 @@ def _by_partition(records: Records, count: int) -> Iterator[Records]:
             )
 
 
+def _size(headers: Headers | None) -> int:
+    """Bytes of a record's headers, at most; a name takes up to 4 a character."""
+    return sum(HEADER_BYTES + 4 * len(name) + len(value or b"") for name, value in headers or ())
+
+
 def _cuts(part: Records, bytes_max: int) -> Iterator[tuple[int, int]]:
     """[begin, end) of pieces of at most `bytes_max`, or of one record that is larger."""
     sizes = [RECORD_BYTES + len(value or b"") for value in part.values]
     if part.keys is not None:
         sizes = [size + len(key or b"") for size, key in zip(sizes, part.keys, strict=True)]
+    if part.headers is not None:
+        sizes = [size + _size(row) for size, row in zip(sizes, part.headers, strict=True)]
     ends = list(accumulate(sizes))
     begin = 0
     while begin < len(ends):

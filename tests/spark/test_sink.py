@@ -121,6 +121,21 @@ def test_records_of_a_key_keep_their_order_over_many_batches(topics: Topics, nam
         assert of_key == list(range(key, 5000, 7))
 
 
+def test_headers_count_towards_the_size_of_a_batch(topics: Topics, name: Name) -> None:
+    # All of them in one batch are more than a topic takes.
+    topic = name()
+    topics.create(topic)
+    count = 1200
+    rows = table(
+        value=[str(n) for n in range(count)],
+        headers=[[{"key": "h", "value": b"x" * 1000}, {"key": "n", "value": None}]] * count,
+    )
+    write(topics, rows, topic=topic, **ONCE)
+    found = topics.read(topic, count)
+    assert values(found) == [b"%d" % n for n in range(count)]
+    assert all(row.headers == [("h", b"x" * 1000), ("n", None)] for row in found)
+
+
 @pytest.mark.usefixtures("segbroker_only")
 def test_what_is_not_committed_is_not_there_and_an_abort_leaves_nothing(
     topics: Topics, name: Name
