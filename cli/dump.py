@@ -84,10 +84,19 @@ def read_file(path: Path, *, with_records: bool) -> Report:
 
 
 def has_later_segment(path: Path) -> bool:
-    """Whether the partition goes on behind this segment, in one that is not empty."""
+    """Whether the partition goes on behind this segment, in one that is not empty.
+
+    Its number need not be the next one: where a topic was compacted there are holes.
+    """
     match = SEGMENT.fullmatch(path.name)
     if match is None:
         return False
-    number = int(match[2])
-    later = path.with_name(f"{match[1]}{number + 1}.log")
-    return later.exists() and later.stat().st_size > 0
+    for other in path.parent.iterdir():
+        later = SEGMENT.fullmatch(other.name)
+        if later is not None and later[1] == match[1] and int(later[2]) > int(match[2]):
+            try:
+                if other.stat().st_size > 0:
+                    return True
+            except FileNotFoundError:  # deleted meanwhile, by a broker that runs
+                continue
+    return False
