@@ -15,20 +15,23 @@ socket ended.  Requests are encoded at once with the highest version both sides 
 
 Replies come in request order (Kafka guarantees it), so what is in flight is a FIFO, and a
 correlation id that is not the oldest one's means that the peer or we have lost count: the
-connection is given up.  An acks=0 produce has no reply and takes no place in the FIFO.
+connection is given up.  An acks=0 produce has no reply and takes no place in the FIFO: it is done
+when the kernel has its last byte.
 
 ApiVersions is asked first, with version 4 and our name.  A broker that does not know version 4
 answers error 35 in the version 0 layout, with what it does know (KIP-511; else 0); then that is
 asked on the same connection.  A broker that closes instead is asked with version 0 on the next
 connection (see `Node`).
 
-Invariant: each request's `on_reply` is called exactly once, with the reply or the error.
+Invariant: each request's `on_reply` is called exactly once, with the reply or the error; of one
+without a reply either `on_sent` or `on_lost`.
 """
 
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from itertools import count
+from typing import NamedTuple
 
 from segbroker.protocol.api_keys import ApiKey, ApiVersionRange, is_vendor
 from segbroker.protocol.errors import ErrorCode, NotKafka, ProtocolError, RemoteProtocolError
@@ -112,6 +115,15 @@ class InFlight:
         self.on_reply = on_reply
 
 
+class Unanswered(NamedTuple):
+    """A request that gets no reply, and is not sent whole yet; `end`: of all bytes, its last."""
+
+    end: int
+    deadline_ms: int
+    on_sent: Callable[[], object]
+    on_lost: OnReply
+
+
 class Connection:
     """See the module.  Times are milliseconds of one monotonic clock."""
 
@@ -139,6 +151,8 @@ class Connection:
         # What the shell has to send, in order.  It may take several at once, then says `sent`.
         self.outgoing: deque[Buffer] = deque()
         self.in_flight: deque[InFlight] = deque()
+        self._unanswered: deque[Unanswered] = deque()
+        self._sent_bytes = 0
         self.setup_deadline_ms = deadline_ms
         self.ask_version = ask_version
         self.on_ready: Callable[[int], None] | None = None
@@ -222,15 +236,18 @@ class Connection:
     def sent(self, size: int) -> None:
         """The first `size` bytes of `outgoing` are with the kernel."""
         outgoing = self.outgoing
+        self._sent_bytes += size
         # Nothing is there any more when the connection was lost meanwhile.
         while size and outgoing:
             first = outgoing[0]
             length = len(first)
             if size < length:
                 outgoing[0] = memoryview(first)[size:]
-                return
+                break
             size -= length
             outgoing.popleft()
+        while self._unanswered and self._unanswered[0].end <= self._sent_bytes:
+            self._unanswered.popleft().on_sent()
 
     def lost(self, error: SegbrokerError, now_ms: int) -> None:
         """The connection ended; everything in flight fails with `error`.  Again: nothing."""
@@ -247,6 +264,9 @@ class Connection:
         waiting, self.in_flight = self.in_flight, deque()
         for request in waiting:
             request.on_reply(error, now_ms)
+        unsent, self._unanswered = self._unanswered, deque()
+        for one in unsent:
+            one.on_lost(error, now_ms)
 
     @property
     def _wants(self) -> str:
@@ -295,14 +315,27 @@ class Connection:
             )
         self._send(message, version, on_reply, deadline_ms)
 
-    def send_unanswered(self, message: Message) -> None:
-        """Queue a request that the broker will not answer (produce with acks=0)."""
+    def send_unanswered(
+        self,
+        message: Message,
+        on_sent: Callable[[], object],
+        on_lost: OnReply,
+        *,
+        deadline_ms: int,
+    ) -> None:
+        """Queue a request that the broker will not answer (produce with acks=0).
+
+        One of both is called, once: `on_sent` when the kernel has all of it, or `on_lost` with why
+        it has not; then the broker has not either.
+        """
         assert self.state is State.READY, self.state
         version = self.version_for(message.message_key)
         if version is None:
             raise UnsupportedByBroker(f"{self.host}:{self.port} does not take this request")
         parts = encode_request(message, version, next(self._correlation_ids), self._client_id)
         self.outgoing.extend(parts)
+        end = self._sent_bytes + sum(map(len, self.outgoing))
+        self._unanswered.append(Unanswered(end, deadline_ms, on_sent, on_lost))
 
     def expire(self, now_ms: int) -> None:
         """Give the connection up when a deadline has passed: of setting it up, or of a reply."""
@@ -317,6 +350,8 @@ class Connection:
             self.lost(TimedOut(f"{self.host}:{self.port} did not {what} in time"), now_ms)
         elif any(request.deadline_ms <= now_ms for request in self.in_flight):
             self.lost(TimedOut(f"{self.host}:{self.port} did not reply in time"), now_ms)
+        elif self._unanswered and self._unanswered[0].deadline_ms <= now_ms:
+            self.lost(TimedOut(f"{self.host}:{self.port} did not take a request in time"), now_ms)
 
     def next_deadline_ms(self) -> int | None:
         if self.state is State.CLOSED:
@@ -325,6 +360,9 @@ class Connection:
         for request in self.in_flight:
             if deadline is None or request.deadline_ms < deadline:
                 deadline = request.deadline_ms
+        for one in self._unanswered:
+            if deadline is None or one.deadline_ms < deadline:
+                deadline = one.deadline_ms
         return deadline
 
     # Inside.

@@ -23,13 +23,13 @@ Epochs are per partition and count up without asking; when they run out, or the 
 it does not know the producer, a new producer id is asked for.
 
 Invariant: a batch is finished or failed exactly once, and never finished without an answer
-(acks=0 apart, where being handed to the connection is all there is).
+(acks=0 apart, where being handed to the kernel is all there is).
 """
 
 from collections.abc import Sequence
 from random import Random
 
-from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.errors import ErrorCode, LocalProtocolError
 from segbroker.protocol.messages_core import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -86,6 +86,8 @@ class Producing:
         self._flushes: list[Completion[None]] = []
         # When the first of the records that wait for nothing but time may go; see `_send`.
         self._due_ms: int | None = None
+        # acks=0: the kernel has taken some, so that there may be more to send.
+        self._is_handed_over = False
         self._wanted: list[str] = []
         accumulator.wanted = self._wanted.append
         accumulator.looked_again = engine.cluster.refreshed
@@ -130,6 +132,7 @@ class Producing:
 
     def step(self, now_ms: int) -> None:
         self._due_ms = None
+        self._is_handed_over = False
         accumulator = self.accumulator
         if self._wanted:
             # list.pop is atomic: the caller's thread may append meanwhile.
@@ -147,7 +150,7 @@ class Producing:
 
     def next_wake_ms(self) -> int | None:
         accumulator = self.accumulator
-        if self._wanted:
+        if self._wanted or (self._is_handed_over and accumulator.active):
             return 0
         wakes: list[int] = []
         for queue in accumulator.active:
@@ -225,7 +228,9 @@ class Producing:
 
     def _send_to(self, node: Node, queues: list[PartitionQueue], now_ms: int) -> None:
         """Requests of at most one batch per partition each, as long as there are any."""
-        limit = self.settings.in_flight_count if self.settings.idempotent else 1
+        # What is never answered leaves in order, and comes back in order.
+        is_ordered = self.settings.idempotent or not self.settings.acks
+        limit = self.settings.in_flight_count if is_ordered else 1
         connection = node.connection
         while queues and connection is not None and connection.is_ready:
             if len(connection.in_flight) >= self.settings.in_flight_count:
@@ -292,14 +297,27 @@ class Producing:
         self, node: Node, request: ProduceRequest, batches: list[ProducerBatch], now_ms: int
     ) -> None:
         assert node.connection is not None
+
+        def on_sent() -> None:
+            self._is_handed_over = True
+            for batch in batches:
+                if not batch.done:
+                    batch.queue.in_flight.remove(batch)
+                    self._finish(batch, -1, -1)
+
+        def on_lost(error: Reply, at_ms: int) -> None:
+            self._answered(batches, error, at_ms)
+
         try:
-            node.connection.send_unanswered(request)
-        except SegbrokerError as exc:
-            self._answered(batches, exc, now_ms)
-            return
-        for batch in batches:
-            batch.queue.in_flight.remove(batch)
-            self._finish(batch, -1, -1)
+            node.connection.send_unanswered(
+                request,
+                on_sent,
+                on_lost,
+                deadline_ms=now_ms + self.engine.settings.request_timeout_ms,
+            )
+        except (SegbrokerError, LocalProtocolError) as exc:
+            error = exc if isinstance(exc, SegbrokerError) else SegbrokerError(str(exc))
+            self._answered(batches, error, now_ms)
 
     # Answers.
 

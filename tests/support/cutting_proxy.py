@@ -7,6 +7,7 @@ after is swallowed and the connection reset: the request was done, the answer ne
 `cut_all()` resets what is open now.
 `swallow()`: what the broker says from now on is counted, and passed to nobody.  `go_away()` ends
 that, and resets what is open and who comes until `come_back()`.
+`hold()`: what the client says is left where it is, until `release()`.
 `reply_delay_s`: so long each piece from the broker is held up.
 Threads, blocking sockets: slow and simple.
 """
@@ -36,6 +37,8 @@ class CuttingProxy:
         """How many pieces."""
         self._is_deaf = self._is_away = False
         self.reply_delay_s = 0.0
+        self._may_take = threading.Event()
+        self._may_take.set()
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
@@ -52,6 +55,7 @@ class CuttingProxy:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self.release()
         self.cut_all()
         for thread in self._threads:
             thread.join(10)
@@ -64,6 +68,12 @@ class CuttingProxy:
     def swallow(self) -> None:
         self.swallowed = 0
         self._is_deaf = True
+
+    def hold(self) -> None:
+        self._may_take.clear()
+
+    def release(self) -> None:
+        self._may_take.set()
 
     def go_away(self) -> None:
         self._is_away = True
@@ -115,6 +125,8 @@ class CuttingProxy:
                         break
                 if is_reply and self.reply_delay_s:
                     time.sleep(self.reply_delay_s)
+                if not is_reply:
+                    self._may_take.wait()
                 sink.sendall(data)
         for sock in (source, sink):
             _reset(sock)
