@@ -5,7 +5,9 @@
       +---- forget: the broker does not know us, or epochs have run out
 
 The id is one for all partitions, the epoch counts per partition without asking.  A partition takes
-another identity only when no answer under the old one is outstanding.
+another identity only when no answer under the old one is outstanding: what was sent and not
+answered may be in the log, and is recognised there under the identity it had.  So a partition
+whose own batches were not refused goes on as it was until they are answered.
 """
 
 from random import Random
@@ -51,6 +53,7 @@ class Identity:
 
     def forget(self, queue: PartitionQueue) -> None:
         """The broker does not know the identity of this partition's batches (any more)."""
+        queue.is_refused = True
         if queue.producer_id == self.producer_id:
             self.producer_id = -1
 
@@ -98,15 +101,18 @@ class Identity:
         self.epoch = epoch
         for topic in self._accumulator.topics.values():
             for queue in topic.partitions.values():
-                if not queue.in_flight:
+                if not queue.in_flight and not _may_be_there(queue):
                     self._renumber(queue, producer_id, epoch)
 
     def adopt(self, queue: PartitionQueue) -> bool:
-        """Give a queue the present identity; False while old answers are outstanding."""
+        """Give a queue the identity that it has to have now, the present one if it may; False
+        while old answers are outstanding."""
         if queue.producer_id == self.producer_id:
             return True
         if queue.in_flight:
             return False
+        if _may_be_there(queue):
+            return True
         self._renumber(queue, self.producer_id, self.epoch)
         return True
 
@@ -115,6 +121,7 @@ class Identity:
         assert not queue.in_flight, "answers under the old identity are outstanding"
         queue.producer_id = producer_id
         queue.epoch = epoch
+        queue.is_refused = False
         queue.next_sequence = 0
         for batch in queue.sealed:
             batch.sequence = queue.next_sequence
@@ -130,3 +137,12 @@ class Identity:
         else:
             self.producer_id = -1
             queue.producer_id = -1
+
+
+def _may_be_there(queue: PartitionQueue) -> bool:
+    """Whether the broker may have something that waits to be sent again, and knows it."""
+    return (
+        queue.producer_id >= 0
+        and not queue.is_refused
+        and any(batch.is_sent for batch in queue.sealed)
+    )

@@ -231,6 +231,7 @@ class PartitionQueue:
         "epoch",
         "failures",
         "in_flight",
+        "is_refused",
         "next_sequence",
         "open",
         "partition",
@@ -251,6 +252,8 @@ class PartitionQueue:
         self.next_sequence = 0
         self.producer_id = -1
         self.epoch = -1
+        # The broker does not know the identity of what it was sent.
+        self.is_refused = False
         # Failures since the last success: while there are any, one batch at a time.
         self.failures = 0
         # A batch was given up: begin the next epoch when all answers are in.

@@ -92,6 +92,8 @@ class Partition:
     epoch_starts: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     # Another leader epoch begins when somebody asks about epochs, as of a log that is opened then.
     begins_epoch_late: bool = False
+    # What the next batches are refused with.
+    refusals: list[int] = field(default_factory=list)
     evict_floor: int = 0
     evict_reason: str = "ttl"
 
@@ -130,6 +132,8 @@ class Partition:
     def append(self, data: bytes) -> tuple[int, int]:
         """(error code, base offset), by the rules of Kafka's idempotent producer."""
         header = check_batch(data)
+        if self.refusals:
+            return self.refusals.pop(0), -1
         if header.producer_id >= 0:
             mine = (header.producer_id, header.producer_epoch)
             known = self.seen.setdefault(mine, [])

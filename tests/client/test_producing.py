@@ -37,7 +37,7 @@ from segbroker.protocol.partitioner import partition_for_key
 from segbroker.protocol.record_batch import read_header
 from segbroker.protocol.schema import Message, records_view
 
-from .simulated import World
+from .simulated import Broker, World
 
 
 class Sender:
@@ -857,3 +857,29 @@ def test_a_hole_in_the_sequences_ends_the_transaction() -> None:
     with pytest.raises(DeliveryFailed) as lost:
         run(world, sender.producing.in_transactions.commit())
     assert isinstance(lost.value.undelivered[0].error, OutOfOrderSequenceNumber)
+
+
+def produces(broker: Broker) -> int:
+    return sum(isinstance(request, ProduceRequest) for request in broker.requests)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_another_identity_does_not_repeat_what_other_partitions_wait_to_hear_of(seed: int) -> None:
+    world = World(seed=seed)
+    partitions = world.cluster.create("t", 2)
+    sender = Sender(world, linger_ms=0)
+    for number in (0, 1):
+        sender.send("t", b"first", partition=number)
+    sender.flush()
+    cuts = range(1, 6)  # so that it waits for long before it is sent again
+    before = produces(world.broker)
+    world.broker.cut_after(*(before + cut for cut in cuts))
+    sender.send("t", b"appended, not answered", partition=1)
+    world.run(lambda: produces(world.broker) == before + cuts[-1])
+    partitions[0].refusals.append(ErrorCode.UNKNOWN_PRODUCER_ID)
+    sender.send("t", b"refused", partition=0)
+    sender.flush()
+    sender.send("t", b"last", partition=1)
+    sender.flush()
+    assert world.stored("t", 0) == [b"first", b"refused"]
+    assert world.stored("t", 1) == [b"first", b"appended, not answered", b"last"]
