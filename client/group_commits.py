@@ -2,7 +2,8 @@
 
     by itself    every commit_interval_ms, and once before the member joins again: then the group
                  still takes commits, and a partition may be somebody else's by the next one
-    asked for    what the caller names, or all that it was handed; through a rebalance
+    asked for    what the caller names, or all that it was handed; through a rebalance, also one
+                 that was over before the broker had the commit
 
 What is committed already is not committed again.  A commit that comes too late is refused by the
 broker, and nobody is hurt: the successor begins where the last one that counted stands.
@@ -116,8 +117,14 @@ class Commits:
             if strange:
                 topic, partition = strange[0]
                 raise IllegalGeneration(f"{topic}-{partition} is not this member's (any more)")
+            generation = self._membership.generation
             try:
                 yield from self.once(offsets)
+            except IllegalGeneration:
+                # It was on its way while the member went on to the next generation, in which these
+                # may be its own as well.
+                if self._membership.generation in (generation, -1):
+                    raise
             except RebalanceInProgress:
                 yield Pause(self._engine.settings.retry_backoff_ms)
             else:

@@ -15,7 +15,7 @@ broker forgot them, when a member does not know that yet.
 """
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from itertools import count
 from random import Random
@@ -162,8 +162,8 @@ class GroupWorld:
         self.job_ms: Callable[[], int] = lambda: 10
         # Members of a broker that has forgotten them go on until they hear of it.
         self.unsure_until_ms = 0
-        # So many heartbeats are not answered: the connections are cut when one comes.
-        self.heartbeats_to_cut = 0
+        # So many heartbeats, commits are not answered: the connections are cut when one comes.
+        self.to_cut: Counter[int] = Counter()
         self._numbers = count()
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self.kept: Generation | None = None
@@ -291,7 +291,9 @@ class GroupWorld:
                 connection.sent(len(data))
                 link.reader.receive_data(data)
                 while (frame := link.reader.next_frame()) is not None:
-                    if self._cuts_heartbeat(frame):
+                    api_key = parse_request_header(frame).api_key
+                    if self.to_cut[api_key]:
+                        self.to_cut[api_key] -= 1
                         self.cut(member)
                         return True
                     self._take(link, bytes(frame))
@@ -299,13 +301,6 @@ class GroupWorld:
                 moved = True
                 self._deliver(connection, link.slots.popleft()[0])
         return moved
-
-    def _cuts_heartbeat(self, frame: memoryview) -> bool:
-        is_beat = parse_request_header(frame).api_key == HeartbeatRequest.message_key
-        if not self.heartbeats_to_cut or not is_beat:
-            return False
-        self.heartbeats_to_cut -= 1
-        return True
 
     def _deliver(self, connection: Connection, data: bytes) -> None:
         while data:

@@ -6,6 +6,7 @@ import pytest
 
 from segbroker.client import reading
 from segbroker.client.membership import Phase
+from segbroker.protocol.messages_groups import HeartbeatRequest, OffsetCommitRequest
 
 from .simulated_groups import TOPIC, GroupWorld
 
@@ -91,8 +92,8 @@ def test_a_heartbeat_of_an_earlier_generation_that_comes_late_costs_nothing() ->
     member = world.start()
     membership = member.reading.group.membership
     world.run(lambda: membership.phase is Phase.STABLE and len(member.owned) == 2)
-    world.heartbeats_to_cut = 6
-    world.run(lambda: not world.heartbeats_to_cut)
+    world.to_cut[HeartbeatRequest.message_key] = 6
+    world.run(lambda: not world.to_cut[HeartbeatRequest.message_key])
     member.reading.subscribe([TOPIC], None)
     world.run(lambda: membership.generation == 2 and membership.phase is Phase.STABLE)
     later = world.now_ms + 3_000
@@ -101,6 +102,25 @@ def test_a_heartbeat_of_an_earlier_generation_that_comes_late_costs_nothing() ->
     assert [what for what, _ in member.told] == ["assigned"]
     world.run(world.is_settled)
     assert set(Counter(world.processed).values()) == {1}
+
+
+def test_a_commit_that_comes_behind_its_generation_is_made_in_the_next() -> None:
+    """Its partitions are the member's own all along; only the number has moved on."""
+    world = GroupWorld(4, partitions=2, records=20)
+    member = world.start(auto_commit=False)
+    reading = member.reading
+    membership = reading.group.membership
+    world.run(lambda: membership.phase is Phase.STABLE and len(member.owned) == 2)
+    world.to_cut[OffsetCommitRequest.message_key] = 6
+    call = reading.commit({(TOPIC, 0): 3})
+    done = reading.engine.call(call, world.now_ms)
+    world.run(lambda: not world.to_cut[OffsetCommitRequest.message_key])
+    reading.subscribe([TOPIC], None)
+    world.run(lambda: membership.generation == 2 and membership.phase is Phase.STABLE)
+    assert not done.done
+    world.run(lambda: done.done)
+    done.result()
+    assert world.committed[TOPIC, 0] == 3
 
 
 def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:
