@@ -74,6 +74,8 @@ class Reading:
         )
         self.progress = Progress()
         self.is_chosen = False
+        # Partitions whose last transaction may have been committed or not, see transforming.
+        self.in_doubt: set[TopicPartition] = set()
         self._group: GroupReading | None = None
         if of_group is not None:
             self._group = GroupReading(

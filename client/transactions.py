@@ -85,6 +85,10 @@ PASSING: Final = frozenset(
 )
 
 
+# How often whoever waits for an end looks.
+ENDING_PAUSE_MS: Final = 10
+
+
 class State(Enum):
     NEW = "new"
     READY = "ready"
@@ -145,7 +149,12 @@ class Transactions:
     # The caller's side: calls.
 
     def init(self) -> Call[None]:
-        """Take the transactional id over; again: nothing.  Raises ProducerFenced."""
+        """Take the transactional id over; again: nothing.  Raises ProducerFenced.
+
+        An end that was interrupted goes on by itself, to its deadline at most: it is waited for.
+        """
+        while self.state is State.ENDING:
+            yield Pause(ENDING_PAUSE_MS)
         if self.state is State.FENCED:
             raise ProducerFenced(f"{self.transactional_id!r} is another producer's by now")
         if self.state is not State.NEW:

@@ -15,10 +15,12 @@ records are read again and what was sent of them the first time is never seen (r
         transform(consumer, producer, lambda record: [Outgoing("bills", bill(record))])
 
 Each running instance needs a transactional_id of its own, the same after a restart: that is how
-what it left open is given up.  The function must not have effects elsewhere: it may run again.
+what it left open is given up.  A commit that was interrupted, or timed out, may have been done: the
+next `transform` has the producer end it, and goes on where the group stands.  The function must not
+have effects elsewhere: it may run again.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import isawaitable
 from typing import Any, NamedTuple
 
@@ -72,12 +74,18 @@ def transform(
     and what Consumer.poll and Producer.transaction raise.
     """
     _check(consumer._reading)
+    if consumer._reading.in_doubt:
+        producer.init_transactions()
+        stands = consumer.committed(*consumer._reading.in_doubt)
+        with consumer._lock:
+            _go_on(consumer._reading, stands)
     while True:
         records = _records(consumer.poll(max_records=max_records, timeout_ms=wait_ms))
         if not records:
             if consumer._reading.is_ended:
                 return
             continue
+        is_told = False
         try:
             with producer.transaction():
                 for record in records:
@@ -86,10 +94,13 @@ def transform(
                 with consumer._lock:
                     positions = _positions(consumer._reading, records)
                 producer.send_offsets(positions, consumer.group_metadata)
+                is_told = True
         except BaseException as exc:
             with consumer._lock:
                 _go_back(consumer._reading, records)
             if not isinstance(exc, VOID):
+                if is_told:
+                    _doubt(consumer._reading, records)
                 raise
 
 
@@ -103,12 +114,16 @@ async def async_transform(
 ) -> None:
     """As `transform`; the function may be an async one."""
     _check(consumer._reading)
+    if consumer._reading.in_doubt:
+        await producer.init_transactions()
+        _go_on(consumer._reading, await consumer.committed(*consumer._reading.in_doubt))
     while True:
         records = _records(await consumer.poll(max_records=max_records, timeout_ms=wait_ms))
         if not records:
             if consumer._reading.is_ended:
                 return
             continue
+        is_told = False
         try:
             async with producer.transaction():
                 for record in records:
@@ -120,9 +135,12 @@ async def async_transform(
                 await producer.send_offsets(
                     _positions(consumer._reading, records), consumer.group_metadata
                 )
+                is_told = True
         except BaseException as exc:
             _go_back(consumer._reading, records)
             if not isinstance(exc, VOID):
+                if is_told:
+                    _doubt(consumer._reading, records)
                 raise
 
 
@@ -157,3 +175,16 @@ def _go_back(reading: Reading, records: list[Record]) -> None:
     for tp, offset in first.items():
         if tp in reading.fetching.states:
             reading.seek(*tp, offset)
+
+
+def _doubt(reading: Reading, records: list[Record]) -> None:
+    """Whether these were committed is not known: their commit was interrupted, or timed out."""
+    reading.in_doubt |= {TopicPartition(record.topic, record.partition) for record in records}
+
+
+def _go_on(reading: Reading, stands: Mapping[TopicPartition, CommittedOffset]) -> None:
+    """The transaction that was in doubt is over: go on where the group stands."""
+    for tp, committed in stands.items():
+        if tp in reading.fetching.states:
+            reading.seek(*tp, committed.offset)
+    reading.in_doubt.clear()

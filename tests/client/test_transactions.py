@@ -28,8 +28,13 @@ from segbroker.client import (
     transform,
 )
 from segbroker.client.connection import Connection
+from segbroker.protocol.messages_transactions import EndTxnRequest
+from segbroker.testing.embedded import EmbeddedBroker
 
+from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, running
+from ..support.ports import keep_port
+from .test_async import Run
 
 
 @pytest.fixture(params=[2, 1], ids=["protocol2", "protocol1"])
@@ -333,3 +338,50 @@ def test_trio_and_asyncio_have_transactions_too(
     assert failed == [topic]
     assert len(read(daemon, topic)) == COUNT
     assert read(daemon, out) == sorted(b"%d,%d," % (n, n) for n in range(COUNT))
+
+
+def test_what_was_committed_while_it_was_cancelled_is_not_transformed_again(
+    run: Run, topic: str
+) -> None:
+    """The commit is on its way when the loop is cancelled, and is done behind its back."""
+    source, sink = f"{topic}-source", f"{topic}-sink"
+
+    def function(record: Record) -> list[Outgoing]:
+        return [Outgoing(sink, record.value)]
+
+    async def main(proxy: CuttingProxy) -> None:
+        async with (
+            AsyncConsumer(
+                proxy.address,
+                source,
+                group=topic,
+                start="start",
+                auto_commit=False,
+                stop_at_end=True,
+            ) as consumer,
+            AsyncProducer(proxy.address, transactional_id=topic) as producer,
+        ):
+            await producer.init_transactions()
+            proxy.hold_at(EndTxnRequest.message_key)
+            async with anyio.create_task_group() as tasks:
+
+                async def cancelled() -> None:
+                    await async_transform(consumer, producer, function, max_records=50)
+
+                tasks.start_soon(cancelled)
+                assert await anyio.to_thread.run_sync(proxy.is_held.wait, 60)
+                tasks.cancel_scope.cancel()
+            proxy.release()
+            await async_transform(consumer, producer, function, max_records=50)
+
+    port = keep_port()
+    with (
+        CuttingProxy(("127.0.0.1", port)) as proxy,
+        EmbeddedBroker(listen=f"127.0.0.1:{port}", advertised=proxy.address) as broker,
+    ):
+        for name in (source, sink):
+            broker.create_topic(name, partitions=1)
+        values = [b"%d" % number for number in range(120)]
+        broker.send(source, values)
+        run(main, proxy)
+        assert [record.value for record in broker.records(sink)] == values

@@ -7,7 +7,8 @@ after is swallowed and the connection reset: the request was done, the answer ne
 `cut_all()` resets what is open now.
 `swallow()`: what the broker says from now on is counted, and passed to nobody.  `go_away()` ends
 that, and resets what is open and who comes until `come_back()`.
-`hold()`: what the client says is left where it is, until `release()`.
+`hold()`: what the client says is left where it is, until `release()`.  `hold_at(api key)`: from
+the next request of that kind on.
 `reply_delay_s`: so long each piece from the broker is held up.
 Threads, blocking sockets: slow and simple.
 """
@@ -39,6 +40,8 @@ class CuttingProxy:
         self.reply_delay_s = 0.0
         self._may_take = threading.Event()
         self._may_take.set()
+        self._held_key: int | None = None
+        self.is_held = threading.Event()
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
@@ -71,8 +74,13 @@ class CuttingProxy:
 
     def hold(self) -> None:
         self._may_take.clear()
+        self.is_held.set()
+
+    def hold_at(self, api_key: int) -> None:
+        self._held_key = api_key
 
     def release(self) -> None:
+        self.is_held.clear()
         self._may_take.set()
 
     def go_away(self) -> None:
@@ -126,6 +134,9 @@ class CuttingProxy:
                 if is_reply and self.reply_delay_s:
                     time.sleep(self.reply_delay_s)
                 if not is_reply:
+                    if self._held_key == int.from_bytes(data[4:6], "big"):
+                        self._held_key = None
+                        self.hold()
                     self._may_take.wait()
                 sink.sendall(data)
         for sock in (source, sink):
