@@ -2,13 +2,15 @@
 
 A connection above `connections_max` is accepted and closed at once, with one line: left in the
 backlog it would look like a broker that hangs.  When the process is out of descriptors, accepting
-pauses for a moment and the rest is served.
+pauses for a moment and the rest is served.  After ACCEPTS_AT_ONCE connections everybody else has a
+turn, however many more wait: who is refused may come again as fast as it is refused.
 """
 
 import errno
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 import structlog
@@ -23,6 +25,7 @@ log = structlog.get_logger()
 
 _BACKLOG: Final = 1024
 _PAUSE_S: Final = 0.1
+ACCEPTS_AT_ONCE: Final = 32
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -116,7 +119,9 @@ async def bind(host: str, port: int) -> socket.socket:
 
 async def accept_all(listener: socket.socket, accepted: Accepted) -> None:
     """Hand every new connection to `accepted`, non-blocking and without Nagle, for ever."""
-    while True:
+    for number in count(1):
+        if number % ACCEPTS_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
         try:
             sock, address = listener.accept()
         except (BlockingIOError, InterruptedError):

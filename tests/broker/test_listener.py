@@ -1,0 +1,28 @@
+"""Accepting: a flood of connections leaves the loop to others."""
+
+import socket
+
+import trio
+
+from segbroker.broker.peers.listener import ACCEPTS_AT_ONCE, accept_all, bind
+
+
+async def test_others_have_their_turn_while_many_connections_wait_to_be_accepted() -> None:
+    listener = await bind("127.0.0.1", 0)
+    count = 5 * ACCEPTS_AT_ONCE
+    clients = [socket.socket() for _ in range(count)]
+    accepted: list[socket.socket] = []
+    seen: set[int] = set()
+    with listener:
+        for client in clients:  # they wait in the backlog
+            client.connect(listener.getsockname())
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(accept_all, listener, lambda sock, _: accepted.append(sock))
+                while len(accepted) < count:
+                    seen.add(len(accepted))
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+    assert len(seen) >= 5
+    for sock in (*clients, *accepted):
+        sock.close()
