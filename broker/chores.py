@@ -51,15 +51,17 @@ async def keep_house(core: Core) -> None:
         await trio.sleep(core.config.housekeeping_interval_ms / 1000)
         if core.authorizer is not None:  # first: a disk that fails must not silence the audit log
             core.authorizer.audit.keep_house(trio.current_time())
+        monotonic_ms = int(trio.current_time() * 1000) if is_real else None
+        # Offsets and transactional ids are as precious as records: one clock for all, and one
+        # reading of it, the one that was looked at.  Where it was not, nothing goes by age.
+        now_ms, age_ms = core.now_ms(), None
         with _told("housekeeping_failed"):
-            monotonic_ms = int(trio.current_time() * 1000) if is_real else None
-            # Offsets and transactional ids are as precious as records: one clock for all, and one
-            # reading of it, the one that was looked at.
-            now_ms = core.now_ms()
             await core.lanes.run(core.topics.manager.housekeeping, now_ms, monotonic_ms)
             age_ms = now_ms if core.topics.manager.believes_clock else None
-            core.groups.keep_house(age_ms)
-            core.upkeep.keep_house(age_ms)
+        # Each by itself: a transaction that is open for too long ends also on a disk that fails.
+        for keep in (core.groups.keep_house, core.upkeep.keep_house):
+            with _told("housekeeping_failed"):
+                keep(age_ms)
 
 
 async def scrub(core: Core) -> None:

@@ -7,10 +7,12 @@ import trio
 
 from segbroker.broker import chores
 from segbroker.segments.cleaner import Cleaner
+from segbroker.segments.errors import StorageError
 from segbroker.segments.manager import DiskManager
 from segbroker.segments.scrubbing import Scrubber
 
 from ..support.wire_client import connect, values
+from ..support.wire_transactions import Tx, read, until
 from .conftest import Events, serving
 
 
@@ -39,3 +41,22 @@ async def test_a_mistake_in_a_chore_is_told_again_and_again_and_requests_go_on(
         await client.produce("t", b"on")
         assert values(await client.fetch("t", 0)) == [b"on"]
         assert all(line.get("exc_info") for line in events.named(event)), "with its traceback"
+
+
+async def test_a_transaction_is_ended_after_its_time_also_where_housekeeping_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise StorageError("the disk is gone")
+
+    monkeypatch.setattr(DiskManager, "housekeeping", fails)
+    async with serving(housekeeping_interval_ms=10) as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "tx")
+        assert await tx.init(timeout_ms=200) == 0
+        assert await tx.send("t", b"v") == 0
+
+        async def is_over() -> bool:
+            return (await read(client, "t")).last_stable_offset == 2
+
+        await until(is_over)
