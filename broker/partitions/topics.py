@@ -2,7 +2,8 @@
 
     manager.topics        what exists: name -> TopicMeta, durable, changed only in a lane
     _partitions           what is served: (name, index) -> Partition, opened on first use
-    _opening              partitions being opened in a lane; who comes second waits for the first
+    _opening              partitions being opened in a lane; who comes second waits for the first,
+                          and fails with it
 
 Reading is a dictionary look-up on the loop.  Opening may scan files and creating syncs
 directories, so both go to a lane; administration is one at a time, which makes "create if it is
@@ -51,6 +52,16 @@ OPENED_TOGETHER: Final = 4
 None of them is served before the last is open, so not many: one may have a long log to look at."""
 
 
+class _Opening:
+    """Partitions that are being opened by one call of a lane, and which of them could not be."""
+
+    __slots__ = ("done", "failures")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.failures: dict[tuple[str, int], StorageError] = {}
+
+
 class Topics:
     """The topics of one broker."""
 
@@ -68,7 +79,7 @@ class Topics:
         self._ingest = ingest
         self._turn = turn
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._opening: dict[tuple[str, int], trio.Event] = {}
+        self._opening: dict[tuple[str, int], _Opening] = {}
         self._deleting: set[str] = set()
         self._unopened: dict[tuple[str, int], tuple[ErrorCode, str]] = {}
         # Names by id, and of which topics.
@@ -152,7 +163,9 @@ class Topics:
                 if isinstance(outcome, StorageError):
                     raise outcome
                 return outcome
-            await opening.wait()
+            await opening.done.wait()
+            if (failure := opening.failures.get(key)) is not None:
+                raise failure
 
     async def open_all(
         self, wanted: Iterable[tuple[str, int]], may: Callable[[str], bool] = lambda name: True
@@ -265,8 +278,8 @@ class Topics:
         self._deleting.update(meta.name for meta in known)
         pace = Pace()
         try:
-            while busy := [e for key, e in self._opening.items() if key[0] in self._deleting]:
-                await busy[0].wait()
+            while busy := [one for key, one in self._opening.items() if key[0] in self._deleting]:
+                await busy[0].done.wait()
             for meta in known:
                 self._stop_serving(meta)
                 await pace.step()
@@ -319,15 +332,21 @@ class Topics:
 
     async def _open_some(self, keys: Sequence[tuple[str, int]]) -> list[Partition | StorageError]:
         """Open those that nobody is opening, by one call of a lane; of each what came of it."""
-        done = trio.Event()
-        self._opening.update(dict.fromkeys(keys, done))
+        opening = _Opening()
+        self._opening.update(dict.fromkeys(keys, opening))
         try:
             found = await self._lanes.run(self.manager.partitions.get_handlers, keys)
-            return [self._serve(key, one) for key, one in zip(keys, found, strict=True)]
+            outcomes = [self._serve(key, one) for key, one in zip(keys, found, strict=True)]
+            opening.failures = {
+                key: one
+                for key, one in zip(keys, outcomes, strict=True)
+                if isinstance(one, StorageError)
+            }
+            return outcomes
         finally:
             for key in keys:
                 del self._opening[key]
-            done.set()
+            opening.done.set()
 
     def _serve(
         self, key: tuple[str, int], handler: DiskHandler | StorageError

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 import pytest
+import trio
+import trio.testing
 
 from segbroker.broker.partitions.topics import OPENING_AT_ONCE
 from segbroker.protocol.errors import ErrorCode
@@ -22,6 +24,7 @@ from segbroker.segments.handler import DiskHandler
 from segbroker.segments.memory import MemoryStorage
 
 from ..segments.tools import flip
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import batch, connect, produce_request, values
 from .conftest import Events, serving
 
@@ -81,6 +84,34 @@ async def test_one_that_cannot_be_opened_is_told_and_the_others_are_served(event
         for index in set(range(COUNT)) - {DAMAGED}:
             assert values(found[index]) == [b"%d" % index]
         assert len(broker.core.topics.served) == COUNT - 1
+
+
+async def test_who_waits_for_an_opening_that_fails_fails_with_it(events: Events) -> None:
+    # Else each of them tries it again, one after the other, and the last waits for all.
+    disk = GatedStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", on_corruption="refuse")
+        await client.produce("t", b"v")
+    flip(disk, "/data/topics/t/partition_0/t_partition_0_segment_0.log", 64)
+    async with serving(storage=disk) as broker, trio.open_nursery() as nursery:
+        codes: list[int] = []
+
+        async def ask() -> None:
+            async with connect(broker.address) as client:
+                codes.append((await client.fetch("t", 0)).error_code)
+
+        disk.reads.clear()
+        for _ in range(10):
+            nursery.start_soon(ask)
+        with trio.fail_after(60):
+            while broker.core.counters.requests < 10:
+                await trio.lowlevel.checkpoint()
+            await trio.testing.wait_all_tasks_blocked()
+            disk.reads.set()
+            while len(codes) < 10:
+                await trio.lowlevel.checkpoint()
+        assert codes == [ErrorCode.POLICY_VIOLATION] * 10
+        assert len(events.named("partition_not_opened")) == 1
 
 
 async def test_a_partition_without_its_directory_fails_as_a_disk_does_until_it_is_back() -> None:
