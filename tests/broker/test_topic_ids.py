@@ -1,5 +1,7 @@
 """Topics by id on the wire: a topic made anew under its old name is another one."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
@@ -28,6 +30,7 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
+from segbroker.segments.manager import TopicMeta
 
 from ..support.wire_client import (
     WireClient,
@@ -38,6 +41,9 @@ from ..support.wire_client import (
     values,
 )
 from .conftest import serving
+
+if TYPE_CHECKING:
+    from _collections_abc import dict_values
 
 FETCHES = range(13, SERVED[ApiKey.FETCH].max + 1)
 NOBODY = UUID(int=7)
@@ -198,3 +204,28 @@ async def test_offsets_of_an_id_that_no_topic_has_are_refused() -> None:
         (row,) = topic.partitions
         assert (topic.topic_id, row.error_code) == (old, ErrorCode.UNKNOWN_TOPIC_ID)
         assert row.committed_offset == -1
+
+
+class LookedAt(dict[str, TopicMeta]):
+    """Topics of which `meanwhile` is asked, once, while somebody goes through them."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def values(self) -> "dict_values[str, TopicMeta]":
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().values()
+
+
+async def test_a_topic_is_known_by_its_id_while_another_thread_goes_through_them() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        topics = broker.core.topics
+        topic_id = topics.all["t"].topic_id
+        looked_at = LookedAt(topics.all)
+        found: list[TopicMeta | None] = []
+        looked_at.meanwhile = lambda: found.append(topics.by_id(topic_id))
+        topics.manager.topics = looked_at
+        found.append(topics.by_id(topic_id))
+        assert [meta and meta.name for meta in found] == ["t", "t"]
