@@ -23,6 +23,6 @@ async def test_others_have_their_turn_while_many_connections_wait_to_be_accepted
                     seen.add(len(accepted))
                     await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
-    assert len(seen) >= 5
+    assert len(seen) > 2, "a turn in which there are some and not all"
     for sock in (*clients, *accepted):
         sock.close()
