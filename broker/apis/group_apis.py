@@ -48,6 +48,7 @@ from segbroker.protocol.messages_groups import (
 
 from ..call import Call
 from ..core import Core
+from ..groups.classic_members import METADATA_MAX
 from ..groups.group import Group
 from ..groups.group_members import Joined, Joining, Synced
 from ..groups.group_rounds import State
@@ -115,7 +116,8 @@ def join_group(core: Core, call: Call[JoinGroupRequest], slot: LaterReply) -> No
     if request.member_id and mixed is None and core.groups.get(request.group_id) is None:
         refuse(ErrorCode.UNKNOWN_MEMBER_ID)
         return
-    if len(request.protocols) > PROTOCOLS_MAX:
+    size = sum(len(protocol.metadata) for protocol in request.protocols)
+    if len(request.protocols) > PROTOCOLS_MAX or size > METADATA_MAX:
         refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return
     rebalance_ms = request.rebalance_timeout_ms

@@ -99,23 +99,22 @@ async def add_partitions_to_txn(
             _FENCED_SINCE,
         )
 
-    def code_of(topic: str, index: int) -> ErrorCode:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (topic, index) in unknown else code
-
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[
-            AddPartitionsToTxnResponseTopic(
-                name=topic.name,
-                results_by_partition=[
-                    AddPartitionsToTxnResponsePartition(
-                        partition_index=index, partition_error_code=code_of(topic.name, index)
-                    )
-                    for index in topic.partitions
-                ],
+    response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[])
+    for topic in request.v3_and_below_topics:
+        row = AddPartitionsToTxnResponseTopic(name=topic.name, results_by_partition=[])
+        response.results_by_topic_v3_and_below.append(row)
+        for index in topic.partitions:
+            is_unknown = (topic.name, index) in unknown
+            row.results_by_partition.append(
+                AddPartitionsToTxnResponsePartition(
+                    partition_index=index,
+                    partition_error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if is_unknown
+                    else code,
+                )
             )
-            for topic in request.v3_and_below_topics
-        ]
-    )
+            await pace.step()
+    return response
 
 
 async def add_offsets_to_txn(

@@ -4,6 +4,7 @@ is no larger than what there is."""
 import pytest
 
 from segbroker.broker.apis.group_apis import PROTOCOLS_MAX
+from segbroker.broker.groups.classic_members import METADATA_MAX
 from segbroker.broker.loop import pace
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_consumer_groups import (
@@ -266,11 +267,13 @@ async def test_a_topic_that_is_asked_for_by_one_id_and_many_names_is_described_o
         assert [topic.name for topic in reply.topics] == ["t"]
 
 
-async def test_a_member_brings_a_limited_number_of_protocols() -> None:
+async def test_what_a_member_says_of_itself_is_limited() -> None:
     async with serving() as broker, connect(broker.address) as client:
-        for count, code in (
-            (PROTOCOLS_MAX, ErrorCode.NONE),
-            (PROTOCOLS_MAX + 1, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        for count, metadata, code in (
+            (PROTOCOLS_MAX, b"", ErrorCode.NONE),
+            (PROTOCOLS_MAX + 1, b"", ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+            (1, bytes(METADATA_MAX), ErrorCode.NONE),
+            (2, bytes(METADATA_MAX // 2 + 1), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ):
             request = JoinGroupRequest(
                 group_id=f"of-{count}",
@@ -279,7 +282,7 @@ async def test_a_member_brings_a_limited_number_of_protocols() -> None:
                 member_id="",
                 protocol_type="consumer",
                 protocols=[
-                    JoinGroupRequestProtocol(name=f"p{n}", metadata=b"") for n in range(count)
+                    JoinGroupRequestProtocol(name=f"p{n}", metadata=metadata) for n in range(count)
                 ],
             )
             reply = await client.ask(request, JoinGroupResponse, 3)
