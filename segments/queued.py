@@ -259,12 +259,19 @@ class QueuedLog:
             self._lost_bytes += record.size
 
     def _encode(self, batch: list[Queued]) -> bytes:
+        encoded = self._encode_with(self._codec, batch)
+        if len(encoded) > self._log.config.max_message_bytes and self._codec is not Codec.NONE:
+            # What does not compress may grow, and fits as it is.
+            encoded = self._encode_with(Codec.NONE, batch)
+        return encoded
+
+    def _encode_with(self, codec: Codec, batch: list[Queued]) -> bytes:
         return encode_batch(
             [record.value for record in batch],
             timestamps_ms=[record.now_ms for record in batch],
             keys=[record.key for record in batch],
             headers=[record.headers for record in batch],
-            codec=self._codec,
+            codec=codec,
         )
 
     def _raise_lost(self) -> None:

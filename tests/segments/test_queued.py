@@ -1,10 +1,12 @@
 """The queued front of a log: batches, linger, flush, and what becomes of what cannot be written."""
 
+import random
 import threading
 from concurrent.futures import CancelledError
 
 import pytest
 
+from segbroker.protocol.compression import Codec
 from segbroker.protocol.record_batch import read_header
 from segbroker.segments.errors import (
     BatchTooLarge,
@@ -15,7 +17,7 @@ from segbroker.segments.errors import (
 )
 from segbroker.segments.log import SegmentedLog
 from segbroker.segments.memory import MemoryStorage
-from segbroker.segments.queued import QueuedLog
+from segbroker.segments.queued import BATCH_OVERHEAD, RECORD_OVERHEAD, QueuedLog
 from segbroker.segments.topic_config import TopicConfig
 
 from ..support.gated_storage import GatedStorage
@@ -227,3 +229,15 @@ def test_what_a_failed_log_did_not_take_fills_no_memory() -> None:
         b"%03d" % number for number in range(10)
     ]
     queue.close()
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD, Codec.LZ4, Codec.SNAPPY])
+def test_what_does_not_compress_is_written_as_it_is_and_takes_nobody_down(codec: Codec) -> None:
+    limit = 1 << 20
+    log = open_on(MemoryStorage(), **{"max.message.bytes": str(limit)})
+    queue = QueuedLog(log, clock=Clock(), linger_ms=0, codec=codec, threaded=False)
+    value = random.Random(1).randbytes(limit - BATCH_OVERHEAD - RECORD_OVERHEAD)
+    futures = [queue.append(b"small"), queue.append(value)]
+    queue.flush()
+    assert [future.result(0) for future in futures] == [0, 1]
+    assert values_of(log) == [b"small", value]
