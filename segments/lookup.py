@@ -6,14 +6,16 @@ greatest timestamp so far: the answer is the first record, by offset, that is no
 
 The greatest timestamp that the columns know may be no record's: that of a transaction's marker, of
 a record below the log start, of one that was lost to damage.  Then segments are read, those with
-the greatest timestamps first, until none can hold a greater one.
+the greatest timestamps first, until none can hold a greater one; SEGMENTS_MAX of them, after which
+the greatest that was found is the answer: all markers may be younger than all records.
 
 What was read has its checksum.  A batch that cannot be opened all the same is one that its producer
 has compressed wrongly, or so that it is too large: it is passed over.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from segbroker.protocol.record_batch import (
     InvalidBatch,
@@ -24,6 +26,9 @@ from segbroker.protocol.record_batch import (
 
 from .partition_log import PartitionLog
 from .planning import batches
+
+SEGMENTS_MAX: Final = 64
+"""Segments that are read for the greatest timestamp."""
 
 
 def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> tuple[int, int] | None:
@@ -87,7 +92,8 @@ class _Span(NamedTuple):
 
 def _greatest_of_records(log: PartitionLog) -> tuple[int, int] | None:
     found: tuple[int, int] | None = None
-    for span in sorted(_spans(log), key=lambda span: (-span.newest_ms, span.begin)):
+    spans = sorted(_spans(log), key=lambda span: (-span.newest_ms, span.begin))
+    for span in islice(spans, SEGMENTS_MAX):
         if found is not None and span.newest_ms < found[1]:
             break
         one = _greatest_within(log, span)
