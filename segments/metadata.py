@@ -24,6 +24,7 @@ it.  It is bounded: past RETIRED_MAX names the highest epoch becomes the floor o
 Invariant: a Metadata is never changed; whoever holds one may read it without a lock.
 """
 
+import errno
 import struct
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -170,7 +171,7 @@ class Metadata:
     # What is stored
 
     def encode(self) -> bytes:
-        """The file."""
+        """The file.  Raises OSError: it is larger than a start would read."""
         body = pack(
             {
                 "cluster_id": self.cluster_id,
@@ -191,6 +192,9 @@ class Metadata:
                 "sections": {name: plain(content) for name, content in self.sections.items()},
             }
         )
+        if len(body) > SNAPSHOT_SIZE_MAX:
+            text = f"the metadata of {len(body)} bytes is above {SNAPSHOT_SIZE_MAX}"
+            raise OSError(errno.EFBIG, text)
         return HEADER.pack(MAGIC, VERSION, 0, len(body), xxh3_64(body)) + body
 
 

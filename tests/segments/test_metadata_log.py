@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from segbroker.segments import control
+from segbroker.segments import control, metadata
 from segbroker.segments.control import Event, apply, decode_event, register
 from segbroker.segments.errors import CorruptSegment, StorageError, UnsupportedFormat
 from segbroker.segments.manager import DiskManager
@@ -442,3 +442,18 @@ def test_a_class_that_changes_while_offsets_are_reserved_leaves_none_reserved() 
     again = manager_on(disk.after_power_cut())
     assert gaps_in(again.get_handler("t", 0)) == []
     assert again.report.rows == []
+
+
+def test_a_snapshot_that_no_start_would_read_is_not_written(
+    log: MetadataLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.record("producer_ids", next=7)
+    log.save()
+    monkeypatch.setattr(metadata, "SNAPSHOT_SIZE_MAX", 100)
+    log.record("producer_ids", next=8)
+    with pytest.raises(OSError, match=r"the metadata of \d+ bytes is above 100"):
+        log.save()
+    monkeypatch.undo()
+    again = MetadataLog(log._storage, "/meta")
+    assert again.load()
+    assert again.state.next_producer_id == 7, "the events behind it are still to be applied"
