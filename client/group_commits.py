@@ -5,14 +5,16 @@
     asked for    what the caller names, or all that it was handed; through a rebalance, also one
                  that was over before the broker had the commit
 
-What is committed already is not committed again.  A commit that comes too late is refused by the
-broker, and nobody is hurt: the successor begins where the last one that counted stands.
+One at a time: a commit that is sent again after a lost connection would undo one that was made
+meanwhile.  What is committed already is not committed again.  A commit that comes too late is
+refused by the broker, and nobody is hurt: the successor begins where the last one that counted
+stands.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set
 
 from .completion import Completion
-from .engine import Call, Engine, Pause
+from .engine import Call, Engine, Pause, Until
 from .errors import (
     IllegalGeneration,
     RebalanceInProgress,
@@ -56,6 +58,7 @@ class Commits:
         self._progress = progress
         self._owned = owned
         self._wake_by = wake_by
+        self._under_way: Completion[None] | None = None
         self._committed: dict[TopicPartition, int] = {}
         self._due_ms = 0
 
@@ -88,9 +91,21 @@ class Commits:
         return found
 
     def once(self, offsets: Offsets) -> Call[None]:
-        """One try, in the present generation."""
-        yield from commit_offsets(self._membership.coordinator, self._membership.metadata, offsets)
-        self._note(offsets)
+        """One try, behind the one that is under way, in the generation that is present then."""
+        yield from self.settled()
+        done = self._under_way = Completion[None]()
+        try:
+            member = self._membership
+            yield from commit_offsets(member.coordinator, member.metadata, offsets)
+            self._note(offsets)
+        finally:
+            self._under_way = None
+            done.resolve(None)
+
+    def settled(self) -> Call[None]:
+        """Wait until no commit is under way."""
+        while self._under_way is not None:
+            yield Until(self._under_way)
 
     def _note(self, offsets: Offsets) -> None:
         owned = self._owned()

@@ -84,10 +84,14 @@ class GroupReading:
         self._owned: set[TopicPartition] = set()
         # Being given up.
         self._leaving: set[TopicPartition] = set()
+        # The question where the group stands that counts, of each that is not read yet: the last.
+        self._loading: dict[TopicPartition, object] = {}
         # Eager: the member joined before the caller had gone past these.
         self._overdue: set[TopicPartition] = set()
         self._prepare_until_ms: int | None = None
         self._is_committed_to_join = False
+        # Closed while the caller's loop goes on, in another thread or task: it does not join again.
+        self._is_closing = False
         self._seen_ms = 0
         self._now_ms = 0
         engine.components.append(self)
@@ -126,7 +130,8 @@ class GroupReading:
         self._seen_ms = now_ms
         if self.error is not None:
             raise self.error
-        if self.membership.phase is Phase.OUT and self._topics.is_wanted:
+        is_out = self.membership.phase is Phase.OUT and not self._is_closing
+        if is_out and self._topics.is_wanted:
             self.membership.enter()
             self._wake_by(0)
 
@@ -209,6 +214,7 @@ class GroupReading:
             require_stable=True,
         )
         call = self._engine.call(question, now_ms)
+        self._loading.update(dict.fromkeys(wanted, call))
         call.on_done(lambda: self._loaded(wanted, call))
 
     def _loaded(
@@ -216,8 +222,17 @@ class GroupReading:
         wanted: list[TopicPartition],
         call: Completion[dict[TopicPartition, CommittedOffset]],
     ) -> None:
-        # What was taken away meanwhile, or came another way, is none of it.
-        wanted = [tp for tp in wanted if tp in self._owned and tp not in self._fetching.states]
+        # What was taken away meanwhile, or came another way, is none of it; nor is what came back
+        # since: another member may have worked there in between.
+        wanted = [
+            tp
+            for tp in wanted
+            if self._loading.get(tp) is call
+            and tp in self._owned
+            and tp not in self._fetching.states
+        ]
+        for tp in wanted:
+            del self._loading[tp]
         if call.error is not None:
             error = call.error if isinstance(call.error, SegbrokerError) else bug(call.error)
             if not error.retryable:
@@ -307,6 +322,7 @@ class GroupReading:
         for tp in partitions:
             self._progress.sought(tp)
             self._commits.forget(tp)
+            self._loading.pop(tp, None)
         self._fetching.drop(partitions & self._fetching.states.keys())
 
     def _hold(self, partitions: Iterable[TopicPartition], is_held: bool) -> None:
@@ -330,6 +346,7 @@ class GroupReading:
 
     def closing(self) -> Event | None:
         """The end: nothing more is handed out; what the caller is told of it, if anything."""
+        self._is_closing = True
         self.events.clear()
         self._hold(self._owned, True)
         if not self._owned or self._on_revoked is None:
@@ -348,6 +365,7 @@ class GroupReading:
         commit = commit_offsets(coordinator, self.member, offsets)
         leave = self.membership.leave("closed")
         if patient:
+            yield from self._commits.settled()
             for call in (commit, leave):
                 # The next owner reads it again, and a session ends by itself.
                 with suppress(SegbrokerError):

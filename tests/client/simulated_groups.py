@@ -164,6 +164,10 @@ class GroupWorld:
         self.unsure_until_ms = 0
         # So many heartbeats, commits are not answered: the connections are cut when one comes.
         self.to_cut: Counter[int] = Counter()
+        # So many questions where the group stands are answered with what is so when they come, but
+        # not before `answer_late`.
+        self.late = 0
+        self._late: list[Callable[[], None]] = []
         self._numbers = count()
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self.kept: Generation | None = None
@@ -376,11 +380,19 @@ class GroupWorld:
                 reply(LeaveGroupResponse())
             case OffsetCommitRequest():
                 reply(self._commit(request))
+            case OffsetFetchRequest() if self.late:
+                self.late -= 1
+                answer = self._stands(request)
+                self._late.append(lambda: reply(answer))
             case OffsetFetchRequest():
                 reply(self._stands(request))
             case _:
                 return False
         return True
+
+    def answer_late(self) -> None:
+        while self._late:
+            self._late.pop(0)()
 
     def _commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         code = self.group.check_commit(

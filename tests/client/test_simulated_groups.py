@@ -123,6 +123,50 @@ def test_a_commit_that_comes_behind_its_generation_is_made_in_the_next() -> None
     assert world.committed[TOPIC, 0] == 3
 
 
+def test_where_the_group_stood_before_another_member_worked_there_does_not_count() -> None:
+    """The answer is as old as the first assignment; the partition went, and came back."""
+    world = GroupWorld(5, partitions=2, records=20)
+    world.late = 1
+    first = world.start()
+    first_member = first.reading.group
+    world.run(lambda: not world.late and first_member.membership.phase is Phase.STABLE)
+    second = world.start()
+    world.run(lambda: len(world.processed) == 20)
+    second.leave()
+    world.run(lambda: len(first_member.owned()) == 2)
+    world.answer_late()
+    world.run(world.is_settled)
+    assert set(Counter(world.processed).values()) == {1}
+
+
+def test_who_is_closed_while_its_loop_goes_on_does_not_join_again() -> None:
+    """Else the group would wait for a member that is gone, until its session ends."""
+    world = GroupWorld(5, partitions=2, records=20)
+    member = world.start()
+    reading = member.reading
+    world.run(lambda: len(world.processed) > 2)
+    reading.group.closing()
+    done = reading.engine.call(reading.group.goodbye(patient=True), world.now_ms)
+    reading.came_back()  # in another thread or task, which asks for more
+    world.run(lambda: done.done)
+    assert reading.group.membership.phase is Phase.OUT
+
+
+def test_a_commit_that_is_sent_again_does_not_undo_a_later_one() -> None:
+    world = GroupWorld(6, partitions=1, records=40)
+    world.job_ms = lambda: 100
+    member = world.start(commit_interval_ms=60_000)
+    reading = member.reading
+    world.run(lambda: len(world.processed) > 5)
+    engine = reading.engine
+    world.to_cut[OffsetCommitRequest.message_key] = 6
+    first = engine.call(reading.commit({(TOPIC, 0): 2}), world.now_ms)
+    world.run(lambda: not world.to_cut[OffsetCommitRequest.message_key])
+    second = engine.call(reading.commit({(TOPIC, 0): 5}), world.now_ms)
+    world.run(lambda: first.done and second.done)
+    assert world.committed[TOPIC, 0] == 5
+
+
 def test_a_member_that_works_keeps_its_partition_and_the_others_go_on() -> None:
     world = GroupWorld(1, partitions=2, records=20)
     long_job = world.start()
