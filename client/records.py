@@ -1,7 +1,9 @@
 """The values that the client takes and gives."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+from segbroker.protocol.kernel import KERNEL_IS_NATIVE
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 """What may be given as headers: pairs in order, or a dict."""
@@ -43,6 +45,11 @@ class Record(NamedTuple):
     value: bytes | None
     headers: RecordHeaders
 
+
+if not TYPE_CHECKING and KERNEL_IS_NATIVE:
+    from segbroker.protocol.record_native import quick
+
+    Record = quick(Record)
 
 LossReason = Literal["lost_tail", "corruption", "cap", "ttl", "recreated", "unknown"]
 """Why offsets are gone against somebody's will:

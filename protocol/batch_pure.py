@@ -342,8 +342,7 @@ def records(
         [()] * len(part) if headers is None else headers,
         strict=True,
     )
-    new = tuple.__new__
-    return [new(record_type, fields) for fields in columns]
+    return [record_type._make(fields) for fields in columns]  # type: ignore[attr-defined]
 
 
 def index_headers(data: bytes, records: RecordIndex) -> HeaderIndex:

@@ -26,8 +26,9 @@ ffibuilder.set_source(
         "protocol/native/objects.c",
         "protocol/native/pending.c",
         "protocol/native/produce.c",
+        "protocol/native/rows.c",
     ],
     include_dirs=["protocol/native"],
-    depends=["protocol/native/kernel.h", "protocol/native/bytes.h"],
+    depends=["protocol/native/kernel.h", "protocol/native/bytes.h", "protocol/native/rows.h"],
     extra_compile_args=["-O2", "-Wall", "-Wextra"],
 )

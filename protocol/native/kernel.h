@@ -66,3 +66,6 @@ int32_t sb_reply(const int32_t *fds, const int32_t *firsts, const int32_t *count
 
 /* handout.c: what `async for record in consumer` touches.  Specified by client/handout_pure.py. */
 int sb_handout_type(intptr_t out);
+
+/* rows.c: the record of a consumer's loop.  Specified by client/records.py. */
+int sb_record_type(intptr_t out, int32_t tuple_items_at);

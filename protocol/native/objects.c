@@ -17,6 +17,7 @@
 
 #include "bytes.h"
 #include "kernel.h"
+#include "rows.h"
 
 enum result { DONE, NO_MEMORY, TOO_LARGE, TIMESTAMPS_APART, NOT_BYTES };
 enum { KEYS = 1, HEADERS = 8, HOLES = 16, TIMESTAMPS_DIFFER = 32 };
@@ -247,6 +248,22 @@ int sb_header_tuples(intptr_t out, const uint8_t *data, const int32_t *counts, i
 
 enum { RECORD_FIELDS = 5, PREFIX_FIELDS_MAX = 8 };
 
+/* An instance of a named tuple, or NULL; it has taken over the references in both cases. */
+static PyObject *new_row(PyTypeObject *type, PyObject *const *fields, Py_ssize_t count) {
+    int whole = 1;
+    for (Py_ssize_t f = 0; f < count; f++) whole &= fields[f] != NULL;
+    PyObject *row = NULL;
+    if (whole && type == sb_record_class && count == SB_RECORD_FIELDS) {
+        if ((row = sb_new_record(fields))) return row;
+    } else if (whole && (row = PyType_GenericAlloc(type, count))) {
+        PyObject_GC_UnTrack(row);
+        for (Py_ssize_t f = 0; f < count; f++) PyTuple_SetItem(row, f, fields[f]);
+        return row;
+    }
+    for (Py_ssize_t f = 0; f < count; f++) Py_DecRef(fields[f]); /* takes NULL */
+    return NULL;
+}
+
 /* Fill a list of `count` with instances of `record_type`, a named tuple of (*prefix, offset,
  * timestamp, key, value, headers), from the first-th of `total` records on.  `prefix` is a tuple,
  * the same objects for every record; `headers` is a list of the last fields, or 0: then all are ().
@@ -278,25 +295,11 @@ int sb_records(intptr_t out, intptr_t record_type, intptr_t prefix, const uint8_
         own[2] = new_slice(data, ints[2 * n + i], ints[3 * n + i]);
         own[3] = new_slice(data, ints[i], ints[n + i]);
         own[4] = headers ? PyList_GetItem((PyObject *)headers, row) : empty;
-        for (Py_ssize_t f = 0; f < own_at; f++) Py_IncRef(fields[f]);
-        Py_IncRef(own[1]);
-        Py_IncRef(own[4]);
-        PyObject *record = PyType_GenericAlloc((PyTypeObject *)record_type, fields_count);
-        if (record) PyObject_GC_UnTrack(record);
-        for (Py_ssize_t f = 0; f < fields_count; f++)
-            if (!fields[f]) code = NO_MEMORY;
-        for (Py_ssize_t f = 0; f < fields_count; f++) {
-            if (record && !code)
-                PyTuple_SetItem(record, f, fields[f]);
-            else
-                Py_DecRef(fields[f]);
-        }
-        if (!record || code) {
-            Py_DecRef(record);
-            code = NO_MEMORY;
-        } else if (PyList_SetItem((PyObject *)out, row, record) < 0) {
-            code = NO_MEMORY;
-        }
+        for (Py_ssize_t f = 0; f < own_at; f++) Py_XINCREF(fields[f]);
+        Py_XINCREF(own[1]);
+        Py_XINCREF(own[4]);
+        PyObject *record = new_row((PyTypeObject *)record_type, fields, fields_count);
+        if (!record || PyList_SetItem((PyObject *)out, row, record) < 0) code = NO_MEMORY;
     }
     Py_DecRef(timestamp);
     Py_DecRef(empty);
