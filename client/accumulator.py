@@ -29,7 +29,7 @@ from segbroker.protocol.record_batch import HEADER_SIZE
 from .batches import RECORD_OVERHEAD, Batches
 from .columns import as_bytes, headers_size
 from .completion import Completion
-from .errors import ClosedError, DeliveryFailed, NoTransaction, SegbrokerError
+from .errors import ClosedError, NoTransaction, SegbrokerError
 from .inbox import ANY_PARTITION, Delivery, Group, Inbox, Many, Span
 from .pending import partitions_for_keys, scatter
 from .producer_batch import PartitionQueue, WakeBy
@@ -151,8 +151,7 @@ class Accumulator(Batches):
             self._open_inbox(inbox, wake=wake)
             if not inbox.leftover and len(inbox.pending) < inbox.limit_usual:
                 return None
-        if self.failed_bytes * 2 > self.settings.buffer_bytes:
-            raise DeliveryFailed(self.take_undelivered())
+        self.raise_failed()
         room = self._drain(inbox, force=False)
         if room is None:
             self._open_inbox(inbox)

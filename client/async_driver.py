@@ -24,7 +24,7 @@ from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
 from .engine import Call, Engine, OnTimeout
-from .errors import OPEN_ALREADY, BusyError, ClosedError, SegbrokerError
+from .errors import OPEN_ALREADY, OPENED_ONCE, BusyError, ClosedError, SegbrokerError
 from .reaching import Reaching
 from .settings import tls_context
 from .transport import SocketAddress, Transport, Wait, resolve
@@ -65,6 +65,8 @@ class AsyncDriver:
         """
         if self._tasks is not None:
             raise BusyError(OPEN_ALREADY)
+        if engine.closed:
+            raise ClosedError(OPENED_ONCE)
         self._context = tls_context(engine.settings)
         reaching = Reaching(engine)
         self._engine = engine

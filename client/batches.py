@@ -84,8 +84,8 @@ class Batches:
     ) -> PartitionQueue | Completion[None]:
         if not force and self.error is not None:
             raise self.error
-        if not force and self.failed_bytes * 2 > self.settings.buffer_bytes:
-            raise DeliveryFailed(self.take_undelivered())
+        if not force:
+            self.raise_failed()
         state = self.topics.get(topic)
         if state is None:
             state = self._new_topic(topic)
@@ -315,6 +315,13 @@ class Batches:
         if self._space is not None:
             space, self._space = self._space, None
             space.resolve(None)
+
+    def raise_failed(self) -> None:
+        """DeliveryFailed when records that failed unseen fill half the buffer."""
+        if self.failed_bytes * 2 > self.settings.buffer_bytes:
+            undelivered = self.take_undelivered()
+            if undelivered:  # somebody may have seen all of them meanwhile
+                raise DeliveryFailed(undelivered)
 
     def take_undelivered(self) -> list[Undelivered]:
         """All records that failed and whose failure nobody has seen; afterwards it is seen."""

@@ -30,6 +30,7 @@ from segbroker.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from .records import Gap
 
+OPENED_ONCE = "it was opened and closed before, which a client is once: make another"
 OPEN_ALREADY = (
     "open already: a client is open once at a time, by a `with` block or by open(), not both"
 )
@@ -169,9 +170,10 @@ class DeliveryFailed(SegbrokerError):
             f"{record.error}"
             for record in self.undelivered[:NAMED_MAX]
         )
-        more = len(self.undelivered) - NAMED_MAX
+        count = len(self.undelivered)
+        more = count - NAMED_MAX
         super().__init__(
-            f"{len(self.undelivered)} records were not delivered: {named}"
+            f"{count} record{' was' if count == 1 else 's were'} not delivered: {named}"
             + (f"; and {more} more" if more > 0 else "")
         )
 

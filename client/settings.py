@@ -49,7 +49,10 @@ def parse_bootstrap(bootstrap: str | Iterable[str]) -> tuple[Address, ...]:
     The port may be left out (9092); an IPv6 address with a port is written `[::1]:9092`.
     """
     if isinstance(bootstrap, Mapping):
-        raise TypeError("bootstrap is a dict; say Producer('host:9092', linger_ms=5), for example")
+        raise TypeError(
+            "bootstrap is a dict; the address comes first, then options by name:"
+            " ('host:9092', client_id='me'), for example"
+        )
     if isinstance(bootstrap, str):
         parts = bootstrap.split(",")
     elif isinstance(bootstrap, Iterable):

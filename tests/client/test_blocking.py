@@ -155,7 +155,7 @@ def test_what_an_exception_left_undelivered_is_said_in_a_note(tmp_path: Path, to
         daemon.stop(signal.SIGKILL)
         producer.send(topic, b"lost")
         _ = 1 / 0
-    assert "1 records were not delivered" in caught.value.__notes__[0]
+    assert "1 record was not delivered" in caught.value.__notes__[0]
 
 
 def test_a_block_that_was_left_is_closed(daemon: Daemon, topic: str) -> None:

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -10,15 +11,19 @@ import pytest
 
 from segbroker.client import (
     Admin,
+    AsyncConsumer,
     AsyncProducer,
     BrokerUnreachable,
     BusyError,
+    ClosedError,
     Consumer,
+    DeliveryFailed,
     Producer,
     ProducerFenced,
     SegbrokerError,
     TimedOut,
 )
+from segbroker.client.errors import MessageTooLarge
 
 from ..support.daemon import Daemon
 from .test_async import Run
@@ -230,6 +235,43 @@ def test_a_client_in_two_blocks_at_a_time_is_busy(run: Run, daemon: Daemon) -> N
                 await producer.__aenter__()
 
     run(main)
+
+
+@pytest.mark.parametrize("bootstrap", ["the daemon's", "127.0.0.1:1"])
+def test_a_client_that_was_open_is_not_opened_again(
+    run: Run, daemon: Daemon, bootstrap: str
+) -> None:
+    address = daemon.address if bootstrap == "the daemon's" else bootstrap
+    producer = Producer(address, connect_timeout_ms=1)
+    with suppress(BrokerUnreachable), producer:
+        pass
+    with pytest.raises(ClosedError, match=r"opened and closed before.* make another"):
+        producer.open()
+
+    async def main() -> None:
+        consumer = AsyncConsumer(address, "t", connect_timeout_ms=1)
+        with suppress(BrokerUnreachable):
+            async with consumer:
+                pass
+        with pytest.raises(ClosedError, match=r"opened and closed before.* make another"):
+            async with consumer:
+                pass
+
+    run(main)
+
+
+def test_a_large_record_whose_failure_was_seen_stands_in_nobodys_way(
+    daemon: Daemon, topic: str
+) -> None:
+    with Producer(daemon.address, buffer_bytes=3 << 20) as producer:
+        large = producer.send(topic, bytes(2 << 20))
+        with pytest.raises(MessageTooLarge):
+            large.result(60)
+        assert producer.send(topic, b"next").result(60).offset == 0
+        unseen = producer.send(topic, bytes(2 << 20))
+        with pytest.raises(DeliveryFailed, match="1 record was not delivered"):
+            producer.flush(60)
+        assert unseen.done
 
 
 def test_a_flush_says_how_long_it_waited(daemon: Daemon, topic: str) -> None:
