@@ -15,7 +15,6 @@ Every wait of the client has its end here:
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from ipaddress import IPv6Address
 from typing import Any, Literal, TypedDict
 
@@ -23,6 +22,7 @@ from segbroker.protocol.compression import Codec
 from segbroker.protocol.limits import FRAME_SIZE_MAX
 
 from .errors import TlsFailed
+from .other_names import check_names
 from .security import Security
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -326,76 +326,18 @@ class ProducerOptions(TypedDict, total=False):
     accept_timeout_ms: int | None
 
 
-# What other clients of Kafka call it, where that is far from our name.
-_OTHER_NAMES = {
-    "auto_offset_reset": "start",
-    "batch_size": "batch_bytes",
-    "bootstrap_servers": "bootstrap",
-    "buffer_memory": "buffer_bytes",
-    "compression_type": "compression",
-    "consumer_timeout_ms": "stop_at_end",
-    "enable_auto_commit": "auto_commit",
-    "group_id": "group",
-    "group_instance_id": "instance_id",
-    "isolation_level": "isolation",
-    "security_protocol": "security",
-}
-
-
-# What other clients have and this one does otherwise, by kind.
-_INSTEAD = {
-    "producer": {
-        "key_serializer": "keys are bytes: encode them first",
-        "max_in_flight_requests_per_connection": "five, and in order all the same;"
-        " of a partition one with idempotent=False",
-        "max_request_size": "the topic's max.message.bytes says it",
-        "message_max_bytes": "the topic's max.message.bytes says it",
-        "message_send_max_retries": "a record is tried again until delivery_timeout_ms",
-        "retries": "a record is tried again until delivery_timeout_ms",
-        "value_serializer": "values are bytes: encode them first",
-    },
-    "consumer": {
-        "key_deserializer": "keys are bytes: decode them where you read them",
-        "max_poll_records": "poll(max_records=...) says it",
-        "retries": "a call is tried again until api_timeout_ms",
-        "value_deserializer": "values are bytes: decode them where you read them",
-    },
-}
-
-
 # What both constructors of a kind name one by one, besides their options.
 _NAMED_BY_PRODUCER = frozenset({"bootstrap"})
-_NAMED_BY_CONSUMER = frozenset({"bootstrap", "group", "start", "stop_at_end"})
-
-
-def _check_names(
-    what: str, given: Iterable[str], known: Iterable[str], named: frozenset[str]
-) -> None:
-    """TypeError for an option that does not exist, with the one that may be meant.
-
-    `named`: what the constructor takes besides those that are `known`.
-    """
-    unknown = sorted(set(given) - set(known))
-    if not unknown:
-        return
-    plain = unknown[0].replace(".", "_")
-    # What another kind of client takes would only lead to the next TypeError.
-    taken = named | set(known)
-    near = (
-        [_OTHER_NAMES[plain]] if plain in _OTHER_NAMES else get_close_matches(plain, list(known), 1)
-    )
-    near = [name for name in near if name in taken]
-    if plain in _INSTEAD[what]:
-        raise TypeError(f"a {what} has no option {unknown[0]!r}: {_INSTEAD[what][plain]}")
-    hint = f"; did you mean {near[0]}?" if near else f"; help({what.title()}) lists them"
-    raise TypeError(f"a {what} has no option {unknown[0]!r}{hint}")
+_NAMED_BY_CONSUMER = frozenset(
+    {"bootstrap", "group", "on_assigned", "on_revoked", "start", "stop_at_end"}
+)
 
 
 def producer_settings(
     bootstrap: str | Iterable[str], options: ProducerOptions
 ) -> tuple[ClientSettings, ProducerSettings]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
-    _check_names("producer", options, ProducerOptions.__annotations__, _NAMED_BY_PRODUCER)
+    check_names("producer", options, ProducerOptions.__annotations__, _NAMED_BY_PRODUCER)
     common = {field.name for field in fields(ClientSettings)}
     of_client: dict[str, Any] = {}
     of_producer: dict[str, Any] = {}
@@ -437,7 +379,7 @@ def consumer_settings(
     bootstrap: str | Iterable[str], on_gap: OnGap, group: str | None, options: ConsumerOptions
 ) -> tuple[ClientSettings, ConsumerSettings, GroupSettings | None]:
     """The options, sorted and checked.  TypeError for one that does not exist, ValueError."""
-    _check_names("consumer", options, ConsumerOptions.__annotations__, _NAMED_BY_CONSUMER)
+    check_names("consumer", options, ConsumerOptions.__annotations__, _NAMED_BY_CONSUMER)
     common = {field.name for field in fields(ClientSettings)}
     of_group: dict[str, Any] = {}
     of_client: dict[str, Any] = {}

@@ -1,0 +1,81 @@
+"""An option that does not exist: the one that may be meant, by the names that other clients have.
+
+confluent-kafka, kafka-python, aiokafka and the Java client are meant; dots and underscores are
+the same here.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+# What other clients of Kafka call it, where that is far from our name.
+OTHER_NAMES = {
+    "auto_offset_reset": "start",
+    "batch_size": "batch_bytes",
+    "bootstrap_servers": "bootstrap",
+    "buffer_memory": "buffer_bytes",
+    "compression_type": "compression",
+    "consumer_timeout_ms": "stop_at_end",
+    "enable_auto_commit": "auto_commit",
+    "enable_partition_eof": "stop_at_end",
+    "fetch_max_bytes": "prefetch_bytes",
+    "group_id": "group",
+    "group_instance_id": "instance_id",
+    "isolation_level": "isolation",
+    "message_timeout_ms": "delivery_timeout_ms",
+    "on_assign": "on_assigned",
+    "on_revoke": "on_revoked",
+    "partition_assignment_strategy": "assignors",
+    "queued_max_messages_kbytes": "prefetch_bytes",
+}
+# ... and what begins so, the files and names for TLS and a login.
+OF_SECURITY = ("sasl_", "security_", "ssl_")
+
+
+# What other clients have and this one does otherwise, by kind.
+INSTEAD = {
+    "producer": {
+        "key_serializer": "keys are bytes: encode them first",
+        "max_in_flight_requests_per_connection": "five, and in order all the same;"
+        " of a partition one with idempotent=False",
+        "max_request_size": "the topic's max.message.bytes says it",
+        "message_max_bytes": "the topic's max.message.bytes says it",
+        "message_send_max_retries": "a record is tried again until delivery_timeout_ms",
+        "on_delivery": "send() answers a delivery: its result() waits",
+        "retries": "a record is tried again until delivery_timeout_ms",
+        "value_serializer": "values are bytes: encode them first",
+    },
+    "consumer": {
+        "key_deserializer": "keys are bytes: decode them where you read them",
+        "max_poll_records": "poll(max_records=...) says it",
+        "retries": "a call is tried again until api_timeout_ms",
+        "topic": "topics come behind the address: Consumer(address, 'orders')",
+        "topics": "topics come behind the address: Consumer(address, 'orders', 'payments')",
+        "value_deserializer": "values are bytes: decode them where you read them",
+    },
+}
+
+
+def check_names(
+    what: str, given: Iterable[str], known: Iterable[str], named: frozenset[str]
+) -> None:
+    """TypeError for an option that does not exist, with the one that may be meant.
+
+    `named`: what the constructor takes besides those that are `known`.
+    """
+    unknown = sorted(set(given) - set(known))
+    if not unknown:
+        return
+    plain = unknown[0].replace(".", "_")
+    # What another kind of client takes would only lead to the next TypeError.
+    taken = named | set(known)
+    if plain.startswith(OF_SECURITY):
+        near = ["security"]
+    elif plain in OTHER_NAMES:
+        near = [OTHER_NAMES[plain]]
+    else:
+        near = get_close_matches(plain, list(known), 1)
+    near = [name for name in near if name in taken]
+    if plain in INSTEAD[what]:
+        raise TypeError(f"a {what} has no option {unknown[0]!r}: {INSTEAD[what][plain]}")
+    hint = f"; did you mean {near[0]}?" if near else f"; help({what.title()}) lists them"
+    raise TypeError(f"a {what} has no option {unknown[0]!r}{hint}")
