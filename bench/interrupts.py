@@ -112,7 +112,7 @@ def result_stopped(address: str, topic: str, pid: int) -> None:
 
 def full_stopped(address: str, topic: str, pid: int) -> None:
     """producer.send, the buffer full, stopped"""
-    with Producer(address, buffer_bytes=1 << 20) as producer:
+    with Producer(address) as producer:
         producer.send(topic, VALUE).result()
         _stop(pid)
         while True:
@@ -197,7 +197,7 @@ async def async_member_stopped(address: str, topic: str, pid: int) -> None:
 
 async def async_full_stopped(address: str, topic: str, pid: int) -> None:
     """await producer.send, the buffer full, stopped"""
-    async with AsyncProducer(address, buffer_bytes=1 << 20) as producer:
+    async with AsyncProducer(address) as producer:
         await (await producer.send(topic, VALUE))
         _stop(pid)
         while True:

@@ -25,7 +25,7 @@ from .async_driver import AsyncDriver, wait_done
 from .clock import now_ms, wall_ms
 from .completion import Completion
 from .engine import Engine
-from .errors import BusyError, DeliveryFailed, ProducerFenced, SegbrokerError, Undelivered
+from .errors import BusyError, DeliveryFailed, ProducerFenced, SegbrokerError
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .heap import keep_freed_memory
 from .inbox import Delivery, Inbox, Many
@@ -152,9 +152,8 @@ class AsyncProducer:
         try:
             await self._driver.stop(type(exc), exc, exc.__traceback__)
         finally:
-            undelivered: list[Undelivered] = self._accumulator.take_undelivered()
-            if undelivered:
-                exc.add_note(str(DeliveryFailed(undelivered)))
+            if note := self._accumulator.say_undelivered():
+                exc.add_note(note)
 
     async def send(
         self,

@@ -23,7 +23,7 @@ sending; a batch keeps its records until it is acknowledged, so that a failure c
 
 from bisect import bisect_right
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, chain, islice
 from operator import add
 from random import Random
 
@@ -32,7 +32,7 @@ from segbroker.protocol.record_batch import HEADER_SIZE, encode_batch
 
 from .columns import headers_size, size_of, total_size
 from .completion import Completion
-from .errors import DeliveryFailed, SegbrokerError, Undelivered
+from .errors import NAMED_MAX, DeliveryFailed, SegbrokerError, Undelivered, say_undelivered
 from .pending import partitions_for_keys
 from .producer_batch import PartitionQueue, ProducerBatch, TopicQueue, WakeBy
 from .records import HeaderPairs
@@ -328,6 +328,17 @@ class Batches:
         failed, self.failed = self.failed, []
         self.failed_bytes = 0
         return [record for batch in failed for record in batch.undelivered()]
+
+    def say_undelivered(self) -> str:
+        """What a DeliveryFailed of `take_undelivered` would say, "" where nothing failed unseen.
+
+        Nothing is made per record: a program that Ctrl-C ends does not wait for a list of them.
+        """
+        failed, self.failed = self.failed, []
+        self.failed_bytes = 0
+        count = sum(batch.undelivered_count for batch in failed)
+        records = chain.from_iterable(batch.undelivered() for batch in failed)
+        return say_undelivered(count, list(islice(records, NAMED_MAX))) if count else ""
 
     def drop_unsent(self, error: SegbrokerError) -> bool:
         """Everything that is not in flight fails with `error`.

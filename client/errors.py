@@ -156,6 +156,18 @@ class Undelivered(NamedTuple):
     error: SegbrokerError
 
 
+def say_undelivered(count: int, first: Sequence[Undelivered]) -> str:
+    """What is said of `count` records, of which these, NAMED_MAX of them or all, are named."""
+    named = "; ".join(
+        f"{record.topic}-{record.partition} value of {len(record.value or b'')} bytes: "
+        f"{record.error}"
+        for record in first
+    )
+    records, more = "record was" if count == 1 else "records were", count - len(first)
+    rest = f"; and {more} more" if more else ""
+    return f"{count} {records} not delivered: {named}{rest}"
+
+
 class DeliveryFailed(SegbrokerError):
     """Records were not acknowledged.  `undelivered` has each with its error, in the order sent.
 
@@ -165,17 +177,8 @@ class DeliveryFailed(SegbrokerError):
 
     def __init__(self, undelivered: Sequence[Undelivered]) -> None:
         self.undelivered = list(undelivered)
-        named = "; ".join(
-            f"{record.topic}-{record.partition} value of {len(record.value or b'')} bytes: "
-            f"{record.error}"
-            for record in self.undelivered[:NAMED_MAX]
-        )
         count = len(self.undelivered)
-        more = count - NAMED_MAX
-        super().__init__(
-            f"{count} record{' was' if count == 1 else 's were'} not delivered: {named}"
-            + (f"; and {more} more" if more > 0 else "")
-        )
+        super().__init__(say_undelivered(count, self.undelivered[:NAMED_MAX]))
 
 
 class NoTransaction(SegbrokerError):

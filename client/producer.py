@@ -33,7 +33,6 @@ from .errors import (
     ProducerFenced,
     SegbrokerError,
     TimedOut,
-    Undelivered,
 )
 from .group_offsets import CommittedOffset, GroupMetadata, as_offsets
 from .heap import keep_freed_memory
@@ -185,9 +184,7 @@ class Producer:
         if exc is None or self._driver.is_forked:
             self.close()
             return
-        undelivered = self._abandon(GRACE_MS if isinstance(exc, Exception) else 0)
-        if undelivered and exc is not None:
-            exc.add_note(str(DeliveryFailed(undelivered)))
+        self._abandon(exc, GRACE_MS if isinstance(exc, Exception) else 0)
 
     def close(self) -> None:
         """Deliver everything and end; DeliveryFailed with what was not.  Again: nothing.
@@ -200,22 +197,22 @@ class Producer:
         try:
             self._flush(None)
         except BaseException as exc:
-            undelivered = self._abandon(0)
-            if undelivered:
-                exc.add_note(str(DeliveryFailed(undelivered)))
+            self._abandon(exc, 0)
             raise
-        undelivered = self._abandon(0)
+        self._driver.stop()
+        undelivered = self._accumulator.take_undelivered()
         if undelivered:
             raise DeliveryFailed(undelivered)
 
-    def _abandon(self, grace_ms: int) -> list[Undelivered]:
-        """End at once, or after a moment; what was not delivered and not seen to fail."""
+    def _abandon(self, exc: BaseException, grace_ms: int) -> None:
+        """End at once, or after a moment; `exc` is told what was not delivered, unseen."""
         try:
             if grace_ms:
                 self._flush(grace_ms)
         finally:
             self._driver.stop()
-        return self._accumulator.take_undelivered()
+        if note := self._accumulator.say_undelivered():
+            exc.add_note(note)
 
     def send(
         self,

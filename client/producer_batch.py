@@ -10,7 +10,7 @@ side).  A shell can wait for a batch as for a Completion.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from segbroker.protocol.fields import ZERO_UUID
@@ -200,27 +200,29 @@ class ProducerBatch:
         offset = self.base_offset + index if self.base_offset >= 0 else -1
         return RecordMetadata(self.queue.topic, self.queue.partition, offset, timestamp_ms)
 
-    def undelivered(self) -> list[Undelivered]:
+    @property
+    def undelivered_count(self) -> int:
+        """How many `undelivered` gives."""
+        assert self.observed is not None
+        return len(self.values) - len(self.observed)
+
+    def undelivered(self) -> Iterator[Undelivered]:
         """The records of a failed batch whose failure nobody has seen yet."""
         assert self.error is not None
         assert self.observed is not None
-        records = []
         for index, value in enumerate(self.values):
             if index in self.observed:
                 continue
             headers = self.headers[index] if self.headers is not None else None
-            records.append(
-                Undelivered(
-                    self.queue.topic,
-                    self.queue.partition,
-                    None if self.keys is None else self.keys[index],
-                    value,
-                    tuple(headers or ()),
-                    self.timestamp_ms if self.timestamps is None else self.timestamps[index],
-                    self.error,
-                )
+            yield Undelivered(
+                self.queue.topic,
+                self.queue.partition,
+                None if self.keys is None else self.keys[index],
+                value,
+                tuple(headers or ()),
+                self.timestamp_ms if self.timestamps is None else self.timestamps[index],
+                self.error,
             )
-        return records
 
 
 class PartitionQueue:

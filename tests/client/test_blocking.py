@@ -158,6 +158,23 @@ def test_what_an_exception_left_undelivered_is_said_in_a_note(tmp_path: Path, to
     assert "1 record was not delivered" in caught.value.__notes__[0]
 
 
+def test_of_many_that_ctrl_c_left_undelivered_the_note_counts_them_all(
+    tmp_path: Path, topic: str
+) -> None:
+    daemon = start(tmp_path / "data")
+    producer = Producer(daemon.address, linger_ms=60_000)
+    with pytest.raises(KeyboardInterrupt) as caught, producer:  # noqa: PT012
+        producer.send(topic, b"delivered")
+        producer.flush(60)
+        daemon.stop(signal.SIGKILL)
+        for n in range(1000):
+            producer.send(topic, b"%04d" % n, partition=0)
+        raise KeyboardInterrupt
+    (note,) = caught.value.__notes__
+    assert note.startswith(f"1000 records were not delivered: {topic}-0 value of 4 bytes: ")
+    assert note.endswith("; and 997 more")
+
+
 def test_a_block_that_was_left_is_closed(daemon: Daemon, topic: str) -> None:
     producer = Producer(daemon.address)
     with pytest.raises(ClosedError):
