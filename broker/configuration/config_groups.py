@@ -94,6 +94,15 @@ class GroupKeys:
         kafka="group.coordinator.rebalance.protocols",
     )
     groups_max: int = key(100_000, "Most groups with members at once.", least=1, dynamic=True)
+    group_kept_empty_ms: int = key(
+        600_000,
+        "A group without members and offsets is forgotten this long after it lost its last member, "
+        "or after the start. Until then its next generation counts on, by which workers of Kafka "
+        "Connect tell new from old after all of them were away.",
+        most=DAY_MS,
+        kafka="offsets.retention.check.interval.ms",
+        dynamic=True,
+    )
     offsets_retention_minutes: int = key(
         10_080,
         "Offsets of a group without members are forgotten this long after its last commit and its "

@@ -407,7 +407,7 @@ class Groups(GroupOffsets):
         self._ends.forget(group_id)
 
     def keep_house(self, now_ms: int | None) -> None:
-        """Forget groups that nobody is in: at once without offsets, with them after their time.
+        """Forget groups that nobody is in: each after its time, which is short without offsets.
 
         VISITS_MAX groups per call: the loop does not stall over a million offsets.  now_ms: the
         wall clock, for the age of commits; None: it is not believed, nothing goes by age.
@@ -445,7 +445,11 @@ class Groups(GroupOffsets):
                 self._forget_expired(group_id, expiry.abandoned(content, group))
             return
         if group_id not in content:
-            self.remove(group_id)
+            since_ms = self._started_ms
+            if group is not None:
+                since_ms = group.empty_since_ms
+            if monotonic_ms() - since_ms >= self.config.group_kept_empty_ms:
+                self.remove(group_id)
             return
         if now_ms is None:
             return

@@ -7,7 +7,7 @@
 |---|---|
 | has a generation, or a static member took a place in it | with all members, waited for |
 | is empty | its number, from which the next one counts on |
-| is forgotten: deleted, expired, or nobody is in it and it has no offsets | not any more |
+| is forgotten: deleted, expired, or empty for a while without offsets | not any more |
 
 At the limit (kept_sizes.py) a generation is written down without its members, with a warning.
 

@@ -53,9 +53,9 @@ async def serving(
     **keys: str | int | bool,
 ) -> AsyncIterator[Broker]:
     """A running broker; drained at the end, so that every test also tests that."""
-    config = BrokerConfig(
-        **{"listen": "127.0.0.1:0", **PATIENT, **keys}  # type: ignore[arg-type]  # settings by name
-    )
+    # Empty groups are forgotten at the first look: what a test waits for does not take minutes.
+    settings = {"listen": "127.0.0.1:0", "group_kept_empty_ms": 0, **PATIENT, **keys}
+    config = BrokerConfig(**settings)  # type: ignore[arg-type]  # settings by name
     broker = Broker(config, manager=manager(storage, clock), now_ms=now_ms, express=express)
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)

@@ -411,6 +411,43 @@ async def test_a_group_without_members_and_offsets_is_not_written_down_for_ever(
         await until(is_forgotten)
 
 
+async def test_a_group_that_nobody_is_in_for_a_while_counts_on() -> None:
+    """Workers of Kafka Connect tell by its generations what they heard last from what is old."""
+    disk = MemoryStorage()
+    async with broker_on(disk, group_kept_empty_ms=600_000) as (broker, (client,)):
+        first = WireMember(client)
+        await first.join()
+        await first.deal()
+        assert await first.leave() == 0
+        broker.core.groups.keep_house(wall_ms())
+        second = WireMember(client)
+        await second.join()
+        assert (await second.deal()).error_code == 0
+        assert second.generation > first.generation
+        assert await second.leave() == 0
+    async with broker_on(disk, group_kept_empty_ms=600_000) as (broker, (client,)):
+        broker.core.groups.keep_house(wall_ms())
+        third = WireMember(client)
+        await third.join()
+        assert (await third.deal()).error_code == 0
+        assert third.generation > second.generation
+        assert await third.leave() == 0
+        broker.core.groups.keep_house(wall_ms())
+        assert written_of(broker)
+    async with broker_on(disk, group_kept_empty_ms=0, housekeeping_interval_ms=10) as (
+        broker,
+        (client,),
+    ):
+
+        async def is_forgotten() -> bool:
+            return not written_of(broker)
+
+        await until(is_forgotten)
+        fourth = WireMember(client)
+        await fourth.join()
+        assert fourth.generation == 1
+
+
 async def test_that_a_group_is_empty_is_written_down_again_where_it_failed() -> None:
     disk = GatedStorage()
     async with broker_on(disk, housekeeping_interval_ms=20) as (broker, (client,)):
