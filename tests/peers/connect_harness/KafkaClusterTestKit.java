@@ -41,7 +41,9 @@ public class KafkaClusterTestKit implements AutoCloseable {
     private boolean isUp;
 
     private KafkaClusterTestKit(int brokerCount, Map<String, Object> properties) {
-        this.properties = properties;
+        this.properties = new HashMap<>(properties);
+        // Kafka's default; where it is not set, ours is another.
+        this.properties.putIfAbsent("num.partitions", "1");
         for (int id = 0; id < brokerCount; id++) {
             brokers.put(id, Mockito.mock(BrokerServer.class, this::answer));
         }
