@@ -65,6 +65,8 @@ class Handing:
             if batch is None or first == len(batch):
                 return None
             stop = min(len(batch), first + self._part_count)
+            # The last part goes first: both would be enough objects to call the garbage collector.
+            self._part, self.records = [], iter(())
             part = batch.part(first, stop)
             records = iter(part)
             # Ctrl-C comes at a call; there is none between these: a part is made, or it is not.
