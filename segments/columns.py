@@ -59,8 +59,12 @@ class SealedSegments:
 
     @property
     def first_base_offset(self) -> int:
-        """Where the first begins; where the next will, as long as there is none."""
-        return self.base_offsets[0] if len(self) else self.end_offset
+        """Where the first begins; where the next will, as long as there is none.
+
+        Without a lock: retention may drop the first meanwhile, also the only one.
+        """
+        first = self.base_offsets[:1]
+        return first[0] if first else self.end_offset
 
     @property
     def first_number(self) -> int:

@@ -162,10 +162,9 @@ class PartitionLog:
 
     @property
     def first_base_offset(self) -> int:
-        """Where the first segment begins: at or below the log start."""
-        if len(self.sealed):
-            return self.sealed.base_offsets[0]
-        return (*self.rotating, self.active)[0].base_offset
+        """Where the first segment begins: at or below the log start; without a lock."""
+        first = self.sealed.base_offsets[:1]  # at once: retention may drop it meanwhile
+        return first[0] if first else (*self.rotating, self.active)[0].base_offset
 
     @property
     def size_bytes(self) -> int:
