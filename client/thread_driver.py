@@ -37,7 +37,15 @@ from .clock import now_ms
 from .completion import Waitable
 from .connection import Connection, State
 from .engine import Call, Engine, OnTimeout
-from .errors import OPEN_ALREADY, OPENED_ONCE, BusyError, ClosedError, SegbrokerError, TimedOut
+from .errors import (
+    OPEN_ALREADY,
+    OPENED_ONCE,
+    BusyError,
+    ClosedError,
+    ConnectionLost,
+    SegbrokerError,
+    TimedOut,
+)
 from .reaching import Reaching
 from .settings import tls_context
 from .transport import SocketAddress, Transport, Wait, resolve
@@ -187,7 +195,12 @@ class ThreadDriver:
             self.wake_by(wake_ms)
 
     def wait(self, what: Waitable, timeout_ms: float | None = None) -> bool:
-        """Wait until done; False when `timeout_ms` passed first."""
+        """Wait until done; False when `timeout_ms` passed first.
+
+        Raises BusyError in the I/O thread, where a log's handlers run: it would wait for itself.
+        """
+        if not what.done and threading.current_thread() is self._thread:
+            raise BusyError("in the client's own thread (a handler of its log?) nothing can wait")
         return wait_done(what, timeout_ms)
 
     # The I/O thread.
@@ -342,30 +355,38 @@ class ThreadDriver:
             if transport.is_sending:
                 return  # the other thread goes on until nothing is left
             transport.is_sending = True
-        is_full = False
-        while True:
-            with self.lock:
-                buffers = transport.buffers()
-                if not buffers or is_full:
-                    transport.is_sending = False
-                    break
-            size = sum(map(len, buffers))
-            try:
-                sent = transport.send_some(buffers)
-            except SegbrokerError as exc:
-                transport.is_sending = False
-                self._lost(transport, exc)
-                self.wake_by(0)
-                return
-            is_full = sent < size
-            with self.lock:
-                connection.sent(sent)
+        try:
+            is_full = self._send_all(transport)
+        except BaseException as exc:
+            # Also Ctrl-C, in a caller's thread: nobody knows how much of it was sent.
+            transport.is_sending = False
+            known = exc if isinstance(exc, SegbrokerError) else None
+            self._lost(transport, known or ConnectionLost("interrupted while it was sending"))
+            self.wake_by(0)
+            if known is None:
+                raise
+            return
         if is_full is not transport.waits_to_send:
             transport.waits_to_send = is_full
             mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if is_full else 0)
             # Not registered any more: the other thread has given the connection up.
             with suppress(KeyError, ValueError):
                 self._selector.modify(transport.socket, mask, transport)
+
+    def _send_all(self, transport: Transport) -> bool:
+        """Until nothing is left, or the kernel is full: whether it is.  Raises SegbrokerError."""
+        is_full = False
+        while True:
+            with self.lock:
+                buffers = transport.buffers()
+                if not buffers or is_full:
+                    transport.is_sending = False
+                    return is_full
+            size = sum(map(len, buffers))
+            sent = transport.send_some(buffers)
+            is_full = sent < size
+            with self.lock:
+                transport.connection.sent(sent)
 
     def _lost(self, transport: Transport, error: SegbrokerError) -> None:
         with self.lock:

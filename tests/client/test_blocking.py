@@ -1,5 +1,6 @@
 """The blocking shell against a real broker."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -29,6 +31,7 @@ from segbroker.client import (
     TopicPartition,
     UnknownTopicOrPartition,
 )
+from segbroker.testing.embedded import EmbeddedBroker
 
 from ..support.cutting_proxy import CuttingProxy
 from ..support.daemon import Daemon, running, start
@@ -592,3 +595,32 @@ def test_waiting_for_a_broker_that_is_away_costs_next_to_nothing(
     assert undelivered == "undelivered"
     # 1 % of a core would be 0.02 s; an empty loop would take 2 s.
     assert float(spent) < 0.5, f"{spent} s of CPU in 2 s"
+
+
+def test_a_handler_of_the_log_cannot_have_the_client_wait_for_itself(topic: str) -> None:
+    """What is logged is written by the thread that would do the work."""
+    raised: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    class Sending(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            try:
+                producer.send("a topic that is not known yet", b"away")
+            except BaseException as exc:
+                raised.put(exc)
+            else:
+                raised.put(None)
+
+    handler, log = Sending(), logging.getLogger("segbroker.client")
+    port = keep_port()
+    with CuttingProxy(("127.0.0.1", port)) as proxy:
+        broker = EmbeddedBroker(listen=f"127.0.0.1:{port}", advertised=proxy.address)
+        with broker, Producer(proxy.address) as producer:
+            producer.send(topic, b"value").result(60)
+            log.addHandler(handler)
+            try:
+                proxy.go_away()
+                producer.send(topic, b"value")
+                assert isinstance(raised.get(timeout=60), BusyError)
+            finally:
+                log.removeHandler(handler)
+                proxy.come_back()

@@ -17,6 +17,7 @@ from segbroker.client.consumed import ConsumedBatch
 from segbroker.client.fetching import Fetching
 from segbroker.client.prefetched import Prefetched
 from segbroker.client.reading import Reading
+from segbroker.client.transport import Transport
 
 from ..support.daemon import Daemon
 from .test_async import Run, numbers
@@ -187,3 +188,21 @@ def test_who_catches_it_gets_the_rest_of_what_an_async_loop_has_begun(
         assert seen == list(range(COUNT))
 
     run(main)
+
+
+def test_a_record_that_ctrl_c_hits_while_it_is_sent_holds_nothing_up(
+    daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes are with the kernel, and nobody has noted that: the connection is given up."""
+    with Producer(daemon.address, linger_ms=0) as producer:
+        producer.send(topic, b"first", partition=0).result(60)
+        interrupting = Interrupting(monkeypatch, Transport, "send_some", 0, True)
+        deliveries = []
+        with suppress(KeyboardInterrupt):
+            deliveries.append(producer.send(topic, b"hit"))
+        assert interrupting.has_come
+        # Much sooner than an unanswered request ends its connection.
+        producer.send(topic, b"last").result(20)
+        producer.flush(20)
+    with Consumer(daemon.address, topic, stop_at_end=True) as consumer:
+        assert sorted(record.value or b"" for record in consumer) == [b"first", b"hit", b"last"]
