@@ -153,8 +153,7 @@ class Transactions:
 
         An end that was interrupted goes on by itself, to its deadline at most: it is waited for.
         """
-        while self.state is State.ENDING:
-            yield Pause(ENDING_PAUSE_MS)
+        yield from self._ended()
         if self.state is State.FENCED:
             raise ProducerFenced(f"{self.transactional_id!r} is another producer's by now")
         if self.state is not State.NEW:
@@ -173,11 +172,16 @@ class Transactions:
         self._has_hole = False
         self.state = State.READY
 
+    def _ended(self) -> Call[None]:
+        while self.state is State.ENDING:
+            yield Pause(ENDING_PAUSE_MS)
+
     def begin(self) -> Call[None]:
         """Raises NoTransaction when one is open, ProducerFenced."""
+        yield from self._ended()
         if self.state is State.ABORTING:
             yield from self.abort()
-        if self.state in (State.OPEN, State.ENDING, State.PREPARED):
+        if self.state in (State.OPEN, State.PREPARED):
             raise NoTransaction(f"a transaction is {self.state.value} already")
         yield from self.init()
         self.state = State.OPEN

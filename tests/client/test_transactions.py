@@ -385,3 +385,34 @@ def test_what_was_committed_while_it_was_cancelled_is_not_transformed_again(
         broker.send(source, values)
         run(main, proxy)
         assert [record.value for record in broker.records(sink)] == values
+
+
+def test_a_transaction_behind_a_commit_that_was_cancelled_waits_for_its_end(
+    run: Run, topic: str
+) -> None:
+    async def main(proxy: CuttingProxy) -> None:
+        async with AsyncProducer(proxy.address, transactional_id=topic) as producer:
+            await producer.init_transactions()
+            proxy.hold_at(EndTxnRequest.message_key)
+            with anyio.CancelScope() as scope:
+
+                async def cancelled() -> None:
+                    assert await anyio.to_thread.run_sync(proxy.is_held.wait, 60)
+                    scope.cancel()
+
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(cancelled)
+                    async with producer.transaction():
+                        await producer.send(topic, b"first")
+            proxy.release()
+            async with producer.transaction():
+                await producer.send(topic, b"second")
+
+    port = keep_port()
+    with (
+        CuttingProxy(("127.0.0.1", port)) as proxy,
+        EmbeddedBroker(listen=f"127.0.0.1:{port}", advertised=proxy.address) as broker,
+    ):
+        broker.create_topic(topic, partitions=1)
+        run(main, proxy)
+        assert [record.value for record in broker.records(topic)] == [b"first", b"second"]
