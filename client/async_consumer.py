@@ -39,8 +39,9 @@ from .records import ByPartition, Gap, OffsetAndTimestamp, Record, TopicPartitio
 from .settings import DEFAULT_BOOTSTRAP, ConsumerOptions, OnGap, said_of
 from .starting import Start
 
-# How long it goes on without a checkpoint while there is something to hand out.
-GIVE_WAY_MS = 2
+# How long it goes on without a checkpoint while there is something to hand out: as long as the
+# interpreter lets a thread go on while another one waits.
+GIVE_WAY_MS = 5
 
 
 class AsyncConsumer(Generic[Notice]):
