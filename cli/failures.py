@@ -36,6 +36,7 @@ _HUNG_UP = ("closed the connection", "Connection reset by peer")
 _NO_TOPIC_SETTING = re.compile(r"([^\s=]+)=.*: there is no such topic setting$")
 _TOPIC_SETTINGS = "segbroker topic describe NAME --verbose lists them"
 _NO_BROKER_SETTING = "there is no broker setting"
+_OF_BROKER = "settings of broker"
 BROKER_SETTINGS_HINT = "segbroker broker describe --all lists them"
 
 
@@ -119,6 +120,9 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             text = f"group {params['name']!r} has members"
             return Failure(text, ExitCode.REFUSED, "stop its consumers first")
         case errors.InvalidConfig():
+            return Failure(text, ExitCode.CONFIG, _setting_hint(text))
+        case errors.InvalidRequest() if text.startswith(_OF_BROKER):
+            # As Kafka says it of a broker's settings; of a topic's it says INVALID_CONFIG.
             return Failure(text, ExitCode.CONFIG, _setting_hint(text))
         case errors.InvalidTopic():
             hint = f"a name has 1 to {TOPIC_NAME_SIZE_MAX} of the characters a-z A-Z 0-9 . _ -"

@@ -116,7 +116,7 @@ async def test_a_clock_that_jumped_ahead_forgets_neither_ids_nor_queries(
         asked_count += 1
         return now_ms
 
-    monkeypatch.setattr("segbroker.broker.server.wall_ms", clock)  # nobody sets it on purpose
+    monkeypatch.setattr("segbroker.broker.chores.wall_ms", clock)  # nobody sets it on purpose
     async with (
         serving(
             now_ms=clock, housekeeping_interval_ms=10, transactional_id_expiration_ms=1_000

@@ -220,14 +220,18 @@ def test_kafka_python_sends_and_reads(guarded: Guarded, protocol: str, mechanism
     consumer.close()
 
 
+def collect_connections() -> None:
+    """A connection that was being made on a busy machine is left to whoever collects garbage."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
 def test_kafka_python_is_told_of_a_wrong_password(guarded: Guarded) -> None:
     settings = guarded.python("SASL_SSL", "SCRAM-SHA-256", "guessed")
     with pytest.raises(kafka.errors.KafkaError):
         kafka.KafkaAdminClient(**settings, bootstrap_timeout_ms=3_000)
-    # A connection that was being made on a busy machine is left to whoever collects garbage.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+    collect_connections()
 
 
 async def send_and_read(settings: dict[str, Any], topic: str) -> bytes:
@@ -261,6 +265,7 @@ def test_aiokafka_is_refused_and_refuses(guarded: Guarded, what: str) -> None:
         settings = swap(guarded.python("SSL"), "ssl_context", context)
     with pytest.raises(aiokafka.errors.KafkaError):
         asyncio.run(send_and_read(settings, "refused"))
+    collect_connections()
 
 
 # kcat
