@@ -13,7 +13,7 @@ that DescribeGroups names twice is described once: an answer is as large as what
 is asked.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from segbroker.protocol.consumer_protocol import subscribed_topics
@@ -357,10 +357,16 @@ async def delete_groups(core: Core, call: Call[DeleteGroupsRequest]) -> DeleteGr
 
 
 async def _deleted(core: Core, name: str) -> ErrorCode:
+    is_staged = bool(core.transactions.table.waiting(name))
     if core.groups.members_count(name):
         return ErrorCode.NON_EMPTY_GROUP
-    if not core.groups.exists(name):
+    if not (core.groups.exists(name) or is_staged):
         return ErrorCode.GROUP_ID_NOT_FOUND
+    if is_staged:
+        if code := await core.transactions.unstage(name, None):
+            return code
+        if core.groups.members_count(name):  # somebody joined meanwhile
+            return ErrorCode.NON_EMPTY_GROUP
     code = await _forget(core, name, None)
     if not code and core.groups.is_open and not core.groups.members_count(name):
         await recorded(lambda done: core.groups.remove(name, done))  # nobody joined meanwhile
@@ -379,12 +385,27 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
             if not core.topics.exists(topic.name, one.partition_index):
                 unknown.add((topic.name, one.partition_index))
             await pace.step()
-    # From here on to the storing nobody joins.
-    if not core.groups.exists(request.group_id):
+    staged = core.transactions.table.pending(request.group_id)
+    if not (core.groups.exists(request.group_id) or staged):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, topics=[])
+    response, forgotten = _offsets_named(core, request, unknown)
+    if gone := staged.intersection(forgotten):
+        if code := await core.transactions.unstage(request.group_id, gone):
+            return OffsetDeleteResponse(error_code=code, topics=[])
+        response, forgotten = _offsets_named(core, request, unknown)
+    # From the look at its members on to the storing nobody joins.
+    if forgotten:
+        response.error_code = await _forget(core, request.group_id, forgotten)
+    return response
+
+
+def _offsets_named(
+    core: Core, request: OffsetDeleteRequest, unknown: Collection[tuple[str, int]]
+) -> tuple[OffsetDeleteResponse, list[tuple[str, int]]]:
+    """The answer when it is done, and (topic, partition) of what is to be forgotten for it."""
     group = core.groups.get(request.group_id)
     if group is not None and group.members and group.protocol_type != _CONSUMER:
-        return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[])
+        return OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP, topics=[]), []
     is_subscribed = _subscribed(group)
     consumer = core.groups.get_consumer(request.group_id)
     is_read = None if consumer is None else consumer.target.reader(consumer.members.values())
@@ -407,8 +428,7 @@ async def offset_delete(core: Core, call: Call[OffsetDeleteRequest]) -> OffsetDe
                 )
             )
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
-    code = await _forget(core, request.group_id, forgotten) if forgotten else ErrorCode.NONE
-    return OffsetDeleteResponse(error_code=code, topics=topics)
+    return OffsetDeleteResponse(topics=topics), forgotten
 
 
 def _subscribed(group: Group | None) -> Callable[[str], bool]:

@@ -20,7 +20,7 @@ that they would not fit one event (28).
 """
 
 import errno
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, NamedTuple
@@ -197,6 +197,18 @@ class Coordinator:
                 entry.known, producer_id, epoch, group, rows, self._now_ms(), implicit=implicit
             )
             return (await self._apply(entry, verdict)).code
+
+    async def unstage(
+        self, group: str, gone: Collection[tuple[str, int]] | None
+    ) -> ErrorCode:
+        """Somebody deletes offsets of a group, all of them with None: those that wait for the end
+        of a transaction go, too."""
+        for entry in self.table.waiting(group):
+            async with entry.lock:
+                verdict = transactions.unstage(entry.known, group, gone)
+                if code := (await self._apply(entry, verdict)).code:
+                    return code
+        return ErrorCode.NONE
 
     async def end(
         self,

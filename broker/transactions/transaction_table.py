@@ -60,6 +60,10 @@ class TransactionTable:
             for row in known.offsets.get(group, ())
         }
 
+    def waiting(self, group: str) -> list[Entry]:
+        """Those whose transaction has offsets of the group."""
+        return [self.entries[name] for name in self._pending.get(group, ())]
+
     def takes_part(self, producer_id: int, topic: str, partition: int) -> bool:
         """Whether a producer has a transaction with this partition, open or being ended."""
         known = self.get(self._names.get(producer_id, ""))

@@ -31,7 +31,7 @@ decisions/0105).
 A verdict says what to answer and what to make durable first; nothing is changed here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from segbroker.protocol.errors import ErrorCode
@@ -207,6 +207,19 @@ def stage(
         return Verdict(ErrorCode.INVALID_REQUEST)
     offsets = {**taking_part.offsets, group: tuple(staged.values())}
     return Verdict(changed=taking_part._replace(offsets=offsets, at_ms=now_ms))
+
+
+def unstage(
+    known: Transaction | None, group: str, gone: Collection[tuple[str, int]] | None
+) -> Verdict:
+    """Offsets of a group are deleted, all of them with None: they do not stand with the commit."""
+    if known is None or known.state is not State.ONGOING or group not in known.offsets:
+        return _AGREED
+    staged = known.offsets[group]
+    left = () if gone is None else tuple(row for row in staged if (row[0], row[2]) not in gone)
+    if len(left) == len(staged):
+        return _AGREED
+    return Verdict(changed=known._replace(offsets={**known.offsets, group: left}))
 
 
 def end(
