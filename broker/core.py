@@ -76,6 +76,8 @@ class Core:
     quotas: Quotas | None = None
     counters: Counters = field(default_factory=Counters)
     refusals: Refusals = field(default_factory=Refusals)
+    # The broker ends: nobody waits for what may come.
+    is_draining: bool = False
 
     def advertised(self, peer: Peer) -> tuple[str, int]:
         """host and port that this peer is told to connect to."""

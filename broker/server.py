@@ -313,6 +313,7 @@ class Broker:
     def _finish_requests(self, core: Core) -> None:
         """Read no further request; long polls are answered with what there is."""
         log.info("drain_began", connections=len(self._connections))
+        core.is_draining = True
         for connection in self._connections:
             connection.drain()
         for partition in core.topics.served.values():

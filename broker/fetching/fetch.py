@@ -89,7 +89,7 @@ class FetchSlot:
     def begin(self) -> None:
         """Answer at once, or wait for records."""
         wait_ms = min(self._request.max_wait_ms, self._core.config.long_poll_max_ms)
-        if wait_ms <= 0 or self._owes() or self._is_ready():
+        if self._core.is_draining or wait_ms <= 0 or self._owes() or self._is_ready():
             self._finish()
             return
         for target in self._targets:

@@ -46,6 +46,28 @@ async def test_a_waiting_fetch_is_answered_and_then_the_connection_is_closed() -
             assert await client.is_closed()
 
 
+async def test_a_fetch_whose_partition_is_opened_meanwhile_does_not_begin_to_wait() -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t")
+        await client.produce("t", b"v")
+    gated = GatedStorage(disk)
+    async with serving(storage=gated) as broker, connect(broker.address) as client:
+        gated.reads.clear()
+        await client.send(fetch_request("t", 1, wait_ms=600_000), 12)
+        while not broker.core.counters.requests:
+            await trio.lowlevel.checkpoint()
+        await wait_all_tasks_blocked()
+        assert not broker.core.topics.served, "it is being opened"
+        broker.drain()
+        await wait_all_tasks_blocked()
+        gated.reads.set()
+        with trio.fail_after(60):
+            _, reply = await client.receive(FetchResponse, 12)
+            assert values(reply.responses[0].partitions[0]) == []
+            assert await client.is_closed()
+
+
 async def test_an_idle_connection_does_not_hold_up_the_end() -> None:
     with trio.fail_after(60):
         async with serving() as broker, connect(broker.address) as client:
