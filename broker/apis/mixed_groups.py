@@ -12,8 +12,15 @@ from segbroker.protocol.messages_groups import HeartbeatRequest, SyncGroupReques
 from ..core import Core
 from ..groups import classic_members
 from ..groups.consumer_group import ConsumerGroup
-from ..groups.group_members import Joined, Joining, OnJoined, OnSynced, Synced
-from ..groups.groups import monotonic_ms, new_member_id
+from ..groups.group_members import (
+    Joined,
+    Joining,
+    OnJoined,
+    OnSynced,
+    Synced,
+    new_member_id,
+)
+from ..groups.groups import monotonic_ms
 from ..refused import Refused
 
 

@@ -10,10 +10,14 @@ never both.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+from uuid import uuid4
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.segments.generations import KeptMember
+
+_PREFIX_SIZE_MAX: Final = 1_000
+"""Bytes of a client id or an instance id that a member id begins with."""
 
 
 class Joined(NamedTuple):
@@ -182,3 +186,9 @@ class Members:
     def rebalance_ms(self) -> int:
         """How long the slowest may take to join again."""
         return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0)
+
+
+def new_member_id(prefix: str) -> str:
+    """An id that begins like who asks for it, as far as it fits into every answer that names it."""
+    begins = prefix.encode()[:_PREFIX_SIZE_MAX].decode(errors="ignore")
+    return f"{begins}-{uuid4()}"

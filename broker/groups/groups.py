@@ -21,7 +21,6 @@ import errno
 from collections.abc import Callable, Collection
 from itertools import chain
 from typing import Final
-from uuid import uuid4
 
 import structlog
 import trio
@@ -39,6 +38,7 @@ from .consumer_group import ConsumerGroup
 from .consumer_members import MaySee
 from .group import Group
 from .group_alarms import GroupAlarms
+from .group_members import new_member_id
 from .group_offsets import GroupOffsets
 from .group_rounds import OnRecorded, Record, State
 from .group_settings import SESSION, GroupSettings
@@ -496,7 +496,3 @@ class Groups(GroupOffsets):
             self._kept.forget(group_id)
         elif group.state is State.EMPTY:
             self._kept.keep(group_id, group.kept(), lambda _: None)  # a failure is in the log
-
-
-def new_member_id(prefix: str) -> str:
-    return f"{prefix}-{uuid4()}"

@@ -198,9 +198,7 @@ class Coordinator:
             )
             return (await self._apply(entry, verdict)).code
 
-    async def unstage(
-        self, group: str, gone: Collection[tuple[str, int]] | None
-    ) -> ErrorCode:
+    async def unstage(self, group: str, gone: Collection[tuple[str, int]] | None) -> ErrorCode:
         """Somebody deletes offsets of a group, all of them with None: those that wait for the end
         of a transaction go, too."""
         for entry in self.table.waiting(group):

@@ -2,6 +2,7 @@
 is no larger than what there is."""
 
 import pytest
+import trio
 
 from segbroker.broker.apis.group_apis import PROTOCOLS_MAX
 from segbroker.broker.groups.classic_members import METADATA_MAX
@@ -53,7 +54,7 @@ from segbroker.protocol.messages_transactions import (
 from segbroker.protocol.schema import Message
 
 from ..support.wire_client import WireClient, connect
-from ..support.wire_groups import GROUP, WireMember
+from ..support.wire_groups import GROUP, WireMember, described
 from .conftest import serving
 from .test_hostile import ITEMS, turns_of_others
 
@@ -287,3 +288,23 @@ async def test_what_a_member_says_of_itself_is_limited() -> None:
             )
             reply = await client.ask(request, JoinGroupResponse, 3)
             assert reply.error_code == code
+
+
+@pytest.mark.parametrize("instance", [None, "i" * 32_767])
+async def test_a_member_of_a_long_name_does_not_keep_the_others_from_joining(
+    instance: str | None,
+) -> None:
+    async with (
+        serving(group_initial_rebalance_delay_ms=100) as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as second,
+    ):
+        second.client_id = "ä" * 16_383
+        members = WireMember(first), WireMember(second, instance)
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for member in members:
+                    nursery.start_soon(member.join)
+        assert [one.generation for one in members] == [1, 1]
+        group = await described(first)
+        assert {one.member_id for one in group.members} == {one.member_id for one in members}

@@ -1,4 +1,4 @@
-"""Offsets that wait for the end of a transaction, when somebody deletes where their group stands."""
+"""Offsets that wait for the end of a transaction, when somebody deletes where a group stands."""
 
 import trio
 
