@@ -103,11 +103,13 @@ async def describe_acls(core: Core, call: Call[DescribeAclsRequest]) -> Describe
 async def create_acls(core: Core, call: Call[CreateAclsRequest]) -> CreateAclsResponse:
     """Add rules; those of a request that are wrong are refused one by one."""
     authorizer = core.authorizer
-    rows = [CreateAclsResponseResult(error_message=None) for _ in call.request.creations]
+    rows = []
     wanted: dict[Acl, list[CreateAclsResponseResult]] = {}
     pace = Pace()
-    for asked, row in zip(call.request.creations, rows, strict=True):
+    for asked in call.request.creations:
         await pace.step()
+        row = CreateAclsResponseResult(error_message=None)
+        rows.append(row)
         try:
             if authorizer is None:
                 raise Refused(ErrorCode.SECURITY_DISABLED, _OFF)

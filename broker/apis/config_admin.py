@@ -12,7 +12,6 @@ Who is not this broker is refused: there is only one.  A resource that a request
 left as it is, and refused twice.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -143,8 +142,10 @@ async def alter_configs(core: Core, call: Call[AlterConfigsRequest]) -> AlterCon
     """Replace everything that was set on topics or brokers."""
     request = call.request
     rows = []
-    repeated = _repeated(request.resources)
+    pace = Pace()
+    repeated = await _repeated(request.resources, pace)
     for asked in request.resources:
+        await pace.step()
         code, message = await _alter(core, asked, repeated, validate_only=request.validate_only)
         rows.append(
             AlterConfigsResponseResource(
@@ -163,8 +164,10 @@ async def incremental_alter_configs(
     """Change single settings of topics or brokers."""
     request = call.request
     rows = []
-    repeated = _repeated(request.resources)
+    pace = Pace()
+    repeated = await _repeated(request.resources, pace)
     for asked in request.resources:
+        await pace.step()
         code, message = await _alter(core, asked, repeated, validate_only=request.validate_only)
         rows.append(
             IncrementalAlterConfigsResponseResource(
@@ -177,10 +180,15 @@ async def incremental_alter_configs(
     return IncrementalAlterConfigsResponse(responses=rows)
 
 
-def _repeated(resources: Sequence[Altered]) -> set[tuple[int, str]]:
+async def _repeated(resources: Sequence[Altered], pace: Pace) -> set[tuple[int, str]]:
     """Type and name of those that are there more than once."""
-    counts = Counter((one.resource_type, one.resource_name) for one in resources)
-    return {resource for resource, count in counts.items() if count > 1}
+    seen: set[tuple[int, str]] = set()
+    repeated: set[tuple[int, str]] = set()
+    for one in resources:
+        await pace.step()
+        resource = (one.resource_type, one.resource_name)
+        (repeated if resource in seen else seen).add(resource)
+    return repeated
 
 
 async def _alter(

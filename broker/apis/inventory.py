@@ -8,8 +8,8 @@
 | ListConfigResources     | topics, this broker, groups with settings; before version 1        |
 |                         | nothing: client metrics, of which there are none, were all of it   |
 
-The bytes that the volume has in all and left are not told (-1, Kafka's word for unknown).
-Partitions that are not open stay so; their files are looked at.
+The bytes that the volume has in all and left are told where they are known, else -1.  Partitions
+that are not open stay so; their files are looked at.
 """
 
 from collections.abc import Iterable, Sequence
@@ -63,6 +63,7 @@ async def describe_topic_partitions(
     response = DescribeTopicPartitionsResponse(topics=[])
     pace = Pace()
     for name in names:
+        await pace.step()
         first = cursor.partition_index if cursor and cursor.topic_name == name else 0
         if room <= 0:
             response.next_cursor = DescribeTopicPartitionsResponseNextCursor(
@@ -81,7 +82,6 @@ async def describe_topic_partitions(
                 topic_name=name, partition_index=page.stop
             )
             break
-        await pace.step()
     return response
 
 
@@ -128,7 +128,9 @@ async def describe_log_dirs(
     else:
         asked = [(topic.topic, topic.partitions) for topic in call.request.topics]
     topics = []
+    pace = Pace()
     for name, indexes in asked:
+        await pace.step()
         rows = []
         for start in range(0, len(indexes), _SIZES_AT_ONCE):
             some = indexes[start : start + _SIZES_AT_ONCE]

@@ -222,6 +222,7 @@ async def offset_fetch(core: Core, call: Call[OffsetFetchRequest]) -> OffsetFetc
     for name, _, rows in await _stand(core, request.group_id, asked, pace):
         single = OffsetFetchResponseTopic(name=name, partitions=[])
         response.topics.append(single)
+        await pace.step()
         for index, stands in rows:
             single.partitions.append(
                 OffsetFetchResponsePartition(
@@ -265,6 +266,7 @@ async def _group_stands(
         unknown = _code(call.version, name)
         topic = OffsetFetchResponseGroupTopic(name=name, topic_id=topic_id, partitions=[])
         answer.topics.append(topic)
+        await pace.step()
         for index, stands in rows:
             topic.partitions.append(
                 OffsetFetchResponseGroupTopicPartition(

@@ -55,6 +55,7 @@ async def elect_leaders(core: Core, call: Call[ElectLeadersRequest]) -> ElectLea
     rows = []
     pace = Pace()
     for topic in call.request.topic_partitions or ():
+        await pace.step()
         answered = ElectLeadersResponseTopic(topic=topic.topic, partition_result=[])
         rows.append(answered)
         for index in topic.partitions:
@@ -77,6 +78,7 @@ async def alter_partition_reassignments(
     rows = []
     pace = Pace()
     for topic in call.request.topics:
+        await pace.step()
         answered = AlterPartitionReassignmentsResponseTopic(name=topic.name, partitions=[])
         rows.append(answered)
         for asked in topic.partitions:
@@ -126,6 +128,7 @@ async def alter_replica_log_dirs(
     pace = Pace()
     for directory in call.request.dirs:
         for topic in directory.topics:
+            await pace.step()
             answered = found.setdefault(
                 topic.name, AlterReplicaLogDirsResponseTopic(topic_name=topic.name, partitions=[])
             )
@@ -185,6 +188,7 @@ async def _no_quorum(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     rows = []
     pace = Pace()
     for topic in request.topics:
+        await pace.step()
         answered = DescribeQuorumResponseTopic(topic_name=topic.topic_name, partitions=[])
         rows.append(answered)
         for asked in topic.partitions:

@@ -51,6 +51,7 @@ from ..access.quota_rules import (
 from ..address import canonical_host, is_address
 from ..call import Call
 from ..core import Core
+from ..loop.pace import Pace
 from ..recording import recorded
 from ..refused import Refused
 
@@ -126,9 +127,15 @@ async def alter_client_quotas(
 ) -> AlterClientQuotasResponse:
     """Change the quotas of entities, one by one."""
     rows = []
-    entries = call.request.entries
-    named = Counter(_named(asked) for asked in entries)
-    for asked in {_named(asked): asked for asked in entries}.values():
+    pace = Pace()
+    counts: Counter[tuple[tuple[str, str | None], ...]] = Counter()
+    last: dict[tuple[tuple[str, str | None], ...], AlterClientQuotasRequestEntry] = {}
+    for asked in call.request.entries:
+        await pace.step()
+        counts[_named(asked)] += 1
+        last[_named(asked)] = asked
+    for named, asked in last.items():
+        await pace.step()
         row = AlterClientQuotasResponseEntry(
             error_message=None,
             entity=[
@@ -140,7 +147,7 @@ async def alter_client_quotas(
         )
         rows.append(row)
         try:
-            if named[_named(asked)] > 1:
+            if counts[named] > 1:
                 raise _invalid("an entity is changed once in a request")
             async with core.all_quotas.changing:
                 entity, values = _change(core, asked)

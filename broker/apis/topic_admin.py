@@ -166,10 +166,13 @@ async def delete_topics(core: Core, call: Call[DeleteTopicsRequest]) -> DeleteTo
         if row.name is not None:
             meant.setdefault(row.name, asked.topic_id if asked.name is None else None)
         await pace.step()
-    rows += [_named(core, name) for name in request.topic_names]
+    for name in request.topic_names:
+        rows.append(_named(core, name))
+        await pace.step()
     # One that is named twice is gone when it comes a second time.
     first: dict[str, DeleteTopicsResponseTopic] = {}
     for row in rows:
+        await pace.step()
         if row.name is None:
             continue
         if first.setdefault(row.name, row) is not row:
@@ -279,6 +282,7 @@ async def delete_records(core: Core, call: Call[DeleteRecordsRequest]) -> Delete
     pace = Pace()
     response = DeleteRecordsResponse(topics=[])
     for topic in call.request.topics:
+        await pace.step()
         rows = DeleteRecordsResponseTopic(name=topic.name, partitions=[])
         response.topics.append(rows)
         for one in topic.partitions:

@@ -101,6 +101,7 @@ async def add_partitions_to_txn(
 
     response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[])
     for topic in request.v3_and_below_topics:
+        await pace.step()
         row = AddPartitionsToTxnResponseTopic(name=topic.name, results_by_partition=[])
         response.results_by_topic_v3_and_below.append(row)
         for index in topic.partitions:
@@ -137,6 +138,7 @@ async def txn_offset_commit(
     response = TxnOffsetCommitResponse(topics=[])
     pace = Pace()
     for topic in request.topics:
+        await pace.step()
         meta = core.topics.get(topic.name)
         answered = TxnOffsetCommitResponseTopic(name=topic.name, partitions=[])
         response.topics.append(answered)

@@ -83,12 +83,13 @@ def list_transactions(core: Core, call: Call[ListTransactionsRequest]) -> ListTr
     request = call.request
     names = frozenset(_NAMES.values())
     wanted = set(request.state_filters)
+    producers = frozenset(request.producer_id_filters)
     now_ms = core.now_ms()
 
     def is_meant(known: Transaction) -> bool:
         if wanted and _NAMES[known.state] not in wanted:
             return False
-        if request.producer_id_filters and known.producer_id not in request.producer_id_filters:
+        if producers and known.producer_id not in producers:
             return False
         if request.duration_filter < 0:
             return True
@@ -120,6 +121,7 @@ async def describe_producers(
     told: set[tuple[str, int]] = set()
     response = DescribeProducersResponse(topics=[])
     for topic in call.request.topics:
+        await pace.step()
         rows = DescribeProducersResponseTopic(name=topic.name, partitions=[])
         response.topics.append(rows)
         for index in topic.partition_indexes:

@@ -113,12 +113,14 @@ async def alter_user_scram_credentials(
     """Set and delete credentials, user by user."""
     request = call.request
     changes: dict[str, _Change] = {}
+    pace = Pace()
     for deletion in request.deletions:
+        await pace.step()
         changes.setdefault(deletion.name, _Change([], [])).deletions.append(deletion.mechanism)
     for upsertion in request.upsertions:
+        await pace.step()
         changes.setdefault(upsertion.name, _Change([], [])).upsertions.append(upsertion)
     results = []
-    pace = Pace()
     for name, change in changes.items():
         await pace.step()
         row = AlterUserScramCredentialsResponseUser(user=name, error_message=None)

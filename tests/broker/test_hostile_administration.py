@@ -1,0 +1,181 @@
+"""Administration of thousands of things that there are not: the others are served meanwhile."""
+
+from typing import Final
+
+import pytest
+
+from segbroker.broker.loop import pace
+from segbroker.protocol.messages_admin import (
+    AlterConfigsRequest,
+    AlterConfigsRequestResource,
+    DeleteRecordsRequest,
+    DeleteRecordsRequestTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsRequestTopic,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestTopic,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestResource,
+)
+from segbroker.protocol.messages_placement import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestTopic,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsRequestDir,
+    AlterReplicaLogDirsRequestTopic,
+    DescribeQuorumRequest,
+    DescribeQuorumRequestTopic,
+    ElectLeadersRequest,
+    ElectLeadersRequestTopic,
+)
+from segbroker.protocol.messages_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntity,
+    AlterClientQuotasRequestEntry,
+)
+from segbroker.protocol.messages_transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    DescribeProducersRequest,
+    DescribeProducersRequestTopic,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+)
+from segbroker.protocol.schema import Message
+
+from .test_hostile import ITEMS, turns_of_others
+
+NAMES: Final = [f"none-{n}" for n in range(ITEMS)]
+NO_METRICS: Final = 16
+
+REQUESTS: Final[list[tuple[Message, int]]] = [
+    (
+        AlterConfigsRequest(
+            resources=[
+                AlterConfigsRequestResource(
+                    resource_type=NO_METRICS, resource_name=name, configs=[]
+                )
+                for name in NAMES
+            ],
+            validate_only=False,
+        ),
+        2,
+    ),
+    (
+        IncrementalAlterConfigsRequest(
+            resources=[
+                IncrementalAlterConfigsRequestResource(
+                    resource_type=NO_METRICS, resource_name=name, configs=[]
+                )
+                for name in NAMES
+            ],
+            validate_only=False,
+        ),
+        1,
+    ),
+    (
+        DescribeTopicPartitionsRequest(
+            topics=[DescribeTopicPartitionsRequestTopic(name=name) for name in NAMES]
+        ),
+        0,
+    ),
+    (
+        DescribeLogDirsRequest(
+            topics=[DescribeLogDirsRequestTopic(topic=name, partitions=[]) for name in NAMES]
+        ),
+        4,
+    ),
+    (
+        DeleteRecordsRequest(
+            topics=[DeleteRecordsRequestTopic(name=name, partitions=[]) for name in NAMES],
+            timeout_ms=1000,
+        ),
+        2,
+    ),
+    (
+        ElectLeadersRequest(
+            election_type=0,
+            timeout_ms=1000,
+            topic_partitions=[ElectLeadersRequestTopic(topic=n, partitions=[]) for n in NAMES],
+        ),
+        2,
+    ),
+    (
+        AlterPartitionReassignmentsRequest(
+            timeout_ms=1000,
+            topics=[
+                AlterPartitionReassignmentsRequestTopic(name=name, partitions=[]) for name in NAMES
+            ],
+        ),
+        0,
+    ),
+    (
+        AlterReplicaLogDirsRequest(
+            dirs=[
+                AlterReplicaLogDirsRequestDir(
+                    path="/",
+                    topics=[
+                        AlterReplicaLogDirsRequestTopic(name=name, partitions=[]) for name in NAMES
+                    ],
+                )
+            ]
+        ),
+        2,
+    ),
+    (
+        DescribeQuorumRequest(
+            topics=[DescribeQuorumRequestTopic(topic_name=name, partitions=[]) for name in NAMES]
+        ),
+        2,
+    ),
+    (
+        DescribeProducersRequest(
+            topics=[DescribeProducersRequestTopic(name=n, partition_indexes=[]) for n in NAMES]
+        ),
+        0,
+    ),
+    (
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="mover",
+            v3_and_below_producer_id=1,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=[
+                AddPartitionsToTxnRequestTopic(name=name, partitions=[]) for name in NAMES
+            ],
+        ),
+        3,
+    ),
+    (
+        TxnOffsetCommitRequest(
+            transactional_id="mover",
+            group_id="g",
+            producer_id=1,
+            producer_epoch=0,
+            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=[]) for name in NAMES],
+        ),
+        3,
+    ),
+    (
+        AlterClientQuotasRequest(
+            entries=[
+                AlterClientQuotasRequestEntry(
+                    entity=[AlterClientQuotasRequestEntity(entity_type="user", entity_name="a")],
+                    ops=[],
+                )
+                for _ in NAMES
+            ],
+            validate_only=False,
+        ),
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"), REQUESTS, ids=[type(message).__name__ for message, _ in REQUESTS]
+)
+async def test_a_request_about_thousands_of_things_gives_way_after_each(
+    request_: Message, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "STEP_S", -1.0)  # a handler has had its time after every item
+    assert await turns_of_others(request_, version) >= ITEMS
