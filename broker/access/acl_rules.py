@@ -103,6 +103,10 @@ class Rules:
                 return True
         return False
 
+    def is_about_all(self, resource_type: int) -> bool:
+        """Whether some rule is about every resource of this kind: none is without."""
+        return (resource_type, WILDCARD) in self._literal
+
     def _denies_all(self, principal: str, host: str, operation: int, allow: Acl) -> bool:
         """Whether a denial covers everything that a `*` or prefixed rule allows."""
         prefix = "" if allow.pattern_type == PatternType.LITERAL else allow.resource_name

@@ -18,6 +18,7 @@ from segbroker.protocol import messages_consumer_groups as consumer_groups
 from segbroker.protocol import messages_core as core
 from segbroker.protocol import messages_groups as groups
 from segbroker.protocol import messages_security as security
+from segbroker.protocol import messages_transactions as transactions
 from segbroker.protocol.acls import Operation, PatternType, Permission, ResourceType
 from segbroker.protocol.api_keys import SERVED, ApiKey, is_served
 from segbroker.protocol.errors import ErrorCode
@@ -359,6 +360,19 @@ async def test_an_open_world_is_closed_where_a_rule_is_about_the_resource() -> N
             assert (await bob.produce("t", b"x")).error_code == 0
             await allow(broker, rule(READ, TOPIC, "t"))
             assert (await bob.produce("t", b"x")).error_code == T29
+
+
+async def test_in_an_open_world_idempotent_producers_need_no_rule_about_the_cluster() -> None:
+    request = transactions.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
+    async with guarded(allow_everyone_if_no_acl_found=True) as broker:
+        await allow(broker, rule(ALTER, *OF_CLUSTER), rule(WRITE, TOPIC, "t"))
+        async with connect_from(BOB, broker) as bob:
+            reply = await bob.ask(request, transactions.InitProducerIdResponse, 2)
+            assert codes(reply) == {0}, "there are topics that no rule is about"
+            assert (await bob.produce("open", b"x")).error_code != T29
+            await allow(broker, rule(WRITE, TOPIC, "*"))
+            reply = await bob.ask(request, transactions.InitProducerIdResponse, 2)
+            assert codes(reply) == {C31}
 
 
 async def test_a_refused_produce_without_acks_closes_its_connection() -> None:
