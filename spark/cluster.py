@@ -22,7 +22,6 @@ from typing import TypeVar
 from segbroker.client.backoff import Backoff
 from segbroker.client.errors import (
     BrokerUnreachable,
-    LeaderNotAvailable,
     SegbrokerError,
     UnsupportedByBroker,
     broker_error,
@@ -101,6 +100,7 @@ class Cluster:
         grace_ms = now_ms() + NEW_TOPIC_GRACE_MS
         while True:
             found = self.persist("topics", look, timeout_ms)
+            self._waited_for -= found.keys()
             missing = set(named or ()) - found.keys() - self._waited_for
             if not missing:
                 return found
@@ -126,6 +126,7 @@ class Cluster:
         """Of each partition the first offset at or after its time (ms, or START_TIME, END_TIME).
 
         -1 where no record is that young.  With read_committed END_TIME is the last stable offset.
+        Partitions that were deleted since the layout was asked for are left out.
         """
         if not times:
             return {}
@@ -147,15 +148,14 @@ class Cluster:
             if not isinstance(exc.__cause__, UnsupportedByBroker):
                 raise
         starts = self.offsets(layout, dict.fromkeys(wanted, START_TIME))
-        ends = self.offsets(layout, dict.fromkeys(wanted, END_TIME))
-        return {key: LogBounds.plain(starts[key], ends[key]) for key in wanted}
+        ends = self.offsets(layout, dict.fromkeys(starts, END_TIME))
+        return {key: LogBounds.plain(starts[key], end) for key, end in ends.items()}
 
     def bounds_now(self, topic: str, partition: int) -> LogBounds:
         """Of one partition wherever it is led now; empty when there is no such partition."""
         layout = self.layout(Assign({topic: (partition,)}))
-        if topic not in layout or partition not in layout[topic].leaders:
-            return LogBounds.plain(0, 0)
-        return self.bounds(layout, [(topic, partition)])[topic, partition]
+        found = self.bounds(layout, [(topic, partition)])
+        return found.get((topic, partition), LogBounds.plain(0, 0))
 
     def link(self, address: Address) -> Link:
         """The connection to a broker, idle; made on first use."""
@@ -215,7 +215,10 @@ class Cluster:
         keys: Iterable[TopicPartition],
         ask: Callable[[Layout], T],
     ) -> T:
-        """`ask`, as `persist` does it, of the leaders as they are after an error that may pass."""
+        """`ask`, as `persist` does it, of the leaders as they are after an error that may pass.
+
+        What does not exist any more then is asked of nobody.
+        """
         current = layout
         topics = tuple(sorted({topic for topic, _ in keys}))
 
@@ -227,7 +230,7 @@ class Cluster:
                 if exc.retryable:
                     # One try: the deadline is that of the call itself.
                     with suppress(SourceUnavailable):
-                        current = {**current, **self.layout(Subscribe(topics), timeout_ms=0)}
+                        current = self.layout(Subscribe(topics), timeout_ms=0)
                 raise
 
         return self.persist(what, look)
@@ -265,9 +268,9 @@ class Cluster:
     ) -> dict[TopicPartition, int]:
         by_leader: dict[Address, dict[str, list[ListOffsetsRequestPartition]]] = {}
         for (topic, partition), timestamp in times.items():
-            leader = layout[topic].leaders.get(partition) if topic in layout else None
+            leader = _leader(layout, topic, partition)
             if leader is None:
-                raise LeaderNotAvailable(f"topic {topic!r} partition {partition} has no leader")
+                continue
             by_leader.setdefault(leader, {}).setdefault(topic, []).append(
                 ListOffsetsRequestPartition(partition_index=partition, timestamp=timestamp)
             )
@@ -301,7 +304,9 @@ class Cluster:
     ) -> dict[TopicPartition, LogBounds]:
         by_leader: dict[Address, list[TopicPartition]] = {}
         for topic, partition in keys:
-            by_leader.setdefault(layout[topic].leaders[partition], []).append((topic, partition))
+            leader = _leader(layout, topic, partition)
+            if leader is not None:
+                by_leader.setdefault(leader, []).append((topic, partition))
         found: dict[TopicPartition, LogBounds] = {}
         for leader, asked in by_leader.items():
             rows = [{"topic": topic, "partition": partition} for topic, partition in asked]
@@ -319,3 +324,8 @@ class Cluster:
                     row["evict_reason"] or "unknown",
                 )
         return found
+
+
+def _leader(layout: Layout, topic: str, partition: int) -> Address | None:
+    """Who leads a partition; None: there is no such partition."""
+    return layout[topic].leaders.get(partition) if topic in layout else None

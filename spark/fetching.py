@@ -16,7 +16,8 @@ The worker process keeps idle connections for its next task (LINKS).  A link wit
 its way (a query that stopped at a LIMIT) is closed instead.
 
 A lost connection, a moved leader or a slow broker is tried again until nothing has come for
-`kafkaConsumer.pollTimeoutMs`.  What the log does not hold any more is data loss (see loss).
+`kafkaConsumer.pollTimeoutMs`.  What the log does not hold any more is data loss (see loss), and so
+is the rest of the range when the topic is deleted.
 
 The topic is asked for by the id that it had when the task was planned, where the broker knows ids:
 of a topic that was deleted and made again meanwhile not one record is taken for one of the old.
@@ -64,7 +65,7 @@ from .cluster import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, Cluster
 from .connecting import ClientOptions
 from .errors import SourceError, SourceUnavailable
 from .link import Link, now_ms
-from .loss import RECREATED, WHY, Lost, clip, in_log, report
+from .loss import GONE, RECREATED, WHY, Lost, clip, in_log, report
 from .offsets import OffsetRange
 from .options import Assign, SourceOptions
 from .segment_files import SegmentFiles, Unreadable
@@ -78,6 +79,8 @@ FETCH_BYTES_MIN = 16 << 10
 RECORD_BYTES_GUESS = 1 << 10
 # A new leader may know its high watermark late: how long an end below the range is doubted.
 SHORT_LOG_GRACE_MS = 3_000
+# A broker that has just started may not know all topics: how long it is doubted that one is gone.
+GONE_GRACE_MS = 5_000
 # Idle connections that a worker keeps.
 LINKS_COUNT_MAX = 16
 
@@ -117,6 +120,7 @@ class RangeFetcher:
         self._record_bytes = float(RECORD_BYTES_GUESS)
         self._progress_ms = now_ms()
         self._short_since_ms: int | None = None
+        self._gone_since_ms: int | None = None
 
     def batches(self) -> Iterator[RecordBatch]:
         """Decoded batches that hold records of the range; the first and last may hold others too.
@@ -343,19 +347,24 @@ class RangeFetcher:
             if isinstance(exc.__cause__, SegbrokerError) and exc.__cause__.retryable:
                 return
             raise
-        if topic not in layout:
+        found = layout.get(topic)
+        topic_id = None if found is None else found.topic_id
+        if None not in (topic_id, self._topic_id) and topic_id != self._topic_id:
+            self._lose_the_rest(RECREATED)
             return
-        found = layout[topic].topic_id
-        if self._topic_id is not None and found not in (None, self._topic_id):
-            self._lose_the_rest()
-        elif partition in layout[topic].leaders:
-            self._leader = layout[topic].leaders[partition]
+        if found is not None and partition in found.leaders:
+            self._leader = found.leaders[partition]
+            self._gone_since_ms = None
+            return
+        self._gone_since_ms = self._gone_since_ms or now_ms()
+        if now_ms() - self._gone_since_ms > GONE_GRACE_MS:
+            self._lose_the_rest(GONE)
 
-    def _lose_the_rest(self) -> None:
-        """The topic of this name is another one now: no offset of the range means a record."""
+    def _lose_the_rest(self, word: str) -> None:
+        """The topic is not there or another one now: no offset of the range means a record."""
         start, end = self._position, self._range.end
         where = self._range.topic, self._range.partition
-        lost = Lost(*where, start, end, WHY[RECREATED], RECREATED)
+        lost = Lost(*where, start, end, WHY[word], word)
         report([lost], fail=self._options.fail_on_data_loss)
         self._lost.append(lost)
         self._position = end

@@ -208,7 +208,8 @@ class Planner:
                 at = _exact(f"{name}Offsets", offsets, keys)
                 marked = {k: _TIME_OF_MARK[v] for k, v in at.items() if v in _TIME_OF_MARK}
                 at |= self._cluster.offsets(layout, marked)
-        return _with_ids(layout, at)
+        # Of a partition that was deleted meanwhile there is only the mark that asks for an offset.
+        return _with_ids(layout, {key: offset for key, offset in at.items() if offset >= 0})
 
     def _at_times(
         self,

@@ -16,8 +16,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from pyspark.sql.types import StructType
 
 from segbroker.spark import jvm
+from segbroker.spark.cluster import END_TIME, Cluster
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import DataLoss, OptionError, SourceError, SourceUnavailable
+from segbroker.spark.options import parse_options
 from segbroker.spark.source import BatchReader, StreamReader
 
 from ..support.ports import keep_port
@@ -468,6 +470,48 @@ def test_a_topic_that_is_gone_is_data_loss(topics: Topics, name: Name, stream: S
     for ask in (lambda: reader.latestOffset(start, ALL), lambda: reader.partitions(start, end)):
         with pytest.raises(DataLoss, match=f"topic '{topic}' partition 0: .* does not exist"):
             ask()
+
+
+def test_a_topic_deleted_after_its_tasks_were_planned_is_lost_or_passed_over(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"old"] * 10)
+    options = {"subscribe": topic, "kafkaConsumer.pollTimeoutMs": "40000"}
+    strict = stream(topics, **options, startingOffsets="earliest")
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ALL)
+    lenient = stream(topics, **options, failOnDataLoss="false")
+    planned = [(reader, reader.partitions(start, end)) for reader in (strict, lenient)]
+    topics.delete(topic)
+    with pytest.raises(DataLoss, match=r"\[0, 10\) are lost, the topic .* does not exist"):
+        rows(*planned[0])
+    assert rows(*planned[1]) == []
+
+
+def test_what_is_deleted_while_its_bounds_are_asked_for_is_left_out(
+    topics: Topics, name: Name
+) -> None:
+    topic, other = name(), name()
+    for each in (topic, other):
+        topics.create(each, 2)
+    given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": f"{topic},{other}"}
+    options = parse_options({**given, "kafka.default.api.timeout.ms": "10000"}, streaming=True)
+    cluster = Cluster(options.client)
+    try:
+        layout = cluster.layout(options.selection)
+        keys = [(each, partition) for each in (topic, other) for partition in range(2)]
+        topics.delete(topic)
+        assert cluster.offsets(layout, dict.fromkeys(keys, END_TIME)) == {
+            (other, 0): 0,
+            (other, 1): 0,
+        }
+        topics.create(topic)
+        topics.delete(other)
+        assert cluster.bounds(layout, keys).keys() == {(topic, 0)}
+    finally:
+        cluster.close()
 
 
 def test_a_broker_that_is_away_is_waited_for_until_the_deadline() -> None:

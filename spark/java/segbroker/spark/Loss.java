@@ -12,6 +12,8 @@ import org.slf4j.LoggerFactory;
  */
 final class Loss {
     static final int GAP_DELETED = 5;
+    static final String RECREATED = "the topic was deleted and made again";
+    static final String GONE = "the topic or partition does not exist or is not selected any more";
 
     private static final Logger LOG = LoggerFactory.getLogger("segbroker.spark");
     private static final Map<String, String> WORDS =
@@ -78,11 +80,6 @@ final class Loss {
                 Math.max(gap.baseOffset(), start),
                 Math.min(gap.nextOffset(), end),
                 reason);
-    }
-
-    /** Of a topic that was deleted and made again since the task was planned. */
-    static Lost recreated(String topic, int partition, long start, long end) {
-        return new Lost(topic, partition, start, end, "the topic was deleted and made again");
     }
 
     /** Fail with the ranges, or log them. */

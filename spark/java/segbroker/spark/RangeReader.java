@@ -31,6 +31,8 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     private static final int ROWS_BYTES = 4 << 20;
     /** A new leader may know its high watermark late: how long an end below the range is doubted. */
     private static final int SHORT_LOG_GRACE_MS = 3_000;
+    /** A broker that has just started may not know all topics: how long it is doubted that one is gone. */
+    private static final int GONE_GRACE_MS = 5_000;
 
     private final ScanTask task;
     private final String about;
@@ -48,6 +50,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     private double recordBytes = RECORD_BYTES_GUESS;
     private long progressMs = Link.nowMs();
     private long shortSinceMs = -1;
+    private long goneSinceMs = -1;
 
     RangeReader(ScanTask task, StructType columns) {
         this.task = task;
@@ -311,20 +314,28 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
             // The pauses between the tries, and their end, are this task's.
             return;
         }
-        if (now == null) {
+        if (now != null
+                && task.topicId() != null
+                && now.topicId() != null
+                && !task.topicId().equals(now.topicId())) {
+            loseTheRest(Loss.RECREATED);
             return;
         }
-        if (task.topicId() != null && now.topicId() != null && !task.topicId().equals(now.topicId())) {
-            loseTheRest();
-        } else if (now.address() != null) {
+        if (now != null && now.address() != null) {
             leader = now.address();
+            goneSinceMs = -1;
+            return;
+        }
+        goneSinceMs = goneSinceMs < 0 ? Link.nowMs() : goneSinceMs;
+        if (Link.nowMs() - goneSinceMs > GONE_GRACE_MS) {
+            loseTheRest(Loss.GONE);
         }
     }
 
-    /** The topic of this name is another one now: no offset of the range means a record. */
-    private void loseTheRest() {
+    /** The topic is not there or another one now: no offset of the range means a record. */
+    private void loseTheRest(String why) {
         Loss.report(
-                List.of(Loss.recreated(task.topic(), task.partition(), position, end)),
+                List.of(new Loss.Lost(task.topic(), task.partition(), position, end, why)),
                 task.failOnDataLoss());
         position = end;
     }
