@@ -5,7 +5,7 @@
 | SERVER_INFO          | nothing                   | ids, limits, counters, scrub, cleaner  |
 | PARTITION_STATISTICS | partition_statistics.py   |                                        |
 | FLOORS, GAPS         | floors.py                 |                                        |
-| COMMIT_BATCH, QUERY_STATE | batch_commits.py     |                                        |
+| COMMIT_BATCH, QUERY_STATE, FORGET_TRANSACTIONS | batch_commits.py |                       |
 
 A reply that failed is {"error": {...}} (protocol.vendor); every reply has {"performance": {...}},
 where its time went.  Unknown keys of a request are ignored, so that a newer client can talk to an
@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 from segbroker.protocol.headers import RequestHeader
 from segbroker.protocol.vendor import VendorKey, error_reply, unpack
 
-from .apis.batch_commits import commit_batch, query_state
+from .apis.batch_commits import commit_batch, forget_transactions, query_state
 from .apis.floors import floors, gaps
 from .apis.partition_statistics import partition_statistics
 from .configuration.config import join_address
@@ -108,4 +108,5 @@ ANSWERS: Final[dict[int, VendorAnswer]] = {
     VendorKey.GAPS: gaps,
     VendorKey.COMMIT_BATCH: commit_batch,
     VendorKey.QUERY_STATE: query_state,
+    VendorKey.FORGET_TRANSACTIONS: forget_transactions,
 }

@@ -63,6 +63,7 @@ SPOKEN: Final[dict[ApiKey | VendorKey, ApiVersionRange]] = {
     VendorKey.FLOORS: ApiVersionRange(0, 0),
     VendorKey.COMMIT_BATCH: ApiVersionRange(0, 0),
     VendorKey.QUERY_STATE: ApiVersionRange(0, 0),
+    VendorKey.FORGET_TRANSACTIONS: ApiVersionRange(0, 0),
 }
 
 # What a request AtNewest goes up to: these versions do more than the ones before, see transactions;

@@ -196,6 +196,7 @@ SERVED_VENDOR: Final[dict[VendorKey, ApiVersionRange]] = {
     VendorKey.GAPS: ApiVersionRange(0, 0),
     VendorKey.COMMIT_BATCH: ApiVersionRange(0, 0),
     VendorKey.QUERY_STATE: ApiVersionRange(0, 0),
+    VendorKey.FORGET_TRANSACTIONS: ApiVersionRange(0, 0),
 }
 """What ApiVersions says besides to segbroker's own clients."""
 

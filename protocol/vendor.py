@@ -53,6 +53,7 @@ class VendorKey(IntEnum):
     # 10030 to 10039: transactions
     COMMIT_BATCH = 10030
     QUERY_STATE = 10031
+    FORGET_TRANSACTIONS = 10032
 
 
 class ErrorReply(TypedDict):

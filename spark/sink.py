@@ -16,6 +16,10 @@ under the names that it had: what the dead one left open is aborted then, not wh
                 of a batch write with transactionalId and batchId the former; else a name of its own
     batch       of a stream the micro-batch; of a batch write batchId, else 0
 
+Attempts that came to nothing (of an executor that died, of two that Spark ran at once) may have
+left transactions open, which would hold up who reads committed records.  When a batch is committed
+the driver has them aborted, and forgotten; of a batch write with a name of its own all names are.
+
 At least once.  No transaction: records are there as soon as they are written, and a repeated task
 or batch writes them again.
 
@@ -36,11 +40,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from segbroker.client.errors import SegbrokerError
+
 from .cluster import Cluster
 from .errors import SinkError, SourceUnavailable, plain
 from .rows import records_of
 from .sink_options import SinkOptions
-from .transactions import Identity, abort, commit_batch, last_batch
+from .transactions import Identity, abort, commit_batch, forget, last_batch
 from .writing import RecordWriter
 
 if TYPE_CHECKING:
@@ -52,6 +58,8 @@ PREFIX = "segbroker-spark"
 # In the task's properties; Spark writes them for its own use.
 BATCH_PROPERTY = "streaming.sql.batchId"
 QUERY_PROPERTY = "sql.streaming.queryId"
+# How often Spark tries a task, if nobody says otherwise (spark.task.maxFailures).
+ATTEMPTS_COUNT = 4
 
 
 @dataclass(frozen=True)
@@ -77,10 +85,11 @@ class Written(WriterCommitMessage):
 
 
 class _Writer:
-    """What both writers have."""
+    """What both writers have.  `is_single`: a write whose names nobody comes back to."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, *, is_single: bool) -> None:
         self._options = options
+        self._is_single = is_single
 
     def _write(self, tables: "Iterator[pyarrow.RecordBatch]", place: Place | None) -> Written:
         if place is not None and self._is_done(place):
@@ -128,29 +137,65 @@ class _Writer:
             first = commit_batch(
                 cluster, query, batch, identities, self._options.client.request_timeout_ms
             )
+            if first:
+                self._forget(cluster, query, messages)
+            else:
+                # Whoever committed it may be at work under these names.
+                text = "batch %d of query %s was committed before; nothing is repeated"
+                log.info(text, batch, query)
         finally:
             cluster.close()
-        if not first:
-            log.info("batch %d of query %s was committed before; nothing is repeated", batch, query)
+
+    def _forget(
+        self, cluster: Cluster, query: str, messages: Sequence[WriterCommitMessage | None]
+    ) -> None:
+        """Have the attempts forgotten that came to nothing, and all of them of a single write."""
+        kept = {
+            each.identity.transactional_id
+            for each in messages
+            if isinstance(each, Written) and each.identity is not None
+        }
+        attempts = [int(str(name).rpartition("/")[2]) for name in kept]
+        count = max(ATTEMPTS_COUNT, *(1 + attempt for attempt in attempts))
+        names = [
+            f"{query}/{partition}/{attempt}"
+            for partition in range(len(messages))
+            for attempt in range(count)
+        ]
+        if not self._is_single:
+            names = [name for name in names if name not in kept]
+        timeout_ms = self._options.client.request_timeout_ms
+        forget(cluster, query, names, timeout_ms, whole=self._is_single)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Give up what the tasks that succeeded have written; of the others time takes care."""
         cluster = Cluster(self._options.client)
+        found = [each for each in messages if isinstance(each, Written)]
         try:
-            for each in messages:
-                if isinstance(each, Written) and each.identity is not None:
-                    abort(cluster, each.identity, self._options.client.request_timeout_ms)
-        except SourceUnavailable as exc:
-            log.warning("abandoned transactions end by kafka.transaction.timeout.ms: %s", exc)
+            for each in found:
+                if each.identity is not None and not self._is_aborted(cluster, each.identity):
+                    return
+            query = next((each.query for each in found if each.identity is not None), None)
+            if query is not None and self._is_single:
+                self._forget(cluster, query, messages)
         finally:
             cluster.close()
+
+    def _is_aborted(self, cluster: Cluster, identity: Identity) -> bool:
+        """Abort one, or say that it is left to its time; False: no broker answers at all."""
+        try:
+            abort(cluster, identity, self._options.client.request_timeout_ms)
+        except SourceUnavailable as exc:
+            log.warning("abandoned transactions end by kafka.transaction.timeout.ms: %s", exc)
+            return isinstance(exc.__cause__, SegbrokerError) and not exc.__cause__.retryable
+        return True
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """`df.write`: all rows at once, or none."""
 
     def __init__(self, options: SinkOptions) -> None:
-        super().__init__(options)
+        super().__init__(options, is_single=options.batch_id is None)
         # Made on the driver, and pickled: all tasks of one write have one name.
         if options.batch_id is not None:
             assert options.transactional_id is not None
@@ -175,6 +220,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream`: each micro-batch once."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options, is_single=False)
 
     @plain
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> Written:

@@ -6,12 +6,14 @@
     driver     commit_batch(...)     all transactions of a batch and "this was the query's last
                                      batch", as one decision of the broker
                abort(...)            give a prepared transaction up, as well as can be
+               forget(...)           names under which nothing more is written
     both       last_batch(...)       what the query has committed
 
-The last two know segbroker's own requests COMMIT_BATCH and QUERY_STATE.  Repeating any of these is
-harmless: a commit of a batch that is committed is answered as done.
+Those of a batch know segbroker's own requests COMMIT_BATCH, QUERY_STATE and FORGET_TRANSACTIONS.
+Repeating any of these is harmless: a commit of a batch that is committed is answered as done.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -36,8 +38,12 @@ from .errors import SinkError, SourceUnavailable
 from .link import Link
 from .offsets import TopicPartition
 
+log = logging.getLogger("segbroker.spark")
+
 # What FindCoordinator calls a transactional id.
 _TRANSACTION = 1
+# Names in one request to forget them.
+FORGOTTEN_COUNT_MAX = 1_000
 
 T = TypeVar("T")
 
@@ -131,6 +137,22 @@ def commit_batch(
     body = {"query": query, "batch": batch, "transactions": rows}
     reply = _ask_vendor(cluster, VendorKey.COMMIT_BATCH, query, body, timeout_ms)
     return not reply["repeated"]
+
+
+def forget(cluster: Cluster, query: str, names: list[str], timeout_ms: int, *, whole: bool) -> None:
+    """Abort what is open under these names, and have them forgotten; `whole`: the query, too.
+
+    Best effort: what is not done here the broker does when the time of each is over.
+    """
+    try:
+        for begin in range(0, len(names), FORGOTTEN_COUNT_MAX):
+            body = {
+                "transactional_ids": names[begin : begin + FORGOTTEN_COUNT_MAX],
+                "query": query if whole else None,
+            }
+            _ask_vendor(cluster, VendorKey.FORGET_TRANSACTIONS, query, body, timeout_ms)
+    except (SinkError, SourceUnavailable) as exc:
+        log.info("transactions of query %s are left to their time-outs: %s", query, exc)
 
 
 def last_batch(cluster: Cluster, query: str, timeout_ms: int) -> int | None:

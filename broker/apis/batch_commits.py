@@ -9,6 +9,8 @@
                    {"committed": bool, "repeated": bool}
     QUERY_STATE    {"query": str}
                    {"last_batch": int, or None: no batch of this query was committed}
+    FORGET_TRANSACTIONS   {"transactional_ids": [str], "query": str, or None}
+                   {"forgotten": int}
 
 | `batch` | afterwards | answer |
 |---|---|---|
@@ -20,7 +22,11 @@ So a driver that did not hear the answer asks again, and one that runs a batch a
 nothing twice.  Whoever prepared a transaction has to begin anew afterwards (InitProducerId): its
 epoch has ended with it.  A transaction in which nothing was sent counts as open.
 
-Limits: TRANSACTIONS_MAX per batch, QUERIES_MAX queries; a query is forgotten
+FORGET_TRANSACTIONS is for names under which nothing more is written: those of tasks whose work came
+to nothing, and all of a write that is done and never comes again.  What they have open is aborted.
+Otherwise a job that writes once, under names of its own, would leave its names here for a week.
+
+Limits: TRANSACTIONS_MAX per request, QUERIES_MAX queries; a query is forgotten
 `transactional_id_expiration_ms` after its last batch.
 """
 
@@ -59,6 +65,25 @@ async def commit_batch(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str
 async def query_state(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str, Any]:
     """The last batch that was committed."""
     return {"last_batch": core.transactions.last_batch(_query(body))}
+
+
+async def forget_transactions(core: Core, peer: Peer, body: dict[str, Any]) -> dict[str, Any]:
+    """Forget names that nobody comes back to, and a query if one is named."""
+    query = None if body.get("query") is None else _query(body)
+    names = body.get("transactional_ids")
+    if (
+        not isinstance(names, list)
+        or len(names) > TRANSACTIONS_MAX
+        or not all(isinstance(name, str) for name in names)
+    ):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"transactional_ids is not a list of {TRANSACTIONS_MAX} names at most",
+        )
+    code, forgotten = await core.transactions.forget(names, query)
+    if code:
+        raise Refused(code, "the transactional ids are not forgotten")
+    return {"forgotten": forgotten}
 
 
 def _query(body: dict[str, Any]) -> str:

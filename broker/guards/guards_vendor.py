@@ -8,6 +8,7 @@
 | GAPS | DESCRIBE topic | the same |
 | COMMIT_BATCH | WRITE of every transactional id, and of the query as one | 53 |
 | QUERY_STATE | DESCRIBE of the query as a transactional id | 53 |
+| FORGET_TRANSACTIONS | WRITE of every transactional id, and of the query as one | 53 |
 | any other | ALTER cluster | CLUSTER_AUTHORIZATION_FAILED |
 
 A list that is longer than its handler takes is refused unseen: a million rows are not asked about
@@ -99,6 +100,15 @@ def _commit_batch(core: Core, authorizer: Authorizer, peer: Peer, body: Body) ->
         _may_use(authorizer, peer, WRITE, name)
 
 
+def _forget_transactions(core: Core, authorizer: Authorizer, peer: Peer, body: Body) -> None:
+    names = body.get("transactional_ids")
+    if not isinstance(names, list) or len(names) > TRANSACTIONS_MAX:
+        names = []  # refused by the handler
+    query = body.get("query")
+    for name in [*([] if query is None else [query]), *names]:
+        _may_use(authorizer, peer, WRITE, name)
+
+
 def _query_state(core: Core, authorizer: Authorizer, peer: Peer, body: Body) -> None:
     _may_use(authorizer, peer, DESCRIBE, body.get("query"))
 
@@ -145,4 +155,5 @@ GUARDS: Final[dict[int, VendorGuard]] = {
     VendorKey.GAPS: _gaps,
     VendorKey.COMMIT_BATCH: _commit_batch,
     VendorKey.QUERY_STATE: _query_state,
+    VendorKey.FORGET_TRANSACTIONS: _forget_transactions,
 }

@@ -289,6 +289,45 @@ class Coordinator:
                 await entry.completed.wait()
         return ErrorCode.NONE, "", is_repeated
 
+    async def forget(self, names: Iterable[str], query: str | None) -> tuple[ErrorCode, int]:
+        """Abort what is open under these names, and forget them and the query.
+
+        Returns a code, and how many names were known.  One whose markers cannot be written now is
+        kept, and goes with its age.
+        """
+        known = {name: entry for name in names if (entry := self.table.entries.get(name))}
+        async with AsyncExitStack() as held:
+            ending: list[tuple[Entry, Decision]] = []
+            for name, entry in sorted(known.items()):
+                await held.enter_async_context(entry.lock)
+                row = self._standing(name, entry)
+                if row is not None and row.state is State.ONGOING:
+                    ending.append((entry, transactions.fence(row)))
+            if ending and (failed := await self._decide(ending, commit=False)):
+                return failed, 0
+        with trio.move_on_after(MARKERS_WAIT_SECONDS):
+            for entry in known.values():
+                await entry.completed.wait()
+        async with self._batches, AsyncExitStack() as held:
+            gone: list[str] = []
+            for name, entry in sorted(known.items()):
+                await held.enter_async_context(entry.lock)
+                row = self._standing(name, entry)
+                if row is not None and row.state.is_idle:
+                    gone.append(name)
+            queries = [] if query is None or self.last_batch(query) is None else [query]
+            if not gone and not queries:
+                return ErrorCode.NONE, 0
+            if failed := await self._record(FORGOTTEN, ids=gone, queries=queries):
+                return failed, 0
+            for name in gone:
+                self.table.forget(name)
+        return ErrorCode.NONE, len(gone)
+
+    def _standing(self, name: str, entry: Entry) -> Transaction | None:
+        """What is known of a name whose entry is locked; None: it was forgotten meanwhile."""
+        return entry.known if self.table.entries.get(name) is entry else None
+
     def last_batch(self, query: str) -> int | None:
         """The last batch that was committed for a query."""
         return last_batch(self._manager.section(SECTION), query)

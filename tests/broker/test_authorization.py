@@ -415,6 +415,7 @@ async def test_requests_of_our_own_need_rules_too() -> None:
         (VendorKey.FLOORS, {"partitions": [{}] * 20_001}),
         (VendorKey.PARTITION_STATISTICS, {"topics": ["t"] * 20_001}),
         (VendorKey.COMMIT_BATCH, {"query": "q", "batch": 1, "transactions": [{}] * 10_001}),
+        (VendorKey.FORGET_TRANSACTIONS, {"query": "q", "transactional_ids": ["q"] * 10_001}),
     ],
 )
 async def test_a_list_that_is_too_long_is_not_asked_about_row_by_row(

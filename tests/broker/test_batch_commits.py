@@ -9,7 +9,7 @@ from segbroker.protocol.vendor import VendorKey
 from segbroker.segments.age_clock import JUMP_MS
 
 from ..support.gated_storage import GatedStorage
-from ..support.wire_client import connect
+from ..support.wire_client import WireClient, connect
 from ..support.wire_transactions import (
     NOW_MS,
     VERSIONS,
@@ -87,6 +87,49 @@ async def test_a_batch_that_says_nonsense_is_refused() -> None:
             reply = await client.ask_vendor(VendorKey.COMMIT_BATCH, body)
             assert isinstance(reply["error"], dict)
             assert reply["error"]["code"] == ErrorCode.INVALID_REQUEST, body
+
+
+async def forget(client: WireClient, *names: str, query: str | None = None) -> dict[str, object]:
+    body: dict[str, object] = {"transactional_ids": list(names), "query": query}
+    reply = await client.ask_vendor(VendorKey.FORGET_TRANSACTIONS, body)
+    del reply["performance"]
+    return reply
+
+
+@VERSIONS
+async def test_names_that_nobody_comes_back_to_are_aborted_and_forgotten(version: int) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        kept, left = await some(client, version, "kept", "left open")
+        await commit_batch(client, "q", 0, kept)
+        assert (await read(client, "t")).last_stable_offset == 1
+        assert await forget(client, "left open", "never seen") == {"forgotten": 1}
+        row = await read(client, "t")
+        assert row.last_stable_offset == row.high_watermark == 4
+        assert [first for _, first in aborted(row)] == [1]
+        assert await left.send("t", b"late") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        # Until it is named as well, the query is known, and so is its batch.
+        assert await last_batch(client, "q") == 0
+        assert await forget(client, "kept", "left open", query="q") == {"forgotten": 1}
+        assert await last_batch(client, "q") is None
+        assert not broker.core.transactions.table.entries
+        assert await forget(client, "kept", query="q") == {"forgotten": 0}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"transactional_ids": None},
+        {"transactional_ids": [1]},
+        {"transactional_ids": ["a"] * 10_001},
+        {"transactional_ids": [], "query": ""},
+    ],
+)
+async def test_names_to_be_forgotten_that_are_none_are_refused(body: dict[str, object]) -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        reply = await client.ask_vendor(VendorKey.FORGET_TRANSACTIONS, body)
+        assert isinstance(reply["error"], dict)
+        assert reply["error"]["code"] == ErrorCode.INVALID_REQUEST
 
 
 async def test_a_query_is_forgotten_when_it_is_old() -> None:

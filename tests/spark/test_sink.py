@@ -1,11 +1,14 @@
 """The writers, called as Spark's workers call them; librdkafka reads what they wrote."""
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import (
     ArrayType,
@@ -22,6 +25,7 @@ from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import OptionError, SinkError
 from segbroker.spark.sink import BatchWriter, StreamWriter, Written
 from segbroker.spark.sink_options import SinkOptions, parse_sink_options
+from segbroker.testing.embedded import EmbeddedBroker
 
 from .scripted_broker import ScriptedBroker, fetched
 from .topics import Row, Topics
@@ -226,6 +230,83 @@ def test_all_tasks_of_a_batch_are_committed_at_once(topics: Topics, name: Name) 
     same_query = Written(first.query, second.identity, second.records_count)
     writers[0].commit([first, same_query, None], 0)
     assert values(topics.read(one, 1)) == values(topics.read(two, 1)) == [b"x"]
+
+
+@contextmanager
+def task(partition: int, attempt: int, **properties: str) -> Iterator[None]:
+    """As an attempt of a Spark task: what a worker process is told of it."""
+    context = TaskContext._getOrCreate()
+    context._partitionId, context._attemptNumber = partition, attempt
+    context._localProperties = properties
+    try:
+        yield
+    finally:
+        TaskContext._setTaskContext(None)
+
+
+IN_STREAM = {"sql.streaming.queryId": "one-query", "streaming.sql.batchId": "0"}
+
+
+@pytest.mark.usefixtures("segbroker_only")
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_attempt_that_died_holds_up_no_reader_of_what_another_has_committed(
+    topics: Topics, name: Name, is_stream: bool
+) -> None:
+    topic = name()
+    topics.create(topic)
+    made = source(topics, topic=topic, transactionalId=topic)
+    properties = IN_STREAM if is_stream else {}
+    writer = (made.streamWriter if is_stream else made.writer)(schema("value"), False)
+    with task(0, 0, **properties):
+        writer.write(iter([table(value=["of an executor that died"])]))
+    with task(0, 1, **properties):
+        messages: list[WriterCommitMessage] = [writer.write(iter([table(value=["kept"])]))]
+    if isinstance(writer, StreamWriter):
+        writer.commit(messages, 0)
+    else:
+        writer.commit(messages)
+    assert values(topics.read(topic, 1, timeout_s=5)) == [b"kept"]
+
+
+def test_writes_without_a_number_leave_no_names_at_the_broker() -> None:
+    # Each write has names of its own; a broker that kept them would have room for one write.
+    with EmbeddedBroker(transactional_ids_max=2) as broker:
+        broker.create_topic("t")
+        topics = Topics(broker.address)
+        for n in range(5):
+            writer = source(topics, topic="t").writer(schema("value"), overwrite=False)
+            messages: list[WriterCommitMessage] = []
+            for partition in range(2):
+                with task(partition, 0):
+                    messages.append(writer.write(iter([table(value=[str(n)])])))
+            if n == 3:
+                writer.abort(messages)
+            else:
+                writer.commit(messages)
+        assert Counter(values(topics.read("t", 8))) == dict.fromkeys([b"0", b"1", b"2", b"4"], 2)
+        topics.close()
+
+
+@pytest.mark.usefixtures("segbroker_only")
+def test_one_transaction_that_is_over_already_does_not_keep_others_from_being_aborted(
+    topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 2)
+    rows = [table(value=["x"], partition=[n]) for n in range(2)]
+    columns = schema("value", "partition")
+    options = {"topic": topic, "transactionalId": topic, "batchId": "1"}
+    writer = source(topics, **options).writer(columns, overwrite=False)
+    messages: list[WriterCommitMessage] = []
+    for partition in range(2):
+        with task(partition, 0):
+            messages.append(writer.write(iter([rows[partition]])))
+    again = source(topics, **options).writer(columns, overwrite=False)
+    with task(0, 0):  # the first is fenced
+        again.abort([again.write(iter([rows[0]]))])
+    writer.abort(messages)
+    write(topics, table(value=["after", "it"], partition=[0, 1]), topic=topic, **ONCE)
+    assert set(values(topics.read(topic, 2, timeout_s=5))) == {b"after", b"it"}
 
 
 def test_a_null_topic_and_a_partition_that_is_not_are_refused(topics: Topics, name: Name) -> None:
