@@ -7,12 +7,14 @@ to `parts`, and a new `b` is begun: record bytes are never copied.  All nested s
 runs of fixed-width fields become one `struct` call.
 
 Invariant: whatever the values, the function returns or raises LocalProtocolError; a string that is
-too long, a number that does not fit and null where the version has none are never written.
+too long, a number that does not fit and null where the version has none are never written.  Only an
+error message is cut to what a string can hold: it often repeats a name of the request, which may be
+as long as any, and whoever asked wants the code that stands beside it.
 """
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from . import limits
 from .errors import LocalProtocolError
@@ -23,6 +25,9 @@ from .source import Source
 __all__ = ["Encoder", "compile_encoder"]
 
 Encoder = Callable[[Any, bytearray, list[Part]], bytearray]
+
+# How the fields are called that hold a sentence for a person.
+_MESSAGE: Final = "error_message"
 
 
 def compile_encoder(cls: Table, version: int, flexible: bool) -> Encoder:
@@ -59,6 +64,7 @@ class EncoderSource(Source):
             "unfit": (struct.error, AttributeError, TypeError, UnicodeEncodeError),
             "records_size": _records_size,
             "null": _null,
+            "cut": _cut,
         }
 
     def flush(self) -> None:
@@ -109,6 +115,8 @@ class EncoderSource(Source):
         self.add("else:")
         if field.kind is STRING:
             self.add(f" {value} = {value}.encode()")
+            if field.name.endswith(_MESSAGE):
+                self.add(f" if len({value}) > {limits.STRING_SIZE_MAX}: {value} = cut({value})")
         size = "records_size" if field.kind is RECORDS else "len"
         self.add(f" {length} = {size}({value})")
         self.write_length(length, "h" if field.kind is STRING else "i")
@@ -210,6 +218,11 @@ def _records_size(records: Part | Sequence[Part]) -> int:
     if isinstance(records, (list, tuple)):
         return sum(len(part) for part in records)
     return len(records)
+
+
+def _cut(text: bytes) -> bytes:
+    """As much of a UTF-8 text as a string can hold."""
+    return text[: limits.STRING_SIZE_MAX].decode(errors="ignore").encode()
 
 
 def _null(name: str) -> int:
