@@ -19,7 +19,7 @@ from uuid import UUID
 from . import limits
 from .errors import RemoteProtocolError
 from .fields import NEW_LIST, STRING, UUID_KIND, Field, Table
-from .primitives import Buffer, read_uvarint, skip_tags
+from .primitives import Buffer, read_uvarint, repaired_text, skip_tags
 from .source import Source
 
 __all__ = ["Decoder", "compile_decoder"]
@@ -51,9 +51,10 @@ class DecoderSource(Source):
             "UUID": UUID,
             "RemoteProtocolError": RemoteProtocolError,
             "read_uvarint": read_uvarint,
+            "repaired_text": repaired_text,
             "skip_tags": skip_tags,
             "unpack_from": struct.unpack_from,
-            "malformed": (struct.error, IndexError, UnicodeDecodeError),
+            "malformed": (struct.error, IndexError),
             "bad_size": _bad_size,
             "bad_count": _bad_count,
         }
@@ -116,7 +117,8 @@ class DecoderSource(Source):
         self.add(f"if stop > end{limit}: raise bad_size({field.name!r}, {length})")
         match field.kind.name:
             case "string":
-                self.add(f"{target} = str(buf[pos:stop], 'utf-8')")
+                self.add(f"try: {target} = str(buf[pos:stop], 'utf-8')")
+                self.add(f"except UnicodeDecodeError: {target} = repaired_text(buf[pos:stop])")
             case "bytes":
                 self.add(f"{target} = bytes(buf[pos:stop])")
             case _:

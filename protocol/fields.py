@@ -9,6 +9,8 @@
 | a Message class   | its fields                    | its fields, then a tag section          |
 | a class or None   | int8 -1 null, 1 there; fields | the same, fields with tag section       |
 
+Bytes of a string that are not UTF-8 are read as U+FFFD, as Kafka does; what is written is UTF-8.
+
 The metadata of an annotation says more.  `since(3)`, `until(7)`, `between(8, 10)`: the versions in
 which the field is there (without: all).  `nullable_since(1)`: from which version an optional type
 may be null (without: in all).  `tag(0, since=12)`: it travels in the tag section.

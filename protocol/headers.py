@@ -28,7 +28,7 @@ from .api_keys import (
     response_header_version,
 )
 from .errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from .primitives import Buffer, skip_tags
+from .primitives import Buffer, repaired_text, skip_tags
 from .schema import Message, Part
 from .vendor import pack
 
@@ -80,8 +80,8 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
             raise RemoteProtocolError(f"client id of {size} bytes, {len(frame) - begin} left")
         try:
             client_id = str(frame[begin:position], "utf-8")
-        except UnicodeDecodeError as exc:
-            raise RemoteProtocolError(f"client id is not UTF-8: {exc}") from exc
+        except UnicodeDecodeError:
+            client_id = repaired_text(frame[begin:position])
     elif size != -1:
         raise RemoteProtocolError(f"client id of {size} bytes")
     if is_flexible(key, version):

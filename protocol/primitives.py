@@ -17,7 +17,7 @@ from typing import Final
 from . import limits
 from .errors import RemoteProtocolError
 
-__all__ = ["Buffer", "read_uvarint", "skip_tags", "uvarint"]
+__all__ = ["Buffer", "read_uvarint", "repaired_text", "skip_tags", "uvarint"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -71,3 +71,15 @@ def skip_tags(buffer: Buffer, position: int, count: int, end: int) -> int:
             raise RemoteProtocolError(f"tagged field of {size} bytes, {end - position} left")
         position += size
     return position
+
+
+def repaired_text(data: Buffer) -> str:
+    """The text of a string that is not UTF-8, as Kafka reads it: with U+FFFD for what is none.
+
+    Who has a client id in Latin-1 is served there.  Raises RemoteProtocolError when it becomes
+    longer than a string can be: it could not be sent back.
+    """
+    text = str(data, "utf-8", "replace")
+    if len(text.encode()) > limits.STRING_SIZE_MAX:
+        raise RemoteProtocolError(f"a string of {len(data)} bytes is not UTF-8")
+    return text

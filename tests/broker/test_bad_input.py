@@ -50,7 +50,6 @@ async def assert_others_are_served(broker: Broker) -> None:
             "a client id longer than the frame",
             bytes.fromhex("0000000c 0003 0001 00000001 7fff 0000"),
         ),
-        ("a client id that is not text", bytes.fromhex("0000000c 0003 0001 00000001 0002 ffff")),
         ("a negative size of the client id", bytes.fromhex("0000000a 0003 0001 00000001 fffe")),
         ("an array of two billion", bytes.fromhex("0000000e 0003 0001 00000001 ffff 7fffffff")),
         ("a body that ends early", bytes.fromhex("0000000a 0002 0001 00000001 ffff")),
@@ -128,6 +127,17 @@ async def test_bytes_behind_a_request_are_tolerated() -> None:
         await client.send_bytes(longer)
         assert (await client.receive(MetadataResponse, 9))[0] == sent
         await assert_others_are_served(broker)
+
+
+async def test_who_calls_himself_in_latin_1_is_served() -> None:
+    async with serving() as broker, connect(broker.address, "caf?") as client:
+        await client.create("t")
+        for offset in range(3):  # from the second on by the express way
+            sent, frame = client.encode(produce_request("t", batch(b"value")), 7)
+            await client.send_bytes(frame.replace(b"caf?", "café".encode("latin-1")))
+            received, reply = await client.receive(ProduceResponse, 7)
+            (row,) = reply.responses[0].partition_responses
+            assert (received, row.error_code, row.base_offset) == (sent, 0, offset)
 
 
 def corrupted(records: bytes, position: int, value: int) -> bytes:

@@ -146,9 +146,27 @@ def test_a_length_below_null_is_refused() -> None:
         ProduceRequest.decode(bytes.fromhex("fffe ffff 00000000 00000000"), 3)
 
 
-def test_a_string_that_is_not_utf8_is_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="utf-8"):
-        MetadataRequest.decode(bytes.fromhex("00000001 0002 c328"), 1)
+def test_what_is_not_utf8_in_a_string_is_read_as_kafka_reads_it() -> None:
+    # "caf", an e with an accent in Latin-1: Java puts U+FFFD in its place.
+    classic, _ = MetadataRequest.decode(bytes.fromhex("00000001 0004 636166e9"), 1)
+    flexible, _ = MetadataRequest.decode(bytes.fromhex("02 05 636166e9 00 01 00 00 00"), 9)
+    for request in (classic, flexible):
+        assert request.topics is not None
+        assert [topic.name for topic in request.topics] == ["caf\ufffd"]
+
+
+def test_a_string_that_is_not_utf8_and_too_long_to_be_sent_back_is_refused() -> None:
+    # Each byte becomes three.
+    most = limits.STRING_SIZE_MAX // 3
+    for size in (most, most + 1):
+        frame = bytes.fromhex("00000001") + size.to_bytes(2, "big") + b"\xff" * size
+        if size == most:
+            request, _ = MetadataRequest.decode(frame, 1)
+            assert request.topics is not None
+            assert request.topics[0].name == "\ufffd" * size
+        else:
+            with pytest.raises(RemoteProtocolError, match="not UTF-8"):
+                MetadataRequest.decode(frame, 1)
 
 
 def test_a_varint_of_more_than_five_bytes_is_refused() -> None:
