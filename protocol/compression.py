@@ -128,10 +128,9 @@ def _decompress_snappy(data: Buffer, size_max: int) -> memoryview:
     return memoryview(out)[:written]
 
 
-def _decompress_xerial(data: Buffer, size_max: int) -> bytes:
+def _decompress_xerial(data: Buffer, size_max: int) -> memoryview:
     view = memoryview(data)
-    blocks: list[memoryview] = []
-    size = 0
+    out = bytearray()  # a block may be of one byte and hold nothing: none is kept as an object
     position = _XERIAL_HEADER_SIZE
     while position < len(view):
         length = int.from_bytes(view[position : position + 4], "big")
@@ -140,8 +139,6 @@ def _decompress_xerial(data: Buffer, size_max: int) -> bytes:
             raise DecompressionError(
                 f"snappy: xerial block of {length} bytes, {len(view) - position} are left"
             )
-        block = _decompress_snappy(view[position : position + length], size_max - size)
-        size += len(block)
-        blocks.append(block)
+        out += _decompress_snappy(view[position : position + length], size_max - len(out))
         position += length
-    return b"".join(blocks)
+    return memoryview(out)

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import subprocess
 import sys
+import tracemalloc
 
 import lz4.frame
 import pytest
@@ -70,6 +71,17 @@ def test_snappy_is_read_in_both_framings() -> None:
 def test_a_xerial_block_stays_inside_its_frame(framed: bytes) -> None:
     with pytest.raises(DecompressionError):
         decompress(Codec.SNAPPY, framed, 1000)
+
+
+def test_many_xerial_blocks_cost_no_more_than_their_bytes() -> None:
+    for block in (b"\0", compress(Codec.SNAPPY, b"a")):  # of nothing, of one byte
+        framed = xerial() + (len(block).to_bytes(4, "big") + block) * 20_000
+        tracemalloc.start()
+        try:
+            decompress(Codec.SNAPPY, framed, 1 << 20)
+            assert tracemalloc.get_traced_memory()[1] < len(framed) + 100_000
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_snappy_size_that_its_bytes_cannot_hold_takes_no_memory() -> None:
