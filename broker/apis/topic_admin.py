@@ -9,6 +9,7 @@
 | an unknown key or a bad value             | 40 INVALID_CONFIG                  |
 | an illegal name                           | 17 INVALID_TOPIC_EXCEPTION         |
 | a name that exists                        | 36 TOPIC_ALREADY_EXISTS            |
+| more partitions than PARTITIONS_ASKED_MAX | 44 POLICY_VIOLATION, each of them  |
 
 `validate_only` does all of this and creates nothing.  -1 partitions: the broker's default.
 DeleteRecords of a topic whose cleanup.policy has no `delete`: 44 POLICY_VIOLATION, as in Kafka.
@@ -51,6 +52,9 @@ from ..refused import Refused
 from .config_rows import created_configs
 
 _DEFAULT: Final = -1
+PARTITIONS_ASKED_MAX: Final = 10_000
+"""Partitions of all topics of one request, as in Kafka; or what one topic may have, if that is
+more.  Of each topic the answer has some forty settings, also where nothing is created."""
 # From this version on there is a code for it.
 _KNOWS_DISABLED: Final = 3
 # A topic of this name would be taken for the log of Kafka's controllers.
@@ -64,6 +68,11 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
     rows: dict[str, CreateTopicsResponseTopic] = {}
     wanted: list[NewTopic] = []
     pace = Pace()
+    count = 0
+    for asked in request.topics:
+        count += _count_asked(core, asked)
+        await pace.step()
+    is_excessive = count > max(PARTITIONS_ASKED_MAX, core.config.partitions_max)
     for asked in request.topics:
         await pace.step()
         if asked.name in rows:
@@ -71,6 +80,9 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
         row = CreateTopicsResponseTopic(name=asked.name, error_message=None)
         rows[asked.name] = row
         try:
+            if is_excessive:
+                told = "Excessively large number of partitions per request."
+                raise Refused(ErrorCode.POLICY_VIOLATION, told)
             if counts[asked.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{asked.name!r} is asked for twice")
             if asked.name == _OF_KRAFT:
@@ -96,6 +108,14 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
         row.replication_factor = 1
         row.configs = created_configs(new.config)
     return CreateTopicsResponse(topics=list(rows.values()))
+
+
+def _count_asked(core: Core, asked: CreateTopicsRequestTopic) -> int:
+    """How many partitions a topic would have; 0: it cannot have so many, and is refused for it."""
+    count = len(asked.assignments) or asked.num_partitions
+    if count == _DEFAULT:
+        count = core.config.partitions
+    return count if 0 < count <= core.config.partitions_max else 0
 
 
 def _new_topic(core: Core, asked: CreateTopicsRequestTopic) -> NewTopic:

@@ -146,6 +146,26 @@ async def test_validate_only_does_all_but_create() -> None:
         assert dict(broker.core.topics.all) == {}
 
 
+@pytest.mark.parametrize("validate_only", [True, False])
+async def test_no_more_partitions_are_asked_for_at_once_than_kafka_takes(
+    *, validate_only: bool
+) -> None:
+    async with serving(partitions=2) as broker, connect(broker.address) as client:
+        wanted = [creation(f"t{n}", partitions=-1, replicas=-1) for n in range(4_999)]
+        rows = await create(
+            client, *wanted, creation("a", 1), creation("b", 2), validate_only=validate_only
+        )
+        assert {code for _, code in rows} == {ErrorCode.POLICY_VIOLATION}
+        assert len(rows) == len(wanted) + 2
+        assert not broker.core.topics.all
+        # As many as that are taken, and one that is refused for itself does not count.
+        rows = await create(
+            client, *wanted, creation("a", 2), creation("b", 10_001), validate_only=True
+        )
+        assert {code for _, code in rows[:-1]} == {0}
+        assert rows[-1] == ("b", ErrorCode.INVALID_PARTITIONS)
+
+
 async def test_the_answer_holds_the_settings_and_never_null() -> None:
     async with serving() as broker, connect(broker.address) as client:
         request = CreateTopicsRequest(topics=[creation("t", segment_bytes="4096"), creation("a/b")])
