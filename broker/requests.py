@@ -320,9 +320,7 @@ async def _handle_large(core: Core, peer: Peer, header: RequestHeader, frame: me
             return
         call = checked
     if key == ApiKey.OFFSET_COMMIT:
-        slot = LaterReply(call, core.turn)
-        peer.outbox.push(slot)
-        await offset_commit_paced(core, call, slot)
+        await _finish_in_lane(core, call, await offset_commit_paced(core, call))
         return
     if (waiting := WAITING_ANSWERS.get(key)) is not None:
         _answer_later(core, call, waiting)

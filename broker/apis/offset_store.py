@@ -19,9 +19,11 @@ Whoever asks for a partition twice is answered once; a group that a request asks
 refused the second time (42).  Large requests let others have their turn between their rows.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
+
+import trio
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import (
@@ -44,7 +46,7 @@ from segbroker.protocol.messages_transactions import (
     TxnOffsetCommitResponsePartition,
 )
 from segbroker.protocol.schema import ZERO_UUID
-from segbroker.segments.committed import CommitRow, CommittedOffset
+from segbroker.segments.committed import ROWS_MAX, CommitRow, CommittedOffset
 from segbroker.segments.metadata import TopicMeta
 
 from ..call import Call
@@ -56,6 +58,8 @@ from ..partitions import topic_ids
 from .later_reply import LaterReply
 
 METADATA_SIZE_MAX: Final = 4096
+ROWS_AT_ONCE: Final = ROWS_MAX
+"""Partitions of a large commit that are stored before others have their turn: one control event."""
 _AS_THE_BROKER_IS_SET: Final = -1  # retention_time_ms
 _TIME_MS_MAX: Final = 2**63 - 1
 _MEMBER_EPOCH_SINCE: Final = 9
@@ -95,20 +99,29 @@ class Looked(NamedTuple):
 def offset_commit(core: Core, call: Call[OffsetCommitRequest], slot: LaterReply) -> None:
     """Store offsets; answered when they are durable."""
     response = OffsetCommitResponse(topics=[])
-    _commit(core, call, slot, response, list(_looked_up(core, call, response)))
+    looked = list(_looked_up(core, call, response))
+    _store(core, call, looked, lambda: slot.answer(response))
 
 
-async def offset_commit_paced(
-    core: Core, call: Call[OffsetCommitRequest], slot: LaterReply
-) -> None:
-    """As `offset_commit`, for many partitions: others have their turn between them."""
+async def offset_commit_paced(core: Core, call: Call[OffsetCommitRequest]) -> OffsetCommitResponse:
+    """As `offset_commit`, for many partitions: others have their turn between them.
+
+    It is stored as if it were several requests, ROWS_AT_ONCE partitions each, so whether the sender
+    may commit is looked at again for each.
+    """
     response = OffsetCommitResponse(topics=[])
     looked: list[Looked] = []
     pace = Pace()
     for one in _looked_up(core, call, response):
         looked.append(one)
         await pace.step()
-    _commit(core, call, slot, response, looked)
+    for begin in range(0, len(looked), ROWS_AT_ONCE):
+        stored = trio.Event()
+        _store(core, call, looked[begin : begin + ROWS_AT_ONCE], stored.set)
+        core.turn.end()
+        await stored.wait()
+        await pace.step()
+    return response
 
 
 def _looked_up(
@@ -134,27 +147,26 @@ def _looked_up(
             yield Looked(answer, meta, row)
 
 
-def _commit(
-    core: Core,
-    call: Call[OffsetCommitRequest],
-    slot: LaterReply,
-    response: OffsetCommitResponse,
-    looked: Iterable[Looked],
+def _store(
+    core: Core, call: Call[OffsetCommitRequest], looked: Sequence[Looked], then: Callable[[], None]
 ) -> None:
-    """Whether the sender may commit, and then the storing: nothing happens to the group between."""
+    """Whether the sender may commit, and then the storing: nothing happens to the group between.
+
+    `then` is called when every row of the answer is as it stays.
+    """
     request = call.request
     code, late = _check_sender(core, call)
     rows = [row for one in looked if (row := one.accept(code, late)) is not None]
     if not rows:
-        slot.answer(response)
+        then()
         return
 
     def stored(error: OSError | None) -> None:
         if error is not None:
-            for answered in response.topics:
-                for row in answered.partitions:
-                    row.error_code = row.error_code or ErrorCode.COORDINATOR_NOT_AVAILABLE
-        slot.answer(response)
+            for one in looked:
+                code = one.answer.error_code or ErrorCode.COORDINATOR_NOT_AVAILABLE
+                one.answer.error_code = code
+        then()
         core.turn.end()
 
     now = core.now_ms()

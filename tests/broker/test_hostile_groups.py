@@ -5,6 +5,7 @@ import pytest
 import trio
 
 from segbroker.broker.apis.group_apis import PROTOCOLS_MAX
+from segbroker.broker.apis.offset_store import ROWS_AT_ONCE
 from segbroker.broker.groups.classic_members import METADATA_MAX
 from segbroker.broker.loop import pace
 from segbroker.protocol.errors import ErrorCode
@@ -53,6 +54,7 @@ from segbroker.protocol.messages_transactions import (
 )
 from segbroker.protocol.schema import Message
 
+from ..support.gated_storage import GatedStorage
 from ..support.wire_client import WireClient, connect
 from ..support.wire_groups import GROUP, WireMember, described
 from .conftest import serving
@@ -193,6 +195,36 @@ async def test_a_commit_of_thousands_of_partitions_is_taken_of_who_may_commit() 
         refused = await client.ask(commit_of(*range(ITEMS)), OffsetCommitResponse, 8)
         codes = {row.error_code for row in refused.topics[0].partitions}
         assert codes == {ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+async def test_who_commits_thousands_of_partitions_is_looked_at_again_for_each_thousand() -> None:
+    disk = GatedStorage()
+    async with (
+        serving(storage=disk) as broker,
+        connect(broker.address) as client,
+        connect(broker.address) as other,
+    ):
+        count = 2 * ROWS_AT_ONCE + 1
+        await client.create("t", partitions=count)
+        one = WireMember(client)
+        await one.join()
+        await one.deal()
+        request = commit_of(*range(count))
+        request.member_id, request.generation_id_or_member_epoch = one.member_id, one.generation
+        disk.syncs.clear()
+        await client.send(request, 8)
+        with trio.fail_after(60):
+            while not broker.core.groups.committing(GROUP):
+                await trio.lowlevel.checkpoint()
+        # The loop is not held until all of them are stored, so the member may go meanwhile.
+        assert await WireMember(other, member_id=one.member_id).leave() == 0
+        disk.syncs.set()
+        _, reply = await client.receive(OffsetCommitResponse, 8)
+        codes = [row.error_code for row in reply.topics[0].partitions]
+        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        assert codes == [0] * ROWS_AT_ONCE + [unknown] * (count - ROWS_AT_ONCE)
+        stood = await where_it_stands(other, list(range(count)))
+        assert sum(offset == 1 for _, offset in stood) == ROWS_AT_ONCE
 
 
 async def where_it_stands(client: WireClient, partitions: list[int]) -> list[tuple[int, int]]:
