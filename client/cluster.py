@@ -18,11 +18,12 @@ from uuid import UUID
 
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.fields import ZERO_UUID
+from segbroker.protocol.limits import ITEMS_COUNT_MAX
 from segbroker.protocol.messages_core import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 from .backoff import Backoff
 from .completion import Completion
-from .errors import SegbrokerError, UnknownTopicOrPartition, broker_error
+from .errors import PeerError, SegbrokerError, UnknownTopicOrPartition, broker_error
 from .network import CONTROL, Network, Node
 from .settings import Address, ClientSettings
 from .spoken import Reply
@@ -31,6 +32,8 @@ from .spoken import Reply
 LOOKS_MAX = 4
 # Topics that one client may want at a time.
 TOPICS_COUNT_MAX = 10_000
+# Partitions of one topic: more do not fit an answer that names them all.
+PARTITIONS_COUNT_MAX = ITEMS_COUNT_MAX
 
 
 @dataclass(slots=True)
@@ -166,6 +169,8 @@ class Cluster:
 
         def on_reply(reply: Reply, at_ms: int) -> None:
             self._in_flight = False
+            if isinstance(reply, MetadataResponse):
+                reply = _checked(reply)
             if isinstance(reply, SegbrokerError):
                 self._is_wrong = True
                 self._due_ms = at_ms + self._backoff.next_delay_ms()
@@ -248,3 +253,14 @@ class Cluster:
                 done.resolve(None)
             else:
                 done.fail(error)
+
+
+def _checked(reply: MetadataResponse) -> Reply:
+    """The answer, or an error in its place: it names a partition that no topic can have."""
+    for topic in reply.topics:
+        for row in topic.partitions:
+            if not 0 <= row.partition_index < PARTITIONS_COUNT_MAX:
+                return PeerError(
+                    f"the broker names partition {row.partition_index} of topic {topic.name!r}"
+                )
+    return reply

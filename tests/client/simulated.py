@@ -186,6 +186,8 @@ class Cluster:
         self.brokers = {number: Broker(number, self) for number in range(1, brokers + 1)}
         self.auto_create = True
         self.next_producer_id = 1000
+        # What the next answers call the first partition of each topic.
+        self.false_indexes: list[int] = []
 
     def create(self, name: str, partitions: int = 1) -> list[Partition]:
         numbers = list(self.brokers)
@@ -327,6 +329,7 @@ class Broker:
         if request.topics is None:
             names = list(cluster.topics)
         topics = []
+        first = cluster.false_indexes.pop(0) if cluster.false_indexes else 0
         for name in names:
             may_create = cluster.auto_create and request.allow_auto_topic_creation
             if name not in cluster.topics and may_create:
@@ -341,7 +344,7 @@ class Broker:
                     topic_id=cluster.topic_ids.get(name, UUID(int=0)),
                     partitions=[
                         MetadataResponsePartition(
-                            partition_index=index,
+                            partition_index=index or first,
                             leader_id=partition.leader,
                             leader_epoch=partition.leader_epoch,
                             replica_nodes=[],

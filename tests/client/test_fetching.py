@@ -178,6 +178,18 @@ def test_all_partitions_on_all_brokers_are_read() -> None:
         assert offsets([r for r in records if r.partition == partition]) == list(range(100))
 
 
+@pytest.mark.parametrize("index", [-1, -(2**31), 2**31 - 1, 1 << 20])
+def test_a_partition_that_no_topic_can_have_is_not_believed_and_the_broker_asked_again(
+    index: int,
+) -> None:
+    world = World(create_topics=False)
+    filled(world, batches=1)
+    world.cluster.false_indexes = [index] * 3
+    reader = Reader(world, stop_at_end=True)
+    reader.fetching.subscribe(["a"], "start")
+    assert offsets(reader.read_all()) == list(range(10))
+
+
 def test_a_leader_that_moved_is_followed_without_a_gap() -> None:
     world = World(brokers=2, create_topics=False)
     filled(world)
