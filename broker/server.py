@@ -199,6 +199,7 @@ class Broker:
         ingest = Ingest(config.ingest_bytes_max)
         deadlines = Deadlines(turn.end)
         topics = Topics(manager, config, lanes, ingest, turn)
+        await topics.choose_defaults()
         producer_ids = ProducerIds(manager, lanes)
         authentication = Authentication(manager, config, lanes)
         await lanes.run(authentication.prepare)

@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
 PARTITIONS_MAX = 100_000
 Facts: TypeAlias = dict[str, Any]
+_FROM: Final = {
+    "topic": "set here",
+    "broker": "the broker",
+    "every broker": "all brokers",
+    "start": "its start",
+}
 _OF_SOME_UNIT: Final = re.compile(r"-?[\d.]+\s*[A-Za-z]+")
 
 
@@ -219,7 +225,7 @@ def describe(name: str, verbose: bool, as_json: bool, bootstrap: str) -> None:
         (
             row["key"],
             row["value"] or "",
-            "default" if row["is_default"] else "set here",
+            _FROM.get(row["source"], row["source"]),
             row["documentation"] or "",
         )
         for row in facts["config"]
@@ -361,6 +367,7 @@ def facts_of(admin: "Admin", name: str) -> Facts:
                 "key": key,
                 "value": entry.value,
                 "is_default": entry.is_default,
+                "source": entry.source,
                 "documentation": entry.documentation,
             }
             for key, entry in sorted(description.config.items())

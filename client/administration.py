@@ -49,6 +49,8 @@ TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1
 # Where a config value comes from: set for the topic itself.
 SOURCE_TOPIC = 1
+SOURCES = {SOURCE_TOPIC: "topic", 2: "broker", 3: "every broker", 4: "start", 5: "default"}
+"""In words, by their numbers in DescribeConfigs."""
 # How often a change is tried while the broker says "not now".
 CHANGE_TIMEOUT_MS = 30_000
 
@@ -58,11 +60,17 @@ Setting = str | int | float | bool
 
 
 class ConfigEntry(NamedTuple):
-    """One setting of a topic.  `is_default`: not set for this topic."""
+    """One setting of a topic.
+
+    is_default: it is not set for this topic.
+    source: "topic" (set for it); "broker", "every broker" (chosen for all topics while the broker
+    ran), "start" (the same, where it was started); "default".
+    """
 
     value: str | None
     is_default: bool
     documentation: str | None
+    source: str = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +239,10 @@ def describe_topic(engine: Engine, name: str) -> Call[TopicDescription]:
     for resource in reply.results:
         for entry in resource.configs:
             config[entry.name] = ConfigEntry(
-                entry.value, entry.config_source != SOURCE_TOPIC, entry.documentation
+                entry.value,
+                entry.config_source != SOURCE_TOPIC,
+                entry.documentation,
+                SOURCES.get(entry.config_source, str(entry.config_source)),
             )
     return TopicDescription(
         name,

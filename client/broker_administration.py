@@ -9,14 +9,13 @@ from segbroker.protocol.messages_admin import (
 )
 from segbroker.protocol.vendor import VendorKey
 
-from .administration import Setting, altering, describing
+from .administration import SOURCES, Setting, altering, describing
 from .asking import change, look, look_vendor
 from .engine import ANY, CONTROLLER, Call, Engine
 from .errors import check_code
 from .spoken import VendorRequest
 
 _BROKER: Final = 4
-_SOURCES: Final = {2: "broker", 3: "every broker", 4: "start", 5: "default"}
 
 
 class BrokerSetting(NamedTuple):
@@ -49,7 +48,7 @@ def describe_broker(engine: Engine, broker_id: int | None) -> Call[dict[str, Bro
             names = {one.name for one in row.synonyms}
             if names and row.name not in names:
                 continue  # another name of a setting that is here under its own
-            source = _SOURCES.get(row.config_source, str(row.config_source))
+            source = SOURCES.get(row.config_source, str(row.config_source))
             found[row.name] = BrokerSetting(row.value, source, row.read_only, row.documentation)
     return found
 

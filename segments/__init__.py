@@ -12,6 +12,7 @@ socket, an event loop or the clock.  A module imports only what stands above it:
     setting_values   text of a topic setting, as a value
     inert_settings   Kafka's topic settings that are taken without effect
     topic_config     the settings of a topic
+    topic_defaults   ... and what is chosen for all of them
     timestamp_bounds which timestamps a topic takes
     transaction_index   which transactions are open, which ranges were aborted
     producers        what is remembered of idempotent producers; .producers

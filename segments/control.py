@@ -53,6 +53,7 @@ from . import (
     emptied,
     generations,
     quotas,
+    topic_defaults,
     transactions,
 )
 from .errors import CorruptSegment, UnsupportedFormat
@@ -119,7 +120,8 @@ def apply_all(state: Metadata, events: Iterable[Event]) -> Metadata:
 
 
 def _topics_created(state: Metadata, run: Run) -> Metadata:
-    metas = {meta.name: meta for meta in map(decode_topic, run)}
+    defaults = state.topic_defaults
+    metas = {meta.name: meta for meta in (decode_topic(fields, defaults) for fields in run)}
     if len(metas) < len(run):  # made again, and the deletion in between was absorbed or lost
         for fields in run:
             state = _topics_created(state, [fields])
@@ -149,7 +151,12 @@ def _topic_altered(state: Metadata, fields: Fields) -> Metadata:
     if not _is_known(state, fields):
         return state
     meta = state.topics[fields["name"]]
-    return state.with_topic(replace(meta, config=TopicConfig.parse(fields["config"])))
+    config = TopicConfig.parse(fields["config"], state.topic_defaults)
+    return state.with_topic(replace(meta, config=config))
+
+
+def _topic_defaults(state: Metadata, fields: Fields) -> Metadata:
+    return state.with_topic_defaults(topic_defaults.changed(fields))
 
 
 def _is_known(state: Metadata, fields: Fields) -> bool:
@@ -233,6 +240,7 @@ KINDS: Final[dict[str, Apply]] = {
     "topic_altered": _topic_altered,
     "producer_ids": _producer_ids,
     "boot": _boot,
+    topic_defaults.SET: _topic_defaults,
 }
 
 

@@ -77,7 +77,7 @@ class InvalidConfig(StorageError, ValueError):
 
     def __init__(self, key: str, value: object, reason: str) -> None:
         super().__init__(f"{key}={value}: {reason}")
-        self.key, self.value = key, value
+        self.key, self.value, self.reason = key, value, reason
 
 
 class InvalidPartitions(StorageError):

@@ -358,6 +358,15 @@ class DiskManager:
         """Replace the settings of a topic.  Raises UnknownTopic, InvalidConfig."""
         return self._registry.alter_topic(name, overrides)
 
+    @property
+    def topic_defaults(self) -> Mapping[str, str]:
+        """What is chosen for all topics, by topic setting, as text."""
+        return self._known.topic_defaults
+
+    def set_topic_defaults(self, values: Mapping[str, str]) -> None:
+        """Choose these for all topics, and no others.  Raises InvalidConfig, StorageError."""
+        self._registry.set_topic_defaults(values)
+
     # Other events
 
     @property

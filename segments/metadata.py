@@ -40,6 +40,7 @@ from .name_map import plain
 from .partition_map import PartitionMap
 from .sections import check_sections
 from .topic_config import TopicConfig
+from .topic_defaults import SECTION, defaults_of
 
 MAGIC: Final = b"SBMD"
 VERSION: Final = 2
@@ -89,6 +90,11 @@ class Metadata:
     sections: Mapping[str, Any] = field(default_factory=dict)
 
     # What it says
+
+    @property
+    def topic_defaults(self) -> Mapping[str, str]:
+        """Topic settings that are chosen for all topics."""
+        return defaults_of(self.sections)
 
     def first_epoch(self, name: str) -> int:
         """The epoch of a topic of this name if it were created now."""
@@ -148,6 +154,16 @@ class Metadata:
             ceilings=self.ceilings.without_topics(ids),
             epochs=self.epochs.without_topics(ids),
         )
+
+    def with_topic_defaults(self, content: Mapping[str, Any]) -> "Metadata":
+        """With this chosen for all topics.  Raises InvalidConfig (ValueError)."""
+        sections = {**self.sections, SECTION: content}
+        values = defaults_of(sections)
+        topics = {
+            name: replace(meta, config=TopicConfig.parse(meta.config.overrides, values))
+            for name, meta in self.topics.items()
+        }
+        return replace(self, topics=topics, sections=sections)
 
     def with_ceilings(self, rows: Iterable[tuple[UUID, int, Ceiling]]) -> "Metadata":
         """With these ceilings; those of topics that are gone are passed over."""
@@ -209,13 +225,13 @@ def encode_topic(meta: TopicMeta) -> dict[str, object]:
     }
 
 
-def decode_topic(fields: Mapping[str, Any]) -> TopicMeta:
+def decode_topic(fields: Mapping[str, Any], defaults: Mapping[str, str]) -> TopicMeta:
     """The topic of such a map.  Raises KeyError, TypeError, ValueError."""
     return TopicMeta(
         fields["name"],
         UUID(bytes=fields["id"]),
         fields["partitions"],
-        TopicConfig.parse(fields["config"]),
+        TopicConfig.parse(fields["config"], defaults),
         fields["epoch"],
     )
 
@@ -237,7 +253,8 @@ def decode_metadata(data: bytes, path: str) -> Metadata:
         raise CorruptSegment(path, HEADER_SIZE, "the map does not match its size or checksum")
     try:
         fields: dict[str, Any] = unpack(body, size_max=SNAPSHOT_SIZE_MAX)
-        topics = [decode_topic(topic) for topic in fields["topics"]]
+        defaults = defaults_of(fields["sections"]) if version > 1 else {}
+        topics = [decode_topic(topic, defaults) for topic in fields["topics"]]
         known = Metadata(
             fields["cluster_id"],
             fields["next_producer_id"],

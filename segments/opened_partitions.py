@@ -214,19 +214,32 @@ class OpenedPartitions:
                 found.append(StorageError(f"cannot open partition {partition} of {topic!r}: {exc}"))
         return found
 
-    def _open_handler(self, topic: str, partition: int) -> DiskHandler:
-        meta = self.meta(topic)
-        if not 0 <= partition < meta.partitions:
-            raise UnknownTopic(topic, partition)
-        opened = Found(meta, partition, self._open_log(meta, partition, self.now_ms))
-        try:
-            (ceiling,) = self._resuming.resume([opened], self.now_ms)
-        except OSError as exc:
-            close_log(opened.log, clean=False)
-            raise StorageError(f"cannot open partition {partition} of {topic!r}: {exc}") from exc
-        return self._serve(opened, ceiling)
+    def served(self, places: Iterable[tuple[str, int]] | None = None) -> list[DiskHandler]:
+        """Those of these that are open; None: of all.  What is being opened meanwhile will have
+        the settings that are known by now."""
+        with self._lock:
+            if places is None:
+                return list(self.handlers.values())
+            return [self.handlers[place] for place in places if place in self.handlers]
 
-    def _serve(self, opened: Found, ceiling: PartitionCeiling | None) -> DiskHandler:
+    def _open_handler(self, topic: str, partition: int) -> DiskHandler:
+        while True:
+            meta = self.meta(topic)
+            if not 0 <= partition < meta.partitions:
+                raise UnknownTopic(topic, partition)
+            opened = Found(meta, partition, self._open_log(meta, partition, self.now_ms))
+            try:
+                (ceiling,) = self._resuming.resume([opened], self.now_ms)
+            except OSError as exc:
+                close_log(opened.log, clean=False)
+                text = f"cannot open partition {partition} of {topic!r}: {exc}"
+                raise StorageError(text) from exc
+            handler = self._serve(opened, ceiling)
+            if handler is not None:
+                return handler
+
+    def _serve(self, opened: Found, ceiling: PartitionCeiling | None) -> DiskHandler | None:
+        """The handler, known from now on; None: the topic was altered meanwhile."""
         threads = self.threads
         meta, partition = opened.meta, opened.partition
         topic = meta.name
@@ -253,11 +266,15 @@ class OpenedPartitions:
         handler.producer_expiration_ms = self.producer_expiration_ms
         with self._lock:
             current = self._topics().get(topic)
-            if current is not None and current.topic_id == meta.topic_id:
+            if current is not None and current.topic_id != meta.topic_id:
+                current = None
+            if current is not None and current.config == meta.config:
                 self.handlers[topic, partition] = handler
                 return handler
-        handler.close(checkpoint=False)  # deleted while it was being opened
-        raise UnknownTopic(topic)
+        handler.close(checkpoint=False)
+        if current is None:
+            raise UnknownTopic(topic)  # deleted while it was being opened
+        return None
 
     def _open_log(self, meta: TopicMeta, partition: int, now_ms: int) -> PartitionLog:
         """Raises StorageError: PartitionMissing, PartitionRefused, ..."""
@@ -344,4 +361,5 @@ class OpenedPartitions:
     def _config_of(self, meta: TopicMeta) -> TopicConfig:
         if not self._repairing:
             return meta.config
-        return TopicConfig({**meta.config.overrides, "on.corruption": "gap"})
+        overrides = {**meta.config.overrides, "on.corruption": "gap"}
+        return TopicConfig(overrides, meta.config.inherited)

@@ -21,6 +21,7 @@ from . import (
     emptied,
     generations,
     quotas,
+    topic_defaults,
     transactions,
 )
 from .errors import UnsupportedFormat
@@ -105,6 +106,13 @@ def _settings(content: Content) -> Rows:
     yield from ()
 
 
+def _topic_defaults(content: Content) -> Rows:
+    for name, value in content["values"].items():
+        if not isinstance(value, str):
+            raise TypeError(f"{name} = {value!r} is no text")
+    yield from ()
+
+
 def _transactions(content: Content) -> Rows:
     for bucket in content.get("ids", {}).values():
         for row in bucket.values():
@@ -135,6 +143,7 @@ _ROWS: Final[Mapping[str, Callable[[Content], Rows]]] = MappingProxyType(
         emptied.SECTION: _emptied,
         generations.SECTION: _generations,
         quotas.SECTION: _quotas,
+        topic_defaults.SECTION: _topic_defaults,
         transactions.SECTION: _transactions,
     }
 )

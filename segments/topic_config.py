@@ -5,6 +5,9 @@ inert_settings.py has what is taken without one.  A key whose effect does not ex
 its meaning; a value that would make a user rely on something that does not exist is refused
 instead.
 
+Below what is set on a topic lies what is chosen for all of them (topic_defaults.py), as far as it
+goes with that: a default never makes a topic impossible.
+
 Invariants: `max.message.bytes` never exceeds `segment.bytes`, for a batch lies in one segment: of
 the two, whichever was not set follows the other.  An `ephemeral` topic has a limit in bytes,
 EPHEMERAL_RETENTION_BYTES per partition unless another is set: it lies in the memory of the broker.
@@ -13,8 +16,10 @@ exceeds `max.compaction.lag.ms`.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from .errors import InvalidConfig
@@ -26,6 +31,7 @@ SYNC_TICK_MS: Final = 1_000
 """Between two syncs of a partition of class disk."""
 PARSED_MAX: Final = 1_024
 """Sets of settings that are remembered parsed."""
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Durability(Enum):
@@ -83,6 +89,9 @@ class Setting(NamedTuple):
     name: str
     value: str
     is_default: bool
+    """It is not set on the topic."""
+    is_inherited: bool
+    """It is not set on the topic, and chosen for all of them."""
     kind: str
     """Kafka's word for the type: string, int, long, list."""
     default: str
@@ -218,7 +227,10 @@ _BY_NAME: Final = {key.name: key for key in KEYS}
 
 
 class TopicConfig:
-    """The settings of one topic; immutable.  `overrides` is what was set, as text."""
+    """The settings of one topic; immutable.
+
+    `overrides` is what was set on it, `inherited` what lies below, as text.
+    """
 
     __slots__ = (
         "bounds_timestamps",
@@ -229,6 +241,7 @@ class TopicConfig:
         "deletes",
         "durability",
         "index_interval_bytes",
+        "inherited",
         "max_compaction_lag_ms",
         "max_message_bytes",
         "message_timestamp_after_max_ms",
@@ -260,6 +273,7 @@ class TopicConfig:
     """Whether segments go by age, bytes and records."""
     durability: Durability
     index_interval_bytes: int
+    inherited: dict[str, str]
     max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
@@ -280,8 +294,13 @@ class TopicConfig:
     segment_ms: int
     segment_records: int
 
-    def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
-        """Raises InvalidConfig, which names key and value."""
+    def __init__(
+        self,
+        overrides: Mapping[str, str] | None = None,
+        inherited: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raises InvalidConfig, which names key and value: also of `inherited`, if they do not go
+        together; `parse` leaves out which do not."""
         chosen = dict(overrides or {})
         for name, value in chosen.items():
             if name in INERT:
@@ -290,6 +309,7 @@ class TopicConfig:
                 raise InvalidConfig(name, value, "there is no such topic setting")
         put = object.__setattr__
         put(self, "overrides", chosen)
+        put(self, "inherited", dict(inherited or {}))
         for key in KEYS:
             text = chosen[key.name] if key.name in chosen else self._default(key)
             put(self, key.field, key.parse(key.name, text))
@@ -330,7 +350,9 @@ class TopicConfig:
 
     def _default(self, key: _Key) -> str:
         """The default of a key, given the keys before it."""
-        if key.name == "segment.bytes" and (text := self.overrides.get("max.message.bytes")):
+        if key.name in self.inherited:
+            return self.inherited[key.name]
+        if key.name == "segment.bytes" and (text := self._said("max.message.bytes")):
             return str(max(int(key.default), whole(61, INT32_MAX)("max.message.bytes", text)))
         if key.name == "max.message.bytes":
             return str(self.segment_bytes)
@@ -338,11 +360,18 @@ class TopicConfig:
             return str(EPHEMERAL_RETENTION_BYTES)
         return key.default
 
+    def _said(self, name: str) -> str | None:
+        return self.overrides.get(name, self.inherited.get(name))
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name}: a TopicConfig does not change; make another")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TopicConfig) and self.overrides == other.overrides
+        return (
+            isinstance(other, TopicConfig)
+            and self.overrides == other.overrides
+            and self.inherited == other.inherited
+        )
 
     def __hash__(self) -> int:
         return hash(tuple(sorted(self.overrides.items())))
@@ -351,12 +380,16 @@ class TopicConfig:
         return f"TopicConfig({self.overrides!r})"
 
     @classmethod
-    def parse(cls, overrides: Mapping[str, str]) -> "TopicConfig":
+    def parse(
+        cls, overrides: Mapping[str, str], defaults: Mapping[str, str] = _NONE
+    ) -> "TopicConfig":
         """The configuration with these settings over the defaults.  Raises InvalidConfig.
 
-        Many topics have the same few: they share one object.
+        defaults: what is chosen for all topics.  What of it does not go with `overrides` is left
+        out, in the order of KEYS: a default that was changed since makes no topic impossible.
+        Many topics have the same few settings: they share one object.
         """
-        return _parsed(tuple(overrides.items()))
+        return _parsed(tuple(overrides.items()), tuple(defaults.items()))
 
     def describe(self) -> list[Setting]:
         """Every key with its value in force; after them Kafka's that are without effect here."""
@@ -366,14 +399,18 @@ class TopicConfig:
             text = str(value.value) if isinstance(value, Enum) else str(value)
             default = self._default(key)
             is_default = key.name not in self.overrides
+            is_inherited = is_default and key.name in self.inherited
             settings.append(
-                Setting(key.name, text, is_default, key.kind, default, key.documentation)
+                Setting(
+                    key.name, text, is_default, is_inherited, key.kind, default, key.documentation
+                )
             )
         for name, inert in INERT.items():
             value = self.overrides.get(name, inert.default)
             is_default = name not in self.overrides
+            about = documentation(name)
             settings.append(
-                Setting(name, value, is_default, inert.kind, inert.default, documentation(name))
+                Setting(name, value, is_default, False, inert.kind, inert.default, about)
             )
         return settings
 
@@ -398,8 +435,21 @@ def _check_flushes(durability: Durability, chosen: Mapping[str, str]) -> None:
 
 
 @lru_cache(maxsize=PARSED_MAX)
-def _parsed(overrides: tuple[tuple[str, str], ...]) -> TopicConfig:
-    return TopicConfig(dict(overrides))
+def _parsed(
+    overrides: tuple[tuple[str, str], ...], defaults: tuple[tuple[str, str], ...]
+) -> TopicConfig:
+    chosen, below = dict(overrides), dict(defaults)
+    if not below:
+        return TopicConfig(chosen)
+    try:
+        return TopicConfig(chosen, below)
+    except InvalidConfig:
+        parsed = TopicConfig(chosen)  # in conflict: as many as go with it
+    for key in KEYS:
+        if key.name in below:
+            with suppress(InvalidConfig):
+                parsed = TopicConfig(chosen, {**parsed.inherited, key.name: below[key.name]})
+    return parsed
 
 
 def check_class_change(before: Durability, after: Durability) -> None:

@@ -15,7 +15,7 @@ whole, never changed, so the loop reads it without a lock.
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, repeat
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -32,6 +32,7 @@ from .orphans import Orphan, remove_orphan
 from .resuming import Resuming
 from .storage import Storage, remove_any, remove_tree
 from .topic_config import Durability, TopicConfig, check_class_change
+from .topic_defaults import SET
 
 log = structlog.get_logger()
 
@@ -244,8 +245,8 @@ class TopicRegistry:
 
     def alter_topic(self, name: str, overrides: Mapping[str, str]) -> TopicMeta:
         """Replace the settings of a topic.  Raises UnknownTopic, InvalidConfig."""
-        config = TopicConfig.parse(overrides)
         with self.admin_lock:
+            config = TopicConfig.parse(overrides, self._known().topic_defaults)
             meta = self._partitions.meta(name)
             check_class_change(meta.config.durability, config.durability)
             altered = replace(meta, config=config)
@@ -253,13 +254,33 @@ class TopicRegistry:
                 self.record(
                     "topic_altered", name=name, id=meta.topic_id.bytes, config=config.overrides
                 )
-                for partition in range(altered.partitions):
-                    handler = self._partitions.handlers.get((name, partition))
-                    if handler is not None:
-                        self._reconfigure(handler, altered)
+                for handler in self._partitions.served(zip(repeat(name), range(meta.partitions))):
+                    self._reconfigure(handler, altered)
             except OSError as exc:
                 raise StorageError(f"topic {name!r} was not altered: {exc}") from exc
         return altered
+
+    def set_topic_defaults(self, values: Mapping[str, str]) -> None:
+        """Choose these for all topics, and no others; done when this returns.  Blocking.
+
+        values: by topic setting, as text.  Raises InvalidConfig (they do not go together),
+        StorageError.
+        """
+        TopicConfig(inherited=values)
+        with self.admin_lock:
+            before = self._known()
+            if before.topic_defaults == values:
+                return
+            try:
+                self.record(SET, values=dict(values))
+                known = self._known()
+                for handler in self._partitions.served():
+                    meta = known.topics.get(handler.topic)
+                    if meta is not None and meta.config != before.topics[meta.name].config:
+                        self._reconfigure(handler, meta)
+            except OSError as exc:
+                raise StorageError(f"the defaults of topics were not changed: {exc}") from exc
+        log.info("topic_defaults_changed", values=dict(values))
 
     def _reconfigure(self, handler: DiskHandler, altered: TopicMeta) -> None:
         key = altered.topic_id, handler.partition

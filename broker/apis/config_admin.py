@@ -109,7 +109,7 @@ def _describe(
             if not is_topic_name(name):
                 raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-        return topic_rows(meta.config)
+        return topic_rows(core, meta.config)
     if asked.resource_type == BROKER:
         if name == EVERY_BROKER:
             return every_broker_rows(core)
@@ -234,6 +234,7 @@ async def _alter_broker(core: Core, asked: Altered, *, validate_only: bool) -> N
     for one in asked.configs:
         one.name = OWN_NAMES.get(one.name, one.name)  # what is kept has one spelling
     await _alter_set(settings, asked, validate_only=validate_only)
+    await core.topics.choose_defaults()
 
 
 async def _alter_set(

@@ -2,7 +2,7 @@
 
 | resource | rows |
 |---|---|
-| a topic | every key, set or default |
+| a topic | every key: set on it, chosen for all topics, or default |
 | this broker | every key, under our name and where there is one under Kafka's; kafka_settings |
 | every broker ("") | what is set there, and nothing else, as in Kafka |
 | a group | every key; where it is not set, what the broker's own setting says |
@@ -19,7 +19,7 @@ from segbroker.protocol.messages_admin import (
     DescribeConfigsResponseConfig,
     DescribeConfigsResponseSynonym,
 )
-from segbroker.segments.topic_config import TopicConfig
+from segbroker.segments.topic_config import Setting, TopicConfig
 
 from ..configuration import kafka_settings
 from ..configuration.config import join_address, keys
@@ -60,30 +60,49 @@ _TYPES: Final = {
     "list": _LIST,
 }
 
+_OF_TOPICS: Final[dict[str, str]] = {
+    spec.metadata["topic"]: spec.name for spec in keys() if spec.metadata["topic"]
+}
+"""The setting of the broker that stands below one of every topic."""
+_KAFKA_NAMES: Final[dict[str, str]] = {
+    spec.name: spec.metadata["kafka"] or spec.name for spec in keys() if spec.metadata["topic"]
+}
+
 _LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
 
 
-def created_configs(config: TopicConfig) -> list[CreateTopicsResponseConfig]:
+def created_configs(core: Core, config: TopicConfig) -> list[CreateTopicsResponseConfig]:
     """The settings of a topic as CreateTopics answers them: never null (Java streams them)."""
     return [
         CreateTopicsResponseConfig(
             name=setting.name,
             value=setting.value,
             read_only=False,
-            config_source=_DEFAULT if setting.is_default else _TOPIC_OVERRIDE,
+            config_source=_topic_synonyms(core, setting)[0].source,
             is_sensitive=False,
         )
         for setting in config.describe()
     ]
 
 
-def topic_rows(config: TopicConfig) -> Iterable[DescribeConfigsResponseConfig]:
+def topic_rows(core: Core, config: TopicConfig) -> Iterable[DescribeConfigsResponseConfig]:
     """The settings of a topic."""
     for setting in config.describe():
-        synonyms = [_synonym(setting.name, setting.default, _DEFAULT)]
-        if not setting.is_default:
-            synonyms.insert(0, _synonym(setting.name, setting.value, _TOPIC_OVERRIDE))
+        synonyms = _topic_synonyms(core, setting)
         yield _row(setting.name, synonyms, _TYPES[setting.kind], setting.documentation)
+
+
+def _topic_synonyms(core: Core, setting: Setting) -> list[DescribeConfigsResponseSynonym]:
+    """What each place says of a setting of a topic, the one in force first."""
+    of_broker = _OF_TOPICS.get(setting.name)
+    if setting.is_default and not setting.is_inherited:
+        return [_synonym(setting.name, setting.default, _DEFAULT)]
+    below = [_synonym(setting.name, setting.default, _DEFAULT)]
+    if of_broker is not None and setting.name in core.config.topic_defaults:
+        below = _synonyms(core.settings, of_broker, _KAFKA_NAMES[of_broker])
+    if setting.is_default:
+        return below
+    return [_synonym(setting.name, setting.value, _TOPIC_OVERRIDE), *below]
 
 
 def broker_rows(core: Core, peer: Peer) -> Iterator[DescribeConfigsResponseConfig]:
@@ -168,9 +187,17 @@ def _kafka_row(
     return _row(name, synonyms, KAFKA_SETTINGS[name].kind, kafka_settings.DOCUMENTATION)
 
 
-def _synonyms(settings: BrokerSettings, name: str) -> list[DescribeConfigsResponseSynonym]:
-    """What each place says of a setting of the broker, the one in force first."""
-    return [_synonym(name, layer.text, _SOURCES[layer.origin]) for layer in settings.layers(name)]
+def _synonyms(
+    settings: BrokerSettings, name: str, told: str = ""
+) -> list[DescribeConfigsResponseSynonym]:
+    """What each place says of a setting of the broker, the one in force first.
+
+    told: the name that it has in the answer, where it is another.
+    """
+    return [
+        _synonym(told or name, layer.text, _SOURCES[layer.origin])
+        for layer in settings.layers(name)
+    ]
 
 
 def _synonym(name: str, value: str | None, source: int) -> DescribeConfigsResponseSynonym:

@@ -106,7 +106,7 @@ async def create_topics(core: Core, call: Call[CreateTopicsRequest]) -> CreateTo
             row.topic_id = outcome.topic_id
         row.num_partitions = new.partitions
         row.replication_factor = 1
-        row.configs = created_configs(new.config)
+        row.configs = created_configs(core, new.config)
     return CreateTopicsResponse(topics=list(rows.values()))
 
 

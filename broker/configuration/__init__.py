@@ -3,7 +3,8 @@
 A module imports only what stands above it:
 
     config_key              a key: default, meaning, bounds, its name in Kafka
-    config_access config_groups config_limits config_listening config_machine   the keys
+    config_access config_groups config_limits config_listening config_machine
+    config_topics           the keys
     connection_overrides    connections of some addresses
     listener_spec           `listeners`, as Kafka writes them
     exposure                whether a listener lets strangers in

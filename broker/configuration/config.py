@@ -5,8 +5,8 @@
 A key is one field of `BrokerConfig`; its documentation, bounds and Kafka name stand in the field's
 metadata (config_key.py), so that `docs/configuration.md`, DescribeConfigs and the errors all say
 the same (a test compares the page with the fields).  The fields stand in modules by what they are
-about: config_listening, config_limits, config_groups, config_access, config_machine.  Those that
-are `dynamic` can be changed while the broker runs (settings.py).
+about: config_listening, config_limits, config_topics, config_groups, config_access, config_machine.
+Those that are `dynamic` can be changed while the broker runs (settings.py).
 
 `merge` is a pure function of three texts: whoever reads files
 and environments is the CLI.
@@ -23,16 +23,20 @@ from dataclasses import Field, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
+from segbroker.segments.errors import InvalidConfig as InvalidTopicConfig
+from segbroker.segments.topic_config import TopicConfig
+
 from ..address import InvalidConfig as InvalidConfig
 from ..address import join_address as join_address
 from ..address import split_address as split_address
 from ..principal import parse_principals
 from .config_access import AccessKeys
 from .config_groups import CONSUMER, GroupKeys, parse_protocols
-from .config_key import Value, parse_value
+from .config_key import Value, parse_value, text_of
 from .config_limits import LimitKeys
 from .config_listening import ListeningKeys
 from .config_machine import MachineKeys
+from .config_topics import TopicKeys
 from .connection_overrides import parse_overrides
 from .exposure import check_exposure
 from .listener_spec import ListenerSpec, parse_listeners, parse_mechanisms
@@ -48,7 +52,7 @@ Source: TypeAlias = Literal["flag", "environment", "file", "default"]
 
 
 @dataclass(frozen=True)
-class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, LimitKeys, ListeningKeys):
+class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, ListeningKeys):
     """The settings of one broker. Build it with `merge`, or directly in tests.
 
     Keys are in the order of the bases from the last to the first: dataclasses do it so.
@@ -89,6 +93,7 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, LimitKeys, ListeningKeys)
         except ValueError as exc:
             raise InvalidConfig(f"super_users: {exc}") from exc
         parse_overrides(self.connections_per_ip_overrides)
+        _check_topic_defaults(self)
         specs = self.listener_specs
         check_exposure(
             specs, client_auth=self.ssl_client_auth, allowed=self.allow_anonymous_network
@@ -101,6 +106,16 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, LimitKeys, ListeningKeys)
         if bool(self.initial_user) != bool(self.initial_password):
             raise InvalidConfig("initial_user and initial_password go together")
         object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+
+    @property
+    def topic_defaults(self) -> dict[str, str]:
+        """What is chosen for all topics here, by topic setting, as text."""
+        return {
+            spec.metadata["topic"]: text_of(getattr(self, spec.name))
+            for spec in keys()
+            if spec.metadata["topic"]
+            and (self.source(spec.name) != "default" or getattr(self, spec.name) != spec.default)
+        }
 
     @property
     def takes_consumer_groups(self) -> bool:
@@ -123,6 +138,21 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, LimitKeys, ListeningKeys)
     def source(self, name: str) -> Source:
         """Where the value of a key came from."""
         return self.sources.get(name, "default")
+
+
+def _check_topic_defaults(config: BrokerConfig) -> None:
+    """Raises InvalidConfig: one of them cannot be, or two do not go together."""
+    for spec in keys():
+        if topic := spec.metadata["topic"]:
+            value = text_of(getattr(config, spec.name))
+            try:
+                TopicConfig.parse({topic: value})
+            except InvalidTopicConfig as exc:
+                raise InvalidConfig(f"{spec.name} = {value!r} {exc.reason}") from exc
+    try:
+        TopicConfig(inherited=config.topic_defaults)
+    except InvalidTopicConfig as exc:
+        raise InvalidConfig(f"what is chosen for all topics: {exc}") from exc
 
 
 def keys() -> Iterator[Field[Any]]:

@@ -32,11 +32,13 @@ def key(
     kafka: str | None = None,
     secret: bool = False,
     dynamic: bool = False,
+    topic: str = "",
 ) -> Any:  # noqa: ANN401 - dataclasses.field() is typed so as well
     """A field of the configuration. `kafka`: the name under which Kafka's tools know the key.
 
     secret: its value is told to nobody, neither on the wire nor by --show-config.
     dynamic: it can be changed while the broker runs.
+    topic: the topic setting that it stands below, of every topic.
     """
     metadata = {
         "doc": doc,
@@ -46,6 +48,7 @@ def key(
         "kafka": kafka,
         "secret": secret,
         "dynamic": dynamic,
+        "topic": topic,
     }
     return field(default=default, repr=not secret, metadata=metadata)
 

@@ -4,8 +4,7 @@ Scripts and tools that tune a Kafka cluster while it runs set them by habit.  Ea
 something that there is not: threads that Kafka has, a second replica, Kerberos.  What was set is
 checked, kept, and shown by DescribeConfigs; it has no other effect.
 
-Not here, and refused: settings by which somebody would rely on what does not exist; Kafka's
-defaults of topic settings (log.retention.ms, message.max.bytes), which are set on topics here.
+Not here, and refused: settings by which somebody would rely on what does not exist.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
     frame_byte_max         a slip of the finger: the nearest key
     num.partitions = 4     Kafka's name (in TOML a table): ours is told
-    log.retention.ms       a setting of topics, not of the broker
+    retention.ms = 4       a setting of topics, not of the broker
     [broker]               a table: keys stand at the top level
 
 Kubernetes gives each container variables about every service of its namespace, as Docker's links
@@ -25,11 +25,11 @@ _SERVICE_LINK: Final = re.compile(
     r"_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"
 )
 # What Kafka's file has that is called quite otherwise here; topics' settings are in log.*, too.
-_KAFKAS_OTHERS: Final = {"log.dirs": "data"}
-_KAFKAS_TOPIC_SETTINGS: Final = {
-    "log.retention.hours": "retention.ms",
-    "log.retention.minutes": "retention.ms",
-    "message.max.bytes": "max.message.bytes",
+_KAFKAS_OTHERS: Final = {
+    "log.dirs": "data",
+    "log.retention.hours": "log_retention_ms",
+    "log.retention.minutes": "log_retention_ms",
+    "log.roll.hours": "log_roll_ms",
 }
 # How like a key must be to one of ours before that one is advised.
 _NEAR: Final = 0.8
@@ -63,7 +63,7 @@ def what_was_meant(name: str, value: object, keys: Mapping[str, str | None]) -> 
         dotted = given.replace("_", ".")  # as in the environment, and in TOML without quotes
         if dotted in ours:
             return f": what Kafka calls {dotted} is {ours[dotted]} here"
-        setting = _KAFKAS_TOPIC_SETTINGS.get(dotted, dotted.removeprefix("log."))
+        setting = dotted.removeprefix("log.")
         if setting in _TOPIC_SETTINGS:
             return f": {setting} is set for each topic: segbroker topic alter NAME -c {setting}=..."
     if isinstance(value, dict):

@@ -324,11 +324,21 @@ class Topics:
         self.manager.check_new_topic(name, partitions)
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
-        """The configuration of a new topic: `overrides` over the broker's own default."""
+        """The configuration of a new topic: `overrides` over the broker's own defaults."""
         merged = dict(overrides)
         if self.config.durability != "fsync":  # the default of TopicConfig itself
             merged.setdefault("durability", self.config.durability)
-        return TopicConfig.parse(merged)
+        return TopicConfig.parse(merged, self.manager.topic_defaults)
+
+    async def choose_defaults(self) -> None:
+        """Have what the settings choose for all topics hold for them.
+
+        Raises StorageError: it is not durable.
+        """
+        async with self._administration:
+            wanted = self.config.topic_defaults
+            if wanted != self.manager.topic_defaults:
+                await self._lanes.run(self.manager.set_topic_defaults, wanted)
 
     async def _open_some(self, keys: Sequence[tuple[str, int]]) -> list[Partition | StorageError]:
         """Open those that nobody is opening, by one call of a lane; of each what came of it."""

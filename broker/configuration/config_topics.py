@@ -1,0 +1,171 @@
+"""What topics have where nothing is set on them.
+
+Keys of the configuration; config.py puts them together.  Each stands below one topic setting
+(`topic` of its metadata), of all topics at once, those that there are among them: as in Kafka,
+whose names they have.  What of it does not go with the settings of a topic itself is left out for
+that topic (segments/topic_config.py).
+"""
+
+from dataclasses import dataclass
+
+from .config_key import key
+
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class TopicKeys:
+    """See the module."""
+
+    log_retention_ms: int = key(
+        604_800_000,
+        "retention.ms of topics that have none of their own: segments whose newest record is older "
+        "are deleted; -1: kept for ever.",
+        least=-1,
+        most=_INT64_MAX,
+        kafka="log.retention.ms",
+        topic="retention.ms",
+        dynamic=True,
+    )
+    log_retention_bytes: int = key(
+        -1,
+        "retention.bytes of topics that have none of their own: how much of a partition is kept; "
+        "-1: all.",
+        least=-1,
+        most=_INT64_MAX,
+        kafka="log.retention.bytes",
+        topic="retention.bytes",
+        dynamic=True,
+    )
+    log_retention_records: int = key(
+        -1,
+        "retention.records of topics that have none of their own: how many records of a partition "
+        "are kept; -1: all.",
+        least=-1,
+        most=_INT64_MAX,
+        topic="retention.records",
+        dynamic=True,
+    )
+    log_retention_full_policy: str = key(
+        "drop-old",
+        "retention.full.policy of topics that have none of their own: what makes room in a full "
+        "partition, or that nothing does.",
+        choices=("drop-old", "reject"),
+        topic="retention.full.policy",
+        dynamic=True,
+    )
+    log_segment_bytes: int = key(
+        1_048_576,
+        "segment.bytes of topics that have none of their own: a segment file is never larger.",
+        least=512,
+        kafka="log.segment.bytes",
+        topic="segment.bytes",
+        dynamic=True,
+    )
+    log_roll_ms: int = key(
+        604_800_000,
+        "segment.ms of topics that have none of their own: a segment whose first batch is older "
+        "is sealed.",
+        least=1,
+        most=_INT64_MAX,
+        kafka="log.roll.ms",
+        topic="segment.ms",
+        dynamic=True,
+    )
+    message_max_bytes: int = key(
+        1_048_576,
+        "max.message.bytes of topics that have none of their own: the largest batch, after "
+        "compression. Not set: log_segment_bytes.",
+        least=61,
+        kafka="message.max.bytes",
+        topic="max.message.bytes",
+        dynamic=True,
+    )
+    log_message_timestamp_type: str = key(
+        "CreateTime",
+        "message.timestamp.type of topics that have none of their own: whose clock a record's "
+        "timestamp comes from.",
+        choices=("CreateTime", "LogAppendTime"),
+        kafka="log.message.timestamp.type",
+        topic="message.timestamp.type",
+        dynamic=True,
+    )
+    log_message_timestamp_before_max_ms: int = key(
+        _INT64_MAX,
+        "message.timestamp.before.max.ms of topics that have none of their own: how much older "
+        "than the broker's clock a record may be.",
+        most=_INT64_MAX,
+        kafka="log.message.timestamp.before.max.ms",
+        topic="message.timestamp.before.max.ms",
+        dynamic=True,
+    )
+    log_message_timestamp_after_max_ms: int = key(
+        _INT64_MAX,
+        "message.timestamp.after.max.ms of topics that have none of their own: how much newer "
+        "than the broker's clock a record may be.",
+        most=_INT64_MAX,
+        kafka="log.message.timestamp.after.max.ms",
+        topic="message.timestamp.after.max.ms",
+        dynamic=True,
+    )
+    log_cleanup_policy: str = key(
+        "delete",
+        "cleanup.policy of topics that have none of their own: delete, compact, or both with a "
+        "comma.",
+        kafka="log.cleanup.policy",
+        topic="cleanup.policy",
+        dynamic=True,
+    )
+    log_cleaner_min_cleanable_ratio: str = key(
+        "0.5",
+        "min.cleanable.dirty.ratio of topics that have none of their own: the share of a compacted "
+        "partition that waits for a cleaning.",
+        kafka="log.cleaner.min.cleanable.ratio",
+        topic="min.cleanable.dirty.ratio",
+        dynamic=True,
+    )
+    log_cleaner_min_compaction_lag_ms: int = key(
+        0,
+        "min.compaction.lag.ms of topics that have none of their own: how long a record of a "
+        "compacted topic stays at least.",
+        most=_INT64_MAX,
+        kafka="log.cleaner.min.compaction.lag.ms",
+        topic="min.compaction.lag.ms",
+        dynamic=True,
+    )
+    log_cleaner_max_compaction_lag_ms: int = key(
+        _INT64_MAX,
+        "max.compaction.lag.ms of topics that have none of their own: how long a segment of a "
+        "compacted topic waits for a cleaning at most.",
+        least=1,
+        most=_INT64_MAX,
+        kafka="log.cleaner.max.compaction.lag.ms",
+        topic="max.compaction.lag.ms",
+        dynamic=True,
+    )
+    log_cleaner_delete_retention_ms: int = key(
+        86_400_000,
+        "delete.retention.ms of topics that have none of their own: how long a record without a "
+        "value stays in a compacted topic.",
+        most=_INT64_MAX,
+        kafka="log.cleaner.delete.retention.ms",
+        topic="delete.retention.ms",
+        dynamic=True,
+    )
+    compression_type: str = key(
+        "producer",
+        "compression.type of topics that have none of their own; batches are stored as the "
+        "producer compressed them, whatever it says.",
+        choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        kafka="compression.type",
+        topic="compression.type",
+        dynamic=True,
+    )
+    on_corruption: str = key(
+        "gap",
+        "on.corruption of topics that have none of their own: what becomes of a partition whose "
+        "stored bytes are damaged.",
+        choices=("gap", "readonly", "refuse"),
+        topic="on.corruption",
+        dynamic=True,
+    )

@@ -1,0 +1,131 @@
+"""Settings of the broker that hold for every topic which has none of its own, seen by clients."""
+
+from segbroker.protocol import messages_admin as messages
+from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_core import ProduceResponse
+from segbroker.protocol.record_batch import encode_batch
+from segbroker.segments.memory import MemoryStorage
+
+from ..support.wire_client import WireClient, connect, produce_request
+from .conftest import serving
+from .test_broker_settings import (
+    DEFAULT,
+    DYNAMIC_BROKER,
+    DYNAMIC_DEFAULT,
+    STATIC,
+    alter,
+    describe,
+)
+
+NOW_MS = 1_700_000_000_000
+TOPIC = 2
+OVERRIDE = 1
+
+Layers = list[tuple[str, str | None, int]]
+
+
+async def layers(client: WireClient, topic: str, setting: str) -> Layers:
+    """What each place says of a setting of a topic, the one in force first."""
+    row = (await describe(client, topic, kind=TOPIC))[setting]
+    found = [(one.name, one.value, one.source) for one in row.synonyms]
+    assert (row.value, row.config_source) == found[0][1:]
+    return found
+
+
+async def send(client: WireClient, topic: str, size: int) -> int:
+    made = encode_batch([bytes(size)], timestamps_ms=NOW_MS)
+    reply = await client.ask(produce_request(topic, made), ProduceResponse, 9)
+    return reply.responses[0].partition_responses[0].error_code
+
+
+async def test_topics_say_where_each_of_their_settings_is_from() -> None:
+    async with (
+        serving(log_retention_ms=70, message_max_bytes=2_000) as broker,
+        connect(broker.address) as client,
+    ):
+        await client.create("t", 1, max_message_bytes="3000")
+        started = ("log.retention.ms", "70", STATIC)
+        default = ("log.retention.ms", "604800000", DEFAULT)
+        assert await layers(client, "t", "retention.ms") == [started, default]
+        assert await layers(client, "t", "max.message.bytes") == [
+            ("max.message.bytes", "3000", OVERRIDE),
+            ("message.max.bytes", "2000", STATIC),
+            ("message.max.bytes", "1048576", DEFAULT),
+        ]
+        assert await layers(client, "t", "segment.ms") == [("segment.ms", "604800000", DEFAULT)]
+
+        assert await alter(client, "", log__retention__ms="80") == (0, None)
+        every = ("log.retention.ms", "80", DYNAMIC_DEFAULT)
+        assert await layers(client, "t", "retention.ms") == [every, started, default]
+        assert await alter(client, "1", log_retention_ms="90") == (0, None)
+        own = ("log.retention.ms", "90", DYNAMIC_BROKER)
+        assert await layers(client, "t", "retention.ms") == [own, every, started, default]
+        for resource in ("", "1"):
+            assert await alter(client, resource, log_retention_ms=None) == (0, None)
+        assert await layers(client, "t", "retention.ms") == [started, default]
+
+
+async def test_what_is_created_is_answered_with_what_holds_for_it() -> None:
+    async with serving(log_cleanup_policy="compact") as broker, connect(broker.address) as client:
+        request = messages.CreateTopicsRequest(
+            topics=[
+                messages.CreateTopicsRequestTopic(
+                    name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+                )
+            ],
+            timeout_ms=9_000,
+        )
+        reply = await client.ask(request, messages.CreateTopicsResponse, 7)
+        rows = {row.name: (row.value, row.config_source) for row in reply.topics[0].configs or []}
+        assert rows["cleanup.policy"] == ("compact", STATIC)
+        assert rows["retention.ms"] == ("604800000", DEFAULT)
+        assert await send(client, "t", 10) == ErrorCode.INVALID_RECORD  # it has no key
+
+
+async def test_a_topic_that_exists_follows_at_once_and_after_a_kill() -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        for name in ("t", "unopened"):
+            await client.create(name, 1)
+        assert await send(client, "t", 5_000) == 0
+        assert await alter(client, "1", message__max__bytes="2000") == (0, None)
+        for name in ("t", "unopened"):
+            assert await send(client, name, 5_000) == ErrorCode.MESSAGE_TOO_LARGE
+        killed = disk.after_kill()
+    async with serving(storage=killed) as broker, connect(broker.address) as client:
+        assert await send(client, "t", 5_000) == ErrorCode.MESSAGE_TOO_LARGE
+        assert await alter(client, "1", message_max_bytes=None) == (0, None)
+        assert await send(client, "t", 5_000) == 0
+
+
+async def test_what_the_start_says_holds_from_that_start_on_and_no_longer() -> None:
+    disk = MemoryStorage()
+    async with serving(storage=disk) as broker, connect(broker.address) as client:
+        await client.create("t", 1)
+    for roll_ms in (9_000, 604_800_000):
+        async with (
+            serving(storage=disk, log_roll_ms=roll_ms) as broker,
+            connect(broker.address) as client,
+        ):
+            assert (await layers(client, "t", "segment.ms"))[0][1] == str(roll_ms)
+
+
+async def test_a_default_that_a_topic_cannot_have_is_not_said_of_it() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("small", 1, segment_bytes="4096")
+        assert await alter(client, "1", message__max__bytes="8192") == (0, None)
+        assert await layers(client, "small", "max.message.bytes") == [
+            ("max.message.bytes", "4096", DEFAULT)
+        ]
+        assert await send(client, "small", 3_000) == 0
+        assert await send(client, "small", 5_000) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+async def test_defaults_that_contradict_each_other_change_nothing() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", 1)
+        assert (await alter(client, "1", log__segment__bytes="4096"))[0] == 0
+        code, message = await alter(client, "1", message__max__bytes="8192")
+        assert code == ErrorCode.INVALID_REQUEST
+        assert "exceeds segment.bytes=4096" in str(message)
+        assert (await layers(client, "t", "max.message.bytes"))[0][1] == "4096"
