@@ -23,6 +23,7 @@ from . import contexts, properties
 from .exit_codes import ExitCode
 from .failures import Failure, explain
 from .other_words import command_meant, option_meant
+from .standard_error import say
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # A person waits: long enough for a broker that is just starting ...
@@ -30,6 +31,9 @@ ACCEPT_TIMEOUT_MS = 3_000
 # ... and longer for one that is there and busy: its kernel has accepted, it has not answered yet.
 CONNECT_TIMEOUT_MS = 15_000
 API_TIMEOUT_MS = 15_000
+
+# What is printed, and goes to nobody as a name: any bytes.
+MAY_BE_BYTES = frozenset({"text", "null"})
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
@@ -48,6 +52,26 @@ class Command(click.Command):
             if (meant := option_meant(exc.option_name)) is None:
                 raise
             raise click.UsageError(f"No such option {exc.option_name!r}: {meant}", ctx) from exc
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - click's own
+    ) -> click.Context:
+        ctx = super().make_context(info_name, args, parent, **extra)
+        if "bootstrap" in ctx.params:
+            self._check_text(ctx)
+        return ctx
+
+    def _check_text(self, ctx: click.Context) -> None:
+        """Names go to the broker as UTF-8; what is none has to be said here."""
+        for param in self.params:
+            given = ctx.params.get(param.name or "")
+            for value in given if isinstance(given, tuple) else (given,):
+                if isinstance(value, str) and param.name not in MAY_BE_BYTES and not is_text(value):
+                    raise click.BadParameter(f"{value!r} is not text in UTF-8", ctx, param)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own
         try:
@@ -167,9 +191,11 @@ def _choose_broker(ctx: click.Context, param: click.Parameter, given: str | None
         return given or DEFAULT_BOOTSTRAP
     try:
         context = contexts.chosen(ctx, is_bootstrap_given=given is not None)
-    except Failure as exc:
-        exc.show()
-        ctx.exit(exc.code)
+    except (Failure, OSError) as exc:
+        failure = explain(exc, ctx.params)
+        assert failure is not None, "of the system, or said already"
+        failure.show()
+        ctx.exit(failure.code)
     wanted = ctx.meta.get("segbroker.given", {})
     if context is not None:
         wanted = context.properties | wanted
@@ -201,9 +227,14 @@ def abandon_stdout() -> None:
     os.close(nowhere)
 
 
+def is_text(argument: str) -> bool:
+    """Whether an argument was UTF-8; Python keeps other bytes as lone surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in argument)
+
+
 def note(text: str) -> None:
     """A line for the person at the terminal; never data."""
-    click.echo(text, err=True)
+    say(text)
 
 
 def interruptible() -> None:

@@ -26,7 +26,14 @@ import click
 
 from .absence import quiet_option, told_of_absence
 from .closed_pipe import ended_by_reader
-from .command import ACCEPT_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Command, bootstrap_option, interruptible
+from .command import (
+    ACCEPT_TIMEOUT_MS,
+    CONNECT_TIMEOUT_MS,
+    Command,
+    bootstrap_option,
+    interruptible,
+    note,
+)
 from .progress import counter
 from .properties import security
 from .record_format import DEFAULT_FORMAT, Formatter, compile_format, format_json
@@ -240,7 +247,7 @@ def consume(
                     sink.write(gap_as_json(batch))
                     sink.flush()
                 else:
-                    click.echo(f"Gap: {GapError(batch)}", err=True)
+                    note(f"Gap: {GapError(batch)}")
                 continue
             taken = min(len(batch), left)
             data = to_bytes(batch, taken)

@@ -59,16 +59,21 @@ class Contexts:
         return found
 
 
-def path() -> Path:
-    """Where they are stored."""
+def path() -> Path | None:
+    """Where they are stored; None for a user without a home."""
     base = os.environ.get("XDG_CONFIG_HOME")
-    folder = Path(base) if base else Path.home() / ".config"
+    try:
+        folder = Path(base) if base else Path.home() / ".config"
+    except RuntimeError:  # no HOME, and a number that is nobody's
+        return None
     return folder / "segbroker" / "contexts.json"
 
 
 def load() -> Contexts:
-    """What is stored; nothing where there is no file.  Raises Failure."""
+    """What is stored; nothing where there is no file.  Raises Failure, OSError."""
     where = path()
+    if where is None:
+        return Contexts()
     try:
         with where.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -79,7 +84,7 @@ def load() -> Contexts:
         if len(data) > FILE_BYTES_MAX:
             raise ValueError(f"more than {FILE_BYTES_MAX} bytes")
         contexts = _parsed(json.loads(data))
-    except (ValueError, TypeError, KeyError, AttributeError) as exc:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
         raise Failure(f"{where} cannot be read: {exc}", ExitCode.CONFIG) from exc
     if mode & 0o077 and any(_holds_secret(one) for one in contexts.by_name.values()):
         raise Failure(
@@ -91,8 +96,11 @@ def load() -> Contexts:
 
 
 def save(contexts: Contexts) -> None:
-    """Replace what is stored; nobody else may read it, at no time.  Raises OSError."""
+    """Replace what is stored; nobody else may read it, at no time.  Raises Failure, OSError."""
     where = path()
+    if where is None:
+        hint = "XDG_CONFIG_HOME names a directory to store them in"
+        raise Failure("there is no home directory", ExitCode.SYSTEM, hint)
     where.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     stored = {
         "current": contexts.current,
@@ -112,7 +120,7 @@ def save(contexts: Contexts) -> None:
 
 
 def chosen(ctx: click.Context, *, is_bootstrap_given: bool) -> Context | None:
-    """The context that a command uses; None: none.  Raises Failure."""
+    """The context that a command uses; None: none.  Raises Failure, OSError."""
     name = ctx.meta.get("segbroker.context")
     if name:
         return load().get(name)

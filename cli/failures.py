@@ -23,6 +23,7 @@ import click
 from segbroker.protocol.limits import TOPIC_NAME_SIZE_MAX
 
 from .exit_codes import ExitCode
+from .standard_error import say
 
 LOCAL = ("127.", "localhost", "[::1]")
 SEVERAL_MAX = 5
@@ -49,9 +50,9 @@ class Failure(Exception):
         self.hint = hint
 
     def show(self) -> None:
-        click.echo(click.style("Error: ", fg="red", bold=True) + str(self), err=True)
+        say(click.style("Error: ", fg="red", bold=True) + str(self))
         if self.hint:
-            click.echo(click.style("Hint: ", fg="cyan") + self.hint, err=True)
+            say(click.style("Hint: ", fg="cyan") + self.hint)
 
 
 def explain(error: BaseException, params: Mapping[str, Any]) -> Failure | None:

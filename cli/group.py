@@ -22,8 +22,10 @@ import click
 
 from .asking import ask, require_terminal, yes_option
 from .command import Group, bootstrap_option, note
+from .exit_codes import ExitCode
+from .failures import Failure
 from .group_lag import Ages, Facts, facts_of, facts_of_all, listed
-from .start_position import parse_start
+from .start_position import is_number, parse_start
 from .tables import table_lines
 from .topic import echo_table, json_option, open_admin
 from .words import plural
@@ -181,9 +183,9 @@ def seek(name: str, topic: str, position: str, dry_run: bool, bootstrap: str) ->
       segbroker group seek billing orders @2024-05-01T12:00:00+02:00 --dry-run
     """
     move = None
-    if position[:1] in ("+", "-") and position[1:].isdigit():
-        move = int(position)
     try:
+        if position[:1] in ("+", "-") and is_number(position[1:]):
+            move = int(position)
         where = None if move is not None else parse_start(position)
     except ValueError as exc:
         raise click.BadParameter(str(exc).replace("-N", "+N, -N")) from None
@@ -200,11 +202,18 @@ def seek(name: str, topic: str, position: str, dry_run: bool, bootstrap: str) ->
 def _targets(
     admin: "Admin", name: str, topic: str, where: str | int | datetime | None, move: int | None
 ) -> "dict[TopicPartition, int]":
-    """The offset of each partition, inside of what is kept."""
+    """The offset of each partition, inside of what is kept.  Raises Failure."""
     starts, ends = admin.offsets(topic, "start"), admin.offsets(topic, "end")
     stands = admin.committed(name) if move is not None else {}
     times = admin.offsets(topic, where) if isinstance(where, datetime) else {}
     targets: dict[TopicPartition, int] = {}
+    if move is not None and not stands.keys() & starts.keys():
+        raise Failure(
+            f"group {name!r} has committed nothing of topic {topic!r}: it cannot be moved from"
+            " where it stands",
+            ExitCode.NOT_FOUND,
+            f"segbroker group seek {name} {topic} start, end, an OFFSET or a @TIME",
+        )
     for tp, start in starts.items():
         end = ends[tp].offset
         if where == "start":

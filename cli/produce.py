@@ -24,12 +24,19 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import click
 
 from .absence import quiet_option, told_of_absence
-from .command import ACCEPT_TIMEOUT_MS, CONNECT_TIMEOUT_MS, Command, bootstrap_option, note
+from .command import (
+    ACCEPT_TIMEOUT_MS,
+    CONNECT_TIMEOUT_MS,
+    Command,
+    bootstrap_option,
+    is_text,
+    note,
+)
 from .escapes import unescape
 from .exit_codes import ExitCode
 from .failures import Failure, explain
 from .line_ranges import LineRanges
-from .lines import LineTooLong, read_lines
+from .lines import READ_SIZE, LineTooLong, read_lines
 from .progress import Update, counter
 from .properties import security
 from .stop_signal import StopSignal
@@ -73,7 +80,13 @@ class Settlement:
         """Lines from `first_line` on are under way."""
         self._waiting.append((first_line, deliveries))
         self._waiting_count += len(deliveries)
-        while self._waiting and (self._waiting_count > UNSETTLED_MAX or self._waiting[0][1].done):
+        while self._waiting_count > UNSETTLED_MAX:
+            self._settle_oldest()
+        self.settle_done()
+
+    def settle_done(self) -> None:
+        """Look at those that are decided, up to the first that is not."""
+        while self._waiting and self._waiting[0][1].done:
             self._settle_oldest()
 
     def settle_all(self) -> None:
@@ -140,6 +153,8 @@ def _headers(
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+        if not is_text(name):
+            raise click.BadParameter(f"the name {name!r} is not text in UTF-8")
         headers.append((name, os.fsencode(value)))
     return headers
 
@@ -292,7 +307,38 @@ def whole_lines(read: Callable[[int], bytes], settlement: Settlement) -> Iterato
             count += len(lines)
             yield lines
     except LineTooLong as exc:
+        settlement.settle_all()
         settlement.fail(count + 1, 1, exc)
+
+
+def in_pieces(chunks: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    """Long lines one by one, see `send_piece`; others in as large pieces as they came."""
+    for lines in chunks:
+        if sum(map(len, lines)) > 2 * READ_SIZE:
+            yield from ([line] for line in lines)
+        else:
+            yield lines
+
+
+def send_piece(
+    lines: list[bytes], send: "partial[Deliveries]", split: Callable[[bytes], Parsed] | None
+) -> "Deliveries | None":
+    """Send lines; None: one line that was not sent, as the client had to tell of earlier ones.
+
+    It does when much has failed that nobody has looked at.  They are looked at in their turn all
+    the same; of a single line it is known that it did not leave before.
+    """
+    from segbroker.client.errors import DeliveryFailed
+
+    try:
+        if split is None:
+            return send(lines)
+        keys, values = zip(*map(split, lines), strict=True)
+        return send(values, keys=keys)
+    except DeliveryFailed:
+        if len(lines) > 1:
+            raise
+        return None
 
 
 def send_lines(
@@ -312,15 +358,15 @@ def send_lines(
     from segbroker.client.errors import SegbrokerError
 
     count = size = 0
-    for lines in whole_lines(read, settlement):
+    for lines in in_pieces(whole_lines(read, settlement)):
         try:
-            if split is None:
-                deliveries = send(lines)
-            else:
-                keys, values = zip(*map(split, lines), strict=True)
-                deliveries = send(values, keys=keys)
+            while (deliveries := send_piece(lines, send, split)) is None:
+                settlement.settle_done()
+                if settlement.stopped:
+                    return
         except SegbrokerError as exc:
             # Which of these lines had left already nobody can say.
+            settlement.settle_all()
             settlement.fail(count + 1, len(lines), exc)
             return
         except ValueError as exc:  # a partition that is not there, a name that cannot be

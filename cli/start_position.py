@@ -33,18 +33,20 @@ def parse_start(text: str) -> str | int | datetime:
     if text.startswith("@"):
         return _time(text[1:])
     digits = text.removeprefix("-")
-    if _is_number(digits):
+    if is_number(digits):
         return int(text)
     raise ValueError(f"{text!r} is not start, end, OFFSET, -N or @TIME")
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) <= OFFSET_MAX
+def is_number(text: str) -> bool:
+    """Whether it is an offset in digits."""
+    is_short = len(text) <= len(str(OFFSET_MAX))  # Python refuses very long ones
+    return is_short and text.isascii() and text.isdigit() and int(text) <= OFFSET_MAX
 
 
 def _time(text: str) -> datetime:
     try:
-        if _is_number(text):
+        if is_number(text):
             return _EPOCH + timedelta(milliseconds=int(text))
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):

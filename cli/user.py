@@ -226,7 +226,7 @@ def _set(
         check_user_name(name)
     except ValueError as exc:
         raise Failure(str(exc), ExitCode.USAGE) from exc
-    with _offline(data_dir) as manager:
+    with _offline(data_dir, made=is_new) as manager:
         _check(name, list(_stored(manager)), is_new=is_new)
         rows = rows_of(make_credentials(password, iterations))
         manager.record_now(USER_SET, name=name, rows=rows)
@@ -248,10 +248,16 @@ def _missing(name: str) -> Failure:
 
 
 @contextmanager
-def _offline(data_dir: Path) -> "Iterator[DiskManager]":
-    """The data directory, opened as a broker would; made when missing. Raises StorageError."""
+def _offline(data_dir: Path, *, made: bool = False) -> "Iterator[DiskManager]":
+    """The data directory, opened as a broker would; made when missing, if `made` allows it.
+
+    Raises StorageError, Failure.
+    """
     from segbroker.segments.manager import DiskManager
 
+    if not made and not (data_dir / "meta").exists():
+        hint = "segbroker user add makes one, with its first user"
+        raise Failure(f"{data_dir} is no data directory", ExitCode.USAGE, hint)
     with DiskManager(str(data_dir), flushers=1) as manager:
         yield manager
 

@@ -41,8 +41,8 @@ def start_time(start: Start) -> int | None:
 
 
 def to_ms(moment: datetime) -> int:
-    """Milliseconds since 1970."""
-    return int(moment.timestamp() * 1000)
+    """Milliseconds since 1970; 0 for a time before: negative ones mean the end or the start."""
+    return max(0, int(moment.timestamp() * 1000))
 
 
 def needs_end(start: Start) -> bool:

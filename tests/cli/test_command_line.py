@@ -112,6 +112,9 @@ def test_the_version_and_the_help_import_neither_client_nor_broker() -> None:
         (["consume", "t", "-f", "%s", "-J"], "-f and -J"),
         (["consume", "t", "-b", "host:port"], "'port' is not in 1 .. 65535"),
         (["topic", "create", "t", "-c", "nothing"], "'nothing' is not KEY=VALUE"),
+        (["consume", "t\udcff", "-e"], "'t\\udcff' is not text in UTF-8"),
+        (["consume", "t", "-g", "\udcff"], "'\\udcff' is not text in UTF-8"),
+        (["produce", "t", "-H", "\udcff=1"], "'\\udcff' is not text in UTF-8"),
     ],
 )
 def test_a_wrong_command_line_says_what_is_wrong_and_ends_with_2(

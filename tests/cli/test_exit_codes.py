@@ -1,13 +1,19 @@
 """The exit codes are a promise to scripts."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import click
+import pytest
 from click.testing import CliRunner
 
 from segbroker.cli.command import Command, Group
 from segbroker.cli.exit_codes import MEANINGS, ExitCode
 from segbroker.segments.errors import PartitionReadOnly
+
+from ..support.daemon import Daemon
+from .conftest import COMMAND, TIMEOUT_S, environment
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
@@ -50,6 +56,27 @@ def _ending_with(error: Exception) -> click.Command:
         raise error
 
     return Command("end", callback=end)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["topic", "describe", "no-such"], 5), (["produce", "no good"], 7)]
+)
+def test_the_exit_code_is_the_same_where_nobody_reads_the_errors(
+    daemon: Daemon, words: list[str], code: int
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)  # as `2>&1 | head -0` does
+    with os.fdopen(writing, "wb") as errors:
+        run = subprocess.run(
+            [*COMMAND, *words, "-b", daemon.address],
+            input=b"line\n",
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment(),
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    assert (run.returncode, run.stdout) == (code, b"")
 
 
 def test_several_partitions_that_could_not_be_closed_are_one_sentence() -> None:

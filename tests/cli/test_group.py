@@ -126,6 +126,16 @@ def test_a_position_that_is_none_is_named(run: Run, topic: str) -> None:
     mistyped = run("group", "seek", "g", topic, "start", "--dryrun")
     assert mistyped.returncode == ExitCode.USAGE
     assert "--dryrun" in mistyped.stderr.decode()
+    for text in ("-²", "+" + "9" * 5000):
+        no_number = run("group", "seek", "g", topic, text)
+        assert (no_number.returncode, b"is not start, end" in no_number.stderr) == (2, True)
+
+
+def test_a_group_that_stands_nowhere_is_not_moved_from_there(run: Run, topic: str) -> None:
+    run("topic", "create", topic)
+    moved = run("group", "seek", topic, topic, "-1")
+    assert (moved.returncode, moved.stdout) == (ExitCode.NOT_FOUND, b"")
+    assert b"has committed nothing of topic" in moved.stderr
 
 
 def test_an_empty_name_is_no_group(run: Run, topic: str) -> None:

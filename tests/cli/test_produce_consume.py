@@ -132,6 +132,8 @@ def test_json_lines_are_one_object_per_record(daemon: Daemon, run: Run, topic: s
         ("@2023-11-14T22:13:28Z", b"89"),
         ("@2033-11-14T22:13:28Z", b""),
         ("@0", b"0123456789"),
+        ("@1969-12-31T23:59:59.999Z", b"0123456789"),
+        ("@1900-01-01T00:00:00Z", b"0123456789"),
     ],
 )
 def test_reading_starts_where_asked(
@@ -208,6 +210,18 @@ def test_lines_that_were_not_delivered_are_named_and_the_others_arrive(
     assert produced.returncode == 7
     assert "1 of 3 records were not delivered" in said
     assert re.search(r"^ +line 2: ", said, re.MULTILINE)
+    assert run("consume", topic, "-e").stdout == b"first\nlast\n"
+
+
+def test_each_of_many_lines_that_are_too_large_costs_itself_alone(run: Run, topic: str) -> None:
+    # More than half of what the producer holds: it does not wait for somebody to ask.
+    run("topic", "create", topic, "--partitions", "1")
+    lines = b"first\n" + (b"x" * 2_000_000 + b"\n") * 24 + b"last\n"
+    produced = run("produce", topic, stdin=lines)
+    said = produced.stderr.decode().splitlines()
+    assert (produced.returncode, said[0]) == (7, "24 of 26 records were not delivered:")
+    assert re.match(r"  lines 2-25: .* batch of \d+ bytes, max.message.bytes", said[1])
+    assert len(said) == 2
     assert run("consume", topic, "-e").stdout == b"first\nlast\n"
 
 

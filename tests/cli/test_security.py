@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -202,6 +203,23 @@ def test_a_context_is_not_replaced_by_accident(shell: Shell) -> None:
     assert "two:2" in shell("context", "list")
 
 
+def test_stored_contexts_that_cannot_be_read_are_an_error_in_a_sentence(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell("context", "add", "a", "--bootstrap", "one:1")
+    shell.stored.write_text("[" * 100_000)
+    assert f"{shell.stored} cannot be read" in shell("topic", "list", code=3)
+    shell.stored.unlink()
+    shell.stored.mkdir()
+    for words in (["topic", "list"], ["context", "list"]):
+        assert shell(*words, code=9) == f"Error: {shell.stored}: Is a directory\n"
+    # Who has no home has no contexts either.
+    shell.environment["XDG_CONFIG_HOME"] = shell.environment["HOME"] = None
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    assert shell("context", "list") == ""
+    assert "no home directory" in shell("context", "add", "a", "--bootstrap", "one:1", code=9)
+
+
 def test_a_stored_password_that_others_can_read_is_refused(shell: Shell) -> None:
     shell(
         "context", "add", "a", "--bootstrap", "one:1", "-X", "security.protocol=SASL_SSL",
@@ -251,6 +269,11 @@ def test_users_of_a_directory_are_changed_only_while_nobody_serves_it(
     assert "4,096" in shell("user", "list", *fresh)
     shell("user", "remove", "carol", "--yes", *fresh)
     assert shell("user", "list", *fresh) == ""
+    mistyped = tmp_path / "frehs"
+    for words in (["list"], ["remove", "carol", "--yes"], ["passwd", "carol", "--password-env=PW"]):
+        said = shell("user", *words, "--data-dir", str(mistyped), code=2)
+        assert f"{mistyped} is no data directory" in said
+    assert not mistyped.exists()
 
 
 def test_what_would_be_asked_is_an_error_where_nobody_is(shell: Shell, tmp_path: Path) -> None:

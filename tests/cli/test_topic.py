@@ -251,6 +251,8 @@ def test_a_topic_is_trimmed_to_an_offset_or_a_time_in_every_partition(run: Run, 
     assert rows == [["partition", "start", "deleted"], ["0", "2", "2"], ["1", "2", "2"]]
     one = run("topic", "trim", topic, "--before", "2", "-p", "1", "--yes")
     assert (one.returncode, starts()) == (0, [0, 2])
+    ancient = run("topic", "trim", topic, "--before", "@1969-12-31T23:59:59.999Z", "--dry-run")
+    assert b"would delete 0 records" in ancient.stderr
     nothing = run("topic", "trim", topic, "--before", "@1000000000000", "--yes")
     assert (nothing.returncode, starts()) == (0, [0, 2])
     everything = run("topic", "trim", topic, "--before", "@4000000000000", "--yes")
