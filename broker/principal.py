@@ -37,5 +37,16 @@ def parse_principal(text: str) -> Principal:
 
 
 def parse_principals(text: str) -> frozenset[Principal]:
-    """`User:alice;User:bob`, as Kafka writes several. Raises ValueError."""
-    return frozenset(parse_principal(one.strip()) for one in text.split(";") if one.strip())
+    """`User:alice;User:bob`, as Kafka writes several.
+
+    Raises:
+        ValueError: one is none, or nobody could ever be it: of another type than `User`, or
+            several with commas between, which make one long name.
+    """
+    found = frozenset(parse_principal(one.strip()) for one in text.split(";") if one.strip())
+    for one in found:
+        if one.type != USER:
+            raise ValueError(f"'{one}' can be nobody: the only type there is is {USER}")
+        if f",{USER}:" in one.name.replace(" ", ""):
+            raise ValueError(f"'{one}': several principals are separated by semicolons")
+    return found

@@ -60,6 +60,7 @@ class Authentication:
         self._checks = trio.CapacityLimiter(CHECKS_MAX)
         self._habits_of: Mapping[str, Any] | None = None
         self._habits: dict[ScramMechanism, tuple[int, int]] = {}
+        self._cheapest_of_most = ScramMechanism.SHA_256
 
     @property
     def content(self) -> Mapping[str, Any]:
@@ -94,7 +95,7 @@ class Authentication:
         """Whether there is such a user with this password."""
         known = credentials_of(self.content, name)
         # The cheapest that the user has; without one as much work as most others are.
-        mechanism = next(iter(sorted(known)), ScramMechanism.SHA_256)
+        mechanism = min(known, default=None) or self._cheapest()
         credential, exists = self.credential(name, mechanism)
         async with self._checks:
             is_right = await self._lanes.run(is_password, mechanism, credential, password)
@@ -119,17 +120,32 @@ class Authentication:
         return ScramCredential(salt, iterations, nothing, nothing)
 
     def _habit(self, mechanism: ScramMechanism) -> tuple[int, int]:
-        """Iterations and size of salt that most users have; counted when users have changed."""
-        content = self.content
-        if content is not self._habits_of:
-            counted: dict[ScramMechanism, Counter[tuple[int, int]]] = {}
-            for name in names_of(content):
-                for kind, one in credentials_of(content, name).items():
-                    habit = (one.iterations, len(one.salt))
-                    counted.setdefault(kind, Counter())[habit] += 1
-            self._habits = {kind: rows.most_common(1)[0][0] for kind, rows in counted.items()}
-            self._habits_of = content
+        """Iterations and size of salt that most users have."""
+        self._count_habits()
         return self._habits.get(mechanism, (self._config.scram_iterations, SALT_SIZE))
+
+    def _cheapest(self) -> ScramMechanism:
+        """By which the passwords of most users are checked."""
+        self._count_habits()
+        return self._cheapest_of_most
+
+    def _count_habits(self) -> None:
+        """Look at all users, when they have changed."""
+        content = self.content
+        if content is self._habits_of:
+            return
+        counted: dict[ScramMechanism, Counter[tuple[int, int]]] = {}
+        cheapest: Counter[ScramMechanism] = Counter()
+        for name in names_of(content):
+            known = credentials_of(content, name)
+            cheapest.update(sorted(known)[:1])
+            for kind, one in known.items():
+                habit = (one.iterations, len(one.salt))
+                counted.setdefault(kind, Counter())[habit] += 1
+        self._habits = {kind: rows.most_common(1)[0][0] for kind, rows in counted.items()}
+        most = cheapest.most_common(1)
+        self._cheapest_of_most = most[0][0] if most else ScramMechanism.SHA_256
+        self._habits_of = content
 
 
 def make_credentials(password: str, iterations: int) -> dict[ScramMechanism, ScramCredential]:

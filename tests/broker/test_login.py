@@ -310,16 +310,22 @@ async def test_a_session_does_not_change_hands() -> None:
 # Users over the wire
 
 
-async def set_password(client: WireClient, user: str, password: str, iterations: int = 4096) -> int:
+async def set_password(
+    client: WireClient,
+    user: str,
+    password: str,
+    iterations: int = 4096,
+    mechanism: ScramMechanism = SHA_256,
+) -> int:
     salt = b"salt of a test"
-    salted = salted_password(SHA_256, password, salt, iterations)
+    salted = salted_password(mechanism, password, salt, iterations)
     reply = await client.ask(
         AlterUserScramCredentialsRequest(
             deletions=[],
             upsertions=[
                 AlterUserScramCredentialsRequestUpsertion(
                     name=user,
-                    mechanism=SHA_256,
+                    mechanism=mechanism,
                     iterations=iterations,
                     salt=salt,
                     salted_password=salted,

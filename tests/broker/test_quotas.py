@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from segbroker.broker.access.quota_rules import CONSUME, PRODUCE, REQUESTS, TIME, find
 from segbroker.broker.access.quotas import BUCKETS_MAX, DEBT_S, Bucket, Quotas
+from segbroker.broker.configuration.config import InvalidConfig, merge
 from segbroker.broker.connections.login import STRANGERS_REQUESTS_MAX
 from segbroker.broker.server import Broker
 from segbroker.protocol import messages_quotas as messages
@@ -431,6 +432,12 @@ async def test_connections_of_one_address_are_limited_and_another_is_served(
         await _until(lambda: broker.connections == 0)
         async with connect_from("127.0.0.1", broker) as again:
             await again.create("v")
+
+
+@pytest.mark.parametrize("text", ["localhost:5", "10.0.0.1/8:5", "10.0.0.1:-1", "10.0.0.1"])
+def test_a_limit_for_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="connections_per_ip_overrides"):
+        merge({"connections_per_ip_overrides": text})
 
 
 async def test_new_connections_of_one_address_are_limited_per_second() -> None:
