@@ -14,8 +14,9 @@ fetch.  Administration is awaited in place: what is pipelined behind it waits.  
 holds no buffer: readers come from a shared shelf and go back to it.
 
 What stops the reading, so that memory is bounded: `slots_max` unanswered requests; replies that
-the peer does not take; for producers a disk that is behind (ingest); half a large request while
-all half requests together are over their budget.
+the peer does not take, also between two requests that came together (a few bytes may ask for a
+megabyte); for producers a disk that is behind (ingest); half a large request while all half
+requests together are over their budget.
 
 How it ends: the peer closes or breaks; it sends what is not the protocol (one line, with its name
 and software); it is silent or stuck for too long; a handler has a bug (logged with its
@@ -310,6 +311,9 @@ class Connection:
                         peer.waiting = tuple  # an idle connection holds no buffer
                         if peer.sasl is not None and peer.sasl.refusal is not None:
                             raise peer.sasl.refusal
+                        core.turn.end()
+                        if outbox.unsent:  # what came with it would be answered into memory
+                            await outbox.wait_room(core.config.slots_max)
                     elif began:
                         self._worked(clock() - began)
                     if peer.muted_until:
@@ -320,6 +324,8 @@ class Connection:
                     if clock() >= over:
                         core.turn.end()
                         await trio.lowlevel.checkpoint()
+                        if outbox.unsent:
+                            await outbox.wait_room(core.config.slots_max)
                         budget, over = TURN_BYTES, clock() + TURN_S
                 if self._draining:
                     return

@@ -6,15 +6,18 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 import trio
 
+from segbroker.broker.groups.classic_members import METADATA_MAX
 from segbroker.protocol.messages_core import (
     FetchResponse,
     MetadataRequest,
     MetadataResponse,
     ProduceResponse,
 )
+from segbroker.protocol.messages_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from segbroker.segments.memory import MemoryStorage
 
 from ..support.wire_client import Closed, batch, connect, fetch_request, produce_request, values
+from .classic_member import ClassicMember
 from .conftest import Events, serving
 
 
@@ -145,6 +148,27 @@ async def test_a_connection_with_too_many_open_requests_is_not_read() -> None:
                 await a.receive(FetchResponse, 12)
             await a.receive(ProduceResponse, 9)
         assert values(await b.fetch("other", 0)) == [b"late"]
+
+
+async def test_who_does_not_read_is_not_answered_into_memory() -> None:
+    async with (
+        serving() as broker,
+        connect(broker.address) as member,
+        connect(broker.address) as stuck,
+    ):
+        loud = ClassicMember(member, metadata=bytes(METADATA_MAX), session_ms=600_000)
+        await loud.join()
+        await loud.sync({loud.member_id: []})
+        before, count = broker.core.counters.requests, 100
+        request = DescribeGroupsRequest(groups=["g"])
+        _, frame = stuck.encode(request, 5)
+        await stuck.send_bytes(frame * count)  # one receive of the broker; answers of a MiB each
+        for _ in range(count):
+            assert (await member.ask(request, DescribeGroupsResponse, 5)).groups[0].members
+        assert broker.core.counters.requests - before < count * 3 // 2, "no more than sockets hold"
+        with trio.fail_after(60):
+            for _ in range(count):
+                assert len(await stuck.receive_frame()) > METADATA_MAX
 
 
 async def test_half_requests_are_bounded_in_sum(events: Events) -> None:
