@@ -191,7 +191,11 @@ def _check_member(core: Core, request: TxnOffsetCommitRequest) -> tuple[ErrorCod
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID, None
     code = group.check_commit(
-        monotonic_ms(), request.member_id, request.group_instance_id, request.generation_id
+        monotonic_ms(),
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        in_transaction=True,
     )
     core.groups.changed(group)
     return code, None

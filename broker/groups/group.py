@@ -191,15 +191,24 @@ class Group(Rounds):
         return ErrorCode.NONE
 
     def check_commit(
-        self, now_ms: int, member_id: str, instance_id: str | None, generation: int
+        self,
+        now_ms: int,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        in_transaction: bool = False,
     ) -> ErrorCode:
-        """Whether this member may commit; generation -1: somebody who is no member."""
+        """Whether this member may commit; generation -1: somebody who is no member.
+
+        in_transaction: it may while the leader deals out, too; producers know no code for that.
+        """
         if generation < 0 and not self.members:
             return ErrorCode.NONE
         code = self.check_member(member_id, instance_id, generation)
         if code:
             return code
-        if self.state is State.COMPLETING:
+        if self.state is State.COMPLETING and not in_transaction:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._alive(now_ms, self.members[member_id])
         return ErrorCode.NONE

@@ -14,6 +14,7 @@ from segbroker.protocol.messages_groups import (
 from segbroker.segments.memory import MemoryStorage
 
 from ..support.wire_client import WireClient, connect
+from ..support.wire_groups import GROUP, WireMember
 from ..support.wire_transactions import V1, V2, VERSIONS, Tx, stands
 from .conftest import serving
 
@@ -95,3 +96,20 @@ async def test_a_deletion_beside_a_commit_of_the_same_offset_is_before_or_behind
                 assert await tx.end(commit=True) == 0
             # Whichever was first: it stood and is deleted, or was deleted and never stood.
             assert await stands(client, "g", "t", stable=True) == (0, -1)
+
+
+async def test_a_member_stages_offsets_also_while_its_leader_deals_out() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t")
+        tx = Tx(client, "tx", V2)
+        await tx.init()
+        member = WireMember(client)
+        await member.join()
+        assert await member.commit("t", 1) == ErrorCode.REBALANCE_IN_PROGRESS
+        # A producer knows no such code, and would be broken by it for good.
+        assert await member.stage(tx, "t", 2) == 0
+        older = member.generation - 1
+        assert await member.stage(tx, "t", 3, generation=older) == ErrorCode.ILLEGAL_GENERATION
+        await member.deal()
+        assert await tx.end(commit=True) == 0
+        assert await stands(client, GROUP, "t", stable=True) == (0, 2)
