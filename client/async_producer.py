@@ -5,7 +5,8 @@
         metadata = await delivery
 
 `send` waits only while the buffer is full; a program that sends in a loop gives way to others
-once per batch.  Leaving the block delivers everything or raises DeliveryFailed, as with Producer.
+once per batch.  It waits before the record is taken, never behind it: what was cancelled in `send`
+was not sent.  Leaving the block delivers everything or raises DeliveryFailed, as with Producer.
 Cancelling ends at once; what stays undelivered is said in a note on the exception.
 
 No task of it outlives the block.
@@ -107,6 +108,9 @@ class AsyncProducer:
         self._append = self._accumulator.append
         self._inboxes = self._accumulator.inboxes
         self._sealed_seen = 0
+        # The next send has to give way first; inboxes in which there is more than had room.
+        self._owes = False
+        self._crowded: dict[Inbox, None] = {}
 
     def __repr__(self) -> str:
         return said_of(self, self._client, self._driver.is_open)
@@ -165,7 +169,9 @@ class AsyncProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> AsyncDelivery:
-        """Send one record; as Producer.send."""
+        """Send one record; as Producer.send.  Where this is cancelled nothing was sent."""
+        if self._owes:
+            await self._give_way()
         if headers is None and partition is None and timestamp_ms is None:
             inbox = self._inboxes.get(topic)
             if inbox is not None:
@@ -173,7 +179,9 @@ class AsyncProducer:
                 if type(put) is AsyncDelivery:
                     return put
                 if type(put) is tuple:
-                    await self._turn_in(inbox)
+                    self._owes = True
+                    if self._accumulator.turn_in(inbox) is not None:
+                        self._crowded[inbox] = None
                     return put[0]  # type: ignore[return-value]  # the inbox makes AsyncDelivery
         got = self._append(topic, value, key, headers, partition, timestamp_ms)
         while type(got) is not AsyncDelivery:
@@ -181,9 +189,8 @@ class AsyncProducer:
             await self._wait_for_room(got)
             got = self._append(topic, value, key, headers, partition, timestamp_ms)
         if self._accumulator.sealed_count != self._sealed_seen:
-            # A batch went: let the others run, and the batch be sent.
             self._sealed_seen = self._accumulator.sealed_count
-            await anyio.lowlevel.checkpoint()
+            self._owes = True
         return got
 
     def send_nowait(
@@ -299,11 +306,18 @@ class AsyncProducer:
         self._driver.wake_by(0)
         await wait_done(done)
 
-    async def _turn_in(self, inbox: Inbox) -> None:
-        while (room := self._accumulator.turn_in(inbox)) is not None:
-            await self._wait_for_room(room)
-        # A batch went: let the others run, and the batch be sent.
+    async def _give_way(self) -> None:
+        """A batch went: let the others run, and the batch be sent; and wait until there is room for
+        what is pending already."""
+        while self._crowded:
+            inbox = next(iter(self._crowded))
+            room = self._accumulator.turn_in(inbox)
+            if room is None:
+                self._crowded.pop(inbox, None)
+            else:
+                await self._wait_for_room(room)
         await anyio.lowlevel.checkpoint()
+        self._owes = False
 
     async def _wait_for_room(self, room: Completion[None]) -> None:
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block

@@ -67,6 +67,33 @@ def test_send_gives_way_when_the_buffer_is_full(run: Run, daemon: Daemon, topic:
     run(main)
 
 
+@pytest.mark.parametrize("partition", [None, 0])
+@pytest.mark.parametrize("buffer_bytes", [1 << 20, 4_000])
+def test_what_was_cancelled_in_send_was_not_sent(
+    run: Run, daemon: Daemon, topic: str, partition: int | None, buffer_bytes: int
+) -> None:
+    async def main() -> None:
+        taken = 0
+        async with AsyncAdmin(daemon.address) as admin:
+            await admin.create_topic(topic, partitions=1)
+        async with AsyncProducer(
+            daemon.address, batch_bytes=2_000, buffer_bytes=buffer_bytes, linger_ms=60_000
+        ) as producer:
+            await producer.partitions_for(topic)
+            for _ in range(20):
+                with anyio.CancelScope() as scope:
+                    scope.cancel()
+                    while True:
+                        await producer.send(topic, b"%06d" % taken, partition=partition)
+                        taken += 1
+                await producer.flush()
+        async with AsyncConsumer(daemon.address, topic, stop_at_end=True) as consumer:
+            assert [record.value async for record in consumer] == numbers(taken)
+        assert taken
+
+    run(main)
+
+
 def test_many_tasks_wait_each_for_its_own_record(run: Run, daemon: Daemon, topic: str) -> None:
     async def main() -> None:
         seen: set[tuple[int, int]] = set()
