@@ -13,6 +13,9 @@ Limits: a sample is SAMPLE_ROWS records; a field that none of them has is not se
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions
+from pyspark.sql.types import StructType
+
 from .errors import OptionError
 
 if TYPE_CHECKING:
@@ -33,12 +36,16 @@ OF_RECORD = (
 )
 
 
-def decode(frame: "DataFrame", form: str, sample: "DataFrame | None" = None) -> "DataFrame":
+def decode(
+    frame: "DataFrame", form: str | StructType, sample: "DataFrame | None" = None
+) -> "DataFrame":
     """The frame with its values decoded; `sample`: where a streaming frame's types are looked up.
 
-    form: text, binary, json, or the fields of JSON objects as SQL declares columns.
+    form: text, binary, json, or the fields of JSON objects, as SQL declares columns or as types.
     Raises OptionError where the sample has nothing of the form.
     """
+    if isinstance(form, StructType):
+        return _json(frame, form)
     match form.strip().lower():
         case "text":
             return frame.selectExpr(
@@ -53,23 +60,30 @@ def decode(frame: "DataFrame", form: str, sample: "DataFrame | None" = None) -> 
             if fields is None:
                 raise OptionError("the values are not JSON objects; say text or binary")
         case _:
-            fields = form
+            return _json(frame, form)
     return _json(frame, fields)
 
 
-def guess(sample: "DataFrame") -> str:
+def guess(sample: "DataFrame") -> str | StructType:
     """The fields of the JSON objects that the values are, else `text`."""
     return _json_fields(sample) or TEXT
 
 
-def _json(frame: "DataFrame", fields: str) -> "DataFrame":
-    quoted = fields.replace("'", "\\'")
-    parsed = frame.selectExpr(f"from_json(CAST(value AS STRING), '{quoted}') AS _value", *OF_RECORD)
+def _json(frame: "DataFrame", fields: str | StructType) -> "DataFrame":
+    if isinstance(fields, StructType):
+        value = functions.from_json(functions.col("value").cast("string"), fields)
+    else:
+        quoted = fields.replace("'", "\\'")
+        value = functions.expr(f"from_json(CAST(value AS STRING), '{quoted}')")
+    parsed = frame.select(value.alias("_value"), *map(functions.expr, OF_RECORD))
     return parsed.select("_value.*", *(each.rpartition(" ")[2] for each in OF_RECORD))
 
 
-def _json_fields(sample: "DataFrame") -> str | None:
-    """The fields as SQL declares them; None where the values are no objects."""
+def _json_fields(sample: "DataFrame") -> StructType | None:
+    """The fields; None where the values are no objects.
+
+    As types, not as SQL: their names may be anything, also those of fields in fields.
+    """
     texts = [
         row[0]
         for row in sample.selectExpr("CAST(value AS STRING)").limit(SAMPLE_ROWS).collect()
@@ -79,5 +93,5 @@ def _json_fields(sample: "DataFrame") -> str | None:
         return None
     spark = sample.sparkSession
     schema = spark.read.json(spark.sparkContext.parallelize(texts, 1)).schema
-    names = [field for field in schema.fields if field.name != "_corrupt_record"]
-    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in names) or None
+    fields = [field for field in schema.fields if field.name != "_corrupt_record"]
+    return StructType(fields) if fields else None

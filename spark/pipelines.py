@@ -8,7 +8,8 @@ Each is a streaming query with a checkpoint and Trigger.AvailableNow; with `ever
 takes a batch per interval.  So a run that was killed goes on where it was, and a run with nothing
 new does nothing.
 
-Files of an export lie in PATH/date=YYYY-MM-DD/, the date of a record's timestamp in UTC.  Spark
+Files of an export lie in PATH/date=YYYY-MM-DD/, the date of a record's timestamp in UTC; where the
+values have a field `date`, in PATH/record_date=YYYY-MM-DD/.  Spark
 notes in PATH/_spark_metadata which files are whole: who reads PATH with Spark sees each record
 once, also after a crash; others should leave out files that are not in it.
 """
@@ -29,6 +30,16 @@ FORMATS = ("parquet", "json", "csv")
 IMPORT_FORMATS = (*FORMATS, "text")
 # What the SQL of a replay selects from.
 RECORDS = "records"
+# Left alone, Spark takes blanks off what it writes to CSV, ends a record at a line end inside of
+# it, and reads an empty value as none.  None is written as nothing, an empty value as "".
+CSV_WRITTEN = {
+    "header": "true",
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+}
+CSV_READ = {"header": "true", "multiLine": "true", "nullValue": "\0"}
+# Of any time zone that the session has, and of times before 1970.
+UTC_DATE = "CAST(date_from_unix_date(CAST(floor(unix_seconds({0}) / 86400) AS INT)) AS STRING)"
 # Files that a file source looks past begin with this.
 HIDDEN = "_segbroker"
 
@@ -84,10 +95,12 @@ def export_topic(
     frame = _stream(spark, broker, topic, start, pace)
     decoded = decode(frame, form, sample=_batch(spark, broker, topic))
     time = "_timestamp" if "_timestamp" in decoded.columns else "timestamp"
-    dated = decoded.selectExpr("*", f"date_format({time}, 'yyyy-MM-dd') AS date")
-    writer = dated.writeStream.format(file_format).partitionBy("date").option("path", path)
+    taken = {name.lower() for name in decoded.columns}
+    date = "record_date" if "date" in taken else "date"
+    dated = decoded.selectExpr("*", f"{UTC_DATE.format(time)} AS {date}")
+    writer = dated.writeStream.format(file_format).partitionBy(date).option("path", path)
     if file_format == "csv":
-        writer = writer.option("header", "true")
+        writer = writer.options(**CSV_WRITTEN)
     place = checkpoint or f"{path.rstrip('/')}/{HIDDEN}/export-{topic}"
     return _run(writer, place, pace, tell)
 
@@ -111,9 +124,9 @@ def import_files(
     checkpoint: default inside `path`, or beside it where it is one file.
     Raises OptionError, and what ends a query.
     """
-    header = {"header": "true"} if file_format == "csv" else {}
-    schema = spark.read.format(file_format).options(**header).load(path).schema
-    frame = spark.readStream.format(file_format).schema(schema).options(**header).load(path)
+    how = CSV_READ if file_format == "csv" else {}
+    schema = spark.read.format(file_format).options(**how).load(path).schema
+    frame = spark.readStream.format(file_format).schema(schema).options(**how).load(path)
     if key is not None and key not in frame.columns:
         raise OptionError(f"there is no column {key!r} to be the key; {', '.join(frame.columns)}")
     if "value" in frame.columns:

@@ -95,6 +95,63 @@ def test_an_export_takes_what_is_new_and_an_import_sends_each_file_once(
     assert "imported 0 rows" in command.said
 
 
+RECORDS: list[bytes | None] = [
+    b"plain",
+    b" blanks around ",
+    b"two\nlines",
+    b"and\r\ntwo more",
+    b"",
+    None,
+    b'quo"ted, "comma',
+    b"back\\slash\\",
+    b'"\\","',
+    b"# no remark",
+]
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_what_an_export_wrote_an_import_sends_as_it_was(
+    command: Command, topics: Topics, name: Name, tmp_path: Path, form: str
+) -> None:
+    topic, again = name(), name()
+    topics.create(topic)
+    topics.create(again)
+    topics.produce(topic, RECORDS, key=b" key ")
+    folder = str(tmp_path / "lake")
+    command("export", topic, "--to", folder, "--format", form)
+    command("import", folder, "--topic", again, "--format", form)
+    found = topics.read(again, len(RECORDS))
+    assert [(row.key, row.value) for row in found] == [(b" key ", value) for value in RECORDS]
+
+
+def test_folders_are_named_by_the_date_in_utc_whatever_the_session_and_the_fields_are(
+    command: Command, spark: "SparkSession", topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    noon_ms = 1_700_049_600_000
+    values = [b'{"Date": "a field", "n": 1}', b'{"Date": "another", "n": 2}']
+    topics.produce(topic, values, timestamps_ms={0: noon_ms, 1: noon_ms + 1})
+    before = spark.conf.get("spark.sql.session.timeZone")
+    assert before is not None
+    spark.conf.set("spark.sql.session.timeZone", "Pacific/Kiritimati")
+    try:
+        command("export", topic, "--to", str(tmp_path / "text"))
+        command("export", topic, "--to", str(tmp_path / "json"), "--values", "json")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert [path.name for path in (tmp_path / "text").glob("*=*")] == ["date=2023-11-15"]
+    assert [path.name for path in (tmp_path / "json").glob("*=*")] == ["record_date=2023-11-15"]
+
+
+def test_fields_in_fields_may_have_any_name(command: Command, topics: Topics, name: Name) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b'{"headers": {"user-agent": "curl", "a b": {"c:d": 7}}, "q`t": 1}'])
+    query = f"SELECT headers.`user-agent` AS agent, headers.`a b`.`c:d` AS n FROM topic('{topic}')"
+    assert json.loads(command("sql", query, "--format", "json")) == {"agent": "curl", "n": 7}
+
+
 def test_sql_sees_the_fields_of_json_objects_and_of_arrow_streams(
     command: Command, topics: Topics, name: Name
 ) -> None:
