@@ -26,7 +26,7 @@ import os
 import struct
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -162,12 +162,10 @@ class SegmentFiles:
             if xxh3_64(row[:-8]) != checksum:
                 break  # the file ends here: what is behind was being written
             if kind == _SEGMENT_ROW and tier == _HOT:
-                if number in rows:  # a cleaning made one segment of several, which are gone
-                    rows = {n: one for n, one in rows.items() if not base <= one.base_offset < end}
                 rows[number] = Sealed(number, base, end, size, tag)
         found: list[Sealed] = []
         at = wanted.start
-        for segment in sorted(rows.values()):
+        for segment in _standing(rows):
             if segment.end_offset <= at or segment.base_offset >= wanted.end:
                 continue
             if segment.base_offset > at:
@@ -180,6 +178,18 @@ class SegmentFiles:
         path = f"{self._name}_segment_{segment.number}"
         blocks = _blocks(_file(path + ".index", folder), segment, path)
         return _Pinned(segment, _opened(path + ".log", folder), blocks)
+
+
+def _standing(rows: Mapping[int, Sealed]) -> list[Sealed]:
+    """The segments in order, without those of which a cleaning made one.
+
+    That one has the number of the last of them, and begins where the first of them did.
+    """
+    found: list[Sealed] = []
+    for number in sorted(rows, reverse=True):
+        if not found or rows[number].base_offset < found[-1].base_offset:
+            found.append(rows[number])
+    return found[::-1]
 
 
 def _read(pinned: _Pinned, wanted: OffsetRange) -> Iterator[memoryview]:

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from segbroker.protocol.checksums import xxh3_64
+from segbroker.segments.manifest import Row, encode_manifest
 from segbroker.spark.cluster import Cluster
 from segbroker.spark.data_source import SegbrokerDataSource
 from segbroker.spark.errors import DataLoss
@@ -129,6 +130,22 @@ def test_a_file_that_is_not_there_is_no_error(
     for file in copied(folder, tmp_path).glob("*" + missing):
         file.unlink()
     assert rows(topics, tmp_path, topic) == list(enumerate(VALUES))
+
+
+def test_a_segment_that_a_cleaning_made_stands_for_those_before_it(tmp_path: Path) -> None:
+    folder = tmp_path / "topics" / "t" / "partition_0"
+    folder.mkdir(parents=True)
+    sealed = [Row(1, n, 10 * n, 10 * n + 10, size=100) for n in range(6)]
+    # Of 1, 2 and 3 one was made, then of that one and 4; 0 was cleaned alone.
+    cleaned = [Row(1, 3, 10, 40), Row(1, 4, 10, 50), Row(1, 0, 0, 10, size=50)]
+    (folder / "t_partition_0.manifest").write_bytes(encode_manifest(0, [*sealed, *cleaned]))
+    files = SegmentFiles(str(tmp_path), "t", 0)
+    found = files.sealed(OffsetRange("t", 0, 0, 60))
+    assert [(one.number, one.base_offset, one.end_offset, one.size) for one in found] == [
+        (0, 0, 10, 50),
+        (4, 10, 50, 0),
+        (5, 50, 60, 100),
+    ]
 
 
 def test_a_segment_that_is_evicted_while_it_is_read_is_read_to_its_end(
