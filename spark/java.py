@@ -46,6 +46,9 @@ def ensure_java() -> Path:
         if _fits(java):
             home = java.resolve().parent.parent
             if not is_home:
+                if not (home / "bin" / "java").is_file():
+                    # A script on the way to the Java that some tool has chosen.
+                    home = _told_home(java)
                 os.environ["JAVA_HOME"] = str(home)
             return home
     try:
@@ -88,6 +91,19 @@ def _fits(java: Path) -> bool:
         and JAVA_MIN <= int(version[1]) <= JAVA_MAX
         and f"{VECTOR_MODULE}@" in run.stdout
     )
+
+
+def _told_home(java: Path) -> Path:
+    """Where a Java says that it lives; its word is needed where `java` is not in it.
+
+    Raises RuntimeError where it does not say.
+    """
+    command = [str(java), "-XshowSettings:properties", "-version"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
+    found = re.search(r"^\s*java\.home = (.+)$", run.stderr, re.MULTILINE)
+    if found is None:
+        raise RuntimeError(f"{java} does not say where its Java is: set JAVA_HOME")
+    return Path(found[1].strip())
 
 
 def _is_wrapper(java: Path) -> bool:

@@ -60,6 +60,23 @@ def test_a_java_on_the_path_is_taken_when_java_home_does_not_fit(
     assert os.environ["JAVA_HOME"] == str(good)
 
 
+def test_a_script_on_the_path_is_asked_where_its_java_is(
+    bare_path: Path, bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As tools have them that choose among several Javas: a folder of scripts, and no bin/java.
+    good = fake_java(tmp_path / "good", FITTING)
+    shim = tmp_path / "shims" / "java"
+    shim.parent.mkdir()
+    shim.write_text(
+        f'#!/bin/sh\n[ "$1" = --list-modules ] && exec "{good}/bin/java" "$@"\n'
+        f'echo "    java.home = {good}" >&2\n'
+    )
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shim.parent}:{bare_path}")
+    assert ensure_java() == good
+    assert os.environ["JAVA_HOME"] == str(good)
+
+
 @pytest.mark.parametrize(
     "modules",
     [
