@@ -22,7 +22,7 @@ from .cluster import END_TIME, START_TIME, Cluster
 from .errors import OptionError, SourceError
 from .fetching import Task
 from .layouts import Layout
-from .loss import GONE, RECREATED, WHY, Lost, clip, report
+from .loss import CUT, GONE, RECREATED, WHY, Lost, clip, report
 from .offsets import OffsetRange, Offsets, TopicPartition, fair_share, split_ranges
 from .options import Assign, SourceOptions, TriggerLimits
 from .positions import (
@@ -77,7 +77,7 @@ class Planner:
         ]
         kept = _kept(start, target)
         lost += [
-            Lost(*key, target.at[key], offset, f"the log now ends at {target.at[key]}")
+            _cut(*key, offset, target.at[key])
             for key, offset in sorted(kept.items())
             if target.at[key] < offset
         ]
@@ -126,6 +126,11 @@ class Planner:
             _all_from(*key, offset, _why_gone(key[0], start, end))
             for key, offset in sorted(start.at.items())
             if key not in kept
+        ]
+        lost += [
+            _cut(*key, offset, end.at[key])
+            for key, offset in sorted(kept.items())
+            if end.at[key] < offset
         ]
         options = self._options
         tasks = [
@@ -269,6 +274,10 @@ def _why_gone(topic: str, start: Offsets, target: Offsets) -> str:
 
 def _all_from(topic: str, partition: int, offset: int, word: str) -> Lost:
     return Lost(topic, partition, offset, None, WHY[word], word)
+
+
+def _cut(topic: str, partition: int, offset: int, log_end: int) -> Lost:
+    return Lost(topic, partition, log_end, offset, f"the log now ends at {log_end}", CUT)
 
 
 def _kept(start: Offsets, target: Offsets) -> dict[TopicPartition, int]:

@@ -12,8 +12,9 @@ is refused before anything is written.
 Invariant: the rows of one destination keep their order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow
 import pyarrow.compute
@@ -37,6 +38,9 @@ _HEADERS = "array<struct<key: string, value: binary>>"
 def check_columns(schema: StructType, topic: str | None) -> None:
     """Refuse a frame that cannot be records.  Raises OptionError that names the column."""
     types = {field.name: field.dataType for field in schema.fields}
+    for name in ("key", "value", "topic", "partition", "headers"):
+        if schema.names.count(name) > 1:
+            raise OptionError(f"there are several columns {name!r}; select one of them")
     if "value" not in types:
         found = ", ".join(types) or "none"
         raise OptionError(
@@ -131,7 +135,10 @@ def _bytes(column: pyarrow.Array) -> list[bytes | None]:
 
 
 def _headers(column: pyarrow.Array) -> list[Headers | None]:
-    return [
-        None if row is None else [(each["key"], each["value"]) for each in row]
-        for row in column.to_pylist()
-    ]
+    return [None if row is None else [_header(each) for each in row] for row in column.to_pylist()]
+
+
+def _header(each: Mapping[str, Any] | None) -> tuple[str, bytes | None]:
+    if each is None or each["key"] is None:
+        raise SinkError("a row has a header without a name; filter such headers")
+    return each["key"], each["value"]

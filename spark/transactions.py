@@ -18,7 +18,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from segbroker.client.errors import SegbrokerError, UnsupportedByBroker, broker_error
+from segbroker.client.errors import (
+    BrokerError,
+    SegbrokerError,
+    UnsupportedByBroker,
+    broker_error,
+)
 from segbroker.client.spoken import VendorRequest
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -42,6 +47,19 @@ log = logging.getLogger("segbroker.spark")
 
 # What FindCoordinator calls a transactional id.
 _TRANSACTION = 1
+# What a broker says of a transaction that was ended by somebody else.
+OVER = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+WHY_OVER = (
+    "its transaction is over: it was open for longer than kafka.transaction.timeout.ms, or another"
+    " writer has its name"
+)
 # Names in one request to forget them.
 FORGOTTEN_COUNT_MAX = 1_000
 
@@ -123,8 +141,8 @@ def commit_batch(
 ) -> bool:
     """Commit all of these at once, as batch `batch` of the query; whether this was the first time.
 
-    Raises SinkError for a broker that cannot, SourceUnavailable when none answers in time or a
-    transaction is not open any more.
+    Raises SinkError for a broker that cannot and for a transaction that is not open any more,
+    SourceUnavailable when no broker answers in time.
     """
     rows = [
         {
@@ -135,7 +153,12 @@ def commit_batch(
         for each in identities
     ]
     body = {"query": query, "batch": batch, "transactions": rows}
-    reply = _ask_vendor(cluster, VendorKey.COMMIT_BATCH, query, body, timeout_ms)
+    try:
+        reply = _ask_vendor(cluster, VendorKey.COMMIT_BATCH, query, body, timeout_ms)
+    except SourceUnavailable as exc:
+        if isinstance(exc.__cause__, BrokerError) and exc.__cause__.code in OVER:
+            raise SinkError(f"{exc.__cause__}; {WHY_OVER}") from exc
+        raise
     return not reply["repeated"]
 
 

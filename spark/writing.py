@@ -23,7 +23,7 @@ from itertools import accumulate
 from random import Random
 
 from segbroker.client.backoff import Backoff
-from segbroker.client.errors import SegbrokerError, broker_error
+from segbroker.client.errors import BrokerError, SegbrokerError, broker_error
 from segbroker.client.pending import partitions_for_keys, scatter
 from segbroker.client.settings import Address, parse_codec
 from segbroker.protocol.errors import ErrorCode
@@ -43,7 +43,7 @@ from .offsets import TopicPartition
 from .options import Subscribe
 from .rows import Headers, Records
 from .sink_options import SinkOptions
-from .transactions import Identity, abort, add_partitions, producer_id
+from .transactions import OVER, WHY_OVER, Identity, abort, add_partitions, producer_id
 
 # A broker recognises a repeated batch among the last five of a partition.
 IN_FLIGHT_MAX = 5
@@ -229,7 +229,7 @@ class RecordWriter:
         first_code = getattr(error, "code", None)
         while waiting:
             if not error.retryable and first_code not in _AGAIN:
-                raise SinkError(f"not written: {error}") from error
+                raise SinkError(f"not written: {error}{self._hint(error)}") from error
             if now_ms() > deadline_ms:
                 raise self._too_late(error) from error
             time.sleep(backoff.next_delay_ms() / 1000)
@@ -248,6 +248,16 @@ class RecordWriter:
             except SegbrokerError as exc:
                 error, first_code = exc, None
                 leader = self._leader(waiting[0].key)
+
+    def _hint(self, error: SegbrokerError) -> str:
+        """What may be done about it, behind the error."""
+        code = error.code if isinstance(error, BrokerError) else None
+        if code in OVER and self._transactional_id is not None:
+            return f"; {WHY_OVER}"
+        if code is ErrorCode.MESSAGE_TOO_LARGE:
+            size = self._options.batch_bytes
+            return f"; batches have up to {size} bytes of records (kafka.batch.size)"
+        return ""
 
     def _too_late(self, error: SegbrokerError) -> SinkError:
         limit_ms = self._options.delivery_timeout_ms

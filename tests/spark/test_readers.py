@@ -320,6 +320,21 @@ def test_what_is_lost_can_be_read_as_rows(topics: Topics, name: Name, stream: St
     assert sorted(found) == [(0, None, (0, 48)), (48, b"x", None), (49, b"x", None)]
 
 
+def test_a_log_that_was_cut_between_two_batches_is_a_row_too(
+    topics: Topics, name: Name, stream: Stream
+) -> None:
+    topic = name()
+    topics.create(topic)
+    topics.produce(topic, [b"x"] * 3)
+    reader = stream(topics, subscribe=topic, failOnDataLoss="false", includeGaps="true")
+    start: dict[str, Any] = {topic: {"0": 8}}
+    end = reader.latestOffset(start, ALL)
+    assert without_ids(end) == {topic: {"0": 3}}
+    (task,) = reader.partitions(start, end)
+    (row,) = (row for table in reader.read(task) for row in table.to_pylist())
+    assert row["_gap"] == {"start": 3, "end": 8, "reason": "cut"}
+
+
 def test_committed_reading_leaves_out_what_was_aborted(
     topics: Topics, name: Name, stream: Stream
 ) -> None:

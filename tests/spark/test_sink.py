@@ -309,6 +309,52 @@ def test_one_transaction_that_is_over_already_does_not_keep_others_from_being_ab
     assert set(values(topics.read(topic, 2, timeout_s=5))) == {b"after", b"it"}
 
 
+@pytest.mark.usefixtures("segbroker_only")
+def test_a_transaction_that_was_over_before_its_commit_is_said_to_be(
+    topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic)
+    options = {"topic": topic, "transactionalId": topic, "batchId": "1"}
+    late, soon = (source(topics, **options).writer(schema("value"), False) for _ in range(2))
+    written = late.write(iter([table(value=["late"])]))
+    soon.commit([soon.write(iter([table(value=["soon"])]))])
+    options["batchId"] = "2"
+    later = source(topics, **options).writer(schema("value"), overwrite=False)
+    with pytest.raises(
+        SinkError, match=r"open for longer than kafka\.transaction\.timeout\.ms, or"
+    ):
+        later.commit([written])
+
+    def interrupted() -> Iterator[pyarrow.RecordBatch]:
+        yield table(value=["one"])
+        later.write(iter([table(value=["of another attempt"])]))
+        yield table(value=["two"])
+
+    with pytest.raises(SinkError, match=r"^not written: .* its transaction is over: it was open"):
+        later.write(interrupted())
+
+
+def test_a_batch_that_is_too_large_for_its_topic_names_the_option(
+    topics: Topics, name: Name
+) -> None:
+    topic = name()
+    topics.create(topic, 1, **{"max.message.bytes": "20000"})
+    rows = table(value=["x" * 1000] * 100)
+    with pytest.raises(SinkError, match=r"batches have up to 131072 bytes .*kafka\.batch\.size"):
+        write(topics, rows, topic=topic, **ONCE)
+    write(topics, rows, topic=topic, **ONCE, **{"kafka.batch.size": "16384"})
+    assert len(topics.read(topic, 100)) == 100
+
+
+@pytest.mark.parametrize("header", [{"key": None, "value": b"x"}, None])
+def test_a_header_without_a_name_is_refused(topics: Topics, name: Name, header: object) -> None:
+    topic = name()
+    topics.create(topic)
+    with pytest.raises(SinkError, match="a row has a header without a name; filter such headers"):
+        write(topics, table(value=["x"], headers=[[header]]), topic=topic, **ONCE)
+
+
 def test_a_null_topic_and_a_partition_that_is_not_are_refused(topics: Topics, name: Name) -> None:
     topic = name()
     topics.create(topic, 2)
@@ -365,6 +411,11 @@ def test_a_topic_cannot_be_overwritten(topics: Topics) -> None:
             {},
             "the column 'headers' is string and must be array<struct<key: string, value: binary>>;"
             " cast it in the query",
+        ),
+        (
+            schema("value", "value"),
+            {},
+            "there are several columns 'value'; select one of them",
         ),
         (
             schema("value"),
