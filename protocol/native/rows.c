@@ -19,6 +19,7 @@
 #define Py_LIMITED_API 0x030b0000
 #endif
 #include <Python.h>
+#include <string.h>
 #include <structmember.h>
 
 #include "kernel.h"
