@@ -15,6 +15,8 @@ TESTS = (
     "tests/protocol/test_batch_parity.py",
     "tests/protocol/test_checksums.py",
     "tests/broker/test_exchange.py",
+    "tests/client/test_handout.py",
+    "tests/client/test_pending.py",
     "tests/client/test_records.py",
     "tests/protocol/test_kernel_objects.py",
     "tests/protocol/test_produce_scan.py",
