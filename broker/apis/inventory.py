@@ -123,12 +123,16 @@ async def describe_log_dirs(
 ) -> DescribeLogDirsResponse:
     """The one directory; what is unknown is left out of it, as in Kafka."""
     asked: Iterable[tuple[str, Sequence[int]]]
+    pace = Pace()
     if call.request.topics is None:
         asked = [(meta.name, range(meta.partitions)) for meta in core.topics.all.values()]
     else:
-        asked = [(topic.topic, topic.partitions) for topic in call.request.topics]
+        once: dict[str, dict[int, None]] = {}
+        for topic in call.request.topics:
+            await pace.step()
+            once.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
+        asked = [(name, list(indexes)) for name, indexes in once.items()]
     topics = []
-    pace = Pace()
     for name, indexes in asked:
         await pace.step()
         rows = []

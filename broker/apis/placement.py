@@ -54,14 +54,18 @@ async def elect_leaders(core: Core, call: Call[ElectLeadersRequest]) -> ElectLea
     """Nobody is elected; of all partitions (null) none is named, as none needs it."""
     rows = []
     pace = Pace()
+    once: dict[str, dict[int, None]] = {}
     for topic in call.request.topic_partitions or ():
         await pace.step()
-        answered = ElectLeadersResponseTopic(topic=topic.topic, partition_result=[])
+        once.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
+    for name, indexes in once.items():
+        await pace.step()
+        answered = ElectLeadersResponseTopic(topic=name, partition_result=[])
         rows.append(answered)
-        for index in topic.partitions:
+        for index in indexes:
             code, message = ErrorCode.ELECTION_NOT_NEEDED, "the only broker leads it already"
-            if not core.topics.exists(topic.topic, index):
-                code, message = _unknown(topic.topic, index)
+            if not core.topics.exists(name, index):
+                code, message = _unknown(name, index)
             answered.partition_result.append(
                 ElectLeadersResponsePartition(
                     partition_id=index, error_code=code, error_message=message

@@ -75,15 +75,17 @@ async def add_partitions_to_txn(
 ) -> AddPartitionsToTxnResponse:
     """These partitions take part; all of them, or none."""
     request = call.request
-    asked = [
-        (topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions
-    ]
+    asked: dict[str, dict[int, None]] = {}
     unknown: set[tuple[str, int]] = set()
     pace = Pace()
-    for key in asked:
-        if not core.topics.exists(*key):
-            unknown.add(key)
+    for topic in request.v3_and_below_topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
         await pace.step()
+    for name, indexes in asked.items():
+        for index in indexes:
+            if not core.topics.exists(name, index):
+                unknown.add((name, index))
+            await pace.step()
     code = ErrorCode.OPERATION_NOT_ATTEMPTED
     if not request.v3_and_below_transactional_id:
         code, unknown = ErrorCode.INVALID_REQUEST, set()
@@ -93,19 +95,19 @@ async def add_partitions_to_txn(
                 request.v3_and_below_transactional_id,
                 request.v3_and_below_producer_id,
                 request.v3_and_below_producer_epoch,
-                _by_topic(asked),
+                {name: list(indexes) for name, indexes in asked.items()},
             ),
             call.version,
             _FENCED_SINCE,
         )
 
     response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[])
-    for topic in request.v3_and_below_topics:
+    for name, indexes in asked.items():
         await pace.step()
-        row = AddPartitionsToTxnResponseTopic(name=topic.name, results_by_partition=[])
+        row = AddPartitionsToTxnResponseTopic(name=name, results_by_partition=[])
         response.results_by_topic_v3_and_below.append(row)
-        for index in topic.partitions:
-            is_unknown = (topic.name, index) in unknown
+        for index in indexes:
+            is_unknown = (name, index) in unknown
             row.results_by_partition.append(
                 AddPartitionsToTxnResponsePartition(
                     partition_index=index,
@@ -224,10 +226,3 @@ def _as_known(code: ErrorCode, version: int, since: int) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED and version < since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
-
-
-def _by_topic(keys: list[tuple[str, int]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, index in keys:
-        found.setdefault(topic, []).append(index)
-    return found

@@ -9,6 +9,11 @@ from segbroker.broker.apis.offset_store import ROWS_AT_ONCE
 from segbroker.broker.groups.classic_members import METADATA_MAX
 from segbroker.broker.loop import pace
 from segbroker.protocol.errors import ErrorCode
+from segbroker.protocol.messages_admin import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsRequestTopic,
+    DescribeLogDirsResponse,
+)
 from segbroker.protocol.messages_consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -40,9 +45,15 @@ from segbroker.protocol.messages_groups import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
+from segbroker.protocol.messages_placement import (
+    ElectLeadersRequest,
+    ElectLeadersRequestTopic,
+    ElectLeadersResponse,
+)
 from segbroker.protocol.messages_transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnResponse,
     DescribeProducersRequest,
     DescribeProducersRequestTopic,
     DescribeProducersResponse,
@@ -288,6 +299,51 @@ async def test_what_is_described_again_and_again_is_described_once() -> None:
             DescribeProducersRequest(topics=topics), DescribeProducersResponse, 0
         )
         assert sum(len(topic.partitions) for topic in producers.topics) == 1
+
+
+async def test_partitions_that_are_named_again_and_again_are_answered_once() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        await client.create("t", partitions=2)
+        numbers = [0, 1] * TIMES
+        sizes = await client.ask(
+            DescribeLogDirsRequest(
+                topics=[DescribeLogDirsRequestTopic(topic="t", partitions=numbers)] * 2
+            ),
+            DescribeLogDirsResponse,
+            4,
+        )
+        elections = await client.ask(
+            ElectLeadersRequest(
+                topic_partitions=[ElectLeadersRequestTopic(topic="t", partitions=numbers)] * 2,
+                timeout_ms=60_000,
+            ),
+            ElectLeadersResponse,
+            2,
+        )
+        added = await client.ask(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="x",
+                v3_and_below_producer_id=7,
+                v3_and_below_producer_epoch=0,
+                v3_and_below_topics=[AddPartitionsToTxnRequestTopic(name="t", partitions=numbers)]
+                * 2,
+            ),
+            AddPartitionsToTxnResponse,
+            3,
+        )
+        assert [
+            (topic.name, [row.partition_index for row in topic.partitions])
+            for directory in sizes.results
+            for topic in directory.topics
+        ] == [("t", [0, 1])]
+        assert [
+            (topic.topic, [row.partition_id for row in topic.partition_result])
+            for topic in elections.replica_election_results
+        ] == [("t", [0, 1])]
+        assert [
+            (topic.name, [row.partition_index for row in topic.results_by_partition])
+            for topic in added.results_by_topic_v3_and_below
+        ] == [("t", [0, 1])]
 
 
 async def test_a_topic_that_is_asked_for_by_one_id_and_many_names_is_described_once() -> None:

@@ -1,7 +1,7 @@
 """The kernel's C compiles without a warning.
 
-What an older compiler warns of a newer one refuses: since GCC 14 and Clang 16 the call of a function
-that no header has declared is an error, and with it the whole installation.
+What an older compiler warns of a newer one refuses: since GCC 14 and Clang 16 it is an error to
+call what no header has declared, and with it the whole installation fails.
 """
 
 import shutil
