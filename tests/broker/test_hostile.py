@@ -476,14 +476,22 @@ async def test_produce_and_fetch_during_deletions_are_always_answered() -> None:
 
 
 async def test_settings_asked_for_again_and_again_in_one_request_are_bounded() -> None:
-    one = DescribeConfigsRequestResource(
-        resource_type=2, resource_name="t", configuration_keys=None
-    )
+    def asked(name: str, *keys: str) -> DescribeConfigsRequestResource:
+        return DescribeConfigsRequestResource(
+            resource_type=2, resource_name=name, configuration_keys=list(keys) or None
+        )
+
+    once = [asked("t"), asked("t", "segment.ms")]
+    further = [asked(name) for name in NAMES]
     async with serving() as broker, connect(broker.address) as client:
         await client.create("t")
         reply = await client.ask(
-            DescribeConfigsRequest(resources=[one] * 5_000), DescribeConfigsResponse, 2
+            DescribeConfigsRequest(resources=once * 2_000 + further), DescribeConfigsResponse, 2
         )
-        refused = [row for row in reply.results if row.error_code]
-        assert len(reply.results) - len(refused) == DESCRIBED_MAX
-        assert {row.error_code for row in refused} == {ErrorCode.POLICY_VIOLATION}
+        everything, single, *others = reply.results
+        assert len(everything.configs) > len(single.configs) == 1
+        unknown, refused = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.POLICY_VIOLATION
+        described = DESCRIBED_MAX - len(once)
+        assert [row.error_code for row in others] == [unknown] * described + [refused] * (
+            ITEMS - described
+        )
