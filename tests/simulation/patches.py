@@ -12,7 +12,7 @@
 | time.perf_counter | connection.py, express.py, intake.py, pace.py | the world's, with slow steps |
 | monotonic_ns, time_ns | client/clock.py | the world's |
 | Random() | client/* | streams of the seed |
-| uuid4 | broker/groups/groups.py, consumer_group_apis.py | a stream of the seed |
+| uuid4 | broker/groups/group_members.py, consumer_group_apis.py | a stream of the seed |
 | trio's scheduler | trio | sorted, then shuffled by the seed |
 
 Why patches and no seams in the product: each door is one name in one module, the hot path keeps
@@ -42,7 +42,7 @@ import trio._core._run as trio_run
 
 import segbroker.broker.apis.consumer_group_apis
 import segbroker.broker.connections.connection
-import segbroker.broker.groups.groups
+import segbroker.broker.groups.group_members
 import segbroker.broker.loop.callbacks
 import segbroker.broker.loop.lanes
 import segbroker.broker.loop.pace
@@ -170,7 +170,7 @@ def simulated(world: World, network: Network, first: threads.Threads) -> Iterato
         (anyio_trio, "wait_writable", _wait_writable),
         (anyio_trio, "notify_closing", _notify_closing),
         (segbroker.broker.peers.listener, "bind", bind),
-        (segbroker.broker.groups.groups, "uuid4", uuid4),
+        (segbroker.broker.groups.group_members, "uuid4", uuid4),
         (segbroker.broker.apis.consumer_group_apis, "uuid4", uuid4),
         (segbroker.broker.loop.callbacks, "queue", queues),
         (segbroker.broker.connections.connection, "time", timing),
