@@ -32,6 +32,7 @@ def dump_metadata(content: bytes, path: str) -> Report:
         "boot": f"{state.boot} {state.boot_id}".strip(),
         "epoch_floor": state.epoch_floor,
         "retired": state.retired,
+        "topic_defaults": dict(state.topic_defaults),
         "generations": {
             group: f"{kept.number} with {len(kept.members)} members"
             for group, kept in generations_in(state.sections.get(SECTION))

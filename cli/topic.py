@@ -42,7 +42,7 @@ _FROM: Final = {
     "topic": "set here",
     "broker": "the broker",
     "every broker": "all brokers",
-    "start": "its start",
+    "start": "the broker's start",
 }
 _OF_SOME_UNIT: Final = re.compile(r"-?[\d.]+\s*[A-Za-z]+")
 

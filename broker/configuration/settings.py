@@ -31,6 +31,7 @@ from ..recording import recorded
 from .config import BrokerConfig, InvalidConfig, keys
 from .config_key import parse_value, text_of
 from .kafka_settings import KAFKA_SETTINGS
+from .unknown_keys import what_was_meant
 
 log = structlog.get_logger()
 
@@ -49,6 +50,7 @@ OWN_NAMES: Final[dict[str, str]] = {name: name for name in _SPECS} | {
     spec.metadata["kafka"]: name for name, spec in _SPECS.items() if spec.metadata["kafka"]
 }
 """Our name of each key, by every name that it has."""
+_KAFKA_NAMES: Final = {name: spec.metadata["kafka"] for name, spec in _SPECS.items()}
 
 
 class Layer(NamedTuple):
@@ -78,7 +80,8 @@ def checked(values: Values) -> dict[str, Any]:
         elif name in KAFKA_SETTINGS:
             KAFKA_SETTINGS[name].check(name, text)
         else:
-            raise InvalidConfig(f"there is no broker setting {name!r}")
+            meant = what_was_meant(name, text, _KAFKA_NAMES)
+            raise InvalidConfig(f"there is no broker setting {name!r}{meant}")
     return found
 
 

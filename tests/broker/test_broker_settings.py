@@ -213,8 +213,13 @@ async def test_a_connection_is_closed_by_a_limit_that_came_after_it() -> None:
         ({"max__connections__per__ip__overrides": "here"}, "'here' is not address:count"),
         ({"lanes": "3"}, "lanes is read at the start"),
         ({"super__users": "User:mallory"}, "super_users is read at the start"),
-        ({"slotsmax": "3"}, "there is no broker setting 'slotsmax'"),
-        ({"log__retention__hours": "3"}, "there is no broker setting 'log.retention.hours'"),
+        ({"slotsmax": "3"}, "no broker setting 'slotsmax'; did you mean slots_max?"),
+        (
+            {"log__retention__hours": "3"},
+            "there is no broker setting 'log.retention.hours': what Kafka calls"
+            " log.retention.hours is log_retention_ms here",
+        ),
+        ({"retention__ms": "3"}, "segbroker topic alter NAME -c retention.ms=..."),
         ({"log__retention__ms": "-2"}, "log_retention_ms = -2 is outside [-1, "),
         ({"log__cleanup__policy": "hope"}, "log_cleanup_policy = 'hope' is none of"),
         ({"log__segment__bytes": "600", "message__max__bytes": "700"}, "exceeds segment.bytes=600"),

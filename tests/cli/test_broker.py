@@ -161,3 +161,29 @@ def _damage(data: Path, segment: int) -> None:
     damaged = bytearray(path.read_bytes())
     damaged[70] ^= 1
     path.write_bytes(damaged)
+
+
+def test_what_is_chosen_for_all_topics_is_said_of_each_and_by_the_files(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running(data, "--log-retention-ms", "3d") as daemon:
+
+        def run(*words: str) -> str:
+            done = in_process(*words, "-b", daemon.address)
+            assert done.returncode == 0, done.stderr
+            return done.stdout.decode()
+
+        run("topic", "create", "t", "-c", "segment.ms=7")
+        run("broker", "alter", "-c", "log.cleanup.policy=compact,delete")
+        rows = [line.split() for line in run("topic", "describe", "t").splitlines()]
+        assert ["retention.ms", "259200000", "the", "broker's", "start"] in rows
+        assert ["cleanup.policy", "compact,delete", "the", "broker"] in rows
+        assert ["segment.ms", "7", "set", "here"] in rows
+        facts = json.loads(run("topic", "describe", "t", "--json"))
+        sources = {row["key"]: (row["is_default"], row["source"]) for row in facts["config"]}
+        assert sources["retention.ms"] == (True, "start")
+        assert sources["segment.bytes"] == (True, "default")
+        assert sources["segment.ms"] == (False, "topic")
+    (snapshot,) = (data / "meta").glob("snapshot-*.msgpack")
+    dumped = json.loads(segbroker("dump", str(snapshot), "--json").stdout)
+    chosen = {"retention.ms": "259200000", "cleanup.policy": "compact,delete"}
+    assert chosen.items() <= dumped["topic_defaults"].items()

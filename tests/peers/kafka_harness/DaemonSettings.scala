@@ -44,16 +44,24 @@ object DaemonSettings {
   }
 }
 
-/** Kafka's defaults of topics, where the test has set them. */
+/** Kafka's defaults of topics, where the test has set them and the daemon has no setting for them. */
 object TopicDefaults {
   // Set in every test, for the sake of Kafka's own speed.
   private val ofTheHarness = Set("file.delete.delay.ms", "min.insync.replicas")
+  private val ofTheDaemon = Set(
+    "compression.type", "log.cleaner.delete.retention.ms", "log.cleaner.max.compaction.lag.ms",
+    "log.cleaner.min.cleanable.ratio", "log.cleaner.min.compaction.lag.ms", "log.cleanup.policy",
+    "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms", "log.message.timestamp.type",
+    "log.retention.bytes", "log.retention.ms", "log.roll.ms", "log.segment.bytes", "message.max.bytes",
+  )
 
   def of(config: KafkaConfig): util.Map[String, String] = {
     val wanted = new util.HashMap[String, String]()
     ServerTopicConfigSynonyms.ALL_TOPIC_CONFIG_SYNONYMS.forEach { (topicKey, synonyms) =>
       if (!ofTheHarness.contains(topicKey))
-        synonyms.asScala.find(synonym => config.originals.containsKey(synonym.name)).foreach { synonym =>
+        synonyms.asScala.find(synonym => config.originals.containsKey(synonym.name)).filterNot { synonym =>
+          ofTheDaemon.contains(synonym.name)
+        }.foreach { synonym =>
           wanted.put(topicKey, synonym.converter.apply(config.originals.get(synonym.name).toString))
         }
     }
