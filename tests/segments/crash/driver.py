@@ -26,6 +26,7 @@ from segbroker.segments.manager import DiskManager, NewTopic, TopicMeta
 from segbroker.segments.memory import _Directory
 from segbroker.segments.names import partition_paths
 from segbroker.segments.topic_config import Durability, TopicConfig
+from segbroker.segments.topic_defaults import SET
 from segbroker.segments.wal.group import Item
 from segbroker.segments.wal.journal import WalConfig
 
@@ -353,14 +354,27 @@ class Driver:
         handler.append(batch, read_header(batch), self.now_ms)
         self.explorer.step_done()
 
-    def record(self, kind: str, **fields: object) -> None:
-        """Write a control event; until it is durable what it says is known, or is not."""
+    def choose(self, **values: str) -> None:
+        """Choose settings for all topics, and no others."""
+        chosen = {key.replace("_", "."): text for key, text in values.items()}
+        after = self._may_record(SET, values=chosen)
+        self.running.set_topic_defaults(chosen)
+        self.model.sections = {after}
+        self._changed()
+
+    def _may_record(self, kind: str, **fields: object) -> str:
+        """From now on this control event is known, or is not; what is known with it."""
         state = self.running._metadata.state
         before = text_of(state.sections)
         event = Event(state.seq + 1, kind, fields)
         after = text_of(apply(state, decode_event(event.encode())).sections)
         self.model.sections = {before, after}
         self.model.changed()
+        return after
+
+    def record(self, kind: str, **fields: object) -> None:
+        """Write a control event; until it is durable what it says is known, or is not."""
+        after = self._may_record(kind, **fields)
         failed: list[OSError] = []
         self.running.record_soon(lambda exc: failed.append(exc) if exc else None, kind, **fields)
         if not failed:

@@ -192,6 +192,8 @@ class Broker:
         for name, meta in manager.topics.items():
             partitions = tuple(self._partition(name, number) for number in range(meta.partitions))
             overrides = tuple(sorted(meta.config.overrides.items()))
+            in_force = TopicConfig.parse(meta.config.overrides, manager.topic_defaults)
+            assert meta.config == in_force, f"I1: {name} is served with {meta.config}"
             topics[name] = SeenTopic(meta.topic_id.bytes, meta.epoch, overrides, partitions)
         sections = text_of(manager._known.sections)
         return Seen(topics, manager.cluster_id, manager._known.next_producer_id, sections)

@@ -72,6 +72,21 @@ def a_topic_gets_other_segments(driver: Driver) -> None:
 
 
 @scenario(durability="fsync")
+def all_topics_get_other_segments(driver: Driver) -> None:
+    driver.append("t", count=2)
+    driver.choose(segment_records="1")
+    driver.append("t", count=2)
+    driver.create("own", segment_records="2")
+    driver.append("own", count=3)
+    driver.choose(segment_bytes="2048")
+    driver.append("t", count=2)
+    driver.close()
+    driver.open()
+    driver.choose()
+    driver.append("t", count=2)
+
+
+@scenario(durability="fsync")
 def a_topic_is_deleted(driver: Driver) -> None:
     driver.create("other")
     driver.append("t", count=5)
