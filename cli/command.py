@@ -115,10 +115,12 @@ class Group(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as exc:
-            if exc.option_name not in ("-b", "--bootstrap", "-X", "--context"):
+            if exc.option_name in ("-b", "--bootstrap", "-X", "--context"):
+                where = f"{exc.option_name} stands behind the command that it is for"
+                raise click.UsageError(where, ctx) from exc
+            if (meant := option_meant(exc.option_name)) is None:
                 raise
-            where = f"{exc.option_name} stands behind the command that it is for"
-            raise click.UsageError(where, ctx) from exc
+            raise click.UsageError(f"No such option {exc.option_name!r}: {meant}", ctx) from exc
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

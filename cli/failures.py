@@ -38,6 +38,7 @@ _NO_TOPIC_SETTING = re.compile(r"([^\s=]+)=.*: there is no such topic setting$")
 _TOPIC_SETTINGS = "segbroker topic describe NAME --verbose lists them"
 _NO_BROKER_SETTING = "there is no broker setting"
 _OF_BROKER = "settings of broker"
+STOP_THEM = "stop its consumers first"
 BROKER_SETTINGS_HINT = "segbroker broker describe --all lists them"
 
 
@@ -115,11 +116,11 @@ def _client(error: BaseException, params: Mapping[str, Any]) -> Failure | None:
             hint = "--on-gap print says so and goes on, --on-gap skip says nothing"
             return Failure(text, ExitCode.LOST, hint)
         case errors.NonEmptyGroup():
-            return Failure(text, ExitCode.REFUSED, "stop its consumers first")
+            return Failure(text, ExitCode.REFUSED, STOP_THEM)
         case errors.UnknownMemberId() if "position" in params:
             # What a commit from outside is told while the group has members.
             text = f"group {params['name']!r} has members"
-            return Failure(text, ExitCode.REFUSED, "stop its consumers first")
+            return Failure(text, ExitCode.REFUSED, STOP_THEM)
         case errors.InvalidConfig():
             return Failure(text, ExitCode.CONFIG, _setting_hint(text))
         case errors.InvalidRequest() if text.startswith(_OF_BROKER):

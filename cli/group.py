@@ -23,7 +23,7 @@ import click
 from .asking import ask, require_terminal, yes_option
 from .command import Group, bootstrap_option, note
 from .exit_codes import ExitCode
-from .failures import Failure
+from .failures import STOP_THEM, Failure
 from .group_lag import Ages, Facts, facts_of, facts_of_all, listed
 from .start_position import is_number, parse_start
 from .tables import table_lines
@@ -191,7 +191,10 @@ def seek(name: str, topic: str, position: str, dry_run: bool, bootstrap: str) ->
         raise click.BadParameter(str(exc).replace("-N", "+N, -N")) from None
     with open_admin(bootstrap) as admin:
         targets = _targets(admin, name, topic, where, move)
-        if not dry_run:
+        if dry_run:
+            if admin.describe_group(name).members:
+                raise Failure(f"group {name!r} has members", ExitCode.REFUSED, STOP_THEM)
+        else:
             admin.commit(name, targets)
     rows = [(str(tp.partition), f"{offset:,}") for tp, offset in sorted(targets.items())]
     echo_table(("partition", "offset"), rows, {0, 1})

@@ -61,7 +61,9 @@ def dump_index(content: bytes, log: bytes | None) -> Report:
                 "xxh3": f"{block.checksum:016x}",
             }
         )
-        if log is not None and not block.matches(log[block.position :][: block.length]):
+        if log is not None and not block.matches(
+            log[block.position : block.position + block.length]
+        ):
             report.damage.append(
                 f"block {number}: the XXH3 of its entry is not that of the"
                 f" {block.length} bytes at byte {block.position} of the log"

@@ -17,7 +17,7 @@ import select
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -49,6 +49,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Deliveries that wait for their turn to be looked at: a stuck partition must not hoard the others'.
 UNSETTLED_MAX = 200_000
 STDIN = 0
+GIVEN_UP = "given up before the broker had answered for all of them; it may have them"
 # Errors of the client that are about one record; any other would meet the next line too.
 OF_ONE_RECORD = frozenset(
     {"MessageTooLarge", "RecordListTooLarge", "InvalidRecord", "InvalidTimestamp"}
@@ -73,6 +74,8 @@ class Settlement:
         self.stopped = False
         self.hint = ""
         """What to do about the first of them."""
+        self.in_hand = (1, 0)
+        """First line and number of those that are just being sent."""
         self._waiting: deque[tuple[int, Deliveries]] = deque()
         self._waiting_count = 0
 
@@ -94,14 +97,39 @@ class Settlement:
         while self._waiting:
             self._settle_oldest()
 
+    def give_up(self) -> None:
+        """Wait for nothing more: who ends it a second time is told at once, and of whole pieces."""
+        from segbroker.client.errors import ClosedError, SegbrokerError
+
+        while self._waiting:
+            first_line, deliveries = self._waiting[0]
+            try:
+                is_open = not deliveries.done or not deliveries.result()
+            except SegbrokerError as exc:
+                is_open = isinstance(exc, ClosedError)
+            if is_open:
+                self.undelivered.add(first_line, len(deliveries), GIVEN_UP)
+                self._waiting.popleft()
+            else:
+                self._settle_oldest()
+        first_line, count = self.in_hand
+        if count:
+            self.undelivered.add(first_line, count, GIVEN_UP)
+
     def _settle_oldest(self) -> None:
         from segbroker.client.errors import SegbrokerError
 
-        first_line, deliveries = self._waiting.popleft()
-        self._waiting_count -= len(deliveries)
+        first_line, deliveries = self._waiting[0]
+        is_whole = True
         try:
             deliveries.result()
         except SegbrokerError:
+            is_whole = False
+        self._waiting.popleft()  # now: a second signal may end the wait
+        self._waiting_count -= len(deliveries)
+        if is_whole:
+            self.acknowledged += len(deliveries)
+        else:
             for line, delivery in enumerate(deliveries, first_line):
                 try:
                     delivery.result()
@@ -109,8 +137,6 @@ class Settlement:
                     self.fail(line, 1, exc)
                 else:
                     self.acknowledged += 1
-        else:
-            self.acknowledged += len(deliveries)
 
     def fail(self, first_line: int, count: int, error: Exception) -> None:
         """Lines that were not delivered."""
@@ -256,6 +282,7 @@ def produce(
         note("one record per line; Ctrl-D ends")
     settlement = Settlement({"bootstrap": bootstrap, "topic": topic})
     with (
+        told_when_given_up(settlement),
         StopSignal() as stop,
         told_of_absence(quiet=quiet),
         Producer(
@@ -279,18 +306,34 @@ def produce(
         with suppress(DeliveryFailed):  # each line's failure is looked at below
             producer.flush()
         settlement.settle_all()
+    tell(settlement)
+    ctx.exit(ExitCode.UNDELIVERED if settlement.undelivered.count else stop.exit_code)
+
+
+def tell(settlement: Settlement) -> None:
+    """Name the lines that were not delivered, if there are any."""
     undelivered = settlement.undelivered
-    if undelivered.count:
-        total = undelivered.count + settlement.acknowledged
-        note(f"{undelivered.count:,} of {total:,} records were not delivered:")
-        for sentence in undelivered:
-            note(f"  {sentence}")
-        if settlement.stopped:
-            note("reading stopped there; what followed was not sent")
-        if settlement.hint:
-            note(f"Hint: {settlement.hint}")
-        ctx.exit(ExitCode.UNDELIVERED)
-    ctx.exit(stop.exit_code)
+    if not undelivered.count:
+        return
+    total = undelivered.count + settlement.acknowledged
+    note(f"{undelivered.count:,} of {total:,} records were not delivered:")
+    for sentence in undelivered:
+        note(f"  {sentence}")
+    if settlement.stopped:
+        note("reading stopped there; what followed was not sent")
+    if settlement.hint:
+        note(f"Hint: {settlement.hint}")
+
+
+@contextmanager
+def told_when_given_up(settlement: Settlement) -> Iterator[None]:
+    """A second signal (SystemExit) leaves the block: say what nobody knows of."""
+    try:
+        yield
+    except SystemExit:
+        settlement.give_up()
+        tell(settlement)
+        raise
 
 
 def read_until(stop: StopSignal, size: int) -> bytes:
@@ -359,6 +402,7 @@ def send_lines(
 
     count = size = 0
     for lines in in_pieces(whole_lines(read, settlement)):
+        settlement.in_hand = (count + 1, len(lines))
         try:
             while (deliveries := send_piece(lines, send, split)) is None:
                 settlement.settle_done()
@@ -372,6 +416,7 @@ def send_lines(
         except ValueError as exc:  # a partition that is not there, a name that cannot be
             hint = f"segbroker topic describe {send.args[0]} shows its partitions"
             raise Failure(str(exc), ExitCode.NOT_FOUND, hint) from exc
+        settlement.in_hand = (0, 0)
         settlement.add(count + 1, deliveries)
         count += len(lines)
         size += sum(map(len, lines))

@@ -15,6 +15,7 @@ Every setting of the broker is a flag here, made from the fields of `BrokerConfi
 cannot be forgotten.  Flags win over SEGBROKER_* variables, these over the --config file.
 """
 
+import json
 import os
 import resource
 import signal
@@ -135,13 +136,18 @@ def serve(
     if show_config:
         for spec in keys():
             value = getattr(settings, spec.name)
-            if spec.metadata["secret"] and value:
-                value = "********"
             # As the --config file takes it: what is shown can be saved and edited.
-            shown = f'"{value}"' if isinstance(value, str) else str(value).lower()
-            click.echo(f"{f'{spec.name} = {shown}':<40} # {settings.source(spec.name)}")
+            row = f"{spec.name} = {_toml(value)}"
+            if spec.metadata["secret"] and value:
+                row = f"# {spec.name} is set and not shown"
+            click.echo(f"{row:<40} # {settings.source(spec.name)}")
         return
     ctx.exit(run(settings))
+
+
+def _toml(value: str | int | bool) -> str:
+    """A value as TOML has it; its strings have the escapes of JSON's."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _text(config: Path) -> str:

@@ -7,6 +7,7 @@ done is said on standard error.
 import json
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
@@ -135,7 +136,7 @@ def create(
       segbroker topic create greetings
       segbroker topic create flights --partitions 4 -c durability=disk -c segment.bytes=16777216
     """
-    from segbroker.client.errors import TopicAlreadyExists
+    from segbroker.client.errors import SegbrokerError, TopicAlreadyExists
 
     with open_admin(bootstrap) as admin:
         try:
@@ -147,8 +148,10 @@ def create(
                 raise
             note(f"topic {name} is there already")
             return
-        count = partitions or len(admin.describe_topic(name).partitions)
-    note(f"created topic {name} with {plural(count, 'partition')}")
+        count = partitions
+        with suppress(SegbrokerError):  # it is created, whoever may look at it
+            count = count or len(admin.describe_topic(name).partitions)
+    note(f"created topic {name}" + (f" with {plural(count, 'partition')}" if count else ""))
 
 
 @topic.command("list")

@@ -12,6 +12,8 @@
 | a spare file (free-<n>.log)                              | nothing is in it      |
 """
 
+import re
+from typing import Final
 from uuid import UUID
 
 from segbroker.protocol.record_batch import InvalidBatch, iter_batches, read_header
@@ -30,10 +32,13 @@ from segbroker.segments.wal.scanning import scan_file
 
 from .dump_report import Report, Row
 
+# Not only the beginning: topics may be called wal-x or free-trials.
+_NAME: Final = re.compile(r"(wal|free|kept)-\d+\.log")
+
 
 def is_wal_file(name: str, content: bytes) -> bool:
     """Whether a .log file is one of the write-ahead log, not of a segment."""
-    return content[: len(MAGIC)] == MAGIC or name.startswith(("wal-", "free-", "kept-"))
+    return content[: len(MAGIC)] == MAGIC or _NAME.fullmatch(name) is not None
 
 
 def dump_wal(content: bytes, name: str) -> Report:

@@ -100,6 +100,16 @@ def test_who_is_not_allowed_reads_what_to_do(tmp_path: Path) -> None:
     assert "access_denied" in hint
 
 
+def test_who_may_create_and_not_describe_creates_all_the_same(tmp_path: Path) -> None:
+    flags = ("--authorizer", "acl")
+    with running(tmp_path / "data", *flags, "--super-users", "User:ANONYMOUS") as daemon:
+        mine = ("acl", "add", "--principal", "User:ANONYMOUS", "--operation", "create")
+        assert segbroker(*mine, "--topic", "mine", "-b", daemon.address).returncode == 0
+    with running(tmp_path / "data", *flags) as daemon:
+        made = segbroker("topic", "create", "mine", "-b", daemon.address)
+    assert (made.returncode, made.stderr) == (0, b"created topic mine\n")
+
+
 def test_who_may_not_write_is_told_who_can_allow_it(tmp_path: Path) -> None:
     flags = ("--authorizer", "acl", "--super-users", "User:admin")
     with running(tmp_path / "data", *flags) as daemon:

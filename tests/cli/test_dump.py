@@ -76,6 +76,16 @@ def test_a_log_shows_its_batches(partition: Path) -> None:
     assert report["records"] == 10 * len(report["rows"])
 
 
+@pytest.mark.parametrize("topic", ["wal-of-berlin", "free-trials", "kept-1"])
+def test_a_log_is_one_whatever_its_topic_is_called(
+    partition: Path, tmp_path: Path, topic: str
+) -> None:
+    log = tmp_path / f"{topic}_partition_0_segment_0.log"
+    shutil.copy(partition / name("_segment_0.log"), log)
+    report = json.loads(segbroker("dump", "--json", str(log)).stdout)
+    assert (report["kind"], report["damage"]) == ("segment log", [])
+
+
 @pytest.mark.parametrize("words", [[], ["-r"]])
 def test_an_offset_outside_the_checksum_that_cannot_be_is_damage(
     copy: Path, words: list[str]

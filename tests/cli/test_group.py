@@ -131,6 +131,17 @@ def test_a_position_that_is_none_is_named(run: Run, topic: str) -> None:
         assert (no_number.returncode, b"is not start, end" in no_number.stderr) == (2, True)
 
 
+def test_a_group_with_members_is_not_moved_and_a_dry_run_says_so(
+    run: Run, topic: str, daemon: Daemon
+) -> None:
+    run("produce", topic, "-p", "0", stdin=b"a\nb\n")
+    with member(daemon, topic, 2):
+        for words in ([], ["--dry-run"]):
+            refused = run("group", "seek", topic, topic, "start", *words)
+            assert (refused.returncode, refused.stdout) == (ExitCode.REFUSED, b"")
+            assert b"has members" in refused.stderr
+
+
 def test_a_group_that_stands_nowhere_is_not_moved_from_there(run: Run, topic: str) -> None:
     run("topic", "create", topic)
     moved = run("group", "seek", topic, topic, "-1")

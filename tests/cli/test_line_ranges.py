@@ -16,10 +16,10 @@ def test_neighbours_with_one_reason_are_one_run() -> None:
     assert ranges.count == 6
 
 
-def test_beyond_the_limit_only_the_number_of_lines_is_kept() -> None:
+def test_beyond_the_limit_the_number_of_lines_is_kept_and_where_they_are() -> None:
     ranges = LineRanges()
     for line in range(1, 2 * RUNS_MAX + 11, 2):
         ranges.add(line, 1, "refused")
     said = list(ranges)
     assert len(said) == RUNS_MAX + 1
-    assert said[-1] == "and 5 more lines"
+    assert said[-1] == "and 5 more of lines 41-49"

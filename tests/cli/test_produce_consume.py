@@ -271,6 +271,24 @@ def test_ctrl_c_ends_a_producer_after_what_it_has_read(
     assert (writer.returncode, said) == (130, b"")
 
 
+def test_a_second_signal_gives_up_and_names_what_nobody_knows_of(
+    daemon: Daemon, topic: str
+) -> None:
+    fill(daemon, topic, 0)
+    writer = start(daemon, "produce", topic, "--linger", "60000")
+    assert writer.stdin is not None
+    for line in (b"sent, and lingers\n", b"when this is read\n"):
+        writer.stdin.write(line)
+        writer.stdin.flush()
+        wait_until_read(writer)
+    # Both are there when it goes on, and the interpreter takes them by their number.
+    for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+        writer.send_signal(number)
+    _, said = writer.communicate(timeout=TIMEOUT_S)
+    assert writer.returncode == 143
+    assert re.search(rb"\n  lines? 1(-2)?: given up before the broker had answered", said)
+
+
 LANDS_ELSEWHERE = """
 import os, signal, threading
 from segbroker.cli.produce import read_until

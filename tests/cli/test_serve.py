@@ -150,6 +150,17 @@ def test_flags_win_over_variables_and_variables_over_the_file(tmp_path: Path) ->
     assert rows["auto_create_topics"].split() == ["true", "#", "default"]
 
 
+def test_settings_that_are_shown_can_be_saved_and_read_again(tmp_path: Path) -> None:
+    data = str(tmp_path / 'a "quoted" \\ name')
+    env = {"SEGBROKER_INITIAL_USER": "admin", "SEGBROKER_INITIAL_PASSWORD": "se#cret"}
+    shown = segbroker("serve", "--data", data, "--show-config", env=env).stdout.decode()
+    assert tomllib.loads(shown)["data"] == data
+    # Not stars, which would be a password when they are read again.
+    assert "initial_password" not in tomllib.loads(shown)
+    assert "# initial_password is set and not shown" in shown
+    assert "se#cret" not in shown
+
+
 def test_every_setting_but_secrets_is_a_flag() -> None:
     text = segbroker("serve", "--help").stdout.decode()
     for spec in keys():
