@@ -42,6 +42,8 @@ from .starting import Start
 # How long it goes on without a checkpoint while there is something to hand out: as long as the
 # interpreter lets a thread go on while another one waits.
 GIVE_WAY_MS = 5
+# How long a poll makes records before it returns those that it has.
+HOLD_MS = 50
 
 
 class AsyncConsumer(Generic[Notice]):
@@ -221,7 +223,8 @@ class AsyncConsumer(Generic[Notice]):
     ) -> list[Record | Notice]:
         """Up to `max_records` records; [] when none came within `timeout_ms`, or at the end.
 
-        What goes wrong behind some records is raised by the next call, which has none.
+        What goes wrong behind some records is raised by the next call, which has none.  Where this
+        is cancelled nothing was handed out; what takes long to make is returned before it is all.
         """
         check_poll(max_records, timeout_ms)
         records: list[Any] = []
@@ -230,7 +233,11 @@ class AsyncConsumer(Generic[Notice]):
             # Before the time counts: without any, what is there is returned all the same.
             await self._give_way()
             deadline_ms = now_ms() + timeout_ms
+            # From the first record on nothing here waits: who is cancelled there would have been
+            # handed what nobody sees.
             while len(records) < max_records:
+                if records and now_ms() - self._gave_way_ms >= HOLD_MS:
+                    break
                 rest = await self._next_records(
                     deadline_ms, in_loop=False, batch_only=bool(records)
                 )
@@ -257,8 +264,8 @@ class AsyncConsumer(Generic[Notice]):
     ) -> Iterator[Any] | None:
         """The next items: the rest of a batch, a new one's records, a gap; None: as `_next`."""
         reading = self._reading
-        await self._give_way()
         if not batch_only:
+            await self._give_way()
             await self._come_back()
         while (rest := reading.take_records(in_loop=in_loop)) is None:
             if batch_only and not reading.fetching.prefetched.ready:
@@ -296,9 +303,10 @@ class AsyncConsumer(Generic[Notice]):
         partitions is told to the end.
 
         "rest": of one that was begun and paused there is more to hand out now.
-        `batch_only`: also None where it would wait, or raise, or be a gap.
+        `batch_only`: also None where it would wait, or raise, or be a gap; it is no checkpoint.
         """
-        await self._give_way()
+        if not batch_only:
+            await self._give_way()
         reading, fetching = self._reading, self._reading.fetching
         self._driver.engine  # noqa: B018 - raises ClosedError outside the block
         reading.check_chosen()
@@ -316,6 +324,7 @@ class AsyncConsumer(Generic[Notice]):
                 left = None if deadline_ms is None else max(0.0, deadline_ms - now_ms()) / 1000
                 with anyio.move_on_after(left) as scope:
                     await wait_done(fetching.changed())
+                self._gave_way_ms = now_ms()
                 if scope.cancelled_caught:
                     return None
                 continue

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from segbroker.client import (
@@ -21,6 +22,7 @@ from segbroker.client import (
     RecordMetadata,
     TopicPartition,
     UnknownTopicOrPartition,
+    async_consumer,
 )
 from segbroker.client.clock import now_ms
 from segbroker.testing.embedded import EmbeddedBroker
@@ -90,6 +92,38 @@ def test_what_was_cancelled_in_send_was_not_sent(
         async with AsyncConsumer(daemon.address, topic, stop_at_end=True) as consumer:
             assert [record.value async for record in consumer] == numbers(taken)
         assert taken
+
+    run(main)
+
+
+def test_a_poll_that_was_cancelled_has_handed_out_nothing(
+    run: Run, daemon: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A checkpoint wherever there may be one, however fast the machine.
+    monkeypatch.setattr(async_consumer, "GIVE_WAY_MS", -1)
+
+    async def main() -> None:
+        async with AsyncAdmin(daemon.address) as admin:
+            await admin.create_topic(topic, partitions=1)
+        async with AsyncProducer(daemon.address) as producer:
+            for first in range(0, 100, 10):
+                await (await producer.send_many(topic, numbers(100)[first : first + 10]))
+        got: list[Record] = []
+        turns = 0
+        async with AsyncConsumer(daemon.address, topic, stop_at_end=True) as consumer:
+            await consumer.positions()
+            while len(got) < 100 and turns < 500:
+                turns += 1
+                async with anyio.create_task_group() as tasks:
+
+                    async def cancel_in(turns: int, scope: anyio.CancelScope) -> None:
+                        for _ in range(turns):
+                            await anyio.lowlevel.checkpoint()
+                        scope.cancel()
+
+                    tasks.start_soon(cancel_in, turns, tasks.cancel_scope)
+                    got += await consumer.poll(40, 10)
+        assert [record.value for record in got] == numbers(100)
 
     run(main)
 
