@@ -20,6 +20,9 @@ come in, values go out, and the other way round.  A module imports only what sta
     headers        request and response headers, whole frames
     hot            produce and fetch of one partition, without objects
     tls_records    bytes cut as TLS wants them
+    der            the encoding of certificates, to walk
+    certificate_dates   until when one is valid
+    certificate_names   who it is about, as Java writes it
     sasl           the mechanisms' names; PLAIN
     scram          SCRAM: both sides, and what is kept of a password
     checksums      CRC-32C, XXH3-64

@@ -12,6 +12,8 @@ import binascii
 from datetime import UTC, datetime
 from typing import Final
 
+from .der import element
+
 _BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 _END: Final = b"-----END CERTIFICATE-----"
 _EXPLICIT_0: Final = 0xA0
@@ -29,33 +31,22 @@ def valid_until_ms(pem: bytes) -> int:
     try:
         der = binascii.a2b_base64(pem[begin + len(_BEGIN) : end])
         return _not_after_ms(der)
-    except (IndexError, binascii.Error) as exc:
+    except ValueError as exc:  # binascii.Error is one
         raise ValueError(f"it is no certificate: {exc}") from exc
 
 
 def _not_after_ms(der: bytes) -> int:
-    _, at, _ = _element(der, 0)
-    _, at, _ = _element(der, at)
-    tag, _, end = _element(der, at)
+    _, at, _ = element(der, 0)
+    _, at, _ = element(der, at)
+    tag, _, end = element(der, at)
     if tag == _EXPLICIT_0:
         at = end
     for _ in range(_BEFORE_VALIDITY):
-        _, _, at = _element(der, at)
-    _, not_before, _ = _element(der, at)
-    _, _, not_after = _element(der, not_before)
-    tag, begin, end = _element(der, not_after)
+        _, _, at = element(der, at)
+    _, not_before, _ = element(der, at)
+    _, _, not_after = element(der, not_before)
+    tag, begin, end = element(der, not_after)
     if tag not in _FORMATS:
         raise ValueError(f"tag {tag:#x} is no time")
     text = der[begin:end].decode("ascii", "replace")
     return int(datetime.strptime(text, _FORMATS[tag]).replace(tzinfo=UTC).timestamp() * 1000)
-
-
-def _element(der: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, begin and end of the content of the element at `at`."""
-    tag, size = der[at], der[at + 1]
-    begin = at + 2
-    if size & 0x80:
-        count = size & 0x7F
-        size = int.from_bytes(der[begin : begin + count], "big")
-        begin += count
-    return tag, begin, begin + size

@@ -33,6 +33,7 @@ import structlog
 import trio
 
 from segbroker.protocol.certificate_dates import valid_until_ms
+from segbroker.protocol.certificate_names import subject_of
 from segbroker.protocol.tls_records import cut_records
 
 from ..configuration.config import BrokerConfig
@@ -52,18 +53,6 @@ _CLIENT_AUTH: Final = {
     "required": ssl.CERT_REQUIRED,
 }
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-# Names of RFC 2253, as Java and so Kafka's rules write them; others keep their long name.
-_SHORT_NAMES: Final = {
-    "commonName": "CN",
-    "countryName": "C",
-    "domainComponent": "DC",
-    "localityName": "L",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "stateOrProvinceName": "ST",
-    "streetAddress": "STREET",
-    "userId": "UID",
-}
 
 
 def _wall_ms() -> int:
@@ -108,9 +97,17 @@ class TlsSocket:
                 return
 
     def subject(self) -> str | None:
-        """The subject of the peer's certificate (RFC 2253), which was verified; None: none."""
-        certificate = self._tls.getpeercert()
-        return distinguished_name(certificate["subject"]) if certificate else None  # type: ignore[arg-type]
+        """The subject of the peer's certificate, which was verified; None: it has shown none.
+
+        Raises HandshakeFailed: the subject is none.
+        """
+        if self._tls.context.verify_mode is ssl.CERT_NONE:
+            return None
+        certificate = self._tls.getpeercert(binary_form=True)
+        try:
+            return None if certificate is None else subject_of(certificate)
+        except ValueError as exc:
+            raise HandshakeFailed(f"its certificate cannot be read: {exc}") from exc
 
     def recv_into(self, space: memoryview) -> int:
         """Receive until `space` is full or nothing is there. 0: the end. BlockingIOError."""
@@ -256,23 +253,6 @@ def _content(path: str) -> bytes:
         return os.read(descriptor, FILE_SIZE_MAX)
     finally:
         os.close(descriptor)
-
-
-def distinguished_name(subject: Sequence[Sequence[tuple[str, str]]]) -> str:
-    """A subject as ssl gives it, in RFC 2253's form: the last part first, `CN=alice,O=Example`."""
-    return ",".join(
-        "+".join(f"{_SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in parts)
-        for parts in reversed(subject)
-    )
-
-
-def _escaped(value: str) -> str:
-    text = "".join(f"\\{char}" if char in ',+"\\<>;' else char for char in value)
-    if text.startswith((" ", "#")):
-        text = "\\" + text
-    if text.endswith(" ") and len(value) > 1:
-        text = text[:-1] + "\\ "
-    return text
 
 
 def _reason(exc: ssl.SSLError) -> str:

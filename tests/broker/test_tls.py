@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from segbroker.broker.configuration.config import BrokerConfig
-from segbroker.broker.peers.tls import Certificate, CertificateUnusable, distinguished_name
+from segbroker.broker.peers.tls import Certificate, CertificateUnusable
 from segbroker.broker.server import Broker
 from segbroker.client import AsyncAdmin, Security, TlsFailed
 from segbroker.protocol.certificate_dates import valid_until_ms
@@ -222,16 +222,6 @@ async def test_a_certificate_of_another_authority_is_refused(
         connect_tls(broker, trusting(authority, stranger)) as client,
     ):
         assert not await is_served(client)
-
-
-def test_a_subject_is_written_as_java_writes_it() -> None:
-    subject = (
-        (("countryName", "DE"),),
-        (("organizationName", "A, B"),),
-        (("organizationalUnitName", " x"), ("userId", "7")),
-        (("commonName", "#al+ice"),),
-    )
-    assert distinguished_name(subject) == "CN=\\#al\\+ice,OU=\\ x+UID=7,O=A\\, B,C=DE"
 
 
 # Reload
