@@ -50,5 +50,5 @@ What is where; a module imports only what stands above it:
     version
     completion
     main             the table of subcommands
-    __main__         python -m segbroker.cli
+    __main__         the console script, python -m segbroker.cli
 """

@@ -51,14 +51,13 @@ def add(name: str, bootstrap: str, properties: dict[str, str], force: bool) -> N
     check_names(properties)
     if not name.strip():
         raise click.BadParameter("an empty one cannot be asked for", param_hint="NAME")
-    stored = contexts.load()
-    if name in stored.by_name and not force:
-        raise Failure(f"there is a context {name!r}", ExitCode.REFUSED, "--force replaces it")
-    if len(stored.by_name) >= CONTEXTS_MAX:
-        raise Failure(f"there are {CONTEXTS_MAX} contexts", ExitCode.REFUSED)
-    stored.by_name[name] = Context(bootstrap, properties)
-    stored.current = stored.current or name
-    contexts.save(stored)
+    with contexts.changing() as stored:
+        if name in stored.by_name and not force:
+            raise Failure(f"there is a context {name!r}", ExitCode.REFUSED, "--force replaces it")
+        if len(stored.by_name) >= CONTEXTS_MAX:
+            raise Failure(f"there are {CONTEXTS_MAX} contexts", ExitCode.REFUSED)
+        stored.by_name[name] = Context(bootstrap, properties)
+        stored.current = stored.current or name
     note(f"stored context {name}" + (", in use" if stored.current == name else ""))
 
 
@@ -75,11 +74,10 @@ def use(name: str | None, nothing: bool) -> None:
     """
     if (name is None) != nothing:
         raise click.UsageError("a NAME, or --none")
-    stored = contexts.load()
-    if name is not None:
-        stored.get(name)
-    stored.current = name
-    contexts.save(stored)
+    with contexts.changing() as stored:
+        if name is not None:
+            stored.get(name)
+        stored.current = name
     note(f"context {name} is in use" if name else "no context is in use")
 
 
@@ -126,10 +124,9 @@ def remove(name: str) -> None:
     Example:
       segbroker context remove prod
     """
-    stored = contexts.load()
-    stored.get(name)
-    del stored.by_name[name]
-    if stored.current == name:
-        stored.current = None
-    contexts.save(stored)
+    with contexts.changing() as stored:
+        stored.get(name)
+        del stored.by_name[name]
+        if stored.current == name:
+            stored.current = None
     note(f"removed context {name}")

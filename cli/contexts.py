@@ -18,8 +18,11 @@ a context that was named is an error, SEGBROKER_BOOTSTRAP has no meaning then.  
 that others can read is refused when it holds a password itself and not only where it is.
 """
 
+import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -95,13 +98,31 @@ def load() -> Contexts:
     return contexts
 
 
-def save(contexts: Contexts) -> None:
-    """Replace what is stored; nobody else may read it, at no time.  Raises Failure, OSError."""
+@contextmanager
+def changing() -> Iterator[Contexts]:
+    """What is stored, to be changed: saved when the block is left in order.
+
+    One at a time: who changes them at the same moment waits.  Raises Failure, OSError.
+    """
     where = path()
     if where is None:
         hint = "XDG_CONFIG_HOME names a directory to store them in"
         raise Failure("there is no home directory", ExitCode.SYSTEM, hint)
     where.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # A file of its own: the one with the contexts is replaced.
+    lock = os.open(where.with_name(".contexts.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        contexts = load()
+        yield contexts
+        _save(contexts, where)
+    finally:
+        os.close(lock)
+
+
+def _save(contexts: Contexts, where: Path) -> None:
+    """Replace what is stored; nobody else may read it, at no time.  Raises OSError."""
     stored = {
         "current": contexts.current,
         "contexts": {

@@ -7,7 +7,8 @@
     other files   what they are, and what becomes of them
 
 What the write-ahead log holds is put back before a start judges anything: a loss that it covers is
-a note.
+a note.  Not so in a sealed segment: it was synced before it was sealed, and a start puts nothing
+back into it (replaying.py).
 """
 
 from collections.abc import Iterable, Iterator
@@ -135,7 +136,7 @@ class LogChecker:
         data = inspected.data
         if not len(data) and not self._storage.exists(path):
             self.damaged_segments.append(row.number)
-            yield self._lost(path, "the file is missing", row.base_offset, row.end_offset)
+            yield _damaged(path, "the file is missing", row.base_offset, row.end_offset)
             return
         self._progress(len(data))
         if not inspected.is_whole:
@@ -149,7 +150,7 @@ class LogChecker:
                 inspected.ours, row.base_offset, row.end_offset, loss, is_followed=True
             )
             for gap in rebuilt.gaps:
-                yield self._lost(path, text, gap.begin, gap.end)
+                yield _damaged(path, text, gap.begin, gap.end)
             if not rebuilt.gaps:
                 yield damage(path, f"{text}; no record is lost", _REPAIRED)
             return
@@ -245,7 +246,7 @@ class LogChecker:
         text: str,
         begin: int,
         end: int,
-        reason: GapReason = GapReason.CORRUPTION,
+        reason: GapReason,
     ) -> Finding:
         if any(one.begin <= begin and end <= one.end for one in self._covered):
             return note(path, text, "the write-ahead log holds these records and puts them back")
@@ -253,7 +254,7 @@ class LogChecker:
             text = f"{text}: never synced, and lost with the power"
             action = "a gap with the reason lost_tail is put in its place"
             return Finding(Level.NOTE, path, text, action, from_offset=begin, to_offset=end)
-        return Finding(Level.DAMAGE, path, text, _REPAIRED, from_offset=begin, to_offset=end)
+        return _damaged(path, text, begin, end)
 
     # The rest
 
@@ -310,6 +311,10 @@ _WORDS = {
     Tail.HOLE: "valid batches follow",
     Tail.FOREIGN: "a batch with an offset that is not due here",
 }
+
+
+def _damaged(path: str, text: str, begin: int, end: int) -> Finding:
+    return Finding(Level.DAMAGE, path, text, _REPAIRED, from_offset=begin, to_offset=end)
 
 
 def _first_wrong(index: BlockIndex, data: memoryview) -> int | None:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -49,6 +50,27 @@ def test_ctrl_c_before_a_subcommand_has_begun_is_no_bug() -> None:
 
     run = CliRunner().invoke(Group(commands={"early": early}), ["early"])
     assert run.exit_code == ExitCode.INTERRUPTED
+
+
+INTERRUPTED_EARLY = """
+import sys
+from importlib.metadata import entry_points
+
+class CtrlC:
+    def find_spec(self, name, path, target=None):
+        if name == "segbroker.cli.main":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, CtrlC())
+(script,) = entry_points(group="console_scripts", name="segbroker")
+script.load()()
+"""
+
+
+def test_ctrl_c_while_the_command_is_imported_is_no_bug() -> None:
+    program = [sys.executable, "-c", INTERRUPTED_EARLY]
+    run = subprocess.run(program, capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert (run.returncode, run.stderr) == (ExitCode.INTERRUPTED, b"")
 
 
 def _ending_with(error: Exception) -> click.Command:

@@ -203,6 +203,19 @@ def test_a_context_is_not_replaced_by_accident(shell: Shell) -> None:
     assert "two:2" in shell("context", "list")
 
 
+def test_contexts_that_are_stored_at_one_moment_are_all_there(shell: Shell) -> None:
+    words = [sys.executable, "-m", "segbroker.cli", "context", "add", "-b", "host:1"]
+    given = {name: value for name, value in shell.environment.items() if value is not None}
+    several = [
+        subprocess.Popen([*words, f"c{number}"], env=os.environ | given, stderr=subprocess.DEVNULL)
+        for number in range(6)
+    ]
+    assert [one.wait() for one in several] == [0] * 6
+    stored = json.loads(shell("context", "list", "--json"))
+    assert [one["name"] for one in stored] == [f"c{number}" for number in range(6)]
+    assert [one["in_use"] for one in stored].count(True) == 1
+
+
 def test_stored_contexts_that_cannot_be_read_are_an_error_in_a_sentence(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
