@@ -11,7 +11,9 @@ new does nothing.
 Files of an export lie in PATH/date=YYYY-MM-DD/, the date of a record's timestamp in UTC; where the
 values have a field `date`, in PATH/record_date=YYYY-MM-DD/.  Spark
 notes in PATH/_spark_metadata which files are whole: who reads PATH with Spark sees each record
-once, also after a crash; others should leave out files that are not in it.
+once, also after a crash; others should leave out files that are not in it.  It notes them by the
+number of the batch alone, so a second query into the same PATH would be taken for the first one and
+write nothing: it is refused.
 """
 
 from collections.abc import Mapping
@@ -42,6 +44,8 @@ CSV_READ = {"header": "true", "multiLine": "true", "nullValue": "\0"}
 UTC_DATE = "CAST(date_from_unix_date(CAST(floor(unix_seconds({0}) / 86400) AS INT)) AS STRING)"
 # Files that a file source looks past begin with this.
 HIDDEN = "_segbroker"
+# Where Spark notes which files of a path are whole.
+WHOLE_FILES = "_spark_metadata"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +92,10 @@ def export_topic(
 
     values: a form of decoding, default binary for parquet and text for the others.
     checkpoint: default inside `path`.
-    Raises OptionError, and what ends a query.
+    Raises OptionError, also where `path` has the files of another export, and what ends a query.
     """
+    place = checkpoint or f"{path.rstrip('/')}/{HIDDEN}/export-{topic}"
+    _refuse_second(spark, path, place)
     form = values or (BINARY if file_format == "parquet" else TEXT)
     pace = pace or Pace()
     frame = _stream(spark, broker, topic, start, pace)
@@ -101,7 +107,6 @@ def export_topic(
     writer = dated.writeStream.format(file_format).partitionBy(date).option("path", path)
     if file_format == "csv":
         writer = writer.options(**CSV_WRITTEN)
-    place = checkpoint or f"{path.rstrip('/')}/{HIDDEN}/export-{topic}"
     return _run(writer, place, pace, tell)
 
 
@@ -194,6 +199,23 @@ def _batch(spark: "SparkSession", broker: Broker, topic: str) -> "DataFrame":
     """The same topic as it is now, to look at values."""
     options = {**broker.options, "subscribe": topic}
     return spark.read.format("segbroker").options(**options).load()
+
+
+def _refuse_second(spark: "SparkSession", path: str, checkpoint: str) -> None:
+    """Refuse a path into which another query has written, which has its checkpoint elsewhere."""
+    if _exists(spark, f"{path}/{WHOLE_FILES}") and not _exists(spark, f"{checkpoint}/metadata"):
+        raise OptionError(
+            f"{path} has the files of another export, of another topic or with another checkpoint:"
+            " Spark would take the records of this one for written; give a path of its own"
+        )
+
+
+def _exists(spark: "SparkSession", path: str) -> bool:
+    """Whether there is such a file, wherever Spark's paths reach."""
+    context = spark.sparkContext
+    assert context._jvm is not None, "the session runs"
+    file = context._jvm.org.apache.hadoop.fs.Path(path)
+    return bool(file.getFileSystem(context._jsc.hadoopConfiguration()).exists(file))
 
 
 def _into(rows: "DataFrame", broker: Broker, topic: str) -> "DataStreamWriter":

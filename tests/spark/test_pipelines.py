@@ -152,6 +152,25 @@ def test_fields_in_fields_may_have_any_name(command: Command, topics: Topics, na
     assert json.loads(command("sql", query, "--format", "json")) == {"agent": "curl", "n": 7}
 
 
+def test_a_second_export_into_the_same_folder_is_refused_and_not_taken_for_the_first(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic, other = name(), name()
+    for each in (topic, other):
+        topics.create(each)
+        topics.produce(each, [each.encode()])
+    folder = str(tmp_path / "lake")
+    command("export", topic, "--to", folder)
+    for words in ([other], [topic, "--checkpoint", str(tmp_path / "another")]):
+        said = command.refused("export", *words, "--to", folder)
+        assert f"{folder} has the files of another export" in said
+    topics.produce(topic, [b"more"])
+    command("export", topic, "--to", folder)
+    assert "exported 1 records" in command.said
+    command("export", other, "--to", folder + "-of-its-own")
+    assert "exported 1 records" in command.said
+
+
 def test_sql_sees_the_fields_of_json_objects_and_of_arrow_streams(
     command: Command, topics: Topics, name: Name
 ) -> None:
