@@ -79,8 +79,10 @@ class EmbeddedBroker:
 
         Raises:
             OSError: the address cannot be bound.
+            RuntimeError: it was started before.
         """
-        assert self._thread is None, "an embedded broker is started once"
+        if self._thread is not None or self._ready.is_set():
+            raise RuntimeError("an embedded broker is started once: make another one")
         self._thread = threading.Thread(target=self._main, name="segbroker", daemon=True)
         self._thread.start()
         if not self._ready.wait(START_TIMEOUT_S):

@@ -50,6 +50,14 @@ def test_a_stopped_broker_frees_its_port_and_its_thread() -> None:
         assert sock.connect_ex((host, int(port))) != 0
 
 
+def test_a_broker_is_started_once() -> None:
+    broker = EmbeddedBroker()
+    with broker, pytest.raises(RuntimeError, match="is started once: make another one"):
+        broker.start()
+    with pytest.raises(RuntimeError, match="is started once: make another one"):
+        broker.start()
+
+
 def test_a_client_that_was_left_open_does_not_hold_up_the_end() -> None:
     broker = EmbeddedBroker().start()
     host, _, port = broker.address.rpartition(":")
