@@ -40,6 +40,8 @@ CSV_WRITTEN = {
     "ignoreTrailingWhiteSpace": "false",
 }
 CSV_READ = {"header": "true", "multiLine": "true", "nullValue": "\0"}
+# Without, a file that is a week older than the newest one of earlier runs is passed over.
+FILE_AGE_MAX = "36500d"
 # Of any time zone that the session has, and of times before 1970.
 UTC_DATE = "CAST(date_from_unix_date(CAST(floor(unix_seconds({0}) / 86400) AS INT)) AS STRING)"
 # Files that a file source looks past begin with this.
@@ -131,7 +133,8 @@ def import_files(
     """
     how = CSV_READ if file_format == "csv" else {}
     schema = spark.read.format(file_format).options(**how).load(path).schema
-    frame = spark.readStream.format(file_format).schema(schema).options(**how).load(path)
+    stream = spark.readStream.format(file_format).schema(schema).options(**how)
+    frame = stream.option("maxFileAge", FILE_AGE_MAX).load(path)
     if key is not None and key not in frame.columns:
         raise OptionError(f"there is no column {key!r} to be the key; {', '.join(frame.columns)}")
     if "value" in frame.columns:

@@ -4,6 +4,8 @@ The command makes and stops a session of its own; here it is given the shared on
 """
 
 import json
+import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -150,6 +152,22 @@ def test_fields_in_fields_may_have_any_name(command: Command, topics: Topics, na
     topics.produce(topic, [b'{"headers": {"user-agent": "curl", "a b": {"c:d": 7}}, "q`t": 1}'])
     query = f"SELECT headers.`user-agent` AS agent, headers.`a b`.`c:d` AS n FROM topic('{topic}')"
     assert json.loads(command("sql", query, "--format", "json")) == {"agent": "curl", "n": 7}
+
+
+def test_a_file_that_came_late_and_is_old_is_imported_too(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    for n, days in ((0, 1), (1, 30)):  # as from a backup that keeps the times of files
+        file = folder / f"{n}.txt"
+        file.write_text(f"{n}\n")
+        then_s = time.time() - 86_400 * days
+        os.utime(file, (then_s, then_s))
+        command("import", str(folder), "--topic", topic, "--format", "text")
+    assert [row.value for row in topics.read(topic, 2)] == [b"0", b"1"]
 
 
 def test_a_second_export_into_the_same_folder_is_refused_and_not_taken_for_the_first(
