@@ -127,8 +127,11 @@ def _order(member: GroupMemberInfo) -> tuple[bool, str]:
 
 def _range(members: Members, counts: Mapping[str, int]) -> Assignment:
     dealt: Assignment = {member.member_id: [] for member in members}
-    for topic in sorted({topic for member in members for topic in member.topics}):
-        readers = [member.member_id for member in members if topic in member.topics]
+    readers_of: dict[str, list[str]] = {}
+    for member in members:
+        for topic in dict.fromkeys(member.topics):
+            readers_of.setdefault(topic, []).append(member.member_id)
+    for topic, readers in sorted(readers_of.items()):
         each, more = divmod(counts.get(topic, 0), len(readers))
         start = 0
         for index, reader in enumerate(readers):
@@ -140,10 +143,11 @@ def _range(members: Members, counts: Mapping[str, int]) -> Assignment:
 
 def _round_robin(members: Members, counts: Mapping[str, int]) -> Assignment:
     dealt: Assignment = {member.member_id: [] for member in members}
+    wanted = [frozenset(member.topics) for member in members]
     turn = 0
-    for topic in sorted({topic for member in members for topic in member.topics}):
+    for topic in sorted(frozenset[str]().union(*wanted)):
         for number in range(counts.get(topic, 0)):
-            while topic not in members[turn % len(members)].topics:
+            while topic not in wanted[turn % len(members)]:
                 turn += 1
             dealt[members[turn % len(members)].member_id].append(TopicPartition(topic, number))
             turn += 1

@@ -149,13 +149,23 @@ def _move_some(has: dict[str, list[Partition]], loads: _Loads) -> bool:
     """Move partitions from those who have many; False when nothing is left to move."""
     moved = False
     for member_id in sorted(has, key=lambda member: -len(has[member])):
-        for partition in tuple(has[member_id]):
-            least = loads.least(partition[0])
-            if len(has[least]) + 1 < len(has[member_id]):
-                has[member_id].remove(partition)
-                has[least].append(partition)
-                loads.lowered(member_id)
-                moved = True
+        mine = has[member_id]
+        count, kept = len(mine), []
+        fewest, is_recent = min(map(len, has.values())), True
+        for partition in mine:
+            if count >= fewest + 2:
+                least = loads.least(partition[0])
+                if len(has[least]) + 1 < count:
+                    has[least].append(partition)
+                    count, is_recent = count - 1, False
+                    continue
+                if not is_recent:
+                    fewest, is_recent = min(map(len, has.values())), True
+            kept.append(partition)
+        if len(kept) < len(mine):
+            has[member_id] = kept
+            loads.lowered(member_id)  # once: of its own topics it takes none while it gives
+            moved = True
     return moved
 
 

@@ -54,6 +54,29 @@ def test_different_subscriptions_are_as_even_as_they_allow() -> None:
     }
 
 
+def test_who_gives_many_partitions_has_its_topics_looked_at_once() -> None:
+    looks = 0
+
+    class Topic(bytes):
+        def __hash__(self) -> int:
+            nonlocal looks
+            looks += 1
+            return super().__hash__()
+
+    topics: list[bytes] = [Topic(b"%d" % n) for n in range(100)]
+    counts = dict.fromkeys(topics, 10)
+    members = [  # no two of them subscribe to the same
+        Subscriber(f"{m:02}", f"{m:02}", frozenset(topics[n] for n in range(100) if (m + n) % 20))
+        for m in range(20)
+    ]
+    before = uniform(members[:10], counts, {})
+    looks = 0
+    after = uniform(members, counts, before)
+    assert set(sizes(after).values()) == {50}
+    # Of 1,000 partitions and 20 x 95 subscriptions; not of 500 that move times 95.
+    assert looks < 30_000
+
+
 def test_ranges_give_the_same_numbers_of_topics_of_one_size() -> None:
     found = ranges(of(y={A, B}, x={A, B}), {A: 3, B: 3}, {})
     assert found["x"] == ((A, 0), (A, 1), (B, 0), (B, 1))
