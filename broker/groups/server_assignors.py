@@ -9,7 +9,8 @@ Both are pure functions of their arguments: the same group gives the same assign
 partition of a subscribed topic has exactly one owner, who is subscribed to it.
 
 Costs: uniform is linear in partitions and members where all subscribe to the same topics, which
-most groups do; else in partitions and subscriptions, times the logarithm of the members.
+most groups do; else in partitions, and in topics times different subscriptions, times the logarithm
+of the members.  So is range.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 TopicId: TypeAlias = bytes
 Partition: TypeAlias = tuple[TopicId, int]
 Assignment: TypeAlias = dict[str, tuple[Partition, ...]]
+_Heap: TypeAlias = list[tuple[int, int, str]]
 BALANCE_ROUNDS_MAX: Final = 10
 
 
@@ -87,10 +89,7 @@ def _least_loaded(
     counts: Mapping[TopicId, int],
     previous: Mapping[str, tuple[Partition, ...]],
 ) -> Assignment:
-    readers: dict[TopicId, list[str]] = {topic: [] for topic in sorted(counts)}
-    for one in subscribers:
-        for topic in one.topics & counts.keys():
-            readers[topic].append(one.member_id)
+    readers = _readers(subscribers, counts)
     has: dict[str, list[Partition]] = {one.member_id: [] for one in subscribers}
     taken: set[Partition] = set()
     for one in subscribers:
@@ -112,10 +111,31 @@ def _least_loaded(
     return {member_id: tuple(mine) for member_id, mine in has.items()}
 
 
+def _readers(
+    subscribers: Sequence[Subscriber], counts: Mapping[TopicId, int]
+) -> dict[TopicId, list[str]]:
+    """Who reads each topic, in the order of the subscribers; one list for all that the same read.
+
+    There are as many kinds of subscribers as of subscriptions, mostly few.
+    """
+    kinds: dict[frozenset[TopicId], int] = {}
+    for one in subscribers:
+        kinds.setdefault(one.topics, len(kinds))
+    by_kinds: dict[tuple[int, ...], list[str]] = {}
+    readers: dict[TopicId, list[str]] = {}
+    for topic in sorted(counts):
+        of = tuple([kind for topics, kind in kinds.items() if topic in topics])
+        if of not in by_kinds:
+            chosen = frozenset(of)
+            by_kinds[of] = [one.member_id for one in subscribers if kinds[one.topics] in chosen]
+        readers[topic] = by_kinds[of]
+    return readers
+
+
 class _Loads:
     """Who of a topic's readers has the least; the first of those, in the order of the readers.
 
-    A heap per topic, in which each reader stands with a number that is not above what it has:
+    A heap per list of readers, in which each stands with a number that is not above what it has:
     `least` raises what is too low, `lowered` has to be called when somebody gave something away.
     """
 
@@ -123,14 +143,18 @@ class _Loads:
         self, has: Mapping[str, list[Partition]], readers: Mapping[TopicId, list[str]]
     ) -> None:
         self._has = has
-        self._heaps: dict[TopicId, list[tuple[int, int, str]]] = {}
-        self._places: dict[str, list[tuple[TopicId, int]]] = {}
+        self._heaps: dict[TopicId, _Heap] = {}
+        self._places: dict[str, list[tuple[_Heap, int]]] = {}
+        shared: dict[int, _Heap] = {}
         for topic, members in readers.items():
-            heap = [(len(has[member]), place, member) for place, member in enumerate(members)]
-            heapify(heap)
+            heap = shared.get(id(members))
+            if heap is None:
+                heap = [(len(has[member]), place, member) for place, member in enumerate(members)]
+                heapify(heap)
+                shared[id(members)] = heap
+                for place, member in enumerate(members):
+                    self._places.setdefault(member, []).append((heap, place))
             self._heaps[topic] = heap
-            for place, member in enumerate(members):
-                self._places.setdefault(member, []).append((topic, place))
 
     def least(self, topic: TopicId) -> str:
         heap = self._heaps[topic]
@@ -141,8 +165,8 @@ class _Loads:
             heapreplace(heap, (len(self._has[member]), place, member))
 
     def lowered(self, member: str) -> None:
-        for topic, place in self._places[member]:
-            heappush(self._heaps[topic], (len(self._has[member]), place, member))
+        for heap, place in self._places[member]:
+            heappush(heap, (len(self._has[member]), place, member))
 
 
 def _move_some(has: dict[str, list[Partition]], loads: _Loads) -> bool:
@@ -176,15 +200,13 @@ def ranges(
 ) -> Assignment:
     """Topic by topic, a range for each.  previous does not matter: the order of names decides."""
     has: dict[str, list[Partition]] = {one.member_id: [] for one in subscribers}
-    for topic in sorted(counts):
-        readers = sorted(
-            (one for one in subscribers if topic in one.topics), key=lambda one: one.order
-        )
+    ordered = sorted(subscribers, key=lambda one: one.order)
+    for topic, readers in _readers(ordered, counts).items():
         first = 0
-        for place, one in enumerate(readers):
+        for place, member_id in enumerate(readers[: counts[topic]]):
             each, extra = divmod(counts[topic], len(readers))
             size = each + (place < extra)
-            has[one.member_id] += [(topic, index) for index in range(first, first + size)]
+            has[member_id] += [(topic, index) for index in range(first, first + size)]
             first += size
     return {member_id: tuple(mine) for member_id, mine in has.items()}
 
