@@ -36,6 +36,9 @@ RECOVERY_ROWS_MAX: Final = 200
 READ_ONLY_MAX: Final = 200
 """Partitions that are read-only in one reply; how many there are is said in any case."""
 
+LARGE_BYTES: Final = 16 << 10
+"""A body up to this size is decoded on the loop, a larger one in a lane."""
+
 Body: TypeAlias = dict[str, Any]
 VendorAnswer: TypeAlias = Callable[[Core, Peer, Body], Awaitable[Body]]
 
@@ -43,7 +46,8 @@ VendorAnswer: TypeAlias = Callable[[Core, Peer, Body], Awaitable[Body]]
 async def vendor_reply(core: Core, peer: Peer, header: RequestHeader, frame: memoryview) -> Body:
     """The reply map of one request. Raises RemoteProtocolError when its body is no map."""
     began = time.perf_counter_ns()
-    body = unpack(frame[header.body_position :])
+    packed = frame[header.body_position :]
+    body = unpack(packed) if len(packed) <= LARGE_BYTES else await core.lanes.run(unpack, packed)
     try:
         amend = guard_vendor(core, peer, header.api_key, body)
         reply = await ANSWERS[header.api_key](core, peer, body)

@@ -16,17 +16,22 @@ only door to msgpack.
 Invariants: the outermost value is a map with string keys; what comes off the wire is bounded in
 size, count and depth before memory is taken, and no message makes unpack raise anything but
 RemoteProtocolError.  Why not msgpack's own limits alone: it bounds a count by a constant, not by
-the bytes that are there, and its depth limit is 1024.
+the bytes that are there, and its depth limit is 1024: of arrays in arrays, each of which claims as
+many items as there are bytes, all take their room before the first item is missed.  So what is
+large enough for that is first walked, without making anything.
 """
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, TypedDict, cast
+from typing import Any, Final, TypedDict, cast
 
 import msgpack
 
 from . import limits
 from .errors import ErrorCode, LocalProtocolError, RemoteProtocolError
+
+_WALKED_SIZE: Final = 1024
+"""Larger bodies are walked first.  One of this size claims at most 200 times 1,024 items."""
 
 __all__ = ["ErrorReply", "Performance", "VendorKey", "error_reply", "pack", "unpack"]
 
@@ -106,6 +111,10 @@ def unpack(
         raise RemoteProtocolError(f"msgpack body of {size} bytes, limit {size_max}")
     count_max = min(size, limits.VENDOR_ITEMS_COUNT_MAX)
     try:
+        if size > _WALKED_SIZE:
+            walked = msgpack.Unpacker(max_buffer_size=size)
+            walked.feed(data)
+            walked.skip()
         body = msgpack.unpackb(
             data,
             raw=False,

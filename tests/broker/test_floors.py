@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from segbroker.broker.apis.floors import PARTITIONS_MAX
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.record_batch import GapReason
 from segbroker.protocol.vendor import VendorKey
@@ -12,6 +13,7 @@ from segbroker.segments.sealing import seal
 
 from ..support.wire_client import WireClient, connect, values
 from .conftest import serving
+from .test_hostile import turns_meanwhile
 
 
 async def ask(client: WireClient, key: int, **body: object) -> dict[str, Any]:
@@ -107,3 +109,16 @@ async def test_a_segment_that_goes_while_it_is_read_ends_in_out_of_range() -> No
         assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert row.log_start_offset == 4
         assert len(values(await client.fetch("t", 4))) == 2
+
+
+async def test_who_is_asked_about_more_than_allowed_lets_others_run_meanwhile() -> None:
+    async with serving() as broker, connect(broker.address) as client:
+        replies: list[dict[str, Any]] = []
+
+        async def ask_for_many() -> None:
+            asked = [{"t": n} for n in range(4 * PARTITIONS_MAX)]
+            replies.append(await ask(client, VendorKey.FLOORS, partitions=asked))
+
+        turns = await turns_meanwhile(ask_for_many)
+        assert replies[0]["error"]["code"] == ErrorCode.INVALID_REQUEST
+        assert turns > 100  # 4 where it is decoded in between

@@ -1,3 +1,4 @@
+import tracemalloc
 from typing import Any
 
 import msgpack
@@ -75,6 +76,19 @@ def test_nesting_is_bounded() -> None:
         unpack(pack(nested(limits.VENDOR_DEPTH_MAX)))
     with pytest.raises(RemoteProtocolError):
         unpack(b"\x81\xa1a" + b"\x91" * 500_000 + b"\x90")
+
+
+def test_arrays_that_claim_what_is_not_there_take_no_memory() -> None:
+    # Each inside the one before, each claims as many items as there are bytes.
+    claims = b"\xdd" + (16_000).to_bytes(4, "big")
+    body = b"\x81\xa1a" + claims * 1_000 + bytes(11_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError, match="not a msgpack body"):
+            unpack(body)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_failed_reply_carries_code_class_retryable_and_detail() -> None:
