@@ -85,6 +85,14 @@ def checked(values: Values) -> dict[str, Any]:
     return found
 
 
+def _spelled(name: str, text: str) -> str:
+    """A value as it is told: 67108864 for 64 MiB, true for yes; what is none stays as it is."""
+    try:
+        return text_of(parse_value(DYNAMIC[name], text)) if name in DYNAMIC else text
+    except InvalidConfig:
+        return text
+
+
 class BrokerSettings:
     """The settings of one broker in force."""
 
@@ -113,7 +121,7 @@ class BrokerSettings:
         for resource, origin in _places(self.own):
             text = self.set_on(resource).get(name)
             if text is not None and (resource, name, text) not in self._unusable:
-                yield Layer(text, origin)
+                yield Layer(_spelled(name, text), origin)
         if name in KAFKA_SETTINGS:
             yield Layer(KAFKA_SETTINGS[name].default, "default")
             return
@@ -140,6 +148,7 @@ class BrokerSettings:
             OSError: they are not durable.
         """
         self.check(resource, values)
+        values = {name: _spelled(name, text) for name, text in values.items()}
         event = {"resource": resource, "values": dict(values)}
         failure = await recorded(lambda done: self._manager.record_soon(done, SET, **event))
         self._reload()

@@ -259,6 +259,16 @@ async def test_a_setting_has_one_spelling_whatever_it_is_called() -> None:
         assert broker.core.config == broker.config
 
 
+async def test_a_value_is_told_as_a_number_whatever_it_was_written_as() -> None:
+    written = {"request_bytes_max": "64 MiB", "idle_timeout_ms": "10 s", "audit_allowed": "YES"}
+    told_as = {"request_bytes_max": "67108864", "idle_timeout_ms": "10000", "audit_allowed": "true"}
+    async with serving() as broker, connect(broker.address) as client:
+        for resource in ("", "1"):
+            assert await alter_all(client, resource, written) == (0, None)
+            rows = await describe(client, resource)
+            assert {name: rows[name].value for name in written} == told_as
+
+
 async def test_alter_configs_replaces_all_that_was_set() -> None:
     async with serving() as broker, connect(broker.address) as client:
         await alter(client, "1", slots_max="3", groups_max="4")

@@ -14,6 +14,7 @@ from segbroker.segments.scrubbing import Scrubber
 from ..support.wire_client import connect, values
 from ..support.wire_transactions import Tx, read, until
 from .conftest import Events, serving
+from .test_broker_settings import alter
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,24 @@ async def test_a_mistake_in_a_chore_is_told_again_and_again_and_requests_go_on(
         await client.produce("t", b"on")
         assert values(await client.fetch("t", 0)) == [b"on"]
         assert all(line.get("exc_info") for line in events.named(event)), "with its traceback"
+
+
+async def test_a_shorter_pause_holds_also_for_the_pause_under_way(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crashes(*_: object) -> Callable[[], None]:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(DiskManager, "housekeeping", crashes)
+    monkeypatch.setattr(chores, "LOOK_S", 0.01)
+    async with (
+        serving(housekeeping_interval_ms=86_400_000) as broker,
+        connect(broker.address) as client,
+    ):
+        assert await alter(client, "1", housekeeping_interval_ms="10") == (0, None)
+        with trio.fail_after(60):
+            while not events.named("housekeeping_failed"):
+                await trio.lowlevel.checkpoint()
 
 
 async def test_a_transaction_is_ended_after_its_time_also_where_housekeeping_fails(
