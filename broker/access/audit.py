@@ -14,10 +14,11 @@ from typing import Final
 
 import structlog
 
+from ..configuration.logs import told
+
 log = structlog.get_logger("segbroker.audit")
 
 WINDOW_S: Final = 60.0
-NAME_TOLD_MAX: Final = 256
 
 Key = tuple[bool, str, str, str, str, str]
 
@@ -47,9 +48,7 @@ class Audit:
         resource_name: str,
     ) -> None:
         """One decision."""
-        if len(resource_name) > NAME_TOLD_MAX:
-            resource_name = f"{resource_name[:NAME_TOLD_MAX]}…"
-        key = (allowed, principal, host, operation, resource_type, resource_name)
+        key = (allowed, principal, host, operation, resource_type, told(resource_name))
         with self._lock:
             if key in self._repeated:
                 self._repeated[key] += 1

@@ -19,6 +19,8 @@ _LEVELS: Final = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+NAME_TOLD_MAX: Final = 256
+"""Characters of a name that a peer has chosen: lines about a flood of them stay short."""
 LOGGER: Final = "root"
 """The one logger that there is, as Kafka's tools name it."""
 _KAFKA_WORDS: Final = {
@@ -69,6 +71,11 @@ def set_level(level: str) -> None:
 def level_in_force() -> str:
     """Kafka's word for the least level that is logged; of a log that is not ours: DEBUG."""
     return _KAFKA_WORDS.get(structlog.get_config()["wrapper_class"], "DEBUG")
+
+
+def told(name: str) -> str:
+    """What somebody calls himself, as far as a line tells it: up to NAME_TOLD_MAX characters."""
+    return name if len(name) <= NAME_TOLD_MAX else f"{name[:NAME_TOLD_MAX]}…"
 
 
 def _escape(logger: object, method: str, event: EventDict) -> EventDict:

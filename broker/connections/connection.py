@@ -40,6 +40,7 @@ from segbroker.protocol.limits import REQUEST_HEADER_SIZE_MIN
 from ..address import plain_host
 from ..configuration.config import join_address
 from ..configuration.listener_spec import SecurityProtocol
+from ..configuration.logs import told
 from ..core import Core
 from ..fetching.fetch import TooManyPartitions
 from ..loop.half_requests import HalfRequests
@@ -232,8 +233,8 @@ class Connection:
         peer = self.peer
         return {
             "peer": join_address(*peer.address),
-            "client_id": peer.client_id,
-            "software": f"{peer.software_name} {peer.software_version}".strip(),
+            "client_id": None if peer.client_id is None else told(peer.client_id),
+            "software": told(f"{peer.software_name} {peer.software_version}".strip()),
         }
 
     @property

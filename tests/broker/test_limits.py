@@ -1,11 +1,13 @@
 """Limits: each refusal is a closed connection or a bounded wait, one line, nothing leaked."""
 
 import socket
+import struct
 from contextlib import AsyncExitStack, suppress
 
 import pytest
 import trio
 
+from segbroker.broker.configuration.logs import NAME_TOLD_MAX
 from segbroker.broker.groups.classic_members import METADATA_MAX
 from segbroker.protocol.messages_core import (
     FetchResponse,
@@ -29,6 +31,17 @@ async def test_a_frame_above_the_limit_is_refused_before_it_arrives(events: Even
         (line,) = events.named("malformed_request")
         assert "4097" in line["error"]
         assert "4096" in line["error"]
+
+
+async def test_a_long_name_of_a_client_is_told_in_part(events: Events) -> None:
+    name = "n" * 20_000
+    body = struct.pack(">hhih", 999, 0, 1, len(name)) + name.encode()
+    async with serving() as broker, connect(broker.address) as client:
+        await client.send_bytes(struct.pack(">i", len(body)) + body)
+        with trio.fail_after(60):
+            assert await client.is_closed()
+    (line,) = events.named("unserved_request")
+    assert line["client_id"] == "n" * NAME_TOLD_MAX + "…"
 
 
 async def test_a_connection_above_the_limit_is_closed_and_the_others_stay(events: Events) -> None:
