@@ -60,6 +60,7 @@ async def keep_house(core: Core) -> None:
         await _pause(lambda: core.config.housekeeping_interval_ms)
         if core.authorizer is not None:  # first: a disk that fails must not silence the audit log
             core.authorizer.audit.keep_house(trio.current_time())
+        core.closing_lines.keep_house(trio.current_time())
         monotonic_ms = int(trio.current_time() * 1000) if is_real else None
         # Offsets and transactional ids are as precious as records: one clock for all, and one
         # reading of it, the one that was looked at.  Where it was not, nothing goes by age.

@@ -9,6 +9,7 @@ from segbroker.segments.scrubbing import Scrubber
 
 from .access.authentication import Authentication
 from .access.authorizer import Authorizer
+from .access.closing_lines import ClosingLines
 from .access.quotas import Quotas
 from .configuration.config import BrokerConfig
 from .configuration.settings import BrokerSettings
@@ -76,6 +77,7 @@ class Core:
     quotas: Quotas | None = None
     counters: Counters = field(default_factory=Counters)
     refusals: Refusals = field(default_factory=Refusals)
+    closing_lines: ClosingLines = field(default_factory=ClosingLines)
     # The broker ends: nobody waits for what may come.
     is_draining: bool = False
 

@@ -9,4 +9,5 @@ A module imports only what stands above it:
     quota_rules     which quota holds for whom
     quotas          how much a client has used
     address_limits  what an address may do before it has said anything
+    closing_lines   what is told of connections that are closed
 """

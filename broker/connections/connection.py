@@ -226,7 +226,7 @@ class Connection:
     def refused(self, event: str, **facts: object) -> None:
         """The line about a connection that is closed for a reason."""
         self.core.counters.connections_refused += 1
-        log.warning(event, **self.name(), **facts)
+        self.core.closing_lines.tell(event, **self.name(), **facts)
 
     def name(self) -> dict[str, object]:
         """Who the peer is, for a log line."""

@@ -258,4 +258,6 @@ def _content(path: str) -> bytes:
 def _reason(exc: ssl.SSLError) -> str:
     if exc.reason in ("HTTP_REQUEST", "WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL"):
         return f"the peer does not speak TLS ({exc.reason})"
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"{exc.reason}: {exc.verify_message}"
     return exc.reason or str(exc)

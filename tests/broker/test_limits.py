@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 import trio
 
+from segbroker.broker.access import closing_lines
 from segbroker.broker.configuration.logs import NAME_TOLD_MAX
 from segbroker.broker.groups.classic_members import METADATA_MAX
 from segbroker.protocol.messages_core import (
@@ -42,6 +43,31 @@ async def test_a_long_name_of_a_client_is_told_in_part(events: Events) -> None:
             assert await client.is_closed()
     (line,) = events.named("unserved_request")
     assert line["client_id"] == "n" * NAME_TOLD_MAX + "…"
+
+
+async def test_a_flood_of_what_is_closed_is_counted_and_not_written_line_by_line(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closing_lines, "LINES_MAX", 3)
+    requests = {  # a frame of no bytes; an api that there is not
+        "malformed_request": bytes(4),
+        "unserved_request": struct.pack(">ihhih", 10, 999, 0, 1, -1),
+    }
+    async with serving(housekeeping_interval_ms=86_400_000) as broker:
+        for event, data in requests.items():
+            for _ in range(8):
+                async with connect(broker.address) as client:
+                    await client.send_bytes(data)
+                    with trio.fail_after(60):
+                        assert await client.is_closed()
+            assert len(events.named(event)) == 3, "one kind hides no other"
+        broker.core.closing_lines.keep_house(trio.current_time())
+        (sums,) = events.named("connections_omitted")
+        assert [sums[f"{event}_count"] for event in requests] == [5, 5]
+        async with connect(broker.address) as client:
+            await client.send_bytes(bytes(4))
+            assert await client.is_closed()
+        assert len(events.named("malformed_request")) == 4, "a new window"
 
 
 async def test_a_connection_above_the_limit_is_closed_and_the_others_stay(events: Events) -> None:

@@ -213,8 +213,8 @@ async def test_who_shows_no_certificate_is_served_only_where_that_is_allowed(
         assert not any(one.peer.authenticated for one in broker._connections)
 
 
-async def test_a_certificate_of_another_authority_is_refused(
-    authority: Authority, tmp_path: Path
+async def test_a_certificate_of_another_authority_is_refused_and_the_line_says_why(
+    authority: Authority, tmp_path: Path, events: Events
 ) -> None:
     stranger = Authority(tmp_path, "other").client("alice")
     async with (
@@ -222,6 +222,8 @@ async def test_a_certificate_of_another_authority_is_refused(
         connect_tls(broker, trusting(authority, stranger)) as client,
     ):
         assert not await is_served(client)
+    (line,) = events.named("tls_handshake_failed")
+    assert "issuer" in line["error"]
 
 
 # Reload
