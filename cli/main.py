@@ -10,6 +10,7 @@ import click
 
 from .command import Group, Leaf
 from .exit_codes import MEANINGS, ExitCode
+from .standard_error import leave
 
 PROGRAM = "segbroker"
 
@@ -72,4 +73,7 @@ def main() -> None:
             sys.exit(ExitCode.SYSTEM)
     if sys.argv[1:] == ["--version"]:
         sys.argv[1] = "version"
-    segbroker.main(prog_name=PROGRAM)
+    try:
+        segbroker.main(prog_name=PROGRAM)
+    finally:
+        leave()

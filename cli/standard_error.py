@@ -6,6 +6,9 @@ Then the lines go nowhere, and the command goes on: its exit code says the same 
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO, cast
 
 import click
 
@@ -24,3 +27,32 @@ def abandon_stderr() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stderr.fileno())
     os.close(nowhere)
+
+
+def leave() -> None:
+    """Before the interpreter ends: what standard error has not taken by now, it never will."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        abandon_stderr()
+
+
+@contextmanager
+def log_to_stderr() -> Iterator[None]:
+    """The log of what a command does to a data directory; as it was configured before, behind it.
+
+    By default structlog writes to standard output, which is for data.
+    """
+    import structlog
+
+    from segbroker.broker.configuration.log_sink import LogSink
+
+    before = structlog.get_config()
+    structlog.configure(
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", LogSink(sys.stderr))),
+        processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

@@ -22,6 +22,7 @@ from .command import Group, bootstrap_option, note
 from .exit_codes import ExitCode
 from .failures import Failure
 from .properties import SECRET_BYTES_MAX, read_secret
+from .standard_error import log_to_stderr
 from .topic import echo_table, json_option, open_admin
 
 if TYPE_CHECKING:
@@ -258,7 +259,7 @@ def _offline(data_dir: Path, *, made: bool = False) -> "Iterator[DiskManager]":
     if not made and not (data_dir / "meta").exists():
         hint = "segbroker user add makes one, with its first user"
         raise Failure(f"{data_dir} is no data directory", ExitCode.USAGE, hint)
-    with DiskManager(str(data_dir), flushers=1) as manager:
+    with log_to_stderr(), DiskManager(str(data_dir), flushers=1) as manager:
         yield manager
 
 

@@ -12,7 +12,6 @@ hears of what was lost.  Running it again ends with 0.
 """
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ import click
 
 from .command import Command
 from .exit_codes import ExitCode
+from .standard_error import log_to_stderr
 from .words import plural
 
 if TYPE_CHECKING:
@@ -53,10 +53,18 @@ def verify(ctx: click.Context, directory: Path, repair: bool, as_json: bool) -> 
       segbroker verify --json ./segbroker-data | jq '.findings[] | select(.level == "damage")'
       segbroker verify --repair ./segbroker-data
     """
+    with log_to_stderr():
+        result = _verified(directory, repair, as_json)
+    if as_json:
+        click.echo(result.to_json())
+    ctx.exit(ExitCode.DAMAGED if result.is_damaged else ExitCode.OK)
+
+
+def _verified(directory: Path, repair: bool, as_json: bool) -> "Result":
+    """Check, and repair when asked; told as it goes, but for JSON."""
     from segbroker.segments.directory_check import lock_directory, repair_directory
     from segbroker.segments.posix import PosixStorage
 
-    _log_to_stderr()
     storage, root = PosixStorage(), str(directory)
     now_ms = time.time_ns() // 1_000_000
     lock = lock_directory(storage, root)
@@ -73,9 +81,7 @@ def verify(ctx: click.Context, directory: Path, repair: bool, as_json: bool) -> 
         result.second = _check(root, now_ms, quiet=as_json)
         if not as_json:
             result.tell_repair(result.report, result.second)
-    if as_json:
-        click.echo(result.to_json())
-    ctx.exit(ExitCode.DAMAGED if result.is_damaged else ExitCode.OK)
+    return result
 
 
 @dataclass
@@ -185,12 +191,3 @@ def _counter(*, quiet: bool) -> "Iterator[Progress]":
             update(files, total)
 
         yield add
-
-
-def _log_to_stderr() -> None:
-    import structlog
-
-    structlog.configure(
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-        processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
-    )

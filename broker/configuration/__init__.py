@@ -11,6 +11,7 @@ A module imports only what stands above it:
     unknown_keys            what somebody may have meant
     config                  all of them: read, checked, with their sources
     kafka_settings          Kafka's settings that change nothing here
+    log_sink                where its lines go, or nowhere
     logs                    the log
     settings                what was changed while it runs
     config_changes          ... as it comes

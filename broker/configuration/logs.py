@@ -1,17 +1,19 @@
 """Structured logs: one event in the past tense per fact, as a line for people or as JSON.
 
 Events go to standard error, so that the one ready line of `segbroker serve` stays alone on
-standard output.  Whoever embeds a broker configures structlog as they like and never calls this.
+standard output.  A stream that refuses a line loses it, and nothing else (log_sink.py).  Whoever
+embeds a broker configures structlog as they like and never calls this.
 """
 
 import logging
 import sys
-from typing import Final, TextIO
+from typing import Final, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor
 
 from .config import BrokerConfig
+from .log_sink import LogSink
 
 _LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -38,8 +40,10 @@ def configure(config: BrokerConfig, stream: TextIO | None = None) -> None:
     """Send the log to `stream` (standard error) in the format and from the level of `config`."""
     stream = stream or sys.stderr
     as_json = config.log_format == "json" or (config.log_format == "auto" and not stream.isatty())
+    sink = LogSink(stream)
     processors: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        sink.tell_lost,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -58,7 +62,8 @@ def configure(config: BrokerConfig, stream: TextIO | None = None) -> None:
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.log_level]),
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        # It takes no more of a file than LogSink has.
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", sink)),
         cache_logger_on_first_use=False,
     )
 

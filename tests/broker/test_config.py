@@ -1,6 +1,8 @@
 """Configuration: four sources, one result, errors that name key and value."""
 
+import errno
 import io
+import json
 import re
 from pathlib import Path
 
@@ -178,6 +180,34 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if value != "" else '""'
+
+
+class FullDisk(io.StringIO):
+    """A stream whose disk is full, until there is room."""
+
+    has_room = False
+
+    def flush(self) -> None:
+        if not self.has_room:
+            self.seek(0)
+            self.truncate()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_that_cannot_be_written_loses_its_lines_and_says_how_many() -> None:
+    stream, before = FullDisk(), structlog.get_config()
+    try:
+        configure(BrokerConfig(log_format="json"), stream)
+        for number in range(3):
+            structlog.get_logger().warning("refused", number=number)
+        stream.has_room = True
+        for number in range(2):
+            structlog.get_logger().warning("written", number=number)
+    finally:
+        structlog.configure(**before)
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert (first["event"], first["number"], first["lines_lost"]) == ("written", 0, 3)
+    assert (second["event"], second["number"], "lines_lost" in second) == ("written", 1, False)
 
 
 def test_what_a_client_calls_itself_cannot_write_to_a_terminal() -> None:

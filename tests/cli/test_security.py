@@ -282,6 +282,10 @@ def test_users_of_a_directory_are_changed_only_while_nobody_serves_it(
     assert "4,096" in shell("user", "list", *fresh)
     shell("user", "remove", "carol", "--yes", *fresh)
     assert shell("user", "list", *fresh) == ""
+    # What a start does is told on standard error.
+    (tmp_path / "fresh" / "topics" / "of-nobody").mkdir()
+    told = CliRunner().invoke(segbroker, ["user", "list", "--json", *fresh])
+    assert (json.loads(told.stdout), "recovery_orphan_removed" in told.stderr) == ([], True)
     mistyped = tmp_path / "frehs"
     for words in (["list"], ["remove", "carol", "--yes"], ["passwd", "carol", "--password-env=PW"]):
         said = shell("user", *words, "--data-dir", str(mistyped), code=2)

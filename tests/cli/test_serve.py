@@ -1,5 +1,6 @@
 """`segbroker serve` as a process: ready line, settings, signals, refusals."""
 
+import os
 import re
 import resource
 import signal
@@ -148,6 +149,29 @@ def test_flags_win_over_variables_and_variables_over_the_file(tmp_path: Path) ->
     assert rows["flushers"].split() == ["2", "#", "environment"]
     assert rows["slots_max"].split() == ["1", "#", "file"]
     assert rows["auto_create_topics"].split() == ["true", "#", "default"]
+
+
+@pytest.mark.parametrize("log", ["nobody reads it", "its disk is full"])
+def test_a_log_that_cannot_be_written_does_not_end_the_broker(tmp_path: Path, log: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    if log != "nobody reads it":
+        os.close(writing)
+        writing = os.open("/dev/full", os.O_WRONLY)
+    with os.fdopen(writing, "wb") as errors:
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment(),
+        )
+    assert process.stdout is not None
+    address = process.stdout.readline().decode().split()[-1]
+    with Producer(address) as producer:
+        producer.send("t", b"x").result()  # creates the topic, which the log would tell
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
 
 
 def test_settings_that_are_shown_can_be_saved_and_read_again(tmp_path: Path) -> None:
