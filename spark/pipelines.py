@@ -20,8 +20,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from segbroker.client import Admin
+
+from .connecting import parse_client
 from .decoding import BINARY, TEXT, decode
 from .errors import OptionError
+from .given import Given
 from .progress import Tell, run
 
 if TYPE_CHECKING:
@@ -128,7 +132,7 @@ def import_files(
 
     Rows with a column `value` are records (what export wrote); of others each is one JSON object.
     key: the column that is the record's key.
-    checkpoint: default inside `path`, or beside it where it is one file.
+    checkpoint: default inside `path`, or beside it where it is one file; for each cluster its own.
     Raises OptionError, and what ends a query.
     """
     how = CSV_READ if file_format == "csv" else {}
@@ -146,7 +150,7 @@ def import_files(
     else:
         keys = [] if key is None else [f"CAST(`{key}` AS STRING) AS key"]
         rows = frame.selectExpr(*keys, "to_json(struct(*)) AS value")
-    place = checkpoint or _beside(path, f"import-{topic}")
+    place = checkpoint or _import_place(spark, broker, path, topic)
     return _run(_into(rows, broker, topic), place, pace or Pace(), tell)
 
 
@@ -233,6 +237,17 @@ def _run(writer: "DataStreamWriter", checkpoint: str, pace: Pace, tell: Tell) ->
     else:
         writer = writer.trigger(processingTime=pace.every)
     return run(writer.start(), tell)
+
+
+def _import_place(spark: "SparkSession", broker: Broker, path: str, topic: str) -> str:
+    """Where it is noted which files the topic has: the one of another cluster has none of them."""
+    place = _beside(path, f"import-{topic}")
+    if _exists(spark, f"{place}/metadata"):  # of an earlier version, which knew one cluster
+        return place
+    client = parse_client(Given(broker.options))
+    with Admin(client.bootstrap_text, security=client.security) as admin:
+        cluster_id = admin.describe_cluster().cluster_id
+    return place if cluster_id is None else _beside(path, f"import-{topic}-{cluster_id}")
 
 
 def _beside(path: str, name: str) -> str:

@@ -137,10 +137,10 @@ class _Writer:
             first = commit_batch(
                 cluster, query, batch, identities, self._options.client.request_timeout_ms
             )
-            if first:
+            # Whoever committed a batch before us may be at work under its names.
+            if first or self._is_single:
                 self._forget(cluster, query, messages)
-            else:
-                # Whoever committed it may be at work under these names.
+            if not first:
                 text = "batch %d of query %s was committed before; nothing is repeated"
                 log.info(text, batch, query)
         finally:

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from segbroker.cli.main import segbroker
+from segbroker.testing.embedded import EmbeddedBroker
 
 from .topics import Topics
 
@@ -168,6 +169,26 @@ def test_a_file_that_came_late_and_is_old_is_imported_too(
         os.utime(file, (then_s, then_s))
         command("import", str(folder), "--topic", topic, "--format", "text")
     assert [row.value for row in topics.read(topic, 2)] == [b"0", b"1"]
+
+
+def test_files_that_one_broker_has_are_sent_to_another_one_too(
+    command: Command, topics: Topics, name: Name, tmp_path: Path
+) -> None:
+    topic = name()
+    topics.create(topic)
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    (folder / "rows.txt").write_text("one\n")
+    words = ["import", str(folder), "--topic", topic, "--format", "text"]
+    command(*words)
+    with EmbeddedBroker() as other:
+        other.create_topic(topic)
+        there = Command(other.address)
+        there(*words)
+        assert "imported 1 rows" in there.said
+        assert [record.value for record in other.records(topic)] == [b"one"]
+    command(*words)
+    assert "imported 0 rows" in command.said
 
 
 def test_a_second_export_into_the_same_folder_is_refused_and_not_taken_for_the_first(
