@@ -177,8 +177,8 @@ class ConsumerMember:
         self.rack_id = beat.rack_id if beat.rack_id is not None else self.rack_id
         self.client_id, self.client_host = beat.client_id, beat.client_host
         before = (self.names, self.sight, self.assignor)
-        if beat.names is not None:
-            self.names = beat.names
+        if beat.names is not None and beat.names != self.names:
+            self.names = beat.names  # else the one that others of the group have, too
         if beat.regex is not None:
             self.regex, self.viewer = beat.regex, beat.viewer
         if beat.assignor is not None:
@@ -194,7 +194,7 @@ class ConsumerMember:
     def subscriber(self, topics: frozenset[TopicId]) -> Subscriber:
         """As an assignor sees it; the same object as long as nothing changed."""
         known = self._subscriber
-        if known is None or known.topics != topics:
+        if known is None or (known.topics is not topics and known.topics != topics):
             order = self.instance_id or self.member_id
             known = self._subscriber = Subscriber(self.member_id, order, topics)
         return known

@@ -43,6 +43,8 @@ class Target:
     _topics: Mapping[str, Topic] = field(default_factory=dict)
     _counts: dict[TopicId, int] = field(default_factory=dict)
     """Partitions of each topic that anybody is subscribed to."""
+    _subscribed: dict[frozenset[TopicId], frozenset[TopicId]] = field(default_factory=dict)
+    """What members are subscribed to, one object for all who are to the same."""
 
     def of(self, member_id: str) -> tuple[Partition, ...]:
         """What a member is to have."""
@@ -112,6 +114,9 @@ class Target:
     def resubscribe(self, members: Collection[ConsumerMember]) -> None:
         """Members or their subscriptions are others now."""
         self._expressions.keep({one.sight for one in members if one.sight})
+        same: dict[frozenset[str], frozenset[str]] = {}
+        for one in members:  # to compare two large sets is slow, to see that they are one is not
+            one.names = same.setdefault(one.names, one.names)
         if not self.is_ready:
             return  # what there is was not looked at yet
         names: set[str] = set()
@@ -132,6 +137,7 @@ class Target:
         votes = Counter(one.assignor for one in members.values() if one.assignor)
         self.assignor = max(votes, key=lambda name: votes[name]) if votes else DEFAULT
         by_names: dict[tuple[frozenset[str], Sight | None], frozenset[TopicId]] = {}
+        before_of, self._subscribed = self._subscribed, {}
         subscribers = []
         for member in members.values():
             key = (member.names, member.sight)
@@ -139,7 +145,8 @@ class Target:
             if topics is None:
                 found = self._found(*key)
                 topics = frozenset([self._topics[name].topic_id.bytes for name in found])
-                by_names[key] = topics
+                topics = before_of.get(topics, topics)
+                topics = by_names[key] = self._subscribed.setdefault(topics, topics)
             subscribers.append(member.subscriber(topics))
         before = self.given
         self.given = ASSIGNORS[self.assignor](subscribers, self._counts, before)

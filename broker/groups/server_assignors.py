@@ -47,7 +47,8 @@ def uniform(
     """Even numbers, few moves.  counts: partitions of each topic.  previous: who had what."""
     if not subscribers:
         return {}
-    if all(one.topics == subscribers[0].topics for one in subscribers):
+    first = subscribers[0].topics
+    if all(one.topics is first or one.topics == first for one in subscribers):
         return _even(subscribers, counts, previous)
     return _least_loaded(subscribers, counts, previous)
 
