@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from segbroker.protocol.errors import LocalProtocolError
 from segbroker.protocol.headers import encode_response
 from segbroker.protocol.schema import Message
 
@@ -21,7 +22,7 @@ def say_throttled(peer: Peer, message: Message) -> None:
 class LaterReply:
     """The slot of a request that waits.  `answer` it once; afterwards nothing happens."""
 
-    __slots__ = ("_call", "_parts", "_turn", "done", "on_abandoned")
+    __slots__ = ("_call", "_failure", "_parts", "_turn", "done", "on_abandoned")
 
     restores: Final = False
 
@@ -31,9 +32,14 @@ class LaterReply:
         self._call = call
         self._turn = turn
         self._parts: list[Buffer] = []
+        self._failure: LocalProtocolError | None = None
 
     def answer(self, message: Message) -> None:
-        """The reply; sent at the end of the turn, in the order of the connection."""
+        """The reply; sent at the end of the turn, in the order of the connection.
+
+        One that no frame can carry closes its connection, and is nothing to who answers: that may
+        be a group in the middle of telling all its members.
+        """
         if self.done:
             return
         header = self._call.header
@@ -41,13 +47,18 @@ class LaterReply:
             self._call.amend(message)
         if self._call.peer.muted_until:
             say_throttled(self._call.peer, message)
-        self._parts = encode_response(
-            message, header.api_key, header.api_version, header.correlation_id
-        )
+        try:
+            self._parts = encode_response(
+                message, header.api_key, header.api_version, header.correlation_id
+            )
+        except LocalProtocolError as exc:
+            self._failure = exc
         self.done = True
         self._turn.flush(self._call.peer.flush)
 
     def render(self) -> list[Buffer] | None:
+        if self._failure is not None:
+            raise self._failure
         return self._parts
 
     def sent(self) -> None:

@@ -8,6 +8,7 @@ from segbroker.broker.apis.group_apis import PROTOCOLS_MAX
 from segbroker.broker.apis.offset_store import ROWS_AT_ONCE
 from segbroker.broker.groups.classic_members import METADATA_MAX
 from segbroker.broker.loop import pace
+from segbroker.protocol import limits
 from segbroker.protocol.errors import ErrorCode
 from segbroker.protocol.messages_admin import (
     DescribeLogDirsRequest,
@@ -66,7 +67,7 @@ from segbroker.protocol.messages_transactions import (
 from segbroker.protocol.schema import Message
 
 from ..support.gated_storage import GatedStorage
-from ..support.wire_client import WireClient, connect
+from ..support.wire_client import Closed, WireClient, connect
 from ..support.wire_groups import GROUP, WireMember, described
 from .conftest import serving
 from .test_hostile import ITEMS, turns_of_others
@@ -376,6 +377,29 @@ async def test_what_a_member_says_of_itself_is_limited() -> None:
             )
             reply = await client.ask(request, JoinGroupResponse, 3)
             assert reply.error_code == code
+
+
+async def test_a_leader_who_would_be_told_more_than_a_frame_holds_does_not_keep_the_others_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "FRAME_SIZE_MAX", 3_000)
+    async with (
+        serving(group_initial_rebalance_delay_ms=0) as broker,
+        connect(broker.address) as first,
+        connect(broker.address) as second,
+    ):
+        leader, other = (WireMember(client, metadata=bytes(2_000)) for client in (first, second))
+        await leader.join()
+
+        async def join_again() -> None:
+            with pytest.raises(Closed):
+                await leader.join()
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(other.join)
+                nursery.start_soon(join_again)
+        assert other.generation > leader.generation > 0
 
 
 @pytest.mark.parametrize("instance", [None, "i" * 32_767])
