@@ -167,7 +167,8 @@ def list_(
     help="Who: User:alice, User:ANONYMOUS, or User:* for everybody. Repeatable.",
 )  # fmt: skip
 @click.option(
-    "--operation", "operations", type=click.Choice(OPERATIONS), multiple=True, required=True,
+    "--operation", "operations", type=click.Choice(OPERATIONS, case_sensitive=False),
+    multiple=True, required=True,
     help="What. Reading, writing, deleting and altering include describing. Repeatable.",
 )  # fmt: skip
 @resource_options
@@ -217,7 +218,9 @@ def add(
 
 @acl.command()
 @click.option("--principal", metavar="User:NAME", callback=_checked_principal, help="Of this one.")
-@click.option("--operation", type=click.Choice(OPERATIONS), help="About this one.")
+@click.option(
+    "--operation", type=click.Choice(OPERATIONS, case_sensitive=False), help="About this one."
+)
 @resource_options
 @click.option("--host", metavar="ADDRESS", help="From this address.")
 @click.option("--all", "everything", is_flag=True, help="Every rule that there is.")

@@ -8,6 +8,7 @@ A broken pipe ends with 0, not with SIGPIPE's 141: `segbroker consume t | head -
 asked, also under `set -o pipefail`.
 """
 
+import math
 import os
 import signal
 import sys
@@ -89,6 +90,22 @@ class Command(click.Command):
                 raise
             failure.show()
             ctx.exit(failure.code)
+
+
+class Seconds(click.FloatRange):
+    """A time that is one: neither infinite nor, what no bounds hold off, no number."""
+
+    name = "seconds"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's own
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401 - click's own
+        if not math.isfinite(float(number := super().convert(value, param, ctx))):
+            self.fail(f"{value!r} is no time", param, ctx)
+        return number
 
 
 class Leaf(NamedTuple):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .asking import ask, require_terminal, yes_option
-from .command import Group, bootstrap_option, note
+from .command import Group, Seconds, bootstrap_option, note
 from .exit_codes import ExitCode
 from .failures import STOP_THEM, Failure
 from .group_lag import Ages, Facts, facts_of, facts_of_all, listed
@@ -98,7 +98,7 @@ def _echo_list(facts: Iterable[Facts]) -> None:
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(0.1, 3600),
+    type=Seconds(0.1, 3600),
     default=2.0,
     show_default=True,
     metavar="SECONDS",

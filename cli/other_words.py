@@ -45,6 +45,8 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "--from": "-o WHERE",
     "--from-beginning": "-o start, which is the default",
     "--max-messages": "-n N",
+    "--allow-principal": "--principal User:NAME",
+    "--deny-principal": "--principal User:NAME --deny",
     "--property": "-f FORMAT or -J of consume, -K DELIM of produce",
     "--key": "-K DELIM splits each line into key and value",
     "--timeout-ms": "-e of consume ends at the end",

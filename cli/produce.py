@@ -28,6 +28,7 @@ from .command import (
     ACCEPT_TIMEOUT_MS,
     CONNECT_TIMEOUT_MS,
     Command,
+    Seconds,
     bootstrap_option,
     is_text,
     note,
@@ -241,7 +242,7 @@ def _headers(
     "--timeout",
     "timeout_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(min=0.1),
     default=30.0,
     show_default=True,
     help="Longest wait for the acknowledgement of a record.",
@@ -283,7 +284,6 @@ def produce(
     settlement = Settlement({"bootstrap": bootstrap, "topic": topic})
     with (
         told_when_given_up(settlement),
-        StopSignal() as stop,
         told_of_absence(quiet=quiet),
         Producer(
             bootstrap,
@@ -297,6 +297,7 @@ def produce(
             delivery_timeout_ms=round(timeout_s * 1000),
         ) as producer,
         counter("sent", sys.stdin, quiet=quiet) as update,
+        StopSignal() as stop,  # before a broker is reached there is nothing to deliver
     ):
         split = partial(parse_line, delimiter=delimiter, null_when_empty=null_when_empty)
         plain = not delimiter and not null_when_empty

@@ -64,6 +64,9 @@ def test_rules_are_added_listed_and_removed(run_guarded: Run) -> None:
     assert removed.stderr == b"removed 1 rule\n"
     again = run("acl", "remove", "--topic", "flights*")
     assert again.returncode == ExitCode.NOT_FOUND
+    as_kafka_writes_it = ("acl", "add", "--principal", "User:eve", "--operation", "Read")
+    assert run(*as_kafka_writes_it, "--topic", "t").returncode == 0
+    assert ("User:eve", "read", "topic", "t") in rules(run)
     assert run("acl", "remove", "--all").returncode == 0
     assert rules(run) == []
 

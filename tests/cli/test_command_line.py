@@ -113,6 +113,8 @@ def test_the_version_and_the_help_import_neither_client_nor_broker() -> None:
         (["consume", "t", "-b", "host:port"], "'port' is not in 1 .. 65535"),
         (["topic", "create", "t", "-c", "nothing"], "'nothing' is not KEY=VALUE"),
         (["topic", "--list"], "'--list': list is a command: segbroker topic list"),
+        (["produce", "t", "--timeout", "inf"], "'inf' is no time"),
+        (["group", "describe", "g", "--interval", "nan"], "'nan' is no time"),
         (["-L"], "'-L': segbroker topic list --long"),
         (["consume", "-C", "-t", "t"], "'-C': segbroker consume TOPIC"),
         (["start"], "Did you mean 'serve'?"),

@@ -7,6 +7,7 @@ import pty
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -269,6 +270,20 @@ def test_ctrl_c_ends_a_producer_after_what_it_has_read(
     assert reader.communicate(timeout=TIMEOUT_S)[0] == b"read before Ctrl-C\n"
     _, said = writer.communicate(timeout=TIMEOUT_S)
     assert (writer.returncode, said) == (130, b"")
+
+
+def test_ctrl_c_before_a_broker_has_answered_ends_a_producer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        writer = subprocess.Popen(
+            [*COMMAND, "produce", "t", "-b", address], stdin=subprocess.PIPE, env=environment()
+        )
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.recv(4096)  # what it asks first, and never has an answer to
+            writer.send_signal(signal.SIGINT)
+            writer.communicate(timeout=TIMEOUT_S)
+    assert writer.returncode == 130
 
 
 def test_a_second_signal_gives_up_and_names_what_nobody_knows_of(
