@@ -20,6 +20,7 @@ error in every source: a typing mistake must not silently leave a default in for
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -107,8 +108,8 @@ class BrokerConfig(MachineKeys, AccessKeys, GroupKeys, TopicKeys, LimitKeys, Lis
             raise InvalidConfig("initial_user and initial_password go together")
         object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
 
-    @property
-    def topic_defaults(self) -> dict[str, str]:
+    @cached_property
+    def topic_defaults(self) -> Mapping[str, str]:
         """What is chosen for all topics here, by topic setting, as text."""
         return {
             spec.metadata["topic"]: text_of(getattr(self, spec.name))
