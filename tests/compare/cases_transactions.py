@@ -7,7 +7,7 @@ import trio
 from segbroker.protocol.api_keys import ApiKey
 
 from .cases import case
-from .cases_produce import batch
+from .cases_produce import NOW_MS, batch
 from .stage import Stage
 
 
@@ -232,3 +232,26 @@ async def producers_described(stage: Stage) -> None:
     await ask("one without", topic, 0)
     await ask("not there", topic, 9)
     await ask("a topic that is not there", f"{stage.name}-nowhere", 0)
+
+
+@case(ApiKey.LIST_OFFSETS, since=1)
+async def offsets_by_time_of_a_log_that_ends_with_a_marker(stage: Stage) -> None:
+    topic, me = await stage.topic("-t"), await begun(stage)
+    await added(stage, me, topic)
+    await sent(stage, me, topic, 7)
+
+    async def ask(label: str, time: int) -> None:
+        row = {"partition_index": 0, "timestamp": time, "current_leader_epoch": -1}
+        known = {"isolation_level": 1} if stage.version >= 2 else {}
+        asked = [{"name": topic, "partitions": [row]}]
+        await stage.ask(label, ApiKey.LIST_OFFSETS, replica_id=-1, topics=asked, **known)
+
+    for time in (-1, NOW_MS, NOW_MS + 1_000_000):
+        await ask(f"at {time}, open", time)
+    await stage.quietly(ApiKey.END_TXN, 1, **me, committed=True)
+    await completed(stage, me)
+    for time in (-1, NOW_MS):
+        await ask(f"at {time}", time)
+    await ask("between the records and a marker", NOW_MS + 1_000_000)
+    if stage.version >= 7:
+        await ask("greatest, with a marker behind", -3)
