@@ -11,11 +11,12 @@
 The numbers are Kafka's (AclOperation, ResourceType, ...); what they mean for a request is decided
 by the broker.  Every function here is pure: what it was given stays as it is.
 
-Limits: ACLS_MAX altogether, refused above; ROWS_MAX in one event and TEXT_SIZE_MAX bytes of a name,
-so that an event stays far below what a control event may be.
+Limits: ACLS_MAX altogether, refused above; TEXT_SIZE_MAX bytes of a name; ROWS_MAX rows or
+TEXTS_SIZE_MAX bytes of names in one event, so that it fits the smallest file that the write-ahead
+log may have.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 SECTION: Final = "acls"
@@ -24,6 +25,7 @@ DELETED: Final = "acls_deleted"
 
 ACLS_MAX: Final = 10_000
 ROWS_MAX: Final = 500
+TEXTS_SIZE_MAX: Final = 32 << 10
 TEXT_SIZE_MAX: Final = 1_000
 
 Content: TypeAlias = Mapping[str, Any]
@@ -50,6 +52,21 @@ def acls_of(content: Content | None) -> tuple[Acl, ...]:
 def packed(acls: Iterable[Acl]) -> list[list[object]]:
     """As rows of an event."""
     return [list(acl) for acl in acls]
+
+
+def in_events(acls: Iterable[Acl]) -> Iterator[list[Acl]]:
+    """The rules, as many at a time as an event takes."""
+    some: list[Acl] = []
+    size = 0
+    for acl in acls:
+        more = sum(len(text.encode()) for text in (acl.resource_name, acl.principal, acl.host))
+        if some and (len(some) >= ROWS_MAX or size + more > TEXTS_SIZE_MAX):
+            yield some
+            some, size = [], 0
+        some.append(acl)
+        size += more
+    if some:
+        yield some
 
 
 def created(content: Content | None, fields: Fields) -> Content:

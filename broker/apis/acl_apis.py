@@ -43,7 +43,7 @@ from segbroker.protocol.messages_security import (
     DescribeAclsResponseAcl,
     DescribeAclsResponseResource,
 )
-from segbroker.segments.acls import ACLS_MAX, ROWS_MAX, TEXT_SIZE_MAX, Acl
+from segbroker.segments.acls import ACLS_MAX, TEXT_SIZE_MAX, Acl, in_events
 
 from ..address import canonical_host
 from ..call import Call
@@ -172,9 +172,7 @@ async def _recorded(
 ) -> list[Acl]:
     """Have the rules written, and wait for it; those that were not."""
     failed: list[Acl] = []
-    rest = list(acls)
-    while rest:
-        some, rest = rest[:ROWS_MAX], rest[ROWS_MAX:]
+    for some in in_events(acls):
         finished = trio.Event()
         errors: list[OSError] = []
 

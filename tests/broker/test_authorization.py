@@ -375,6 +375,31 @@ async def test_in_an_open_world_idempotent_producers_need_no_rule_about_the_clus
             assert codes(reply) == {C31}
 
 
+async def test_many_rules_of_long_names_are_kept_in_events_that_fit_the_log() -> None:
+    long = "n" * 990
+    asked = [
+        security.CreateAclsRequestCreation(
+            resource_type=int(TOPIC),
+            resource_name=f"{n:05}{long}",
+            resource_pattern_type=3,
+            principal=f"User:{long}",
+            host=long,
+            operation=int(READ),
+            permission_type=3,
+        )
+        for n in range(500)
+    ]
+    storage = MemoryStorage()
+    for created in (asked, []):
+        async with guarded(storage=storage, super_users="User:ANONYMOUS") as broker:
+            async with connect_from(ALICE, broker) as alice:
+                request = security.CreateAclsRequest(creations=created)
+                reply = await alice.ask(request, security.CreateAclsResponse, 3)
+                assert {row.error_code for row in reply.results} <= {0}
+            assert broker.core.authorizer is not None
+            assert len(broker.core.authorizer.rules.acls) == len(asked), "a MiB and a half"
+
+
 async def test_a_refused_produce_without_acks_closes_its_connection() -> None:
     async with guarded() as broker:
         await filled(broker)
