@@ -210,14 +210,14 @@ class Certificate:
         return True
 
     def _look(self) -> list[tuple[int, int, int] | None]:
-        found: list[tuple[int, int, int] | None] = []
+        found: list[tuple[int, int, int] | None] = []  # not mtime: chmod makes files readable, too
         for path in self._files:
             try:
                 facts = os.stat(path)
             except OSError:
                 found.append(None)
             else:
-                found.append((facts.st_mtime_ns, facts.st_ino, facts.st_size))
+                found.append((facts.st_ctime_ns, facts.st_ino, facts.st_size))
         return found
 
     def _load(self) -> ssl.SSLContext:

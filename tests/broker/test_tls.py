@@ -255,6 +255,17 @@ async def test_files_that_change_are_noticed(authority: Authority) -> None:
                 await trio.sleep(0.02)
 
 
+def test_files_that_may_be_read_now_are_noticed(authority: Authority) -> None:
+    path = authority.server()
+    path.chmod(0o640)
+    certificate = Certificate(
+        BrokerConfig(listeners="SSL://127.0.0.1:0", ssl_certificate=str(path))
+    )
+    assert not certificate.has_changed()
+    path.chmod(0o600)
+    assert certificate.has_changed(), "copied by somebody else, and handed over then"
+
+
 async def test_files_that_do_not_go_together_leave_the_old_ones_in_force(
     authority: Authority, events: Events
 ) -> None:
