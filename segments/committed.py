@@ -113,8 +113,14 @@ def offsets_of(
 def all_of(content: Content, group: str) -> Iterator[tuple[str, UUID, int, CommittedOffset]]:
     """Everything that a group committed: topic, its id, partition, where it stands."""
     for topic, (topic_id, rows) in content.get(group, {}).items():
+        meant = UUID(bytes=topic_id)
         for partition, row in rows.items():
-            yield topic, UUID(bytes=topic_id), int(partition), CommittedOffset(*row)
+            yield topic, meant, int(partition), CommittedOffset(*row)
+
+
+def offsets_count(content: Content, group: str) -> int:
+    """How many offsets the group has."""
+    return sum(len(rows) for _, rows in content.get(group, {}).values())
 
 
 def last_commit_ms(content: Content, group: str) -> int:

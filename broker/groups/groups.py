@@ -26,6 +26,7 @@ import structlog
 import trio
 
 from segbroker.protocol.errors import ErrorCode
+from segbroker.segments.committed import offsets_count
 from segbroker.segments.generations import Generation
 from segbroker.segments.manager import DiskManager
 
@@ -55,6 +56,10 @@ log = structlog.get_logger()
 
 _MINUTE_MS: Final = 60_000
 VISITS_MAX: Final = 200
+OFFSETS_MAX: Final = 2_000
+"""Offsets that one look after the groups goes over, but for those of one group: some ms."""
+_REST_MS_MAX: Final = 60_000
+"""Between two rounds: 1 ms for each offset beyond OFFSETS_MAX that the last one went over."""
 LOOK_INTO_MS: Final = 600_000
 """How often every offset of groups with members is looked at, LOOKS_INTO_MAX groups per call."""
 LOOKS_INTO_MAX: Final = 20
@@ -99,7 +104,8 @@ class Groups(GroupOffsets):
         self._pending = pending
         self._is_closed = False
         self._looks_into_groups = False
-        self._next_drop_ms = 0
+        self._next_drop_ms = self._next_round_ms = 0
+        self._looked_at = 0
         self._looked_into_ms = self._started_ms
         sizes = KeptSizes(manager.event_size_max)
         self._kept = KeptGenerations(manager, sizes)
@@ -409,21 +415,31 @@ class Groups(GroupOffsets):
     def keep_house(self, now_ms: int | None) -> None:
         """Forget groups that nobody is in: each after its time, which is short without offsets.
 
-        VISITS_MAX groups per call: the loop does not stall over a million offsets.  now_ms: the
-        wall clock, for the age of commits; None: it is not believed, nothing goes by age.
+        VISITS_MAX groups per call, or OFFSETS_MAX offsets: the loop does not stall over a million
+        of them.  now_ms: the wall clock, for the age of commits; None: it is not believed, nothing
+        goes by age.
         """
         if self._is_closed:
             return
         if not self._visits:
             now = monotonic_ms()
+            if now < self._next_round_ms:
+                return
+            self._looked_at = 0
             self._looks_into_groups = now - self._looked_into_ms >= LOOK_INTO_MS
             self._looked_into_ms = now if self._looks_into_groups else self._looked_into_ms
             written = (self._kept.names(), self._consumers.names(), self._ends.names())
             self._visits = sorted({*self.names(), *chain(*written)})
         most = LOOKS_INTO_MAX if self._looks_into_groups else VISITS_MAX
-        for group_id in self._visits[-most:]:
+        until = self._looked_at + OFFSETS_MAX
+        while self._visits and most and self._looked_at < until:
+            group_id = self._visits.pop()
+            most -= 1
+            self._looked_at += offsets_count(self._manager.committed, group_id)
             self._visit(group_id, now_ms)
-        del self._visits[-most:]
+        if not self._visits:
+            rest_ms = min(max(0, self._looked_at - OFFSETS_MAX), _REST_MS_MAX)
+            self._next_round_ms = monotonic_ms() + rest_ms
 
     def _visit(self, group_id: str, now_ms: int | None) -> None:
         content = self._manager.committed

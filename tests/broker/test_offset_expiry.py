@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 import trio
 
-from segbroker.broker.groups.groups import Groups
+from segbroker.broker.groups.groups import OFFSETS_MAX, Groups
 from segbroker.protocol.messages_groups import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -253,3 +253,31 @@ async def test_an_offset_that_a_transaction_is_about_to_replace_stays_until_it_h
         assert await looked(groups, client, NOW + DAY_MS) == {"t": 1}
         assert await tx.end(commit=False) == 0
         assert await looked(groups, client, NOW + DAY_MS + 1) == {}
+
+
+async def test_a_look_at_the_offsets_of_many_groups_goes_over_some_thousands_at_a_time() -> None:
+    count, each = 30, 200
+    async with alone(MemoryStorage(), lambda: NOW) as broker, connect(broker.address) as client:
+        await client.create("t", each)
+        rows = [
+            OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=1, committed_metadata=""
+            )
+            for index in range(each)
+        ]
+        for number in range(count):
+            request = OffsetCommitRequest(
+                group_id=f"g{number}",
+                member_id="",
+                topics=[OffsetCommitRequestTopic(name="t", partitions=rows)],
+            )
+            await client.ask(request, OffsetCommitResponse, 4)
+        groups = broker.core.groups
+        await expects_nobody(groups)
+        left = count
+        for _ in range(-(-count * each // OFFSETS_MAX)):
+            groups.keep_house(NOW + WEEK_MS + 1)
+            await client.create(f"behind-{left}")
+            gone, left = left - len(groups.names()), len(groups.names())
+            assert 0 < gone <= OFFSETS_MAX // each
+        assert not left
