@@ -405,14 +405,15 @@ class ConsumerGroup:
         if member.reconciled is not Reconciled.REVOKING:
             member.revoking_ends_ms = None
 
-    def _drop(self, now_ms: int, member: ConsumerMember) -> None:
-        for partition in (*member.assigned, *member.revoking):
-            del self.owners[partition]
-        del self.members[member.member_id]
-        if member.instance_id is not None:
-            del self.static[member.instance_id]
-        self._changed(member.member_id, says=True)
-        self.epoch += 1
+    def _drop(self, now_ms: int, *members: ConsumerMember) -> None:
+        for member in members:
+            for partition in (*member.assigned, *member.revoking):
+                del self.owners[partition]
+            del self.members[member.member_id]
+            if member.instance_id is not None:
+                del self.static[member.instance_id]
+            self._changed(member.member_id, says=True)
+            self.epoch += 1
         self.target.resubscribe(self.members.values())
         if not self.members:
             self.empty_since_ms = now_ms
@@ -423,9 +424,8 @@ class ConsumerGroup:
         """Do what is due: drop who was not heard of, and who does not do what it is to do."""
         for member_id in [one for one, ends_ms in self.given.items() if ends_ms <= now_ms]:
             del self.given[member_id]
-        for member in tuple(self.members.values()):
-            if _ends_ms(member) <= now_ms:
-                self._drop(now_ms, member)
+        if late := [one for one in self.members.values() if _ends_ms(one) <= now_ms]:
+            self._drop(now_ms, *late)
         self.due_ms = min(
             min((_ends_ms(one) for one in self.members.values()), default=NEVER_MS),
             min(self.given.values(), default=NEVER_MS),

@@ -660,3 +660,27 @@ def test_who_joins_costs_no_look_at_all_that_the_others_subscribe_to() -> None:
         shared.heartbeat(0, beat._replace(owned=frozenset()), topics)
     # A few times the 100 topics; not 40 others times 100.
     assert compared < 2_000
+
+
+def test_members_whose_time_is_over_together_are_dropped_together() -> None:
+    looks = 0
+
+    class Counted:
+        topic_id = UUID(int=1)
+
+        @property
+        def partitions(self) -> int:
+            nonlocal looks
+            looks += 1
+            return 4
+
+    shared = group()
+    topics = {"a": Counted()}
+    for number in range(50):
+        beat = Beat(f"m{number}", JOIN, rebalance_timeout_ms=REBALANCE_MS, names=frozenset("a"))
+        shared.heartbeat(number == 49, beat._replace(owned=frozenset()), topics)
+    epoch, looks = shared.epoch, 0
+    shared.tick(SESSION_MS)
+    assert list(shared.members) == ["m49"]
+    assert shared.epoch == epoch + 49
+    assert looks == 1
