@@ -139,7 +139,7 @@ def _described(facts: Facts) -> Iterator[str]:
     rows = facts["partitions"]
     members = plural(len(facts["members"]), "member")
     lag = f"{plural(facts['lag'], 'record')} behind"
-    if facts["lag"]:
+    if facts["lag"] and facts["lag_seconds"] is not None:
         lag += f", {_seconds(facts['lag_seconds'])}"
     yield f"group {facts['group']}: {facts['state']}, {members}, {lag}"
     yield ""
@@ -150,7 +150,7 @@ def _described(facts: Facts) -> Iterator[str]:
             "-" if row["offset"] is None else f"{row['offset']:,}",
             f"{row['end']:,}",
             "-" if row["lag"] is None else f"{row['lag']:,}",
-            "-" if row["lag_seconds"] is None else _seconds(row["lag_seconds"]),
+            _seconds(row["lag_seconds"]),
             row["member"] or "-",
         )
         for row in rows
@@ -159,8 +159,8 @@ def _described(facts: Facts) -> Iterator[str]:
     yield from table_lines(head, table, numbers={1, 2, 3, 4, 5})
 
 
-def _seconds(seconds: float) -> str:
-    return f"{seconds:,.1f} s"
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:,.1f} s"
 
 
 # -10 is a position: what is no option is an argument here, and one too many is an error.

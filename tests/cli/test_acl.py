@@ -113,6 +113,29 @@ def test_who_may_create_and_not_describe_creates_all_the_same(tmp_path: Path) ->
     assert (made.returncode, made.stderr) == (0, b"created topic mine\n")
 
 
+def test_who_may_describe_a_group_and_not_read_its_topics_sees_how_many_records_it_is_behind(
+    tmp_path: Path,
+) -> None:
+    flags = ("--authorizer", "acl")
+    with running(tmp_path / "data", *flags, "--super-users", "User:ANONYMOUS") as daemon:
+        at = ("-b", daemon.address)
+        for topic in ("closed", "open"):
+            segbroker("produce", topic, "-p", "0", *at, stdin=b"a\nb\nc\n")
+            assert segbroker("group", "seek", "g", topic, "1", *at).returncode == 0
+        may = ("acl", "add", "--principal", "User:ANONYMOUS", "--group", "g", *at)
+        segbroker(*may, "--operation", "describe", "--topic", "closed", "--topic", "open")
+        segbroker(*may, "--operation", "read", "--topic", "open")
+    with running(tmp_path / "data", *flags) as daemon:
+        seen = segbroker("group", "describe", "g", "--json", "-b", daemon.address)
+        text = segbroker("group", "list", "--long", "-b", daemon.address)
+    assert (seen.returncode, text.returncode) == (0, 0), seen.stderr
+    facts = json.loads(seen.stdout)
+    rows = {row["topic"]: row for row in facts["partitions"] if row["partition"] == 0}
+    assert (rows["closed"]["lag"], rows["closed"]["lag_seconds"]) == (2, None)
+    assert rows["open"]["lag_seconds"] == facts["lag_seconds"] > 0
+    assert facts["lag"] == 4
+
+
 def test_who_may_not_write_is_told_who_can_allow_it(tmp_path: Path) -> None:
     flags = ("--authorizer", "acl", "--super-users", "User:admin")
     with running(tmp_path / "data", *flags) as daemon:
