@@ -97,6 +97,18 @@ def test_the_boxes_are_the_fields_of_the_struct_without_a_hole(name: str) -> Non
         position += Struct(">" + code).size
 
 
+@pytest.mark.parametrize("name", [name for name in BOXED if "| version" in FORMATS[name]])
+def test_the_version_on_the_page_is_the_one_that_is_written(name: str) -> None:
+    match = STRUCT.search(FORMATS[name])
+    assert match is not None
+    lines = FORMATS[name].splitlines()
+    row = next(number for number, line in enumerate(lines) if "| version" in line)
+    column = lines[row].index("| version")
+    version = re.match(r"\| u16 = (\d+) ", lines[row + 1][column:])
+    assert version is not None
+    assert int(version[1]) == importlib.import_module(match[1]).VERSION
+
+
 def test_the_gap_on_the_page_is_what_its_caption_says() -> None:
     (example,) = re.findall(r"```hex\n(.*?)```", sections()["Gap batch"], re.DOTALL)
     gap = bytes.fromhex(example)
