@@ -84,10 +84,7 @@ async def server_info(core: Core, peer: Peer, body: Body) -> Body:
         "counters": asdict(core.counters),
         "storage": asdict(core.topics.manager.statistics()),
         "read_only": list(islice(_read_only(core), READ_ONLY_MAX)),
-        "not_opened": [
-            {"topic": topic, "partition": index, "why": why}
-            for (topic, index), (_, why) in islice(core.topics.unopened.items(), READ_ONLY_MAX)
-        ],
+        "not_opened": list(islice(_not_opened(core), READ_ONLY_MAX)),
         "wal": asdict(core.topics.manager.wal.statistics()),
         "recovery": {
             "counts": report.summary(),
@@ -103,6 +100,13 @@ def _read_only(core: Core) -> Iterator[Body]:
     for (topic, index), partition in core.topics.served.items():
         if (why := partition.handler.read_only) is not None:
             yield {"topic": topic, "partition": index, "why": str(why)}
+
+
+def _not_opened(core: Core) -> Iterator[Body]:
+    """The partitions that could not be opened, nor were since, by a chore; and why."""
+    for (topic, index), (_, why) in core.topics.unopened.items():
+        if core.topics.manager.handler_if_open(topic, index) is None:
+            yield {"topic": topic, "partition": index, "why": why}
 
 
 ANSWERS: Final[dict[int, VendorAnswer]] = {

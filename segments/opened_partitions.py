@@ -91,6 +91,8 @@ class OpenedPartitions:
         self.now_ms = now_ms
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
         """Those opened from now on forget a producer this long after its last batch."""
+        self.failed_at_start: dict[tuple[str, int], StorageError] = {}
+        """What the start wanted to open and could not; who asks for one later tries again."""
         self._storage = storage
         self._volatile = volatile
         self._root = root
@@ -339,7 +341,7 @@ class OpenedPartitions:
             try:
                 self.get_handler(topic, partition)
             except StorageError as exc:
-                log.error("partition_not_opened", topic=topic, partition=partition, error=str(exc))
+                self._not_opened(topic, partition, exc)
 
         self._each(open_one, range(len(places)))
 
@@ -353,10 +355,14 @@ class OpenedPartitions:
                 opened[place] = Found(meta, partition, self._open_log(meta, partition, self.now_ms))
             except StorageError as exc:
                 # The others go on; whoever asks for this one is told.
-                log.error("partition_not_opened", topic=meta.name, error=str(exc))
+                self._not_opened(meta.name, partition, exc)
 
         self._each(open_one, range(len(some)))
         return [opened[place] for place in sorted(opened)]
+
+    def _not_opened(self, topic: str, partition: int, exc: StorageError) -> None:
+        self.failed_at_start[topic, partition] = exc
+        log.error("partition_not_opened", topic=topic, partition=partition, error=str(exc))
 
     def _config_of(self, meta: TopicMeta) -> TopicConfig:
         if not self._repairing:

@@ -81,7 +81,8 @@ class Topics:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._opening: dict[tuple[str, int], _Opening] = {}
         self._deleting: set[str] = set()
-        self._unopened: dict[tuple[str, int], tuple[ErrorCode, str]] = {}
+        failed = manager.partitions.failed_at_start
+        self._unopened = {key: wire_error(exc) for key, exc in failed.items()}
         # Names by id, and of which topics.
         self._by_id: tuple[Mapping[str, TopicMeta] | None, dict[UUID, str]] = (None, {})
         self._administration = trio.Lock()
@@ -127,7 +128,8 @@ class Topics:
 
     @property
     def unopened(self) -> Mapping[tuple[str, int], tuple[ErrorCode, str]]:
-        """The partitions that could not be opened when they were asked for, and why."""
+        """The partitions that could not be opened, at the start or when they were asked for, and
+        why."""
         return self._unopened
 
     def why_unopened(self, name: str, index: int) -> tuple[ErrorCode, str]:

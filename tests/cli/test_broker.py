@@ -1,6 +1,7 @@
 """`segbroker broker` against a real daemon."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +139,23 @@ def test_a_partition_that_cannot_be_opened_needs_a_look(
         assert sent.returncode == ExitCode.OK
         lines = segbroker("broker", "status", *words).stdout.decode().splitlines()
         assert lines[1] == "nothing needs a look"
+
+
+def test_a_partition_that_the_start_could_not_open_needs_a_look(tmp_path: Path) -> None:
+    with running(tmp_path / "data") as daemon:
+        words = ["topic", "create", "t", "--partitions", "1", "-c", "on.corruption=refuse"]
+        words += ["-c", "segment.bytes=512", "-b", daemon.address]
+        assert in_process(*words).returncode == 0
+        sent = segbroker("produce", "t", "--linger", "0", "-b", daemon.address, stdin=b"one\n" * 90)
+        assert sent.returncode == 0, sent.stderr
+        _damage(tmp_path / "data", segment=0)
+        read = in_process("consume", "t", "-e", "-b", daemon.address)
+        assert read.returncode == ExitCode.REFUSED, read.stderr
+        daemon.stop(signal.SIGKILL)
+    with running(tmp_path / "data") as daemon:
+        said = in_process("broker", "status", "-b", daemon.address).stdout.decode().splitlines()
+        assert said[1] == "needs a look:"
+        assert said[2].startswith("  partition 0 of topic 't' is not served: ")
 
 
 def test_a_partition_that_takes_no_writes_needs_a_look(tmp_path: Path) -> None:
