@@ -15,7 +15,7 @@ class promises, batches, deletions and starts, and has a few hundred records.
 | inconsistent-offsets | one offset with two records, or a record at two offsets by acks   | I4   |
 | duplicate            | a record twice, though its producer is idempotent and gave none up | I5  |
 | reordered            | records of an idempotent producer not in the order of sending,    | I5   |
-|                      | unless a gap is told where they were: they were sent again        |      |
+|                      | unless a gap is, or was, where they were: they were sent again    |      |
 | nonmonotonic-poll    | a reader was given an offset at or below one it had               | I6   |
 | poll-skip            | a reader passed over a record that is there                       | I6   |
 | unaccounted-offsets  | the log has offsets that are neither record nor gap               | I7   |
@@ -86,6 +86,7 @@ class History:
         self.deleted_before: dict[Key, int] = defaultdict(int)
         self.finals: dict[Key, Final] = {}
         self.starts: dict[Key, int] = defaultdict(int)
+        self.gaps: dict[Key, set[int]] = defaultdict(set)
         self._numbers: dict[tuple[str, Key], int] = defaultdict(int)
 
     # What happened
@@ -125,6 +126,10 @@ class History:
     def saw_start(self, key: Key, start: int) -> None:
         """The log began here at some time."""
         self.starts[key] = max(self.starts[key], start)
+
+    def saw_gap(self, key: Key, begin: int) -> None:
+        """A recovery found damage there, and put a gap in its place; it may be evicted since."""
+        self.gaps[key].add(begin)
 
     def final(self, key: Key, final: Final) -> None:
         """What a fresh reader found in the end."""
@@ -218,7 +223,8 @@ class History:
         last: dict[str, int] = {}
         # Before each gap: the highest number of each producer by then.
         before_gaps: list[dict[str, int]] = []
-        gaps = sorted(begin for begin, _, _ in final.gaps)
+        evicted = {begin for begin in self.gaps[key] if begin < final.start}
+        gaps = sorted(evicted.union(begin for begin, _, _ in final.gaps))
         seen: set[bytes] = set()
         for offset, value in final.rows:
             while len(before_gaps) < len(gaps) and gaps[len(before_gaps)] <= offset:

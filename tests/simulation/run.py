@@ -204,6 +204,9 @@ class Simulation:
             process = self.nemesis.process
             if process is None or not process.started.is_set() or process.ended.is_set():
                 continue
+            for row in process.manager.report.rows:
+                if row.what == "gap":
+                    self.history.saw_gap((row.topic, row.partition), row.from_offset)
             for key, partition in process.broker.core.topics.served.items():
                 handler = partition.handler
                 now = (handler.high_watermark, handler.log_start_offset)

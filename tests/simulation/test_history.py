@@ -30,3 +30,14 @@ def test_the_order_of_sending_is_kept_but_for_what_a_gap_took(
         history.acked(KEY, value, offset)
     history.final(KEY, Final(0, len(stored.split()), rows, gaps))
     assert [one.name for one in history.anomalies()] == names
+
+
+@pytest.mark.parametrize(("gap", "names"), [(1, []), (2, ["reordered"])])
+def test_a_gap_that_was_evicted_since_excuses_too(gap: int, names: list[str]) -> None:
+    history = History()
+    for number in range(4):
+        history.sent("p", KEY, b"%d" % number)
+    history.promises["t"].permitted_gaps.add("cap")
+    history.saw_gap(KEY, gap)
+    history.final(KEY, Final(2, 5, [(2, b"2"), (3, b"1"), (4, b"3")]))
+    assert [one.name for one in history.anomalies()] == names
