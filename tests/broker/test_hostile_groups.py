@@ -69,6 +69,7 @@ from segbroker.protocol.schema import Message
 from ..support.gated_storage import GatedStorage
 from ..support.wire_client import Closed, WireClient, connect
 from ..support.wire_groups import GROUP, WireMember, described
+from ..support.wire_transactions import until
 from .conftest import serving
 from .test_hostile import ITEMS, turns_of_others
 
@@ -391,14 +392,15 @@ async def test_a_leader_who_would_be_told_more_than_a_frame_holds_does_not_keep_
         leader, other = (WireMember(client, metadata=bytes(2_000)) for client in (first, second))
         await leader.join()
 
-        async def join_again() -> None:
-            with pytest.raises(Closed):
-                await leader.join()
+        async def has_begun_anew() -> bool:
+            return (await described(first)).group_state == "PreparingRebalance"
 
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(other.join)
-                nursery.start_soon(join_again)
+                await until(has_begun_anew)
+                with pytest.raises(Closed):
+                    await leader.join()
         assert other.generation > leader.generation > 0
 
 
