@@ -1,20 +1,30 @@
-"""Where the lines of the log go: to a stream that may refuse them, and then nowhere.
+"""Where the lines of the log go: to a stream that may refuse them or not read them, then nowhere.
 
 A reader that has gone (`2>&1 | tee`), a full disk below `2> broker.log`: the write raises, in the
-middle of whatever was to be told.  A log that cannot be written is no reason to end a broker, to
-leave a change half done, or to call the disk of the data full.
+middle of whatever was to be told.  A reader that has stopped (`2>&1 | less`, Ctrl-S): the write
+would wait, and with it everybody whom the broker serves.  A log that cannot be written is no reason
+to end a broker, to hold it up, to leave a change half done, or to call the disk of the data full.
 
     written          the line; the first one after a refusal says how many there were, `lines_lost`
     refused          dropped and counted
+    not taken        waited for, PATIENCE_MS at most; from then on refused until there is room
 
 What the stream holds of a line that it could not flush is its own: it may come out later, in part.
+Of a line longer than PIECE_SIZE a reader that stops may have a part; the next begins a line.
 """
 
+import io
+import os
+import select
+import stat
 from typing import Final, TextIO
 
 from structlog.typing import EventDict
 
 LINES_LOST: Final = "lines_lost"
+PATIENCE_MS: Final = 100
+PIECE_SIZE: Final = select.PIPE_BUF
+"""Bytes that a pipe which is ready takes without waiting."""
 
 
 class LogSink:
@@ -22,18 +32,39 @@ class LogSink:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._read_by_somebody = _descriptor(stream)
+        self._is_stuck = False
+        self._is_cut = False
+        """Whether the last line came out in part."""
         self._lost = 0
         """Lines that were refused since the last one that was not."""
 
     def write(self, line: str) -> None:
-        """Write and flush, or drop it.  Never raises OSError."""
+        """Write and flush, or drop it.  Never raises OSError, nor waits for long."""
         try:
-            self._stream.write(line)
-            self._stream.flush()
+            if self._read_by_somebody is None:
+                self._stream.write(line)
+                self._stream.flush()
+            else:
+                self._hand_over(self._read_by_somebody, line)
         except OSError:
             self._lost += 1
         else:
             self._lost = 0
+
+    def _hand_over(self, descriptor: int, line: str) -> None:
+        """Raises OSError: nobody reads, or not now."""
+        room = select.poll()
+        room.register(descriptor, select.POLLOUT)
+        text = "\n" * self._is_cut + line
+        rest = memoryview(text.encode(self._stream.encoding or "utf-8", "backslashreplace"))
+        is_begun = False
+        while rest:
+            if not room.poll(0 if self._is_stuck else PATIENCE_MS):
+                self._is_stuck, self._is_cut = True, self._is_cut or is_begun
+                raise BlockingIOError
+            rest = rest[os.write(descriptor, rest[:PIECE_SIZE]) :]
+            is_begun, self._is_stuck, self._is_cut = True, False, False
 
     def flush(self) -> None:
         """Each line was, when it was written."""
@@ -43,3 +74,14 @@ class LogSink:
         if self._lost:
             event[LINES_LOST] = self._lost
         return event
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    """That of a stream which somebody reads: a pipe, a socket, a terminal.  None: of a file, or of
+    what is no file at all."""
+    try:
+        descriptor = stream.fileno()
+        kind = os.fstat(descriptor).st_mode
+    except (OSError, ValueError, AttributeError, io.UnsupportedOperation):
+        return None
+    return None if stat.S_ISREG(kind) else descriptor

@@ -3,7 +3,9 @@
 import errno
 import io
 import json
+import os
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -208,6 +210,37 @@ def test_a_log_that_cannot_be_written_loses_its_lines_and_says_how_many() -> Non
     first, second = map(json.loads, stream.getvalue().splitlines())
     assert (first["event"], first["number"], first["lines_lost"]) == ("written", 0, 3)
     assert (second["event"], second["number"], "lines_lost" in second) == ("written", 1, False)
+
+
+@pytest.mark.parametrize("size", [1_000, 10_000])
+def test_a_reader_of_the_log_that_has_stopped_holds_nobody_up(size: int) -> None:
+    reads, writes = os.pipe()
+    before = structlog.get_config()
+    ended = threading.Event()
+    with open(reads, "rb") as reader, open(writes, "w") as stream:
+
+        def tell() -> None:
+            for number in range(200):
+                structlog.get_logger().warning("told", number=number, text="x" * size)
+            ended.set()
+
+        try:
+            configure(BrokerConfig(log_format="json"), stream)
+            threading.Thread(target=tell, daemon=True).start()
+            assert ended.wait(60), "it waits for its reader"
+            os.set_blocking(reads, False)
+            first = reader.read()
+            structlog.get_logger().warning("read", number=0)
+            structlog.get_logger().warning("read", number=1)
+            lines = (first + reader.read()).splitlines()
+        finally:
+            structlog.configure(**before)
+    told = [json.loads(line) for line in lines if line.endswith(b"}")]
+    assert len(lines) - len(told) <= 1, "the one that was cut"
+    assert [row["number"] for row in told[:-2]] == list(range(len(told) - 2))
+    assert [row["event"] for row in told[-2:]] == ["read", "read"]
+    assert told[-2]["lines_lost"] == 200 - (len(told) - 2)
+    assert "lines_lost" not in told[-1]
 
 
 def test_what_a_client_calls_itself_cannot_write_to_a_terminal() -> None:
