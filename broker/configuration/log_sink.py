@@ -13,7 +13,6 @@ What the stream holds of a line that it could not flush is its own: it may come 
 Of a line longer than PIECE_SIZE a reader that stops may have a part; the next begins a line.
 """
 
-import io
 import os
 import select
 import stat
@@ -82,6 +81,6 @@ def _descriptor(stream: TextIO) -> int | None:
     try:
         descriptor = stream.fileno()
         kind = os.fstat(descriptor).st_mode
-    except (OSError, ValueError, AttributeError, io.UnsupportedOperation):
+    except (OSError, ValueError, AttributeError):
         return None
     return None if stat.S_ISREG(kind) else descriptor
